@@ -1,0 +1,1 @@
+"""The core: numpy and scipy only. Nothing here knows Flower."""

@@ -1,0 +1,121 @@
+"""Files: an npz with a JSON header. No pickle, written atomically; and dataclasses of arrays and numbers as such."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+import os
+import tempfile
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from flower_pca.core import checks
+from flower_pca.core.errors import ProtocolError
+from flower_pca.core.linalg import Array
+
+_HEADER = "header.json"
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterator[IO[bytes]]:
+    """A stream to write the file anew: afterwards the whole new one is there, or the old one untouched.
+
+    A `private` file is readable by its owner only.
+    """
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if not private:  # as mkstemp's are; ours are mostly ordinary files
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write(
+    path: str | os.PathLike[str],
+    kind: str,
+    header: dict[str, Any],
+    arrays: dict[str, Array],
+    *,
+    private: bool = False,
+) -> Path:
+    """Write a file of this kind, whole or not at all."""
+    text = json.dumps({"kind": kind, "arrays": sorted(arrays), **header})
+    content = {_HEADER: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
+    with replacing(path, private=private) as file:
+        np.savez(file, **content)  # type: ignore[arg-type]
+    return Path(path)
+
+
+def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The header and the arrays of a file of this kind."""
+    try:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = dict(json.loads(arrays.pop(_HEADER).tobytes()))
+        if sorted(arrays) != header.pop("arrays"):
+            raise ValueError("not all arrays are there")
+    except (FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:  # numpy and zipfile raise nearly anything on bytes that are not theirs
+        rule = f"a {kind} that flower_pca has saved"
+        got = f"a file that cannot be read as one ({type(error).__name__})"
+        raise ProtocolError(checks.sentence(str(path), rule, got, "Check the path.")) from error
+    if header.get("kind") != kind:
+        rule = f"a {kind} that flower_pca has saved"
+        raise ProtocolError(checks.sentence(str(path), rule, f"a {header.get('kind')}", "Check the path."))
+    return header, arrays
+
+
+def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
+    """A dataclass (or a part of one) as JSON; its arrays go into `arrays` under names that start with `name`."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: pack(getattr(value, f.name), arrays, f"{name}.{f.name}") for f in fields(value)}
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return name
+    if isinstance(value, dict):
+        return {str(key): pack(item, arrays, f"{name}.{key}") for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [pack(item, arrays, f"{name}.{i}") for i, item in enumerate(value)]
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
+    """The value of this type that `pack` took apart."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        kinds = [option for option in arguments if option is not types.NoneType]
+        if value is None or len(kinds) > 1:  # a choice of plain values
+            return value
+        return unpack(kinds[0], value, arrays)
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = typing.get_type_hints(kind)
+        return kind(**{f.name: unpack(hints[f.name], value[f.name], arrays) for f in fields(kind)})
+    if origin is np.ndarray:
+        return arrays[value]
+    if origin is tuple:
+        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
+        return tuple(unpack(option, item, arrays) for option, item in zip(kinds, value, strict=True))
+    if origin is dict:
+        return {arguments[0](key): unpack(arguments[1], item, arrays) for key, item in value.items()}
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind(value)
+    return value

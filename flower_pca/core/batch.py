@@ -1,0 +1,103 @@
+"""A client's half of tracking: take the batch of a step, complete it, and answer products with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import DataError
+from flower_pca.core.linalg import Array
+from flower_pca.core.stage import Arrays
+from flower_pca.core.stream import NO_CURSOR, Completed, Stream
+
+COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers")
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A completed batch, where its outliers are, and how well the basis fits what was kept."""
+
+    rows: Array
+    found: Array
+    misfit: float
+    deficient: int
+
+
+Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], Filled]
+
+
+def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> tuple[Arrays, Arrays]:
+    """What a client returns and keeps; `complete` fills the gaps of rows from a basis.
+
+    Kept are the batch and its completion, which the further messages of a step ask for, and where a queue stands. A
+    client that has lost them takes the batch anew.
+    """
+    step, lap = int(arrays["step"]), int(arrays["lap"])
+    newest = memory["at"] if "at" in memory else np.array([-1, 0])
+    if arrays["refine"] and newest[0] == step - 1 and "Y" in memory:
+        _refine(arrays, data, memory, complete)
+    if "closing" in arrays:
+        return {"rows": np.array(0)}, {}
+    if newest[0] != step:
+        taken = data.take(step, memory.get("cursor", NO_CURSOR))
+        memory = {"at": np.array([step, -1]), "left": np.array(taken.left), "cursor": taken.cursor}
+        if taken.rows is not None:
+            memory["Y"] = taken.rows
+    if "Y" in memory and memory["at"][1] != lap:
+        memory = {**memory, **_completed(arrays, data, memory["Y"], complete), "at": np.array([step, lap])}
+    return _answer(arrays, memory), memory
+
+
+def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
+    seen = ~np.isnan(Y)
+    Y0 = np.where(seen, Y, 0.0)
+    energy = float(np.sum(Y0**2))
+    if "P" not in arrays:
+        filled = Filled(Y0, np.zeros_like(seen), energy, 0)
+    else:
+        if len(arrays["P"]) != Y.shape[1]:
+            rule = f"{len(arrays['P'])}, as in the run so far"
+            what = f"The number of columns of {data.who}"
+            raise DataError(checks.sentence(what, rule, Y.shape[1], "Align the features first."))
+        filled = complete(arrays, Y0, seen, arrays["P"], None)
+    _hand_back(data, int(arrays["step"]), filled, Y0)
+    counts = np.array([len(Y), filled.misfit, energy, filled.deficient, filled.found.sum()], dtype=np.float64)
+    return {"L": filled.rows, "found": filled.found, "counts": counts}
+
+
+def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
+    """L'(L B), or (I - PP')L'(L (I - PP')B), and counts."""
+    if "Y" not in memory:
+        block = arrays["block"] if "block" in arrays else np.zeros((0, int(arrays["width"])))
+        none = {name: np.array(0.0) for name in COUNTS}
+        return {"S": np.zeros(block.shape), **none, "left": memory["left"]}
+    L = memory["L"]
+    B = arrays["block"] if "block" in arrays else _draw(L.shape[1], int(arrays["width"]), int(arrays["seed"]))
+    outside = "outside" in arrays
+    B = linalg.complement(B, arrays["P"]) if outside else B
+    S = L.T @ (L @ B)
+    S = linalg.complement(S, arrays["P"]) if outside else S
+    rows, misfit, energy, deficient, outliers = memory["counts"]
+    counts = {"rows": rows, "misfit": misfit, "energy": energy, "deficient": deficient, "outliers": outliers}
+    return {"S": S, **{name: np.array(value) for name, value in counts.items()}, "left": memory["left"]}
+
+
+def _draw(d: int, width: int, seed: int) -> Array:
+    return linalg.random_basis(d, min(width, d), seed)
+
+
+def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> None:
+    """The batch of the step before once more, with the basis that was found from it; its outliers stay."""
+    Y = memory["Y"]
+    seen = ~np.isnan(Y)
+    Y0 = np.where(seen, Y, 0.0)
+    _hand_back(data, int(memory["at"][0]), complete(arrays, Y0, seen, arrays["P"], memory["found"]), Y0)
+
+
+def _hand_back(data: Stream, step: int, filled: Filled, Y0: Array) -> None:
+    outliers = np.where(filled.found, Y0 - filled.rows, 0.0)
+    data.hand_back(step, Completed(filled.rows, outliers, filled.found))

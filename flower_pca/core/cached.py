@@ -1,0 +1,40 @@
+"""Sums over all clients in which one that misses a round counts with its last answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flower_pca.core.stage import Arrays, Reduction
+
+
+@dataclass(frozen=True)
+class CachedSums:
+    """What clients have sent, added up: plainly while all of them answer, by client once one has not.
+
+    An answer replaces the client's last one, so one that comes again changes nothing. While every round brings all
+    rows, no single answer is kept. The first round that does not is summed as it is; from then on the last answer of
+    every client is held, O(N d p) numbers for N clients, and fills up as they answer. Answers carry their rows as "n".
+
+    Attributes:
+        n: Rows of all clients.
+        last: The last answer of each client, in the order of their first ones; None while plain sums do.
+    """
+
+    n: int
+    last: dict[int, Arrays] | None = None
+
+    @property
+    def reduction(self) -> Reduction:
+        """How the stage has to ask for the answers of the coming round."""
+        return "sum" if self.last is None else "stack"
+
+    def add(self, total: Any) -> tuple[CachedSums, Arrays, float]:
+        """After a round with this reduction: what is held now, the sums, and the share of all rows that answered."""
+        if self.last is None:
+            rows = float(total["n"])
+            return (self if rows >= self.n else replace(self, last={})), total, min(1.0, rows / self.n)
+        last = {**self.last, **total}
+        sums = {name: sum(answer[name] for answer in last.values()) for name in next(iter(last.values()))}
+        rows = float(sum(answer["n"] for answer in total.values()))
+        return replace(self, last=last), sums, min(1.0, rows / self.n)

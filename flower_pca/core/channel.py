@@ -1,0 +1,68 @@
+"""AirChannel: what the receiver of signals that clients send at once gets, their noisy sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flower_pca.core import checks
+from flower_pca.core.errors import ConfigError
+from flower_pca.core.linalg import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class AirChannel:
+    """Analog transmission over the air: all clients send at once, and the receiver hears sum_k g_k x_k + W.
+
+    W has independent N(0, noise_std^2) entries, fresh in every message. Client k divides what it sends by the gain h_k
+    that it believes its channel to have; the true one is h_k + e_k with e_k ~ N(0, gain_error^2), so that
+    g_k = 1 + e_k / h_k. With gain_error = 0 the inversion is perfect, and g_k = 1.
+
+    Only matrices are sent that way. Counts and single numbers are digital: they arrive as they are. Everything is drawn
+    from the seed and the number of the message, so a run that is resumed hears the same noise.
+
+    Args:
+        noise_std: Standard deviation of an entry of W. X'X is not divided by the number of rows; nor is the noise.
+        seed: Seed of noise and gain errors.
+        gain: h_k, one number for all clients or one for each in the order of their keys.
+        gain_error: Standard deviation of the error in the gain that a client inverts.
+    """
+
+    noise_std: float
+    seed: int = 0
+    gain: float | tuple[float, ...] = 1.0
+    gain_error: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.number("noise_std of the channel", self.noise_std, least=0.0, remedy="Use 0 for a silent one.")
+        checks.integer("seed of the channel", self.seed)
+        checks.number("gain_error of the channel", self.gain_error, least=0.0, remedy="Use 0 for perfect inversion.")
+        gains = self.gain if isinstance(self.gain, tuple) else (self.gain,)
+        for gain in gains:
+            checks.number("Every gain of the channel", gain, least=1e-12, remedy="Use 1 for all clients.")
+        if not gains:
+            raise ConfigError(checks.sentence("The gains of the channel", "there", "none", "Use 1 for all clients."))
+
+    def faded(self, arrays: Mapping[str, Array], *, number: int, position: int) -> dict[str, Array]:
+        """A client's reply to message `number` as its channel passes it on; `position` among the clients' keys."""
+        if isinstance(self.gain, tuple) and position >= len(self.gain):
+            remedy = "Give one for each client, or one number for all."
+            raise ConfigError(
+                checks.sentence("The gains of the channel", f"at least {position + 1}", len(self.gain), remedy)
+            )
+        if self.gain_error == 0.0:
+            return dict(arrays)
+        gain = self.gain[position] if isinstance(self.gain, tuple) else self.gain
+        error = np.random.default_rng([self.seed, number, position]).standard_normal() * self.gain_error / gain
+        return {name: a * (1.0 + error) if a.ndim == 2 else a for name, a in arrays.items()}
+
+    def received(self, total: Mapping[str, Array], *, number: int) -> dict[str, Array]:
+        """The sum of the replies to message `number` with this message's noise."""
+        rng = np.random.default_rng([self.seed, number])
+        heard = dict(total)
+        for name in sorted(total):
+            if total[name].ndim == 2:
+                heard[name] = total[name] + self.noise_std * rng.standard_normal(total[name].shape)
+        return heard

@@ -1,0 +1,113 @@
+"""One wording for bad input: "<what> must be <rule>. Got <value>. <what to do>."."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flower_pca.core.errors import ConfigError, DataError
+
+
+def sentence(what: str, rule: str, got: object, remedy: str) -> str:
+    """The wording of every message about bad input."""
+    return f"{what} must be {rule}. Got {got}. {remedy}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A remedy for a misspelt name: the nearest known one, or the advice to choose one."""
+    names = list(known)
+    close = difflib.get_close_matches(word.lower(), names, n=1)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return "Choose one of these." if names else "Leave it out."
+
+
+def integer(
+    what: str, value: object, *, least: int = 0, most: int | None = None, remedy: str = "Choose a whole number."
+) -> None:
+    """Require a whole number in [least, most]."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+        rule = f"a whole number of at least {least}" + (f" and at most {most}" if most is not None else "")
+        raise ConfigError(sentence(what, rule, repr(value), remedy))
+
+
+def number(
+    what: str, value: object, *, least: float, most: float = np.inf, remedy: str = "Choose another value."
+) -> None:
+    """Require a real number in [least, most]."""
+    valid = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (valid and least <= float(value) <= most and np.isfinite(float(value))):  # type: ignore[arg-type]
+        rule = f"a finite number of at least {least:g}" + (f" and at most {most:g}" if most < np.inf else "")
+        raise ConfigError(sentence(what, rule, repr(value), remedy))
+
+
+def share(what: str, value: object) -> None:
+    """Require a share, in (0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
+        raise ConfigError(sentence(what, "above 0 and at most 1", repr(value), "Use 1.0 for all of them."))
+
+
+def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
+    """Require one of a few values."""
+    if not isinstance(value, str | bool | np.bool_ | None) or value not in allowed:
+        remedy = did_you_mean(str(value), [a for a in allowed if isinstance(a, str)])
+        raise ConfigError(sentence(what, f"one of {', '.join(map(repr, allowed))}", repr(value), remedy))
+
+
+def parent(what: str, path: str | os.PathLike[str]) -> None:
+    """Require that the folder a file is to go into exists: better before a run than after."""
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise ConfigError(sentence(f"The folder of {what}", "there", f"none at {folder}", "Make it first."))
+
+
+def components(n_components: object) -> int | float:
+    """Require a number of components: an int of at least 1, or a fraction in (0, 1)."""
+    rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
+    if isinstance(n_components, int | np.integer) and not isinstance(n_components, bool) and n_components >= 1:
+        return int(n_components)
+    if isinstance(n_components, float | np.floating) and 0.0 < n_components < 1.0:
+        return float(n_components)
+    raise ConfigError(sentence("n_components", rule, repr(n_components), "Ask for 2 to see a plane, or for 0.9."))
+
+
+def at_most(n_components: int | float, n: int, d: int) -> None:
+    """Require that as many components exist as are asked for."""
+    if isinstance(n_components, int) and n_components > min(n, d):
+        rule = f"at most min(n_samples, n_features) = min({n}, {d}) = {min(n, d)}"
+        raise ConfigError(sentence("n_components", rule, n_components, "Ask for fewer components."))
+
+
+def finite(who: str, blocks: Iterable[np.ndarray[Any, Any]], *, missing: bool = False) -> int:
+    """Require finite entries, or with `missing` finite ones and NaN, whose number it returns."""
+    nan = infinite = 0
+    for values in blocks:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64)):
+                continue  # one cheap pass: a NaN or an infinity reaches the sum, which may also just overflow
+        nan += int(np.isnan(values).sum())
+        infinite += int(np.isinf(values).sum())
+    if infinite or (nan and not missing):
+        raise not_finite(who, nan, infinite)
+    return nan
+
+
+def not_finite(who: str, nan: int, infinite: int = 0) -> DataError:
+    """The error about entries that are no numbers, with what to do about them."""
+    remedy = "Impute or drop these entries before the run" + (', or use missing="mean".' if nan else ".")
+    return DataError(sentence(f"The data of {who}", "finite", f"{nan} NaN and {infinite} infinite entries", remedy))
+
+
+def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) -> None:
+    """Refuse parameters that `owner` does not have."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            rule = f"among {', '.join(names)}" if names else "absent, as there are none"
+            raise ConfigError(sentence(f"Every parameter of {owner}", rule, repr(name), did_you_mean(name, names)))

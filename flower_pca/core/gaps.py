@@ -1,0 +1,86 @@
+"""Rows with gaps: coefficients along a basis by least squares on the entries that were observed, many rows at once."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.core import checks
+from flower_pca.core.errors import DataError
+from flower_pca.core.linalg import Array
+
+_ILL: Final = 1e10  # condition number of r x r normal equations beyond which the SVD of the observed rows takes over
+_HELD: Final = 2**24  # entries of the stack of such rows that is held at a time
+
+
+def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
+    """Rows as float64, NaN where an entry is missing."""
+    given = X.filled(np.nan) if isinstance(X, np.ma.MaskedArray) else X
+    rows = np.asarray(given)
+    if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
+        rule = "a two-dimensional array of real numbers, one row per sample, NaN where missing"
+        got = f"{rows.ndim} dimensions of dtype {rows.dtype}"
+        raise DataError(checks.sentence(f"The data of {who}", rule, got, "Convert it first; a vector becomes x[None]."))
+    rows = rows.astype(np.float64)
+    if np.isinf(rows).any():
+        got = f"{int(np.isinf(rows).sum())} infinite entries"
+        raise DataError(checks.sentence(f"The data of {who}", "finite or NaN", got, "Make them NaN to leave them out."))
+    if missing is not None:
+        mask = np.asarray(missing)
+        if mask.shape != rows.shape or mask.dtype != bool:
+            rule = f"boolean and of the shape of its rows, {rows.shape}"
+            got = f"shape {mask.shape} and dtype {mask.dtype}"
+            remedy = "Give True where an entry is missing."
+            raise DataError(checks.sentence(f"The mask of {who}", rule, got, remedy))
+        rows[mask] = np.nan
+    return rows
+
+
+def fit(P: Array, Y: Array, seen: Array) -> tuple[Array, int]:
+    """a_t = argmin ||(y_t - P a) on the seen entries||, m x r, of minimum norm where that is not unique.
+
+    Returns them, and how many rows have fewer independent observed entries than P has columns. Y (m x d) is zero where
+    it is not seen. All r x r normal equations come from r matrix products and are solved together, with one step of
+    refinement; rows whose equations are ill-conditioned go through a stacked SVD.
+    """
+    m, r = len(Y), P.shape[1]
+    weights = seen.astype(np.float64)
+    G = np.empty((m, r, r))
+    for i in range(r):
+        G[:, i, i:] = G[:, i:, i] = weights @ (P[:, i : i + 1] * P[:, i:])
+    bad = weights.sum(axis=1) < r
+    G[bad] = np.eye(r)
+    try:
+        inverse = np.linalg.inv(G)
+        bad |= ~(_norm1(G) * _norm1(inverse) < _ILL)
+    except np.linalg.LinAlgError:
+        inverse, bad = np.zeros_like(G), np.ones(m, dtype=bool)
+    A = _times(inverse, Y @ P)
+    A += _times(inverse, ((Y - A @ P.T) * weights) @ P)
+    deficient = 0
+    if bad.any():
+        A[bad], deficient = _by_svd(P, Y[bad], seen[bad])
+    return A, deficient
+
+
+def _norm1(G: Array) -> Array:
+    return np.asarray(np.abs(G).sum(axis=1).max(axis=1))
+
+
+def _times(inverse: Array, B: Array) -> Array:
+    return np.asarray(np.matmul(inverse, B[:, :, None])[:, :, 0])
+
+
+def _by_svd(P: Array, Y: Array, seen: Array) -> tuple[Array, int]:
+    d, r = P.shape
+    A, deficient = np.empty((len(Y), r)), 0
+    step = max(1, _HELD // (d * r))
+    for i in range(0, len(Y), step):
+        part = slice(i, i + step)
+        U, s, Vt = np.linalg.svd(P * seen[part, :, None], full_matrices=False)
+        kept = s > max(d, r) * np.finfo(float).eps * np.maximum(s[:, :1], np.finfo(float).tiny)
+        scores = np.matmul(Y[part, None, :], U)[:, 0] * np.divide(1.0, s, out=np.zeros_like(s), where=kept)
+        A[part] = np.matmul(scores[:, None, :], Vt)[:, 0]
+        deficient += int((kept.sum(axis=1) < r).sum())
+    return A, deficient

@@ -1,0 +1,57 @@
+"""What a Gaussian mechanism costs: epsilon and delta as exact functions of mu = sensitivity / standard deviation.
+
+delta(epsilon) = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu): Balle and Wang, "Improving the Gaussian
+mechanism for differential privacy", ICML 2018, theorem 8. Several mechanisms one after the other, each chosen in the
+light of the answers before, are one with mu^2 = sum mu_t^2: Dong, Roth, Su, "Gaussian differential privacy", 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+_HALVINGS: Final = 200  # more than a float has bits
+
+
+def delta_of(mu: float, epsilon: float) -> float:
+    """delta, given epsilon.
+
+    As phi(a) = exp(epsilon) phi(b) for the two arguments a and b, delta = phi(a) (M(-a) - M(-b)) with Mills' ratio
+    M(x) = Phi(-x) / phi(x): no large numbers are subtracted where delta is tiny.
+    """
+    from scipy.special import erfcx, ndtr
+
+    if mu == 0.0:
+        return 0.0
+    a, b = mu / 2.0 - epsilon / mu, -mu / 2.0 - epsilon / mu
+    density = math.exp(-a * a / 2.0)
+    second = erfcx(-b / math.sqrt(2.0)) / 2.0
+    if a > 0.0:
+        return max(float(ndtr(a) - density * second), 0.0)
+    return float(density * (erfcx(-a / math.sqrt(2.0)) / 2.0 - second))
+
+
+def epsilon_of(mu: float, delta: float) -> float:
+    """The least epsilon >= 0 with this delta."""
+    if delta_of(mu, 0.0) <= delta:
+        return 0.0
+    return _least(lambda epsilon: delta_of(mu, epsilon) <= delta)
+
+
+def calibrated(epsilon: float, delta: float) -> float:
+    """The largest mu that keeps to (epsilon, delta)."""
+    return 1.0 / _least(lambda multiplier: delta_of(1.0 / multiplier, epsilon) <= delta)
+
+
+def _least(holds: Callable[[float], bool]) -> float:
+    """The least positive number for which a condition holds that holds for all larger ones; never below it."""
+    low, high = 0.0, 1.0
+    while not holds(high):
+        low, high = high, 2.0 * high
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

@@ -1,0 +1,78 @@
+"""Rows on a basis where single entries may be far off: Huber regression, row by row. No step size, no stored S.
+
+min over V of rho/2 ||V||^2 + H(X - VU'), H(r) = r^2/2 for |r| <= lam, lam |r| - lam^2/2 beyond: what is left of
+rho/2 ||V||^2 + 1/2 ||VU' + S - X||^2 + lam ||S||_1 when S = soft(X - VU', lam) is put in.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from flower_pca.core.linalg import Array
+
+_PATH: Final = 0.8  # by which the threshold falls where no V is known to start from
+_STEPS: Final = 3  # on each threshold of that path
+_FINAL: Final = 200  # at most, on the last one
+_SETTLED: Final = 1e-9  # relative change of V at which it is found
+
+
+class Regression:
+    """The regression on one basis U (d x p), with threshold lam and ridge rho."""
+
+    def __init__(self, U: Array, lam: float, rho: float) -> None:
+        gram = U.T @ U
+        floor = float(np.finfo(np.float64).eps) * float(np.trace(gram)) + float(np.finfo(np.float64).tiny)
+        self._U, self._lam, self._rho = U, lam, rho
+        self._inverse = np.linalg.inv(gram + max(rho, floor) * np.eye(len(gram)))
+
+    def steps(self, X: Array, V: Array, number: int) -> tuple[Array, Array]:
+        """V after so many steps V += (CU - rho V)(U'U + rho I)^-1, and C at it.
+
+        Each step is V = (X - S)U (U'U + rho I)^-1, the minimiser for the present S: the objective never rises.
+        """
+        C = np.empty_like(X)
+        for _ in range(number):
+            V = V + self._step(X, V, C)
+        return V, self._clipped(X, V, C)
+
+    def settle(self, X: Array, V: Array) -> Array:
+        """The minimiser, from a V that is near it: the same steps with momentum, which a row loses as it overshoots."""
+        C, W, t = np.empty_like(X), V, np.ones((len(X), 1))
+        for _ in range(_FINAL):
+            step = self._step(X, W, C)
+            V, before = W + step, V
+            moved = V - before
+            t = np.where(np.sum(step * moved, axis=1, keepdims=True) < 0.0, 1.0, t)
+            t, old = (1.0 + np.sqrt(1.0 + 4.0 * t**2)) / 2.0, t
+            W = V + (old - 1.0) / t * moved
+            if np.linalg.norm(step) <= _SETTLED * np.linalg.norm(V):
+                break
+        return V
+
+    def _step(self, X: Array, V: Array, C: Array) -> Array:
+        pull = self._clipped(X, V, C) @ self._U.astype(X.dtype, copy=False)
+        return np.asarray((pull - self._rho * V) @ self._inverse)
+
+    def _clipped(self, X: Array, V: Array, out: Array) -> Array:
+        """C = clip(X - VU', -lam, lam), which is X - VU' - S."""
+        np.matmul(V.astype(X.dtype, copy=False), self._U.astype(X.dtype, copy=False).T, out=out)
+        np.subtract(X, out, out=out)
+        return np.clip(out, -self._lam, self._lam, out=out)
+
+
+def recover(X: Array, U: Array, *, start: float, lam: float, rho: float) -> Array:
+    """V from nothing: the threshold falls from `start` to `lam`, so that far entries are found out on the way."""
+    V, threshold = np.zeros((len(X), U.shape[1])), max(start, lam)
+    while threshold > lam:
+        V, _ = Regression(U, threshold, rho * threshold / lam if lam > 0.0 else 0.0).steps(X, V, _STEPS)
+        threshold = max(lam, _PATH * threshold)
+        if threshold < np.finfo(np.float64).eps * start:
+            break
+    return Regression(U, lam, rho).settle(X, V)
+
+
+def soft(R: Array, lam: float) -> Array:
+    """What is left of every entry when it is drawn towards zero by lam."""
+    return np.asarray(R - np.clip(R, -lam, lam))

@@ -1,0 +1,187 @@
+"""What all iterative algorithms share: how wide they iterate, when they stop, and how they start again."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, TypeVar
+
+import numpy as np
+
+from flower_pca.core import checks, linalg
+from flower_pca.core.linalg import Array
+from flower_pca.core.model import Model
+from flower_pca.core.result import PCAResult
+from flower_pca.core.ritz import RayleighRitz
+from flower_pca.core.stage import Stage
+from flower_pca.core.status import Outcome, Status
+
+S = TypeVar("S")
+
+_FRACTION_WIDTH: Final = 10  # columns to start with when a fraction of the variance is asked for
+_ROUNDING: Final = 32.0  # multiples of the data's eps below which no residual can be told from rounding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm(Stage[S]):
+    """A stage that computes a basis of the leading subspace, from the block that the opening has left."""
+
+    centers: ClassVar[bool] = True  # whether rows are centred where the caller does not say
+    caches: ClassVar[bool] = False  # whether a client that misses a round still counts, with its last answer
+    Closing: ClassVar[type[Stage[Any]]] = RayleighRitz  # the stage after it, which sets values and residuals
+    Result: ClassVar[type[PCAResult]] = PCAResult
+
+    oversample: int = 0
+
+    def __post_init__(self) -> None:
+        checks.integer(f"oversample of {self.name}", self.oversample)
+
+    def width(self, n_components: int | float) -> int:
+        """p, the columns that the opening and the algorithm work on; fewer if there are fewer features."""
+        return (n_components if isinstance(n_components, int) else _FRACTION_WIDTH) + self.oversample
+
+    def restart(self, model: Model) -> Array:
+        """The block to go back to the opening with, when the set of clients has changed.
+
+        What is known, with a little of every other direction mixed in: a block orthogonal to a newcomer's features
+        would stay so, and look converged.
+        """
+        Z = model.columns
+        noise = linalg.random_block(*Z.shape, seed=model.seed + model.restarts + 1)
+        return np.asarray(Z + 0.1 * noise / np.sqrt(len(Z)))
+
+    @abstractmethod
+    def rounds(self, state: S) -> int:
+        """Messages of this stage so far."""
+
+    def verify(self, model: Model) -> Status | None:
+        """The run's status in the light of the true residuals, which the closing message has measured."""
+        return model.status
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where an iteration stands: rounds done, the error that is held against tol, and whether it still falls."""
+
+    tol: float
+    rounds: int = 0
+    error: float = np.inf
+    best: float = np.inf
+    gained: float = -np.inf
+    stale: int = 0
+
+    def step(self, error: float, measure: float | None = None, *, gain: float = -np.inf, rounds: int = 1) -> Progress:
+        """After a round with this error.
+
+        There is progress while `measure` (the error, if left out) falls below its least value, or while `gain` rises
+        above its largest: the sum of the wanted Ritz values rises long before residuals begin to fall.
+        """
+        measure = error if measure is None else measure
+        moves = measure < self.best or not np.isfinite(measure) or gain > self.gained
+        return replace(
+            self,
+            rounds=self.rounds + rounds,
+            error=error,
+            best=min(self.best, measure),
+            gained=max(self.gained, gain),
+            stale=0 if moves else self.stale + 1,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iterative(Algorithm[S]):
+    """An algorithm that stops on convergence: `tol`, with a minimum and a maximum of rounds, and patience.
+
+    It converges when its error is at most `tol` (never asked to be below the data's own precision), stalls when the
+    error has not fallen for `patience` rounds, and gives up after `max_rounds`.
+    """
+
+    quantity: ClassVar[str] = "largest residual relative to the first eigenvalue"
+
+    tol: float = 1e-6
+    min_rounds: int = 0
+    max_rounds: int = 1000
+    patience: int = 50
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.number(f"tol of {self.name}", self.tol, least=0.0, remedy="Try 1e-6.")
+        checks.integer(f"min_rounds of {self.name}", self.min_rounds)
+        checks.integer(f"max_rounds of {self.name}", self.max_rounds, least=max(1, self.min_rounds))
+        checks.integer(f"patience of {self.name}", self.patience, least=1)
+
+    @abstractmethod
+    def progress(self, state: S) -> Progress:
+        """Where the state stands."""
+
+    def begin(self, model: Model) -> Progress:
+        """Progress before the first round."""
+        return Progress(tol=max(self.tol, _ROUNDING * model.eps), rounds=model.rounds)
+
+    def rounds(self, state: S) -> int:
+        return self.progress(state).rounds
+
+    def status(self, state: S) -> Status | None:
+        p = self.progress(state)
+        if p.rounds < self.min_rounds:
+            return None
+        measured = f"{self.quantity}{f' {p.error:.2g}' if np.isfinite(p.error) else ' (not falling yet)'}"
+        if p.error <= p.tol:
+            bound = f"tol={p.tol:.2g}" if p.tol == self.tol else f"{p.tol:.2g}, the precision of the data"
+            return Status(Outcome.CONVERGED, f"{measured} is at most {bound} after {_rounds(p.rounds)}")
+        if p.stale >= self.patience:
+            return Status(Outcome.STALLED, f"{measured} has not fallen for {p.stale} rounds, of {p.rounds}")
+        if p.rounds >= self.max_rounds:
+            return Status(Outcome.MAX_ROUNDS, f"{measured} is above tol={self.tol:.2g} after {_rounds(p.rounds)}")
+        return None
+
+    def verify(self, model: Model) -> Status | None:
+        # A residual is at most theta_1 times the sine of the angle. If it is above tol although the angle that is left
+        # seems not to be, successive rounds agreed on something else than the leading subspace.
+        status = model.status
+        if status is None or not status.ok or model.values is None or model.residuals is None:
+            return status
+        tol = self.begin(model).tol
+        true = float(model.residuals[: model.k].max()) / max(float(model.values[0]), np.finfo(float).tiny)
+        if true <= 2.0 * tol:
+            return status
+        return Status(Outcome.STALLED, f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}")
+
+    def metrics(self, state: S) -> dict[str, float]:
+        error = self.progress(state).error
+        return {"error": error} if np.isfinite(error) else {}
+
+
+def _rounds(number: int) -> str:
+    return "1 round" if number == 1 else f"{number} rounds"
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The sines of the angles between the subspaces of successive rounds, the newest last."""
+
+    sines: tuple[float, ...] = ()
+
+    def add(self, old: Array, new: Array) -> Steps:
+        """With one step more."""
+        return Steps((*self.sines[-3:], linalg.sin_theta(old, new)))
+
+    @property
+    def newest(self) -> float:
+        """The sine of the last step."""
+        return self.sines[-1]
+
+    @property
+    def remaining(self) -> float:
+        """The distance still to go: the last step divided by (1 - the contraction measured over the last steps)."""
+        if self.newest == 0.0:
+            return 0.0
+        ratios = [b / a for a, b in zip(self.sines, self.sines[1:], strict=False) if a > 0.0]
+        worst = max(ratios, default=1.0)
+        return self.newest / (1.0 - worst) if worst < 1.0 else np.inf
+
+
+def share(total: Mapping[str, Array], name: str, n: int) -> Array:
+    """A sum over the clients that replied, scaled to all n rows."""
+    return np.asarray(total[name] * (n / float(total["n"])))

@@ -1,0 +1,137 @@
+"""Geometry of subspaces as plain functions. Z, U: d x p with orthonormal columns, unless said otherwise."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_TIE = 1e-8  # entries this close to the largest count as equally large when a sign is chosen
+
+
+def qr(Y: Array) -> tuple[Array, Array]:
+    """The thin QR factors with a non-negative diagonal of R: unique when Y has full rank."""
+    Q, R = (np.asarray(factor) for factor in np.linalg.qr(Y))
+    signs = np.where(np.diagonal(R) < 0, -1, 1).astype(Q.dtype)
+    return np.asarray(Q * signs), np.asarray(R * signs[:, None])
+
+
+def orth(Y: Array) -> Array:
+    """An orthonormal basis of a space that holds span(Y); always as many columns as Y has."""
+    return qr(Y)[0]
+
+
+def complement(Y: Array, Q: Array) -> Array:
+    """(I - QQ')Y, projected twice so that it is orthogonal to Q to machine precision."""
+    Y = Y - Q @ (Q.T @ Y)
+    return np.asarray(Y - Q @ (Q.T @ Y))
+
+
+def independent(Y: Array, floor: float) -> Array:
+    """An orthonormal basis of those directions of Y that are longer than `floor` (rank-revealing)."""
+    U, s, _ = np.linalg.svd(Y, full_matrices=False)
+    return np.ascontiguousarray(U[:, s > floor])
+
+
+def polar(W: Array) -> Array:
+    """The orthonormal factor W(W'W)^(-1/2): the nearest matrix with orthonormal columns."""
+    U, _, Vt = np.linalg.svd(W, full_matrices=False)
+    return np.asarray(U @ Vt)
+
+
+def procrustes(X: Array, B: Array) -> Array:
+    """The orthogonal O that minimises ||XO - B||_F (Schoenemann 1966)."""
+    return polar(X.T @ B)
+
+
+def leading(stack: Array, width: int) -> Array:
+    """The leading left singular vectors, never d x d; completed to `width` columns where the stack has fewer."""
+    if stack.shape[1] > len(stack):
+        stack = np.asarray(np.linalg.qr(stack.T, mode="r")).T  # the same left singular vectors, in d columns
+    missing = max(0, width - stack.shape[1])
+    U = np.linalg.svd(np.hstack([stack, np.zeros((len(stack), missing))]), full_matrices=False)[0]
+    return np.ascontiguousarray(U[:, :width])
+
+
+def norm2(E: Array) -> float:
+    """The spectral norm of a tall thin matrix, from its small Gram matrix.
+
+    Its largest eigenvalue is accurate to machine precision relative to itself, which is all that is asked here.
+    """
+    if E.size == 0:
+        return 0.0
+    size = float(np.max(np.abs(E)))
+    if size == 0.0 or not np.isfinite(size):
+        return size
+    S = E / size  # no underflow when E is tiny
+    return size * float(np.sqrt(max(np.linalg.eigvalsh(S.T @ S)[-1], 0.0)))
+
+
+def column_norms(E: Array) -> Array:
+    """The norms of the columns, without underflow or overflow of their squares."""
+    size = float(np.max(np.abs(E), initial=0.0))
+    return np.zeros(E.shape[1]) if size == 0.0 else size * np.linalg.norm(E / size, axis=0)
+
+
+def sin_theta(Z: Array, U: Array) -> float:
+    """||(I - ZZ')U||_2: the sine of the largest angle between span(U) and its projection on span(Z)."""
+    return min(norm2(complement(U, Z)), 1.0)
+
+
+def principal_angles(A: Array, B: Array) -> Array:
+    """The angles between span(A) and span(B), ascending, accurate for small and for large ones.
+
+    Bjoerck and Golub 1973: arcsin of the singular values of (I - AA')B below pi/4, arccos of those of A'B above.
+    """
+    if A.shape[1] < B.shape[1]:
+        A, B = B, A
+    cosines = np.clip(np.linalg.svd(A.T @ B, compute_uv=False), 0.0, 1.0)
+    sines = np.clip(np.linalg.svd(complement(B, A), compute_uv=False)[::-1], 0.0, 1.0)
+    return np.where(cosines**2 >= 0.5, np.arcsin(sines), np.arccos(cosines))
+
+
+def projection_distance(X: Array, Z: Array) -> float:
+    """||XX' - ZZ'||_F for equally many columns, in the form that does not cancel."""
+    return float(np.sqrt(2.0) * np.linalg.norm(X - Z @ (Z.T @ X)))
+
+
+def fix_signs(V: Array) -> Array:
+    """Columns with their largest entry positive; among entries equally large the first one decides."""
+    size = np.abs(V)
+    first = np.argmax(size >= (1.0 - _TIE) * size.max(axis=0, initial=0.0), axis=0)
+    return np.asarray(V * np.where(V[first, np.arange(V.shape[1])] < 0, -1.0, 1.0))
+
+
+def eigh_descending(H: Array) -> tuple[Array, Array]:
+    """Eigenvalues, largest first, and eigenvectors of a matrix that is symmetric up to rounding."""
+    values, vectors = np.linalg.eigh((H + H.T) / 2)
+    return values[::-1], np.ascontiguousarray(vectors[:, ::-1])
+
+
+def rayleigh_ritz(Z: Array, Y: Array) -> tuple[Array, Array, Array, Array]:
+    """Ritz values of C on span(Z) given Y = CZ, largest first; Z and Y turned to match; ||C z_j - theta_j z_j||."""
+    values, W = eigh_descending(Z.T @ Y)
+    Z, Y = Z @ W, Y @ W
+    return values, Z, Y, column_norms(Y - Z * values)
+
+
+@lru_cache(maxsize=4)  # all clients of one process and their server draw the same block
+def random_block(d: int, p: int, seed: int) -> Array:
+    """A d x p block of independent N(0, 1) numbers that any numpy version on any machine draws alike; read-only.
+
+    Box-Muller on raw bits, as numpy keeps the streams of its bit generators but not those of its distributions.
+    """
+    bits = np.random.PCG64(seed).random_raw(2 * d * p).reshape(2, d, p)
+    u = (bits >> np.uint64(11)) * 2.0**-53
+    block = np.sqrt(-2.0 * np.log1p(-u[0])) * np.cos(2.0 * np.pi * u[1])
+    block.flags.writeable = False
+    return np.asarray(block)
+
+
+def random_basis(d: int, p: int, seed: int) -> Array:
+    """A d x p orthonormal basis, uniformly distributed."""
+    return orth(random_block(d, p, seed))

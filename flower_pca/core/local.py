@@ -1,0 +1,250 @@
+"""LocalData: one client's rows in the global frame, seen as an operator. Centring and scaling live here only."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import DataError
+from flower_pca.core.linalg import Array
+from flower_pca.core.rows import Frame, ImplicitRows, Moments, apply, centred, filled, merge, sparse_moments, stored
+
+_BLOCK: Final = 2**20  # entries of a block of rows: what a pass over chunked rows holds in memory
+_SINGLE: Final = 128  # rows whose sums single precision may hold, before they are added in double
+_SMALL: Final = 2**15  # entries below which framing a block anew is cheaper than keeping a second copy
+_HELD: Final = 2**26  # entries of a dense copy that may be held for a factorisation
+_DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
+
+
+class LocalData:
+    """The rows X (n x d) of one client, as the operator that the algorithms need.
+
+    Dense rows are framed once, sparse rows implicitly (never densified), memory-mapped rows block by block. Every
+    kind of row is worked on in the same blocks, so that a memory-mapped array gives the bits of one in memory.
+    float32 rows stay float32 in products, whose sums are taken in float64.
+
+    With `missing`, NaN stands for a value that is missing; a frame with `fill` says what takes its place.
+    """
+
+    def __init__(self, X: Any, *, who: str = "the client", missing: bool = False) -> None:
+        self._X, self._who = stored(X, who), who
+        self.frame = Frame()
+        self._keep = True
+        self._child: LocalData | None = None
+        self.n, self.d = map(int, self._X.shape)
+        if self.n == 0 or self.d == 0:
+            raise DataError(
+                checks.sentence(f"The data of {who}", "at least one row and one column", self._X.shape, "Leave it out.")
+            )
+        blocks = (block.data if self.sparse else block for block in self._stored())
+        self.missing = checks.finite(who, blocks, missing=missing)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the rows are a scipy sparse array."""
+        return not isinstance(self._X, np.ndarray)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The precision that products are computed in."""
+        return np.dtype(np.float32 if self._X.dtype.itemsize <= 4 and self._X.dtype.kind == "f" else np.float64)
+
+    def framed(self, frame: Frame, *, keep: bool = True) -> LocalData:
+        """The same stored rows in another frame. The newest one is kept, with what it has cached, if `keep`."""
+        if self.frame.same(frame) and self._keep == keep:
+            return self
+        if keep and self._child is not None and self._child.frame.same(frame):
+            return self._child
+        view = object.__new__(type(self))
+        view.__dict__.update(_X=self._X, n=self.n, d=self.d, frame=frame, _keep=keep, _child=None)
+        view.__dict__.update(missing=self.missing, _who=self._who)
+        if keep:
+            self._child = view
+        return view
+
+    def complete(self) -> None:
+        """Raise DataError if values are missing and the frame does not say what takes their place."""
+        if self.missing and self.frame.fill is None:
+            raise checks.not_finite(self._who, self.missing)
+
+    def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
+        """X'(XZ). `reuse`: how many such products a run makes of these rows, which decides whether X'X pays."""
+        Z = np.asarray(Z, dtype=self.dtype)
+        if self._gram_pays(Z.shape[1], reuse):
+            return np.asarray(self.gram() @ Z, dtype=self.dtype)
+        total = np.zeros(Z.shape)
+        for B in self.rows():
+            total += B.T @ (B @ Z)
+        return total.astype(self.dtype, copy=False)
+
+    def scores(self, Z: Array) -> Array:
+        """XZ: the coordinates of the rows, n x p."""
+        Z = np.asarray(Z, dtype=self.dtype)
+        return np.concatenate([B @ Z for B in self.rows()]).astype(self.dtype, copy=False)
+
+    def adjoint(self, Y: Array) -> Array:
+        """X'Y for an n x p block Y."""
+        Y = np.asarray(Y, dtype=self.dtype)
+        total, start = np.zeros((self.d, Y.shape[1])), 0
+        for B in self.rows():
+            stop = start + B.shape[0]
+            total += B.T @ Y[start:stop]
+            start = stop
+        return total.astype(self.dtype, copy=False)
+
+    def squared_error(self, Z: Array) -> float:
+        """||X - XZZ'||_F^2 for orthonormal Z."""
+        Z = np.asarray(Z, dtype=self.dtype)
+        if not self.sparse:
+            return float(sum(np.sum((B - (B @ Z) @ Z.T).astype(np.float64) ** 2) for B in self.rows()))
+        m, mean, scale = self.moments(), self.frame.mean, self.frame.scale
+        squares = m.m2 + m.seen * (m.mean if mean is None else m.mean - mean) ** 2
+        if self.frame.fill is not None:
+            squares += (m.n - m.seen) * (self.frame.fill if mean is None else self.frame.fill - mean) ** 2
+        squares = squares if scale is None else squares / scale**2
+        return max(float(squares.sum()) - float(np.sum(self.scores(Z).astype(np.float64) ** 2)), 0.0)
+
+    def gram(self) -> Array:
+        """X'X (d x d), formed once."""
+        return self._gram
+
+    def rows(self) -> Iterator[Any]:
+        """Blocks of framed rows; of sparse rows, operators that act as framed rows."""
+        self.complete()
+        frame = self.frame
+        if self.sparse:
+            yield ImplicitRows(self._filled, frame)
+        elif self._keep and not isinstance(self._X, np.memmap) and self._X.size > _SMALL:
+            step = self._block_rows
+            yield from (self._framed_rows[i : i + step] for i in range(0, self.n, step))
+        else:
+            yield from (apply(frame, block, self.dtype) for block in self._stored())
+
+    def dense(self) -> Iterator[Array]:
+        """Blocks of framed rows as arrays, of sparse rows too."""
+        if not self.sparse:
+            yield from self.rows()
+            return
+        self.complete()
+        for i in range(0, self.n, self._block_rows):
+            yield apply(self.frame, self._filled[i : i + self._block_rows].toarray(), self.dtype)
+
+    def moments(self) -> Moments:
+        """Moments of the stored rows, in one pass over blocks; exact to rounding even where mean >> deviation."""
+        return functools.reduce(merge, (moments for moments, _ in self.centred()))
+
+    def centred(self) -> Iterator[tuple[Moments, Any]]:
+        """Blocks of stored rows: the moments of each, and its rows less its own mean."""
+        if self.sparse:
+            moments = sparse_moments(self._X)
+            yield moments, ImplicitRows(filled(self._X, moments.mean) if self.missing else self._X, Frame(moments.mean))
+        else:
+            yield from (centred(block, self.dtype) for block in self._stored())
+
+    def peak(self) -> Array:
+        """The largest |x| of each stored column."""
+        largest = np.zeros(self.d)
+        for block in self._stored():
+            if self.sparse:
+                np.fmax.at(largest, block.indices, np.abs(block.data))  # which passes over missing values
+                continue
+            low, high = np.fmin.reduce(block, axis=0), np.fmax.reduce(block, axis=0)
+            largest = np.fmax(largest, np.fmax(high.astype(np.float64), -low.astype(np.float64)))
+        return largest
+
+    def fingerprint(self) -> int:
+        """A checksum of the stored rows."""
+        total = 0
+        for block in self._stored():
+            for part in (block.data, block.indices, block.indptr) if self.sparse else (block,):
+                total = zlib.crc32(np.ascontiguousarray(part).data, total)
+        return total
+
+    def top(self, k: int) -> tuple[Array, Array]:
+        """The leading eigenvectors (d x r) and eigenvalues (r) of X'X, with r = min(k, rank)."""
+        side = min(self.n, self.d)
+        if not self.sparse and self.n < self.d and side <= _DIRECT and self._X.size <= _HELD:
+            _, s, Vt = np.linalg.svd(np.concatenate(list(self.rows())), full_matrices=False)
+            values, V = s.astype(np.float64) ** 2, Vt.T
+        elif self.d <= _DIRECT and (not self.sparse or k >= side):
+            values, V = linalg.eigh_descending(self.gram().astype(np.float64))
+        else:
+            values, V = self._lanczos(min(k, side, self.d - 1))
+        floor = side * float(np.finfo(self.dtype).eps) * max(float(values[0]), 0.0)
+        r = int(np.sum(values[:k] > floor))
+        return np.ascontiguousarray(V[:, :r]), np.ascontiguousarray(values[:r])
+
+    def norm2(self, *, steps: int = 10) -> float:
+        """||X||_2 squared, the largest eigenvalue of X'X, by a few block power steps: never above the true one."""
+        Z = linalg.random_basis(self.d, min(4, self.d), seed=0)
+        for _ in range(steps - 1):
+            Z = linalg.orth(self.matmat(Z, reuse=steps).astype(np.float64))
+        return float(np.linalg.eigvalsh(Z.T @ self.matmat(Z, reuse=steps))[-1])
+
+    @property
+    def _block_rows(self) -> int:
+        rows = max(16, _BLOCK // self.d)
+        return rows if self.dtype == np.float64 else min(rows, _SINGLE)
+
+    def _stored(self) -> Iterator[Any]:
+        if self.sparse:
+            yield self._X
+            return
+        step = self._block_rows
+        yield from (np.asarray(self._X[i : i + step]) for i in range(0, self.n, step))
+
+    def _gram_pays(self, p: int, reuse: int) -> bool:
+        # n d^2 flops to form it, then 2 d^2 p a product instead of 4 n d p; never larger than the rows themselves.
+        # A pure rule of sizes, not of what is cached, so that a resumed run takes the same path to the bit.
+        if self.sparse or not self._keep or self.d > self.n:
+            return False
+        return self.n * self.d <= reuse * p * (4 * self.n - 2 * self.d)
+
+    @functools.cached_property
+    def _gram(self) -> Array:
+        self.complete()
+        if self.sparse:
+            return self.matmat(np.eye(self.d))
+        source = self.rows() if "_framed_rows" in self.__dict__ else self._passing_rows()
+        total = np.zeros((self.d, self.d))
+        for block in source:
+            total += block.T @ block
+        return total
+
+    def _passing_rows(self) -> Iterator[Array]:
+        return (apply(self.frame, block, self.dtype) for block in self._stored())
+
+    @functools.cached_property
+    def _filled(self) -> Any:
+        fill = self.frame.fill
+        return filled(self._X, fill) if self.missing and fill is not None else self._X
+
+    @functools.cached_property
+    def _framed_rows(self) -> Array:
+        moved = self.frame.mean is not None or self.frame.scale is not None or self.missing
+        if not moved and self._X.dtype == self.dtype:
+            return np.asarray(self._X)
+        rows = np.empty(self._X.shape, dtype=self.dtype)
+        for i in range(0, self.n, self._block_rows):
+            part = slice(i, i + self._block_rows)
+            rows[part] = apply(self.frame, self._X[part], self.dtype)
+        return rows
+
+    def _lanczos(self, k: int) -> tuple[Array, Array]:
+        from scipy.sparse.linalg import LinearOperator, eigsh
+
+        def apply(z: Array) -> Array:
+            return self.matmat(z.reshape(self.d, -1), reuse=1).astype(np.float64)
+
+        operator = LinearOperator((self.d, self.d), matvec=apply, matmat=apply, dtype=np.float64)
+        start = linalg.random_block(self.d, 1, seed=0)[:, 0]
+        if not apply(start).any():  # no rows but zeros, from which ARPACK does not start
+            return np.zeros(k), np.zeros((self.d, k))
+        values, V = eigsh(operator, k=k, v0=start, tol=float(np.finfo(self.dtype).eps))
+        order = np.argsort(values)[::-1]
+        return values[order], V[:, order]

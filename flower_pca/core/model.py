@@ -1,0 +1,91 @@
+"""Model: all that a run knows so far. Immutable; every stage returns a new one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flower_pca.core import linalg
+from flower_pca.core.linalg import Array
+from flower_pca.core.rows import Frame
+from flower_pca.core.status import Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """What was asked for, the frame and totals of the opening, and the best basis known.
+
+    Attributes:
+        n_components: The number of components, or the fraction of the variance that decides it.
+        center, scale, seed, missing: As the caller gave them.
+        frame: The mean and scale of all clients together.
+        n, d: Rows of all clients together; columns.
+        clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
+        trace: trace(C), the total sum of squares in the frame.
+        eps: The relative precision of the coarsest client's products.
+        basis: Z, d x p orthonormal, best first where `values` is known.
+        product: C Z, where the server knows it.
+        values: Ritz values of Z, largest first.
+        residuals: ||C z_j - theta_j z_j|| of each column.
+        next_value: The Ritz value that follows the last wanted one, where one is known.
+        rounds: Rounds of the algorithm so far, those before a restart included.
+        restarts: How often the run went back to the opening because its set of clients had changed.
+        status: Why the algorithm ended.
+        mse: Mean squared reconstruction error of a row, where it was evaluated.
+        left: What the algorithm leaves to its closing stage and to its result, by names that these agree on.
+    """
+
+    n_components: int | float
+    center: bool
+    scale: str | None
+    seed: int
+    missing: str = "error"
+    frame: Frame = field(default_factory=Frame)
+    n: int = 0
+    d: int = 0
+    clients: int = 0
+    trace: float = 0.0
+    eps: float = 0.0
+    basis: Array | None = None
+    product: Array | None = None
+    values: Array | None = None
+    residuals: Array | None = None
+    next_value: float | None = None
+    rounds: int = 0
+    restarts: int = 0
+    status: Status | None = None
+    mse: float | None = None
+    left: dict[str, Array] = field(default_factory=dict)
+
+    @property
+    def k(self) -> int:
+        """How many components are wanted; of a fraction, as many as the known Ritz values need to pass it."""
+        if isinstance(self.n_components, int):
+            return self.n_components
+        if self.values is None:
+            return 1 if self.basis is None else self.basis.shape[1]
+        return fraction_rank(self.values, self.trace, self.n_components) or len(self.values)
+
+    @property
+    def units(self) -> int:
+        """What the `n` in the replies of all clients adds up to: their rows, or one for each client."""
+        return self.clients or self.n
+
+    @property
+    def columns(self) -> Array:
+        """The basis, which the opening has set."""
+        if self.basis is None:
+            raise RuntimeError("the opening has not been held")
+        return self.basis
+
+    def powered(self) -> Array:
+        """An orthonormal start with as many power steps behind it as are free: orth(C Z), or Z."""
+        return self.columns if self.product is None else linalg.orth(self.product)
+
+
+def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
+    """The least number of leading values whose sum exceeds `fraction` of the trace; None if there are too few."""
+    share = np.cumsum(np.maximum(values, 0.0)) / trace if trace > 0 else np.ones(len(values))
+    passed = np.flatnonzero(share > fraction)
+    return int(passed[0]) + 1 if len(passed) else None

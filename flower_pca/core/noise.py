@@ -1,0 +1,148 @@
+"""The client's side of differential privacy: rows are clipped, and noise is added, before anything leaves the node."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+import numpy as np
+
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import ProtocolError
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.stage import Arrays, Stage
+
+Bits: TypeAlias = Callable[[int], Array]  # so many random 64-bit numbers
+
+_CLIP, _NOISE, _BUDGET, _SPENT = "dp.clip", "dp.noise", "dp.budget", "dp.spent"
+_ROUNDING: Final = 1e-9  # by which an orthonormal block, or a budget added up, may pass its bound
+
+
+class Clipped:
+    """A client's rows in the frame, each scaled down to norm `clip` where it is longer.
+
+    It offers what bounded stages need, and nothing else: no other statistic of the rows can get out by mistake.
+    Products are taken in float64. Sparse rows become dense a block at a time.
+    """
+
+    def __init__(self, data: LocalData, clip: float) -> None:
+        self.n, self.d, self.clip = data.n, data.d, clip
+        self._data = data
+
+    def rows(self) -> Iterator[Array]:
+        """Blocks of clipped rows."""
+        for block in self._data.dense():
+            with np.errstate(over="ignore", invalid="ignore"):
+                B = block.astype(np.float64) / self.clip
+                norms = np.sqrt(np.einsum("ij,ij->i", B, B))
+                B *= (self.clip / np.maximum(norms, 1.0))[:, None]
+            B[~np.isfinite(norms)] = 0.0  # a frame that blows rows up beyond all numbers shall not tell which
+            yield B
+
+    def matmat(self, Z: Array) -> Array:
+        """X'(XZ)."""
+        Z = np.asarray(Z, dtype=np.float64)
+        return sum((B.T @ (B @ Z) for B in self.rows()), np.zeros(Z.shape))
+
+    def gram(self) -> Array:
+        """X'X."""
+        return sum((B.T @ B for B in self.rows()), np.zeros((self.d, self.d)))
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What a node insists on, whatever the server asks for.
+
+    Args:
+        noise: The least deviation of the noise, in multiples of clip^2; with it, answers without noise are refused.
+        clip: The largest norm to which rows may be clipped; likewise.
+    """
+
+    noise: float | None = None
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("noise", "clip"):
+            if getattr(self, name) is not None:
+                checks.number(f"The node's own bound on {name}", getattr(self, name), least=0.0)
+
+    def refusal(self, arrays: Arrays) -> str | None:
+        """Why this message is not answered, if it is not."""
+        if self.noise is None and self.clip is None:
+            return None
+        remedy = "Ask the node's operator."
+        if not asked(arrays):
+            return checks.sentence("A message to this node", "one that asks for noise", "one without dp", remedy)
+        clip, std, _ = _instruction(arrays)
+        if self.noise is not None and std < self.noise * clip**2:
+            rule = f"at least {self.noise:g} clip^2"
+            return checks.sentence("The noise at this node", rule, f"{std / clip**2:g} clip^2", remedy)
+        if self.clip is not None and clip > self.clip:
+            return checks.sentence("The clip at this node", f"at most {self.clip:g}", f"{clip:g}", remedy)
+        return None
+
+
+def instruction(*, clip: float, std: float, budget: float) -> Arrays:
+    """What a message says beside its arrays: norm, deviation, and the sum of mu^2 that the run may reach."""
+    return {_CLIP: np.array(clip), _NOISE: np.array(std), _BUDGET: np.array(budget)}
+
+
+def asked(arrays: Arrays) -> bool:
+    """Whether a message asks for noise."""
+    return bool({_CLIP, _NOISE, _BUDGET} & set(arrays))
+
+
+def answer(
+    stage: type[Stage[Any]], arrays: Arrays, data: LocalData, memory: Arrays, bits: Bits
+) -> tuple[Arrays, Arrays]:
+    """The answer of a client's half on clipped rows, with noise on all of it; `n` becomes 1, and counts clients.
+
+    The client keeps count of what it has told: past the budget that the run has named it answers no more.
+    """
+    clip, std, budget = _instruction(arrays)
+    if not stage.bounded:
+        remedy = "Use ssi, krylov or noisy_covariance."
+        raise ProtocolError(checks.sentence("A stage with noise", "one with bounded answers", stage.name, remedy))
+    plain = {name: a for name, a in arrays.items() if name not in (_CLIP, _NOISE, _BUDGET)}
+    for name, Z in plain.items():
+        if Z.ndim == 2 and linalg.norm2(np.asarray(Z, dtype=np.float64)) > 1.0 + _ROUNDING:
+            got = f"{linalg.norm2(np.asarray(Z, dtype=np.float64)):g}"
+            raise ProtocolError(
+                checks.sentence(f"The norm of {name} with noise", "at most 1", got, "Check the sender.")
+            )
+    spent = float(memory.get(_SPENT, 0.0)) + (clip**2 / std) ** 2
+    if spent > budget * (1.0 + _ROUNDING):
+        got, remedy = f"{spent / budget:.3g} of it", "Start a new run with a budget of its own."
+        raise ProtocolError(checks.sentence("What this client tells", "within the run's privacy budget", got, remedy))
+    kept = {name: a for name, a in memory.items() if name != _SPENT}
+    up, after = stage.client(plain, cast(LocalData, Clipped(data, clip)), kept)
+    noised = {name: np.array(1) if name == "n" else a + std * normals(np.shape(a), bits) for name, a in up.items()}
+    return noised, {**after, _SPENT: np.array(spent)}
+
+
+def normals(shape: tuple[int, ...], bits: Bits) -> Array:
+    """Independent N(0, 1) numbers from random bits (Box and Muller)."""
+    size = int(np.prod(shape))
+    u = (bits(2 * size) >> np.uint64(11)).reshape(2, *shape) * 2.0**-53
+    return np.asarray(np.sqrt(-2.0 * np.log1p(-u[0])) * np.cos(2.0 * np.pi * u[1]))
+
+
+def system_bits(size: int) -> Array:
+    """Bits of the operating system's own generator for secrets."""
+    return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
+
+
+def seeded_bits(seed: int, client: int) -> Bits:
+    """Bits that are the same every time, for tests and simulations."""
+    return cast(Bits, np.random.PCG64([seed, client]).random_raw)
+
+
+def _instruction(arrays: Arrays) -> tuple[float, float, float]:
+    values = tuple(float(arrays.get(name, np.nan)) for name in (_CLIP, _NOISE, _BUDGET))
+    if not all(np.isfinite(value) and value > 0.0 for value in values):
+        rule, got = f"{_CLIP}, {_NOISE} and {_BUDGET}, each above 0", ", ".join(f"{value:g}" for value in values)
+        raise ProtocolError(checks.sentence("What a message with noise says", rule, got, "Check the sender."))
+    return values[0], values[1], values[2]

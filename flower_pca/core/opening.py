@@ -1,0 +1,232 @@
+"""The one opening message: count, mean, scale, total variance, and the first product."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import DataError, ProtocolError
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.rows import Frame, Moments, merge
+from flower_pca.core.stage import Arrays, Reduction, Shape, Stage
+from flower_pca.core.status import Status
+
+_KEEP: Final = 1e3  # condition number of the scaled block up to which the first product is kept
+_COARSEST: Final = float(np.finfo(np.float32).eps)  # products are never computed in less
+_CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
+
+
+@dataclass(frozen=True)
+class OpeningState:
+    """The block to multiply (an array, or the seed and width of a Gaussian one) and the merged replies."""
+
+    seed: int
+    width: int
+    peaks: bool
+    gaps: bool = False
+    block: Array | None = None
+    total: dict[str, Array] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening(Stage[OpeningState]):
+    """Every client answers once, in its own local frame; the server turns that into the global one.
+
+    With its own mean m_i a client sends n_i, m_i, the squared deviations per column, and P_i = X_i'(X_i B), its rows
+    centred locally. Two replies merge exactly, by the pairwise update: with e = m_b - m_a,
+    P = P_a + P_b + (n_a n_b / n) e (e'B). So memory stays O(d p), nothing cancels, and C B of the global frame is known
+    after one message. A scale D acts on the server: D^-1 C D^-1 (D B) = D^-1 (C B).
+
+    Where values are missing, a client sends the number that each column has, and mean and squared deviations are those
+    of the values that are there. The product then has zeros for the others about the client's own mean, which is not
+    that of the global frame: it serves as a start, and the next message measures it anew.
+
+    Cost: 4 n_i d p flops; p columns of d floats up, plus two to four columns; a seed down (or the block).
+    """
+
+    name: ClassVar[str] = "opening"
+    State: ClassVar[type] = OpeningState
+
+    width: int
+
+    def start(self, model: Model) -> OpeningState:
+        width = self.width if model.basis is None else model.basis.shape[1]
+        return OpeningState(model.seed, width, model.scale == "max_abs", model.missing == "mean", model.basis)
+
+    def broadcast(self, state: OpeningState) -> Arrays:
+        asked = {"peaks": np.array(state.peaks), **({"gaps": np.array(True)} if state.gaps else {})}
+        if state.block is not None:
+            return {**asked, "block": state.block}
+        return {**asked, "seed": np.array(state.seed), "width": np.array(state.width)}
+
+    def expects(self, state: OpeningState) -> Mapping[str, Shape]:
+        column: Shape = (None,)
+        peak: dict[str, Shape] = {"peak": column} if state.peaks else {}
+        count: dict[str, Shape] = {"count": column} if state.gaps else {}
+        return {"n": (), "eps": (), "mean": column, "m2": column, "product": (None, None), **peak, **count}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        block = arrays["block"] if "block" in arrays else _draw(data.d, int(arrays["width"]), int(arrays["seed"]))
+        if len(block) != data.d:
+            rule = f"{len(block)}, as at the clients that opened the run"
+            raise DataError(checks.sentence("The number of columns", rule, data.d, "Align the features first."))
+        gaps = "gaps" in arrays
+        if not gaps:
+            data.complete()
+        block = block.astype(data.dtype, copy=False)
+        eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
+        parts = (
+            {
+                **{"n": np.array(m.n), "eps": eps, "mean": m.mean, "m2": m.m2, "product": rows.T @ (rows @ block)},
+                **({"count": np.broadcast_to(m.seen, data.d)} if gaps else {}),
+            }
+            for m, rows in data.centred()
+        )
+        up = functools.reduce(functools.partial(_merge, block), parts)
+        # What the client remembers is of another frame, and maybe of another set of clients: it starts afresh.
+        return {**up, "peak": data.peak()} if arrays["peaks"] else up, {}
+
+    def inspect(self, state: OpeningState, reply: Arrays) -> None:
+        d, width = reply["product"].shape
+        wanted = min(state.width, d) if state.block is None else state.block.shape[1]
+        lengths = {len(a) for a in reply.values() if a.ndim}
+        counts = reply.get("count", reply["n"])
+        rules: tuple[tuple[bool, str, str, object], ...] = (
+            (lengths == {d}, "The lengths of an answer to the opening", f"all {d}", sorted(lengths)),
+            (state.block is None or len(state.block) == d, "The number of columns", "that of the block sent", d),
+            (width == wanted, "The columns of the product", str(wanted), width),
+            (bool((reply["m2"] >= 0.0).all()), "Squared deviations", "at least 0", "negative ones"),
+            (bool(((counts >= 0) & (counts <= reply["n"])).all()), "The counts", "between 0 and n", "others"),
+            (bool(0.0 < reply["eps"] <= _COARSEST), "eps", f"above 0 and at most {_COARSEST:g}", reply["eps"]),
+        )
+        for holds, what, rule, got in rules:
+            if not holds:
+                raise ProtocolError(checks.sentence(what, rule, got, "Check the client."))
+
+    def reduction(self, state: OpeningState) -> Reduction:
+        return "own"
+
+    def fold(self, state: OpeningState, total: Any, client: int, reply: Arrays) -> Any:
+        d = len(reply["mean"])  # clients with other columns than most are told apart at the end
+        total = {} if total is None else total
+        clients, merged = total.get(d, ((), None))
+        total[d] = ((*clients, client), reply if merged is None else _both(state, merged, reply))
+        return total
+
+    def heard(self, total: Any, listen: Callable[[Arrays], Arrays]) -> Any:
+        return {d: (clients, listen(merged)) for d, (clients, merged) in total.items()}
+
+    def outvoted(self, state: OpeningState, total: Any) -> Mapping[int, str]:
+        if total is None or len(total) < 2:
+            return {}
+        d = _most(total)
+        rule, remedy = f"{d}, as at most clients", "Align the features first."
+        return {
+            client: checks.sentence(f"The number of columns of client {client}", rule, other, remedy)
+            for other, (clients, _) in total.items()
+            for client in clients
+            if other != d
+        }
+
+    def server(self, state: OpeningState, total: Any) -> OpeningState:
+        return replace(state, total=total[_most(total)][1])
+
+    def status(self, state: OpeningState) -> Status | None:
+        return Status.done() if state.total is not None else None
+
+    def finish(self, state: OpeningState, model: Model) -> Model:
+        assert state.total is not None
+        total, n = state.total, int(state.total["n"])
+        mean, squares = total["mean"], total["m2"]
+        fill, partial = _fill(total), bool(np.any(total.get("count", n) < n))
+        checks.at_most(model.n_components, n, len(mean))
+        block, product = _block(state, len(mean)), total["product"].astype(np.float64)
+        scale = _scale(model.scale, total)
+        if not model.center:
+            squares = squares + n * mean**2
+            product = product + n * np.outer(mean, mean @ block)
+        if scale is not None:
+            squares = squares / scale**2
+            block, product = block * scale[:, None], product / scale[:, None]
+        Q, R = linalg.qr(block)
+        known = np.linalg.cond(R) <= _KEEP and not partial
+        return replace(
+            model,
+            frame=Frame(mean if model.center else None, scale, fill),
+            n=n,
+            d=len(mean),
+            eps=float(total["eps"]),
+            trace=float(squares.sum()),
+            basis=Q if known else linalg.orth(product),
+            product=np.linalg.solve(R.T, product.T).T if known else None,
+            values=None,
+            residuals=None,
+            next_value=None,
+        )
+
+
+def _draw(d: int, width: int, seed: int) -> Array:
+    return linalg.random_block(d, min(width, d), seed)
+
+
+def _block(state: OpeningState, d: int) -> Array:
+    return _draw(d, state.width, state.seed) if state.block is None else state.block
+
+
+def _both(state: OpeningState, a: Arrays, b: Arrays) -> Arrays:
+    both = _merge(_block(state, len(a["mean"])), a, b)
+    return {**both, "peak": np.maximum(a["peak"], b["peak"])} if state.peaks else both
+
+
+def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
+    """Two sets of rows, each centred by its own mean, as one set centred by the mean of both."""
+    both = merge(*(Moments(int(part["n"]), part["mean"], part["m2"], part.get("count")) for part in (a, b)))
+    e = b["mean"] - a["mean"]
+    if both.count is not None:
+        e = np.where((a["count"] > 0) & (b["count"] > 0), e, 0.0)  # no value has no mean
+    between = np.outer(float(a["n"]) * float(b["n"]) / both.n * e, e @ block)
+    product = a["product"].astype(np.float64) + b["product"] + between
+    eps = np.asarray(np.maximum(a["eps"], b["eps"]))
+    count = {} if both.count is None else {"count": both.count}
+    return {"n": np.array(both.n), "eps": eps, "mean": both.mean, "m2": both.m2, "product": product, **count}
+
+
+def _most(total: dict[int, tuple[tuple[int, ...], Arrays]]) -> int:
+    """The number of columns that most clients have; of the first client, if equally many have another."""
+    return max(total, key=lambda d: len(total[d][0]))
+
+
+def _fill(total: Arrays) -> Array | None:
+    """What missing values become: the mean of those that are there."""
+    if "count" not in total:
+        return None
+    _named('Every column under missing="mean"', "there at some client", "empty", total["count"] == 0, "Drop them.")
+    return total["mean"]
+
+
+def _scale(kind: str | None, total: Arrays) -> Array | None:
+    match kind:
+        case None:
+            return None
+        case "max_abs":
+            return np.where(total["peak"] > 0.0, total["peak"], 1.0)
+    deviation = np.sqrt(total["m2"] / total.get("count", total["n"]))
+    constant = deviation <= _CONSTANT * np.finfo(np.float64).eps * np.abs(total["mean"])
+    _named('Every column under scale="std"', "varying", "constant", constant, "Drop them, or use scale=None.")
+    return np.asarray(deviation)
+
+
+def _named(what: str, rule: str, kind: str, bad: Array, remedy: str) -> None:
+    """Raise DataError if any column is bad, with their numbers."""
+    columns = np.flatnonzero(bad)
+    if len(columns):
+        named = ", ".join(map(str, columns[:10])) + (f" and {len(columns) - 10} more" if len(columns) > 10 else "")
+        raise DataError(checks.sentence(what, rule, f"{kind} columns {named}", remedy))

@@ -1,0 +1,117 @@
+"""The opening under differential privacy: count, mean and scale from clipped rows and noise. No product, no peak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import DataError, ProtocolError
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.noise import Clipped
+from flower_pca.core.rows import Frame
+from flower_pca.core.stage import Arrays, Shape, Stage
+from flower_pca.core.status import Status
+
+
+@dataclass(frozen=True)
+class PrivateOpeningState:
+    """What is asked for, and the sum of the noised moments."""
+
+    sums: bool
+    columns: bool
+    moments: Array | None = None
+    clients: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateOpening(Stage[PrivateOpeningState]):
+    """A row x, clipped to norm R, adds (1, x / R, x^2 / R^2) to the moments: up to three parts of norm 1 at most.
+
+    Times R^2 / sqrt(parts), the whole vector changes by at most R^2 with a row, as the answers of the algorithms do.
+    x is left out where neither mean nor scale is asked for. x^2 stands for |x|^2, or, under a scale or where x is left
+    out, for the squares column by column.
+
+    Cost: 2 n_i d flops; up to 2 d + 1 floats up.
+    """
+
+    name: ClassVar[str] = "private_opening"
+    State: ClassVar[type] = PrivateOpeningState
+    bounded: ClassVar[bool] = True
+
+    width: int
+    clip: float
+    noise: float
+
+    def start(self, model: Model) -> PrivateOpeningState:
+        sums = model.center or model.scale is not None
+        return PrivateOpeningState(sums, columns=model.scale is not None or not sums)
+
+    def broadcast(self, state: PrivateOpeningState) -> Arrays:
+        return {"sums": np.array(state.sums), "columns": np.array(state.columns)}
+
+    def expects(self, state: PrivateOpeningState) -> Mapping[str, Shape]:
+        return {"moments": (None,), "n": ()}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        if not isinstance(data, Clipped):
+            got = "rows that are not"
+            raise ProtocolError(checks.sentence("The rows of a private opening", "clipped", got, "Check the sender."))
+        R, d = data.clip, data.d
+        sums, squares = np.zeros(d), np.zeros(d)
+        for B in data.rows():
+            sums += B.sum(axis=0)
+            squares += np.einsum("ij,ij->j", B, B)
+        parts = [np.array([float(data.n)])]
+        parts += [sums / R] if arrays["sums"] else []
+        parts += [(squares if arrays["columns"] else squares.sum(keepdims=True)) / R**2]
+        return {"moments": np.concatenate(parts) * R**2 / np.sqrt(len(parts)), "n": np.array(data.n)}, {}
+
+    def fold(self, state: PrivateOpeningState, total: Any, client: int, reply: Arrays) -> Any:
+        size = len(reply["moments"])
+        wanted = size if total is None else len(total["moments"])
+        if size != wanted or size < 2:
+            rule = f"as many as of the client before, {wanted}"
+            raise ProtocolError(checks.sentence("The moments of an answer", rule, size, "Align the features first."))
+        return super().fold(state, total, client, reply)
+
+    def server(self, state: PrivateOpeningState, total: Arrays) -> PrivateOpeningState:
+        return replace(state, moments=total["moments"], clients=int(total["n"]))
+
+    def status(self, state: PrivateOpeningState) -> Status | None:
+        return None if state.moments is None else Status.done()
+
+    def finish(self, state: PrivateOpeningState, model: Model) -> Model:
+        assert state.moments is not None
+        R, parts = self.clip, 3 if state.sums else 2
+        unit = R**2 / np.sqrt(parts)
+        v, deviation = state.moments / unit, self.noise * np.sqrt(state.clients) / unit
+        d = (len(v) - 1) // (2 if state.sums and state.columns else 1) - (1 if state.sums and not state.columns else 0)
+        checks.at_most(model.n_components, d, d)
+        n = int(np.round(v[0]))
+        if n < 2:
+            remedy = "Take more rows, or a larger epsilon."
+            raise DataError(checks.sentence("The number of rows, with noise,", "at least 2", n, remedy))
+        mean = v[1 : d + 1] * R / n if state.sums else np.zeros(d)
+        squares = v[1 + d * state.sums :] * R**2
+        scale = None
+        if model.scale is not None:  # a variance that the noise has all but swallowed counts as large as the noise
+            scale = np.sqrt(np.maximum(squares / n - mean**2, deviation * R**2 / n))
+            squares = squares / scale**2
+        moved = np.zeros(d) if not model.center else mean if scale is None else mean / scale
+        return replace(
+            model,
+            frame=Frame(mean if model.center else None, scale),
+            n=n,
+            d=d,
+            clients=state.clients,
+            eps=float(np.finfo(np.float64).eps),
+            trace=max(float(squares.sum() - n * moved @ moved), 0.0),
+            basis=linalg.random_basis(d, min(self.width, d), model.seed),
+        )

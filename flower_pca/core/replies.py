@@ -1,0 +1,153 @@
+"""What the server accepts as an answer: the right message, names, shapes, and finite numbers; and what it adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flower_pca.core import checks
+from flower_pca.core.channel import AirChannel
+from flower_pca.core.errors import ConfigError, DataError, NotEnoughNodes, ProtocolError
+from flower_pca.core.history import Round
+from flower_pca.core.linalg import Array
+from flower_pca.core.stage import Broadcast, Failure, Reply, Shape, Stage, Sum
+
+_DATA = "Check the client's data."
+_LARGEST = 1e140  # beyond which sums of squares overflow
+_MOST_ROWS = 10**12
+_MAX_EMPTY = 3
+
+
+class UnawaitedError(ProtocolError):
+    """An answer that nobody waits for: discarded, and not held against its client."""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The answers to one message: their reduction, who gave them, and who failed, why, and for good."""
+
+    total: Any
+    answered: frozenset[int]
+    count: int
+    bytes_up: int
+    failures: dict[str, str]
+    banned: frozenset[int]
+
+    @property
+    def why(self) -> str:
+        """The first failure."""
+        return next(iter(self.failures.values()), "")
+
+    def record(self, sent: Broadcast, *, seconds: float, metrics: dict[str, float]) -> Round:
+        """The entry of the history."""
+        return Round(
+            number=sent.number,
+            stage=sent.stage,
+            asked=len(sent.to),
+            answered=self.count,
+            failures=self.failures,
+            bytes_down=sent.nbytes,
+            bytes_up=self.bytes_up,
+            seconds=seconds,
+            metrics=metrics,
+        )
+
+
+def superposable(stage: Stage[Any], channel: AirChannel | None) -> None:
+    """Require a stage whose replies a channel can add up, if there is one."""
+    if channel is not None and not stage.summed:
+        remedy = "Use fed_oapm, ssi, krylov or faps."
+        raise ConfigError(checks.sentence("An algorithm over the air", "one that sums replies", stage.name, remedy))
+
+
+def collect(
+    stage: Stage[Any],
+    state: Any,
+    sent: Broadcast,
+    replies: Iterable[Reply | Sum | Failure],
+    *,
+    total: Any,
+    answered: frozenset[int],
+    channel: AirChannel | None,
+) -> Collected:
+    """Check the answers, reduce the good ones in their order onto `total`, and hear the result through the channel."""
+    failures: dict[str, str] = {}
+    banned: set[int] = set()
+    count = bytes_up = 0
+    for position, reply in enumerate(replies):
+        if isinstance(reply, Sum):
+            total, answered, count = reply.arrays, answered | set(reply.clients), count + len(reply.clients)
+            continue
+        if isinstance(reply, Reply):
+            bytes_up += sum(a.nbytes for a in reply.arrays.values())
+            try:
+                check(reply, sent, stage.expects(state), answered)
+                stage.inspect(state, reply.arrays)
+                arrays = reply.arrays
+                if channel is not None:
+                    arrays = channel.faded(arrays, number=sent.number, position=position)
+                total = stage.fold(state, total, reply.client, arrays)
+            except ProtocolError as error:
+                reply = Failure(reply.client, str(error), lasting=not isinstance(error, UnawaitedError))
+            else:
+                answered, count = answered | {reply.client}, count + 1
+                continue
+        failures[str(reply.client)] = reply.reason
+        banned |= {reply.client} if reply.lasting else set()
+    for client, reason in stage.outvoted(state, total).items():
+        failures[str(client)], count = reason, count - 1
+        answered, banned = answered - {client}, banned | {client}
+    if channel is not None and total is not None and count:
+        total = stage.heard(total, lambda arrays: channel.received(arrays, number=sent.number))
+    return Collected(total, answered, count, bytes_up, failures, frozenset(banned))
+
+
+def require_any(empty: int, why: str) -> None:
+    """Give up after so many successive rounds without a usable answer; `why` is the first failure, if there is one."""
+    if empty >= _MAX_EMPTY:
+        got = f"none in {empty} successive rounds" + (f", the first because: {why.rstrip('.')}" if why else "")
+        remedy = "Look at these clients."
+        raise NotEnoughNodes(checks.sentence("The usable answers to a message", "at least one", got, remedy))
+
+
+def unusable(error: np.linalg.LinAlgError) -> DataError:
+    """What to say of sums of which LAPACK cannot make anything."""
+    got = f"ones on which LAPACK fails ({error})"
+    return DataError(checks.sentence("The sums of a round", "of usual size", got, "Scale the data."))
+
+
+def check(reply: Reply, sent: Broadcast, expected: Mapping[str, Shape], answered: frozenset[int]) -> None:
+    """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
+    who = f"The answer of client {reply.client}"
+    if reply.client not in sent.to:
+        raise UnawaitedError(checks.sentence(who, "asked for", "one of a client not asked", "It was not counted."))
+    if reply.number != sent.number:
+        got = f"one to message {reply.number}"
+        raise UnawaitedError(checks.sentence(who, f"one to message {sent.number}", got, "It came late."))
+    if reply.client in answered:
+        raise UnawaitedError(checks.sentence(who, "a single one", "another one", "It was not counted."))
+    if set(reply.arrays) != set(expected):
+        rule = f"made of {', '.join(sorted(expected))}"
+        got = ", ".join(sorted(reply.arrays)) or "nothing"
+        raise ProtocolError(checks.sentence(who, rule, got, "Install the same flower_pca everywhere."))
+    for name, shape in expected.items():
+        _check_array(f"{who}, {name},", reply.arrays[name], shape)
+    if "n" in expected and (reply.arrays["n"].dtype.kind not in "iu" or not 1 <= reply.arrays["n"] <= _MOST_ROWS):
+        rule = f"a whole number between 1 and {_MOST_ROWS:g}"
+        raise ProtocolError(checks.sentence(f"{who}, n,", rule, reply.arrays["n"], _DATA))
+
+
+def _check_array(what: str, a: Array, shape: Shape) -> None:
+    fits = len(a.shape) == len(shape) and all(s in (None, t) for s, t in zip(shape, a.shape, strict=True))
+    if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
+        rule = f"a real array of shape {tuple('any' if s is None else s for s in shape)}"
+        raise ProtocolError(checks.sentence(what, rule, f"shape {a.shape} and dtype {a.dtype}", _DATA))
+    if not np.isfinite(a).all():
+        bad = int(a.size - np.isfinite(a).sum())
+        raise ProtocolError(checks.sentence(what, "finite", f"{bad} NaN or infinite entries", _DATA))
+    largest = float(np.max(np.abs(a), initial=0.0))
+    if largest > _LARGEST:
+        raise ProtocolError(checks.sentence(what, f"at most {_LARGEST:g} in size", f"{largest:g}", _DATA))

@@ -1,0 +1,265 @@
+"""PCAResult: what a run returns, under scikit-learn's names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+
+from flower_pca.core import archive, checks, linalg
+from flower_pca.core.errors import ConfigError, ProtocolError
+from flower_pca.core.history import History
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.rows import Frame
+from flower_pca.core.spent import Spent
+from flower_pca.core.status import Outcome, Status
+
+_KINDS: Final[dict[str, type[PCAResult]]] = {}  # all classes of results, by the name that files know them by
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PCAResult:
+    """Principal components of the rows of all clients together.
+
+    Attributes:
+        components_: Components as rows, (k, d), orthonormal, largest variance first; each row's largest entry is
+            positive.
+        explained_variance_: Variance along each component, (k,), with divisor n - 1.
+        mean_: Mean of all rows, (d,); zeros if the run was not centred.
+        scale_: What each column was divided by, (d,), or None.
+        total_variance_: Total variance of all rows in the frame, with divisor n - 1.
+        n_samples_: Rows of all clients together.
+        residuals_: ||C z - theta z|| of each component relative to the first eigenvalue, (k,): the true ones.
+        sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap; None if no gap is
+            known, or if eigenvalues k and k+1 are tied, so that no single subspace is the true one.
+        mse_: Mean squared reconstruction error of a row in the frame, if the run evaluated it; else None.
+        rounds: Rounds of the algorithm's stage; `history` has all messages.
+        status: Why the run ended.
+        history: What happened in each round.
+        algorithm: The algorithm's spec string.
+        seed: The seed of the run.
+        centered: Whether the run was centred.
+        own: What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.
+        fill_: What stands for a missing value, (d,): the mean of each column; None if none were allowed.
+        privacy: What the run has cost under differential privacy; None without it. Counts, means and variances are
+            then those with noise.
+    """
+
+    _ARRAYS: ClassVar[tuple[str, ...]] = (
+        "components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_",
+    )  # fmt: skip
+    _NUMBERS: ClassVar[tuple[str, ...]] = (
+        "total_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds", "algorithm", "seed", "centered",
+    )  # fmt: skip
+
+    components_: Array
+    explained_variance_: Array
+    mean_: Array
+    scale_: Array | None
+    total_variance_: float
+    n_samples_: int
+    residuals_: Array
+    sine_estimate_: float | None
+    mse_: float | None
+    rounds: int
+    status: Status
+    history: History
+    algorithm: str
+    seed: int
+    centered: bool
+    fill_: Array | None = None
+    privacy: Spent | None = None
+    own: Mapping[int, dict[str, Array]] = field(default_factory=dict)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _KINDS[cls.__name__] = cls
+
+    @classmethod
+    def of(cls, model: Model, *, algorithm: str, history: History, privacy: Spent | None = None) -> Self:
+        """The result that a finished model amounts to."""
+        return cls(**cls._fields(model), algorithm=algorithm, history=history, privacy=privacy)
+
+    @classmethod
+    def _fields(cls, model: Model) -> dict[str, Any]:
+        """What a finished model says of the fields; a family's result adds its own."""
+        assert model.values is not None
+        assert model.residuals is not None
+        assert model.status is not None
+        k, ddof = model.k, max(model.n - 1, 1)
+        first = float(model.values[0]) or 1.0
+        return {
+            "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
+            "explained_variance_": model.values[:k] / ddof,
+            "mean_": np.zeros(model.d) if model.frame.mean is None else model.frame.mean,
+            "scale_": model.frame.scale,
+            "total_variance_": model.trace / ddof,
+            "n_samples_": model.n,
+            "residuals_": model.residuals[:k] / first,
+            "sine_estimate_": _sine(model),
+            "mse_": model.mse,
+            "rounds": model.rounds,
+            "status": model.status,
+            "seed": model.seed,
+            "centered": model.center,
+            "fill_": model.frame.fill,
+        }
+
+    @property
+    def n_components_(self) -> int:
+        """k, the number of components."""
+        return len(self.components_)
+
+    @property
+    def n_features_in_(self) -> int:
+        """d, the number of features."""
+        return int(self.components_.shape[1])
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """The share of the true total variance along each component, (k,)."""
+        return np.asarray(self.explained_variance_ / (self.total_variance_ or 1.0))
+
+    @property
+    def singular_values_(self) -> Array:
+        """Singular values of all rows stacked, in the frame, (k,)."""
+        return np.asarray(np.sqrt(self.explained_variance_ * max(self.n_samples_ - 1, 1)))
+
+    @property
+    def noise_variance_(self) -> float:
+        """Mean variance of the directions left out (Tipping and Bishop 1999), as scikit-learn counts them."""
+        rest = min(self.n_samples_, self.n_features_in_) - self.n_components_
+        return max(float(self.total_variance_ - self.explained_variance_.sum()), 0.0) / rest if rest else 0.0
+
+    @property
+    def frame(self) -> Frame:
+        """The coordinates that components and variances refer to."""
+        return Frame(self.mean_ if self.centered else None, self.scale_, self.fill_)
+
+    def transform(self, X: Any) -> Array:
+        """Coordinates of the rows of X, (n, d) dense or sparse, along the components: (n, k)."""
+        return self._data(X).scores(self.components_.T)
+
+    def inverse_transform(self, scores: Array) -> Array:
+        """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
+        X = np.asarray(scores) @ self.components_
+        X = X if self.scale_ is None else X * self.scale_
+        return np.asarray(X + self.mean_)
+
+    def reconstruction_error(self, X: Any) -> float:
+        """Mean squared distance, in the frame, between a row of X and its reconstruction."""
+        data = self._data(X)
+        return data.squared_error(self.components_.T) / data.n
+
+    def angle_to(self, other: PCAResult | Array) -> float:
+        """Largest principal angle in radians to another result, or to components as rows of an array."""
+        rows = np.atleast_2d(other.components_ if isinstance(other, PCAResult) else np.asarray(other, dtype=float))
+        if rows.shape[1] != self.n_features_in_:
+            rule = f"rows of {self.n_features_in_} features"
+            raise ConfigError(checks.sentence("The other components", rule, rows.shape, "Transpose them."))
+        return float(linalg.principal_angles(self.components_.T, linalg.orth(rows.T))[-1])
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the result, but for `own`, as an npz with a JSON header; returns the path."""
+        arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
+        header = {name: getattr(self, name) for name in self._NUMBERS}
+        header["class"] = type(self).__name__
+        header["status"] = [self.status.outcome.value, self.status.words]
+        header["privacy"] = None if self.privacy is None else asdict(self.privacy)
+        return archive.write(path, "result", {**header, "history": self.history.to_json()}, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PCAResult:
+        """Read what `save` has written, as the class of result that was saved."""
+        header, arrays = archive.read(path, "result")
+        kind = _KINDS.get(header.get("class", cls.__name__), cls)
+        if missing := {*kind._NUMBERS, "status", "history", *kind._ARRAYS} - {*header, *arrays, "scale_", "fill_"}:
+            rule = "a whole result that flower_pca has saved"
+            got = f"one without {', '.join(sorted(missing))}"
+            raise ProtocolError(checks.sentence(str(path), rule, got, "Save it again."))
+        outcome, words = header["status"]
+        spent = header.get("privacy")
+        return kind(
+            **{name: arrays.get(name) for name in kind._ARRAYS},  # type: ignore[arg-type]
+            **{name: header[name] for name in kind._NUMBERS},
+            status=Status(Outcome(outcome), words),
+            history=History.from_json(header["history"]),
+            privacy=None if spent is None else Spent(**spent),
+        )
+
+    def to_sklearn(self) -> Any:
+        """A fitted scikit-learn PCA; under a scale, a Pipeline of StandardScaler and PCA. Needs scikit-learn."""
+        from sklearn.decomposition import PCA
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        pca = PCA(n_components=self.n_components_, svd_solver="full")
+        pca.mean_ = self.mean_ if self.scale_ is None else np.zeros(self.n_features_in_)
+        for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_"):
+            setattr(pca, name, np.array(getattr(self, name)))
+        for name in ("noise_variance_", "n_components_", "n_samples_", "n_features_in_"):
+            setattr(pca, name, getattr(self, name))
+        if self.scale_ is None:
+            return pca
+        scaler = StandardScaler(with_mean=self.centered)
+        scaler.mean_, scaler.scale_, scaler.var_ = self.mean_, self.scale_, self.scale_**2
+        scaler.n_samples_seen_, scaler.n_features_in_ = self.n_samples_, self.n_features_in_
+        return make_pipeline(scaler, pca)
+
+    def plot(self, what: str, path: str | os.PathLike[str], *, shards: Sequence[Any] | None = None) -> Path:
+        """Draw a picture into an SVG or PNG file. Needs matplotlib.
+
+        Args:
+            what: "scree", "cumulative", "convergence" (against messages), "traffic" (against bytes), "scores",
+                "errors" (of reconstruction, by client), "loadings", or "overview", which has three of them.
+            path: The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
+            shards: The clients' rows, which "scores" and "errors" need.
+
+        Returns:
+            The path.
+
+        Raises:
+            ConfigError: If there is no such picture, shards are missing, or matplotlib is not installed.
+        """
+        from flower_pca import plots
+
+        return plots.draw(self, what, path, shards=shards)
+
+    def table(self) -> str:
+        """The variances as a plain text table."""
+        ratio = self.explained_variance_ratio_
+        lines = [f"{'component':>10} {'variance':>10} {'share':>10} {'together':>10} {'residual':>10}"]
+        for j, (v, r, c, e) in enumerate(
+            zip(self.explained_variance_, ratio, ratio.cumsum(), self.residuals_, strict=True)
+        ):
+            lines.append(f"{j + 1:>10} {v:>10.4g} {r:>10.2%} {c:>10.2%} {e:>10.1e}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        what = f"{self.n_components_} components of {self.n_samples_} x {self.n_features_in_} by {self.algorithm}"
+        return f"{type(self).__name__}({what}, {len(self.history)} messages, {self.status.outcome.value})"
+
+    def _data(self, X: Any) -> LocalData:
+        data = LocalData(X, who="the rows given", missing=self.fill_ is not None)
+        if data.d != self.n_features_in_:
+            remedy = "Give the features that the run had, in its order."
+            raise ConfigError(checks.sentence("The number of columns", str(self.n_features_in_), data.d, remedy))
+        return data.framed(self.frame, keep=False)
+
+
+def _sine(model: Model) -> float | None:
+    """||residual of the wanted columns|| / gap, where a Ritz gap exists."""
+    assert model.values is not None
+    assert model.residuals is not None
+    if model.next_value is None:
+        return None if model.k < model.d else 0.0
+    residual = float(np.linalg.norm(model.residuals[: model.k]))
+    gap = float(model.values[model.k - 1]) - model.next_value
+    tied = gap <= 1e-12 * float(model.values[0]) or gap <= residual
+    return None if tied else residual / gap

@@ -1,0 +1,193 @@
+"""Rows as they are stored and as they are seen: frames, moments, and sparse rows that are framed implicitly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flower_pca.core import checks
+from flower_pca.core.errors import DataError
+from flower_pca.core.linalg import Array
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The coordinates all clients share: a row x becomes (x - mean) / scale; None leaves that part out.
+
+    `fill` is what stands in x for a missing value, column by column; with None, none may be missing.
+    """
+
+    mean: Array | None = None
+    scale: Array | None = None
+    fill: Array | None = None
+
+    def same(self, other: Frame) -> bool:
+        """Whether both frames map every row alike."""
+        pairs = ((self.mean, other.mean), (self.scale, other.scale), (self.fill, other.fill))
+        return self is other or all(_equal(a, b) for a, b in pairs)
+
+    @property
+    def nbytes(self) -> int:
+        """What the frame takes in a message."""
+        return sum(a.nbytes for a in (self.mean, self.scale, self.fill) if a is not None)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean, and squared deviations from the mean, of each column.
+
+    Where values are missing, `count` says how many each column has, and mean and m2 are those of these values.
+    """
+
+    n: int
+    mean: Array
+    m2: Array
+    count: Array | None = None
+
+    @property
+    def seen(self) -> Any:
+        """The values that mean and m2 are of: n, or a number for each column."""
+        return self.n if self.count is None else self.count
+
+
+def merge(a: Moments, b: Moments) -> Moments:
+    """The moments of two sets of rows together (Chan, Golub, LeVeque 1979): pairwise, so it never cancels."""
+    partial = a.count is not None or b.count is not None
+    seen = a.seen + b.seen
+    divisor = np.maximum(seen, 1) if partial else seen  # a column may not have a single value
+    delta = b.mean - a.mean
+    mean = a.mean + delta * (b.seen / divisor)
+    m2 = a.m2 + b.m2 + delta**2 * (a.seen * b.seen / divisor)
+    return Moments(a.n + b.n, mean, m2, np.asarray(seen) if partial else None)
+
+
+class ImplicitRows:
+    """Sparse rows S in a frame, (S - 1 mean') / scale, without ever forming them."""
+
+    def __init__(self, S: Any, frame: Frame) -> None:
+        self._S, self._mean, self._scale = S, frame.mean, frame.scale
+        self.shape = S.shape
+
+    def __matmul__(self, Z: Array) -> Array:
+        Z = Z.astype(np.float64, copy=False)  # what is subtracted here would cost single precision its last digits
+        Z = Z if self._scale is None else Z / self._scale[:, None]
+        Y = self._S @ Z
+        return np.asarray(Y if self._mean is None else Y - self._mean @ Z)
+
+    @property
+    def T(self) -> Adjoint:
+        """The adjoint, as an operator."""
+        return Adjoint(self._S, self._mean, self._scale)
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """The adjoint of sparse rows in a frame."""
+
+    S: Any
+    mean: Array | None
+    scale: Array | None
+
+    def __matmul__(self, Y: Array) -> Array:
+        Y = Y.astype(np.float64, copy=False)
+        Z = self.S.T @ Y
+        Z = Z if self.mean is None else Z - np.outer(self.mean, Y.sum(axis=0))
+        return np.asarray(Z if self.scale is None else Z / self.scale[:, None])
+
+
+def centred(block: Array, dtype: np.dtype[Any]) -> tuple[Moments, Array]:
+    """The moments of a block of dense rows, and the rows less their mean: zeros where values are missing."""
+    n = len(block)
+    mean = block.mean(axis=0, dtype=np.float64)
+    if np.isnan(mean).any():
+        return _partly_centred(block, dtype)
+    deviation = block - mean
+    rest = deviation.mean(axis=0)  # what rounding left in the mean
+    m2 = np.einsum("ij,ij->j", deviation, deviation) - n * rest**2
+    return Moments(n, mean + rest, np.maximum(m2, 0.0)), deviation.astype(dtype, copy=False)
+
+
+def _partly_centred(block: Array, dtype: np.dtype[Any]) -> tuple[Moments, Array]:
+    gaps = np.isnan(block)
+    count = len(block) - gaps.sum(axis=0)
+    divisor = np.maximum(count, 1)
+    mean = np.where(gaps, 0.0, block).sum(axis=0, dtype=np.float64) / divisor
+    deviation = np.where(gaps, 0.0, block - mean)
+    rest = deviation.sum(axis=0) / divisor
+    m2 = np.einsum("ij,ij->j", deviation, deviation) - count * rest**2
+    return Moments(len(block), mean + rest, np.maximum(m2, 0.0), count), deviation.astype(dtype, copy=False)
+
+
+def sparse_moments(S: Any) -> Moments:
+    """The moments of sparse rows."""
+    if np.isnan(S.data).any():
+        return _partial_sparse_moments(S)
+    n, d = S.shape
+    data, columns = S.data.astype(np.float64), S.indices
+    mean = np.bincount(columns, weights=data, minlength=d) / n
+    zeros = n - np.bincount(columns, minlength=d)
+    deviation = data - mean[columns]
+    rest = (np.bincount(columns, weights=deviation, minlength=d) - zeros * mean) / n  # what rounding left in the mean
+    m2 = np.bincount(columns, weights=deviation**2, minlength=d) + zeros * mean**2 - n * rest**2
+    return Moments(n, mean + rest, np.maximum(m2, 0.0))
+
+
+def _partial_sparse_moments(S: Any) -> Moments:
+    n, d = S.shape
+    gaps = np.isnan(S.data)
+    count = n - np.bincount(S.indices[gaps], minlength=d)
+    data, columns = S.data[~gaps].astype(np.float64), S.indices[~gaps]
+    divisor = np.maximum(count, 1)
+    mean = np.bincount(columns, weights=data, minlength=d) / divisor
+    zeros = count - np.bincount(columns, minlength=d)
+    deviation = data - mean[columns]
+    rest = (np.bincount(columns, weights=deviation, minlength=d) - zeros * mean) / divisor
+    m2 = np.bincount(columns, weights=deviation**2, minlength=d) + zeros * mean**2 - count * rest**2
+    return Moments(n, mean + rest, np.maximum(m2, 0.0), count)
+
+
+def filled(S: Any, fill: Array) -> Any:
+    """Sparse rows with these values where stored ones are missing."""
+    gaps = np.isnan(S.data)
+    data = np.where(gaps, fill[S.indices], S.data).astype(S.data.dtype)
+    return type(S)((data, S.indices, S.indptr), shape=S.shape)
+
+
+def apply(frame: Frame, X: Array, dtype: np.dtype[Any]) -> Array:
+    """Dense rows in a frame."""
+    if frame.fill is not None and X.dtype.kind == "f":
+        X = np.where(np.isnan(X), frame.fill, X)
+    if frame.mean is not None:
+        X = X - frame.mean
+    if frame.scale is not None:
+        X = X / frame.scale
+    return np.ascontiguousarray(X, dtype=dtype)
+
+
+def stored(X: Any, who: str) -> Any:
+    """The rows in the form they are kept in: a C-ordered array, a memory-mapped one as it is, or canonical CSR."""
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        got = f"{int(np.ma.getmaskarray(X).sum())} masked entries"
+        raise DataError(checks.sentence(f"The data of {who}", "whole", got, "Fill them before the run."))
+    rows: Any = X if isinstance(X, np.memmap) or hasattr(X, "tocsr") else np.asarray(X)
+    if rows.ndim != 2 or rows.dtype.kind not in "fiub":
+        rule = "a two-dimensional array of real numbers, one row per sample"
+        got = f"{rows.ndim} dimensions of dtype {rows.dtype}"
+        remedy = "Convert it first; a vector becomes x[:, None]."
+        raise DataError(checks.sentence(f"The data of {who}", rule, got, remedy))
+    if hasattr(rows, "tocsr"):
+        S = rows.tocsr()
+        S = S if S.dtype.kind == "f" else S.astype(np.float64)
+        if not S.has_canonical_format:
+            S = S.copy()
+            S.sum_duplicates()
+        return S
+    if rows.dtype.kind in "iub" or isinstance(rows, np.memmap):
+        return rows
+    return np.ascontiguousarray(rows, dtype=np.float32 if rows.dtype.itemsize <= 4 else np.float64)
+
+
+def _equal(a: Array | None, b: Array | None) -> bool:
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))

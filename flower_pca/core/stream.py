@@ -1,0 +1,185 @@
+"""Stream: one client's rows as they arrive, a batch per step, with gaps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from flower_pca.core import archive, checks
+from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.core.gaps import rows_with_gaps
+from flower_pca.core.linalg import Array
+
+_KIND, _BATCH = "completed batch", "batch-"
+NO_CURSOR = np.zeros(0, dtype=np.uint8)
+
+
+@runtime_checkable
+class Queue(Protocol):
+    """A source that is read at its own pace: every step takes what follows the cursor, wherever the server stands."""
+
+    def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
+        """The next batch or None, the cursor behind it, and how many more wait."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a stream has for a step: rows with NaN where missing, none at times; and whether there is more to come."""
+
+    rows: Array | None
+    left: int
+    cursor: Array
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A batch as the node keeps it for itself: completed rows, the outliers taken out of them, and where those are."""
+
+    rows: Array
+    outliers: Array
+    found: Array
+
+
+class Stream:
+    """The rows of one client as they arrive: batch t is what the client works on in step t. NaN is a missing entry.
+
+    Args:
+        source: An array that is cut into batches; a list of batches (None for a step without rows); a function from the
+            number of the step to a batch or None; an iterator over batches; or a queue such as `folder`.
+        batch: Rows of a batch, where the source is an array.
+        missing: True where an entry is missing, in the shape of the array; for a list of batches a list of masks.
+        keep: Whether to keep what was completed, in `completed`, by the number of the step.
+        out: A folder of the node's own to write it to, one npz per step.
+        min_rows: Rows below which a batch counts as none.
+        who: The client's name in messages about its data.
+    """
+
+    WHO: ClassVar[str] = "the client"
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        batch: int | None = None,
+        missing: Any = None,
+        keep: bool = False,
+        out: str | os.PathLike[str] | None = None,
+        min_rows: int = 1,
+        who: str = WHO,
+    ) -> None:
+        self.who, self._source, self._missing, self._batch = who, source, missing, batch
+        self._out = None if out is None else Path(out)
+        self._keep = keep
+        self.min_rows = min_rows
+        self.completed: dict[int, Completed] = {}
+        self._position, self._newest, self._next = -1, None, None
+        checks.integer("min_rows", min_rows, least=1)
+        cut = not (callable(source) or isinstance(source, list | tuple | Iterator | Queue))
+        if cut:
+            self._source = source if isinstance(source, np.memmap | np.ma.MaskedArray) else np.asarray(source)
+            if self._source.ndim != 2:
+                rule, got = "an array of rows, batches, a function, an iterator or a queue", f"{type(source).__name__}"
+                raise DataError(checks.sentence(f"The stream of {who}", rule, got, "Give a two-dimensional array."))
+            checks.integer("The batch of a stream that is an array", batch, least=1, remedy="Try 60.")
+        elif batch is not None:
+            remedy = "Leave it out."
+            raise ConfigError(checks.sentence("batch", "given with an array only", repr(batch), remedy))
+        self._check_mask(cut)
+
+    @property
+    def d(self) -> int | None:
+        """The number of columns, where it is known before the first batch."""
+        if isinstance(self._source, list | tuple):
+            known = [np.shape(rows)[1] for rows in self._source if rows is not None and np.ndim(rows) == 2]
+            return known[0] if known else None
+        return int(self._source.shape[1]) if self._batch is not None else None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether another process can take the same batches; not so for an iterator."""
+        return not isinstance(self._source, Iterator)
+
+    def take(self, step: int, cursor: Array) -> Taken:
+        """The rows for a step; a queue goes by its cursor instead."""
+        if isinstance(self._source, Queue):
+            rows, behind, left = self._source.after(cursor.astype(np.uint8).tobytes())
+            return Taken(self._checked(rows, step), left, np.frombuffer(behind, dtype=np.uint8).copy())
+        if isinstance(self._source, Iterator):
+            rows, left = self._advance(step)
+        elif isinstance(self._source, list | tuple):
+            rows = self._source[step] if step < len(self._source) else None
+            left = max(len(self._source) - step - 1, 0)
+        elif callable(self._source):
+            rows = self._source(step)
+            left = int(rows is not None)
+        else:
+            assert self._batch is not None
+            part = slice(step * self._batch, (step + 1) * self._batch)
+            rows = self._source[part]
+            left = max(-(-len(self._source) // self._batch) - step - 1, 0)
+        return Taken(self._checked(rows, step), left, NO_CURSOR)
+
+    def hand_back(self, step: int, batch: Completed) -> None:
+        """Keep a completed batch for the node itself."""
+        if self._keep:
+            self.completed[step] = batch
+        if self._out is not None:
+            self._out.mkdir(parents=True, exist_ok=True)
+            arrays = {"rows": batch.rows, "outliers": batch.outliers, "found": batch.found}
+            archive.write(self._out / f"{_BATCH}{step:06d}.npz", _KIND, {"step": step}, arrays)
+
+    def write_to(self, folder: str | os.PathLike[str]) -> None:
+        """Write what is completed to this folder, if no other has been given."""
+        self._out = Path(folder) if self._out is None else self._out
+
+    def take_over(self, folder: Path) -> None:
+        """Keep, if this stream is to, what its copy in another process has written to this folder."""
+        for path in sorted(folder.glob(f"{_BATCH}*.npz")) if self._keep else ():
+            header, arrays = archive.read(path, _KIND)
+            self.completed[int(header["step"])] = Completed(**arrays)
+
+    def _advance(self, step: int) -> tuple[Any, int]:
+        """The batch of an iterator; it is asked for one more, to know whether it ends."""
+        if self._position < 0:
+            self._next = next(self._source, None)
+        if step < self._position:
+            got = f"step {step} after step {self._position}"
+            remedy = "Give a list or a function to go back."
+            raise DataError(checks.sentence(f"The steps of the iterator of {self.who}", "in order", got, remedy))
+        while self._position < step:
+            self._newest, self._next = self._next, next(self._source, None)
+            self._position += 1
+        return self._newest, int(self._next is not None)
+
+    def _checked(self, rows: Any, step: int) -> Array | None:
+        if rows is None or len(rows) < self.min_rows:
+            return None
+        missing = self._missing
+        if missing is not None:
+            part = slice(step * self._batch, (step + 1) * self._batch) if self._batch is not None else step
+            missing = missing[part]
+        who = f"{self.who} at step {step}"
+        batch = rows_with_gaps(rows, who, missing)
+        if np.isnan(batch).all():
+            got = f"{len(batch)} x {batch.shape[1]} missing ones"
+            remedy = "Give None for a step without data."
+            raise DataError(checks.sentence(f"The entries of {who}", "observed at least once", got, remedy))
+        return batch
+
+    def _check_mask(self, cut: bool) -> None:
+        if self._missing is None:
+            return
+        if cut and np.shape(self._missing) != self._source.shape:
+            rule = f"of the shape of its rows, {self._source.shape}"
+            got, remedy = f"shape {np.shape(self._missing)}", "Give True where an entry is missing."
+            raise DataError(checks.sentence(f"The mask of {self.who}", rule, got, remedy))
+        if not cut and not (isinstance(self._source, list | tuple) and len(self._missing) == len(self._source)):
+            remedy = "Put NaN into the batches instead."
+            raise DataError(
+                checks.sentence(f"The masks of {self.who}", "one for each of its batches", "others", remedy)
+            )

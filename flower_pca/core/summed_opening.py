@@ -1,0 +1,130 @@
+"""The opening where the server sees nothing but sums: counts and means first, then what is centred at them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from flower_pca.core import linalg
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.opening import Opening, OpeningState
+from flower_pca.core.stage import ROWS, Arrays, Shape, Stage
+from flower_pca.core.status import Status
+
+_LEAST: Final = 1e-150
+_SLACK: Final = 1e-13  # of the raw squares: what rounding may hide of the centred ones
+
+
+@dataclass(frozen=True)
+class SummedState:
+    """The block to multiply, the first message's sums, and those of the second in the layout of the opening."""
+
+    seed: int
+    width: int
+    block: Array | None = None
+    n: int = 0
+    reference: Array | None = None
+    squares: Array | None = None
+    total: dict[str, Array] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummedOpening(Stage[SummedState]):
+    """The opening in two messages, each of them a plain sum over the clients, as masks need it.
+
+    First n_i, the sums of the columns and of their squares. Then, about the mean r of the first message, n_i again, the
+    sums of x - r, the squared deviations, and P_i = (X_i - r)'(X_i - r) B; what is left between r and the mean of those
+    that answered is put right at the server, so that a client may be missing the second time. As long as none is,
+    nothing cancels.
+
+    Cost: 4 n_i d p flops; p columns of d floats up, plus two wide ones and three; a seed (or the block) and r down.
+    """
+
+    name: ClassVar[str] = "summed_opening"
+    State: ClassVar[type] = SummedState
+
+    width: int
+
+    def start(self, model: Model) -> SummedState:
+        return SummedState(model.seed, self.width if model.basis is None else model.basis.shape[1], model.basis)
+
+    def broadcast(self, state: SummedState) -> Arrays:
+        if state.reference is None:
+            return {}
+        return {"reference": state.reference, **_plain(self, state)}
+
+    def expects(self, state: SummedState) -> Mapping[str, Shape]:
+        if state.reference is None:
+            return {"n": (), "single": (), "sums": (None,), "squares": (None,)}
+        d = len(state.reference)
+        return {"n": (), "single": (), "sums": (d,), "squares": (d,), "product": (d, _block(state).shape[1])}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        single = np.array(int(data.dtype == np.float32))
+        if not arrays:
+            data.complete()
+            m = data.moments()
+            return {"n": np.array(m.n), "single": single, "sums": m.n * m.mean, "squares": m.m2 + m.n * m.mean**2}, {}
+        own, _ = Opening.client(arrays, data, {})
+        n, e = float(own["n"]), own["mean"] - arrays["reference"]
+        block = arrays["block"] if "block" in arrays else _draw(data.d, int(arrays["width"]), int(arrays["seed"]))
+        product = own["product"].astype(np.float64) + n * np.outer(e, e @ block)
+        squares = own["m2"] + n * e**2
+        return {"n": own["n"], "single": single, "sums": n * e, "squares": squares, "product": product}, {}
+
+    def bounds(self, state: SummedState, model: Model) -> Mapping[str, Array | float]:
+        if state.reference is None:
+            return {"n": ROWS, "single": 1.0, "sums": 0.0, "squares": 0.0}
+        assert state.squares is not None
+        # Of all clients together, doubled for rounding: |sum x| <= sqrt(n s), |X_j'XB| <= sqrt(s_j) ||X|| ||B||.
+        s = 2.0 * (state.squares + _LEAST)
+        length = float(np.linalg.norm(_block(state), axis=0).max(initial=0.0))
+        product = np.sqrt(s * s.sum())[:, None] * max(length, 1.0)
+        return {"n": ROWS, "single": 1.0, "sums": np.sqrt(s * 2.0 * state.n), "squares": s, "product": product}
+
+    def server(self, state: SummedState, total: Arrays) -> SummedState:
+        n, sums, squares = round(float(total["n"])), total["sums"], total["squares"]
+        if state.reference is None:
+            mean = sums / n
+            return replace(
+                state, n=n, reference=mean, squares=np.maximum(squares - n * mean**2, 0.0) + _SLACK * squares
+            )
+        e = sums / n
+        eps = np.finfo(np.float32 if total["single"] > 0 else np.float64).eps
+        return replace(
+            state,
+            total={
+                "n": np.array(n),
+                "eps": np.array(eps, dtype=np.float64),
+                "mean": state.reference + e,
+                "m2": np.maximum(squares - n * e**2, 0.0),
+                "product": total["product"] - n * np.outer(e, e @ _block(state)),
+            },
+        )
+
+    def status(self, state: SummedState) -> Status | None:
+        return Status.done() if state.total is not None else None
+
+    def finish(self, state: SummedState, model: Model) -> Model:
+        merged = OpeningState(state.seed, state.width, False, block=state.block, total=state.total)
+        return Opening(width=self.width).finish(merged, model)
+
+
+def _plain(stage: SummedOpening, state: SummedState) -> Arrays:
+    """What the one-message opening would send."""
+    return Opening(width=stage.width).broadcast(OpeningState(state.seed, state.width, False, block=state.block))
+
+
+def _draw(d: int, width: int, seed: int) -> Array:
+    return linalg.random_block(d, min(width, d), seed)
+
+
+def _block(state: SummedState) -> Array:
+    assert state.reference is not None
+    return _draw(len(state.reference), state.width, state.seed) if state.block is None else state.block

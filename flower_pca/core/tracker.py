@@ -1,0 +1,249 @@
+"""Tracker: the server's half of tracking. A step is a batch at every client and a few messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, TypeAlias
+
+import numpy as np
+
+from flower_pca.core import checks, linalg
+from flower_pca.core.batch import COUNTS
+from flower_pca.core.errors import DataError, ProtocolError
+from flower_pca.core.linalg import Array
+from flower_pca.core.model import Model
+from flower_pca.core.solver import Solver
+from flower_pca.core.stage import Arrays, Shape, Stage
+from flower_pca.core.status import Outcome, Status
+from flower_pca.core.steps import Step, TrackState
+
+SOLVERS: Final = ("krylov", "power")
+_PROBES: Final = 15  # products of the power method on what lies outside the old subspace
+_ALIKE: Final = "Align the features first."
+
+Heard: TypeAlias = tuple[tuple[int, ...], Arrays]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracker(Stage[TrackState]):
+    """A stage over a `Stream`: for every step the basis of the batches of all clients together.
+
+    A message brings the number of the step, the basis P of the step before, and a block B. A client takes its batch,
+    completes it with P, keeps it, and answers L'(L B) and counts. A client without rows at a step answers zeros. Where
+    fewer rows than components arrive in all, the basis stays as it is.
+
+    Args:
+        refine: Whether clients complete a batch once more with the basis found from it, one step later.
+        reuse: How often the batch is completed with its own basis and used again.
+        detect: Whether to look for changes: a step at which the largest eigenvalue of the completed rows outside the
+            old subspace, divided by the number of rows, is at least `threshold`. The basis moves on either way.
+        threshold: In squared units of the data. The authors' default is for data of size 1.
+        update_length: Steps after the start, or after a change, in which none is looked for.
+        solver: "krylov", a Krylov space from the old basis and random columns, which tells the statistic of a change at
+            no cost; or "power", the power method from the old basis, as over the air. It asks for changes apart.
+        products: Messages of a step at most, beyond those that ask for changes.
+        first_products: The same in the first step, which starts from random columns.
+        qr_every: Products between two QRs, for "power": see `FedOAPM`.
+        tol: Estimated sine of the angle to the true eigenvectors of a batch at which a step ends.
+        oversample: Random columns beside the old basis, for "krylov".
+    """
+
+    State: ClassVar[type] = TrackState
+
+    refine: bool = False
+    reuse: int = 0
+    detect: bool = False
+    threshold: float = 7.5961e-4
+    update_length: int = 10
+    solver: str = "krylov"
+    products: int = 10
+    first_products: int = 60
+    qr_every: int = 1
+    tol: float = 1e-12
+    oversample: int = 2
+
+    def __post_init__(self) -> None:
+        for what, value in {"refine": self.refine, "detect": self.detect}.items():
+            checks.choice(f"{what} of {self.name}", value, (True, False))
+        checks.choice(f"solver of {self.name}", self.solver, SOLVERS)
+        for what in ("reuse", "oversample"):
+            checks.integer(f"{what} of {self.name}", getattr(self, what))
+        for what in ("update_length", "products", "first_products", "qr_every"):
+            checks.integer(f"{what} of {self.name}", getattr(self, what), least=1)
+        for what in ("threshold", "tol"):
+            checks.number(f"{what} of {self.name}", getattr(self, what), least=0.0)
+
+    def start(self, model: Model) -> TrackState:
+        assert isinstance(model.n_components, int)
+        state = TrackState(model.n_components, model.seed, P=model.basis)
+        return state if model.basis is None else self._begun(state)
+
+    def broadcast(self, state: TrackState) -> Arrays:
+        head = {"step": np.array(state.step), "lap": np.array(state.lap), "refine": np.array(int(self.refine))}
+        head = head if state.P is None else {**head, "P": state.P}
+        if state.closing:
+            return {**head, "closing": np.array(1)}
+        if state.solver is None:
+            return {**head, "seed": np.array(state.seed), "width": np.array(self._width(state))}
+        if state.probe is not None:
+            return {**head, "block": state.probe.block, "outside": np.array(1)}
+        return {**head, "block": state.solver.block}
+
+    def expects(self, state: TrackState) -> Mapping[str, Shape]:
+        if state.closing:
+            return {"rows": ()}
+        solver = state.probe or state.solver
+        shape: Shape = (None, None) if solver is None else solver.block.shape
+        return {"S": shape, **dict.fromkeys(COUNTS, ())}
+
+    def inspect(self, state: TrackState, reply: Arrays) -> None:
+        counts = [float(reply[name]) for name in COUNTS if name in reply]
+        if min(counts, default=0.0) < 0.0:
+            raise ProtocolError(checks.sentence("The counts of an answer", "at least 0", counts, "Check the client."))
+        if state.solver is None and not state.closing and len(reply["S"]):
+            d, width = reply["S"].shape
+            if width != min(self._width(state), d):
+                raise ProtocolError(checks.sentence("The columns of S", "as many as asked", width, "Check the client."))
+
+    def fold(self, state: TrackState, total: Any, client: int, reply: Arrays) -> Heard:
+        clients, sums = total or ((), None)
+        mine = {name: np.array(a, dtype=np.float64) for name, a in reply.items()}
+        if sums is None:
+            return (client,), mine
+        if "S" in mine and len(mine["S"]) != len(sums["S"]):
+            if len(mine["S"]) and len(sums["S"]):
+                rule = f"{len(sums['S'])}, as at the clients before it"
+                raise ProtocolError(checks.sentence("The number of columns", rule, len(mine["S"]), _ALIKE))
+            # A client without rows at the first step does not know how long they are.
+            longer = max(mine["S"], sums["S"], key=len)
+            mine, sums = ({**part, "S": part["S"] if len(part["S"]) else 0.0 * longer} for part in (mine, sums))
+        return (*clients, client), {name: sums[name] + a for name, a in mine.items()}
+
+    def heard(self, total: Heard, listen: Callable[[Arrays], Arrays]) -> Heard:
+        return total[0], listen(total[1])
+
+    def server(self, state: TrackState, total: Heard) -> TrackState:
+        clients, sums = total
+        if state.closing:
+            return replace(state, ended=True)
+        counts, rows = {name: float(sums[name]) for name in COUNTS}, int(sums["rows"])
+        others = bool(state.sums) and clients != state.clients
+        state = replace(state, sums=counts, clients=clients)
+        if state.solver is None:
+            d = len(sums["S"])
+            if state.r > min(rows, d):
+                rule = f"at most the rows of the first step and their columns, {rows} and {d}"
+                remedy = "Ask for fewer components, or take longer batches."
+                raise DataError(checks.sentence("n_components", rule, state.r, remedy))
+            state = replace(state, solver=self._opened(linalg.random_basis(d, sums["S"].shape[1], state.seed), state.r))
+        elif rows < state.r and state.P is not None:
+            return self._finished(state, state.P, np.zeros(state.r))
+        elif others and state.solver.Q.shape[1] and state.solver.products + 1 < self._limit(state):
+            return self._restarted(
+                state, state.solver
+            )  # products of other batches do not go together with those before
+        if state.probe is not None:
+            return _probed(state, state.probe.step(sums["S"], 1))
+        return self._solved(state, _required(state.solver).step(sums["S"], self.qr_every))
+
+    def status(self, state: TrackState) -> Status | None:
+        if not state.ended:
+            return None
+        why = "no client has more rows" if state.steps is None else "as many as asked for"
+        return Status(Outcome.ONE_SHOT, f"{len(state.record)} steps, {why}")
+
+    def metrics(self, state: TrackState) -> dict[str, float]:
+        solver = state.probe or state.solver
+        error = np.inf if solver is None else solver.error
+        return {"step": float(state.step), **({"error": error} if np.isfinite(error) else {})}
+
+    def finish(self, state: TrackState, model: Model) -> Model:
+        return replace(model, basis=state.P)
+
+    def _width(self, state: TrackState) -> int:
+        return state.r + (self.oversample if self.solver == "krylov" else 0)
+
+    def _opened(self, block: Array, r: int) -> Solver:
+        return Solver.krylov(block, r=r) if self.solver == "krylov" else Solver.by_power(block, r=r)
+
+    def _begun(self, state: TrackState) -> TrackState:
+        """With a solver that starts from P, in a Krylov space beside random columns, and maybe a probe outside P."""
+        P = state.P
+        assert P is not None
+        if self.solver == "krylov":
+            extra = min(self.oversample, len(P) - state.r)
+            random = linalg.complement(linalg.random_block(len(P), extra, state.seed + state.step + 1), P)
+            return replace(state, solver=self._opened(np.hstack([P, linalg.orth(random)]), state.r))
+        probe = None
+        if self.detect and state.detecting and state.lap == 0:
+            probe = Solver.by_power(linalg.random_basis(len(P), 1, state.seed + state.step + 1), r=1)
+        return replace(state, solver=self._opened(P, state.r), probe=probe)
+
+    def _restarted(self, state: TrackState, solver: Solver) -> TrackState:
+        """The same step for other clients. The message counts, so that a step ends however often they change."""
+        if state.P is None:
+            d = len(solver.Q)
+            fresh = self._opened(linalg.random_basis(d, min(self._width(state), d), state.seed), state.r)
+        else:
+            fresh = _required(self._begun(state).solver)
+        return replace(state, solver=replace(fresh, products=solver.products + 1))
+
+    def _limit(self, state: TrackState) -> int:
+        return self.first_products if state.P is None else self.products
+
+    def _solved(self, state: TrackState, solver: Solver) -> TrackState:
+        if not solver.done(tol=self.tol, products=self._limit(state)):
+            onward = solver.onward()
+            if onward.block.shape[1]:
+                return replace(state, solver=onward)
+        assert solver.values is not None
+        basis = solver.basis()
+        if state.lap == 0 and self.solver == "krylov" and state.P is not None:
+            state = replace(state, statistic=solver.beyond / state.sums["rows"])
+        if state.lap < self.reuse:
+            return self._begun(replace(state, P=basis, lap=state.lap + 1))
+        return self._finished(state, basis, solver.values[: state.r])
+
+    def _finished(self, state: TrackState, basis: Array, values: Array) -> TrackState:
+        """The step is done; on to the next one."""
+        sums, statistic = state.sums, state.statistic
+        changed = self.detect and state.detecting and statistic is not None and statistic >= self.threshold
+        done = Step(
+            basis=basis,
+            values=values,
+            rows=int(sums["rows"]),
+            residual=float(np.sqrt(sums["misfit"] / sums["energy"])) if sums["energy"] else 0.0,
+            deficient=int(sums["deficient"]),
+            outliers=int(sums["outliers"]),
+            statistic=statistic,
+            changed=bool(changed),
+        )
+        since = 1 if changed else state.since + 1
+        over = state.step + 1 == state.steps or (state.steps is None and not sums["left"])
+        state = TrackState(
+            r=state.r,
+            seed=state.seed,
+            steps=state.steps,
+            step=state.step + 1,
+            P=basis,
+            record=(*state.record, done),
+            detecting=(state.detecting and not changed) or since >= self.update_length,
+            since=since,
+            ended=over and not self.refine,
+            closing=over and self.refine,
+        )
+        return state if over else self._begun(state)
+
+
+def _required(solver: Solver | None) -> Solver:
+    assert solver is not None
+    return solver
+
+
+def _probed(state: TrackState, probe: Solver) -> TrackState:
+    """The statistic is the largest Ritz value outside P, divided by the rows, once the probe has had its messages."""
+    if probe.products < _PROBES:
+        return replace(state, probe=probe)
+    assert probe.values is not None
+    return replace(state, probe=None, statistic=float(probe.values[0]) / state.sums["rows"])

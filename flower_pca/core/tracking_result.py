@@ -1,0 +1,181 @@
+"""TrackingResult: what a run of steps returns."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flower_pca.core import archive, checks, gaps, linalg
+from flower_pca.core.errors import ConfigError, ProtocolError
+from flower_pca.core.history import History
+from flower_pca.core.linalg import Array
+from flower_pca.core.status import Outcome, Status
+from flower_pca.core.steps import Step
+
+_ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "changes_")
+_HEADER = ("statistics_", "algorithm", "seed")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrackingResult:
+    """The subspace after each step.
+
+    Attributes:
+        components_: The basis of each step as rows, (steps, r, d), orthonormal, largest value first; signs fixed.
+        values_: Eigenvalues of the sum of l l' over the completed rows of the step, (steps, r); zeros where the step
+            had fewer rows than components, and left the basis as it was.
+        rows_: Rows of the step at all clients together, (steps,).
+        residuals_: How badly the basis of the step before fitted the entries that were observed and no outliers: the
+            norm of what it left, relative to theirs, (steps,). 1 in a first step without a basis.
+        deficient_: Rows with fewer independent observed entries than components, whose completion is the one of
+            minimum norm, (steps,).
+        outliers_: Entries taken for outliers, (steps,).
+        changes_: Steps at which a change was declared.
+        statistics_: From the steps at which it is known to the largest eigenvalue of the completed rows outside the
+            basis before, divided by the rows.
+        status: Why the run ended.
+        history: What happened in each message.
+        algorithm: The tracker's spec string.
+        seed: The seed of the run.
+    """
+
+    components_: Array
+    values_: Array
+    rows_: Array
+    residuals_: Array
+    deficient_: Array
+    outliers_: Array
+    changes_: Array
+    statistics_: dict[int, float]
+    status: Status
+    history: History
+    algorithm: str
+    seed: int
+
+    @classmethod
+    def of(
+        cls, record: tuple[Step, ...], *, status: Status, algorithm: str, seed: int, history: History
+    ) -> TrackingResult:
+        """The result that these steps amount to."""
+        return cls(
+            components_=np.stack([np.ascontiguousarray(linalg.fix_signs(s.basis).T) for s in record]),
+            values_=np.stack([s.values for s in record]),
+            rows_=np.array([s.rows for s in record]),
+            residuals_=np.array([s.residual for s in record]),
+            deficient_=np.array([s.deficient for s in record]),
+            outliers_=np.array([s.outliers for s in record]),
+            changes_=np.array([j for j, s in enumerate(record) if s.changed], dtype=int),
+            statistics_={j: s.statistic for j, s in enumerate(record) if s.statistic is not None},
+            status=status,
+            history=history,
+            algorithm=algorithm,
+            seed=seed,
+        )
+
+    @property
+    def steps(self) -> int:
+        """The number of steps."""
+        return len(self.components_)
+
+    @property
+    def n_components_(self) -> int:
+        """r, the columns of the basis."""
+        return int(self.components_.shape[1])
+
+    @property
+    def n_features_in_(self) -> int:
+        """d, the number of features."""
+        return int(self.components_.shape[2])
+
+    @property
+    def movement_(self) -> Array:
+        """The sine of the largest angle between the bases of a step and the one before, (steps,); 0 for the first."""
+        V = self.components_
+        return np.array([0.0, *(linalg.sin_theta(a.T, b.T) for a, b in itertools.pairwise(V))])
+
+    def subspace_error(self, truth: Array) -> Array:
+        """||(I - PP')U||_2 of each step, the sine of the largest angle to the true subspace U, (steps,).
+
+        Args:
+            truth: The true components as rows: (steps, r, d), or (r, d) for all steps.
+        """
+        true = np.asarray(truth, dtype=np.float64)
+        true = np.broadcast_to(true, (self.steps, *true.shape)) if true.ndim == 2 else true
+        if true.ndim != 3 or len(true) != self.steps or true.shape[2] != self.n_features_in_:
+            rule = f"of shape ({self.steps}, r, {self.n_features_in_}), or that of one step"
+            raise ConfigError(checks.sentence("The truth", rule, true.shape, "Give components as rows."))
+        return np.array([linalg.sin_theta(V.T, linalg.orth(U.T)) for V, U in zip(self.components_, true, strict=True)])
+
+    def transform(self, X: Any, *, step: int = -1) -> Array:
+        """Coordinates of the rows of X, (n, d) with NaN where missing, along the components of a step: (n, r).
+
+        By least squares on the observed entries; of minimum norm where a row has fewer independent ones than there are
+        components.
+        """
+        rows = self._rows(X)
+        seen = ~np.isnan(rows)
+        return gaps.fit(np.ascontiguousarray(self.components_[step].T), np.where(seen, rows, 0.0), seen)[0]
+
+    def inverse_transform(self, scores: Array, *, step: int = -1) -> Array:
+        """Rows that have these scores and nothing beside."""
+        return np.asarray(np.asarray(scores) @ self.components_[step])
+
+    def complete(self, X: Any, *, step: int = -1) -> Array:
+        """The rows of X, (n, d) with NaN where missing, with what is missing filled in from the subspace of a step."""
+        rows = self._rows(X)
+        return np.where(np.isnan(rows), self.inverse_transform(self.transform(rows, step=step), step=step), rows)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the result as an npz with a JSON header; returns the path."""
+        header = {name: getattr(self, name) for name in _HEADER}
+        status = [self.status.outcome.value, self.status.words]
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return archive.write(
+            path, "tracking result", {**header, "status": status, "history": self.history.to_json()}, arrays
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TrackingResult:
+        """Read what `save` has written."""
+        header, arrays = archive.read(path, "tracking result")
+        if missing := {*_HEADER, "status", "history", *_ARRAYS} - {*header, *arrays}:
+            rule = "a whole tracking result that flower_pca has saved"
+            got = f"one without {', '.join(sorted(missing))}"
+            raise ProtocolError(checks.sentence(str(path), rule, got, "Save it again."))
+        outcome, words = header["status"]
+        return cls(
+            **{name: arrays[name] for name in _ARRAYS},
+            statistics_={int(step): value for step, value in header["statistics_"].items()},
+            algorithm=header["algorithm"],
+            seed=header["seed"],
+            status=Status(Outcome(outcome), words),
+            history=History.from_json(header["history"]),
+        )
+
+    def table(self) -> str:
+        """The steps as a plain text table."""
+        lines = [f"{'step':>6} {'rows':>8} {'movement':>10} {'residual':>10} {'outliers':>10}  change"]
+        changes, figures = (
+            set(self.changes_.tolist()),
+            zip(self.rows_, self.movement_, self.residuals_, self.outliers_, strict=True),
+        )
+        for j, (rows, movement, residual, outliers) in enumerate(figures):
+            mark = "yes" if j in changes else ""
+            lines.append(f"{j:>6} {rows:>8} {movement:>10.1e} {residual:>10.1e} {outliers:>10}  {mark}".rstrip())
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        what = f"{self.steps} steps, {self.n_components_} components of {self.n_features_in_} columns"
+        return f"TrackingResult({what} by {self.algorithm}, {len(self.history)} messages)"
+
+    def _rows(self, X: Any) -> Array:
+        rows = gaps.rows_with_gaps(X, "the rows given")
+        if rows.shape[1] != self.n_features_in_:
+            remedy = "Give the features that the run had, in its order."
+            raise ConfigError(checks.sentence("The number of columns", str(self.n_features_in_), rows.shape[1], remedy))
+        return rows

@@ -1,0 +1,23 @@
+"""One BLAS thread and no telemetry, set before numpy is imported: sums then come out the same on every machine."""
+
+import os
+
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", FLWR_TELEMETRY_ENABLED="0")
+
+import tempfile
+
+import browser
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("flower_pca", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("flower_pca")
+
+
+@pytest.fixture(scope="session")
+def tab():
+    """A tab of a headless browser."""
+    if browser.PATH is None:
+        pytest.skip(f"no browser is installed: none of {', '.join(browser.NAMES)} is on the PATH")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, browser.page(profile) as opened:
+        yield opened

@@ -1,0 +1,91 @@
+"""Independent references: pooled rows framed by plain numpy, LAPACK's full SVD, and a session driven by hand."""
+
+import numpy as np
+
+from flower_pca import registry
+from flower_pca.core.local import LocalData
+from flower_pca.core.session import Session
+from flower_pca.core.stage import Failure, Reply
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+def separated(seed, n, d, *, ratio=1.6):
+    """Rows around a non-zero mean whose spectrum falls by `ratio`, so that single components are comparable."""
+    rng = np.random.default_rng(seed)
+    U = np.linalg.qr(rng.standard_normal((n, d)))[0]
+    V = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    return U * (10.0 * ratio ** -np.arange(d)) @ V.T + rng.uniform(-1, 1, d)
+
+
+def deal(X, *sizes):
+    """Rows cut into shards of these sizes."""
+    assert sum(sizes) == len(X)
+    return np.split(X, np.cumsum(sizes)[:-1])
+
+
+def framed(X, *, center=True, scale=None):
+    """The pooled rows in the frame that a run asks for."""
+    scales = {None: lambda: 1.0, "std": lambda: X.std(axis=0), "max_abs": lambda: np.abs(X).max(axis=0)}
+    return (X - (X.mean(axis=0) if center else 0.0)) / scales[scale]()
+
+
+def svd(X):
+    """Singular values and right singular vectors (as columns), by LAPACK."""
+    _, s, Vt = np.linalg.svd(X, full_matrices=False)
+    return s, Vt.T
+
+
+def angle(A, B):
+    """The sine of the largest angle between two spaces of equal width, given as columns."""
+    A, B = np.linalg.qr(A)[0], np.linalg.qr(B)[0]
+    return np.linalg.norm(B - A @ (A.T @ B), 2)
+
+
+def session(algorithm="krylov", **arguments):
+    arguments = {"n_components": 2, **arguments}
+    return Session(registry.make(algorithm), **arguments)
+
+
+def clients(shards):
+    return [LocalData(X, who=f"client {i}") for i, X in enumerate(shards)]
+
+
+def answer(message, client, data, memories=None):
+    """The honest reply of one client."""
+    memory = {} if memories is None else memories.setdefault(client, {})
+    up, memory = registry.answer(message.stage, message.arrays_for(client), data.framed(message.frame), memory)
+    if memories is not None:
+        memories[client] = memory
+    return Reply(client, message.number, up)
+
+
+def step(run, nodes, present=None, *, change=None, memories=None):
+    """One message and its answers; `change` maps the honest replies to what arrives. Returns the message, or None."""
+    message = run.pending(range(len(nodes)) if present is None else present)
+    if message is not None:
+        replies = [answer(message, i, nodes[i], memories) for i in message.to]
+        run.advance(replies if change is None else change(replies))
+    return message
+
+
+def drive(run, nodes, present=None, *, memories=None):
+    """Honest rounds until the end."""
+    memories = {} if memories is None else memories
+    while step(run, nodes, present, memories=memories) is not None:
+        pass
+    return run.result()
+
+
+def assert_pca_of(result, rows, k=2):
+    """The centred PCA of these rows, by LAPACK."""
+    s, V = svd(framed(rows))
+    np.testing.assert_allclose(result.mean_, rows.mean(axis=0), rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(result.singular_values_, s[:k], rtol=1e-12)
+    assert result.n_samples_ == len(rows)
+    assert angle(V[:, :k], result.components_.T) < 1e-10
+
+
+def lost(client, *, lasting=False):
+    """A change of the honest replies: one client gives none."""
+    return lambda replies: [Failure(r.client, "no answer", lasting) if r.client == client else r for r in replies]

@@ -1,0 +1,242 @@
+"""Files: whole or not at all, without pickle, and one sentence for whatever cannot be read."""
+
+import json
+import os
+import stat
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from flower_pca.core import archive
+from flower_pca.core.errors import ProtocolError
+from flower_pca.core.linalg import Array
+from flower_pca.core.status import Outcome, Status
+
+HEADER = {"number": 0.1, "text": "ä", "nested": {"a": [1, None, True]}, "unbounded": float("inf")}
+ARRAYS = {
+    "float64": np.linspace(0, 1, 7).reshape(7, 1),
+    "float32": np.float32([[1.5, np.inf]]),
+    "number": np.array(3),
+    "flag": np.array(True),
+    "empty": np.empty((4, 0)),
+    "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+}
+
+
+def test_header_and_arrays_come_back_as_they_were(tmp_path):
+    path = archive.write(tmp_path / "file", "thing", HEADER, ARRAYS)
+    header, arrays = archive.read(str(path), "thing")
+    assert header == {"kind": "thing", **HEADER}
+    assert set(arrays) == set(ARRAYS)
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], array, strict=True)
+
+
+def test_arrays_of_objects_are_not_read_back(tmp_path):
+    path = tmp_path / "file"
+    np.savez(tmp_path / "file.npz", **{"header.json": np.array([{"kind": "thing"}], dtype=object)})
+    os.replace(tmp_path / "file.npz", path)
+    with pytest.raises(ProtocolError):
+        archive.read(path, "thing")
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_a_file_has_the_permissions_of_an_ordinary_one(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        path = archive.write(tmp_path / "file", "thing", {}, {})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
+
+
+def half_written(file, **arrays):
+    file.write(b"half")
+    raise OSError("disk full")
+
+
+def fail(*_):
+    raise OSError("disk full")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "failure"),
+    [
+        (np, "savez", half_written),
+        (os, "fsync", fail),
+        (os, "replace", fail),
+    ],
+    ids=["writing", "syncing", "replacing"],
+)
+def test_a_failing_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, owner, name, failure):
+    path = archive.write(tmp_path / "file", "thing", {"version": 1}, ARRAYS)
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, failure)
+        with pytest.raises(OSError, match="disk full"):
+            archive.write(path, "thing", {"version": 2}, ARRAYS)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+    archive.write(path, "thing", {"version": 2}, ARRAYS)
+    assert archive.read(path, "thing")[0]["version"] == 2
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    def interrupt(file, **arrays):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        archive.write(tmp_path / "file", "thing", {}, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_header_that_is_no_json_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(TypeError, match="JSON"):
+        archive.write(tmp_path / "file", "thing", {"array": np.zeros(2)}, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def assert_refused(path):
+    with pytest.raises(ProtocolError) as caught:
+        archive.read(path, "thing")
+    message = str(caught.value)
+    assert message.startswith(f"{path} must be a thing that flower_pca has saved. Got a")
+    assert message.endswith(". Check the path.")
+    assert "\n" not in message
+
+
+def foreign(path, kind):
+    match kind:
+        case "empty":
+            path.write_bytes(b"")
+        case "text":
+            path.write_text("components")
+        case "npy":
+            with path.open("wb") as file:
+                np.save(file, np.zeros(3))
+        case "npz":
+            with path.open("wb") as file:
+                np.savez(file, a=np.zeros(3))
+        case "pickle":
+            with path.open("wb") as file:
+                np.save(file, np.array([{}]), allow_pickle=True)
+        case "folder":
+            path.mkdir()
+        case _:
+            headers = {"json list": b"[1]", "json number": b"3", "no json": b"{", "no text": b"\xff\xfe"}
+            with path.open("wb") as file:
+                np.savez(file, **{"header.json": np.frombuffer(headers[kind], dtype=np.uint8)})
+
+
+FOREIGN = ["empty", "text", "npy", "npz", "pickle", "folder", "json list", "json number", "no json", "no text"]
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_foreign_file_is_refused_in_one_sentence(tmp_path, kind):
+    foreign(tmp_path / "file", kind)
+    assert_refused(tmp_path / "file")
+
+
+def test_a_file_of_another_kind_is_named(tmp_path):
+    path = archive.write(tmp_path / "file", "other", {}, {})
+    with pytest.raises(ProtocolError) as caught:
+        archive.read(path, "thing")
+    assert str(caught.value) == f"{path} must be a thing that flower_pca has saved. Got a other. Check the path."
+
+
+def test_a_missing_file_is_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        archive.read(tmp_path / "absent", "thing")
+
+
+def test_a_file_cut_short_anywhere_is_refused(tmp_path):
+    whole = archive.write(tmp_path / "file", "thing", HEADER, ARRAYS).read_bytes()
+    path = tmp_path / "cut"
+    for length in range(0, len(whole), 7):
+        path.write_bytes(whole[:length])
+        assert_refused(path)
+
+
+def test_a_file_with_a_byte_changed_is_refused_or_unharmed(tmp_path):
+    whole = archive.write(tmp_path / "file", "thing", HEADER, ARRAYS).read_bytes()
+    path, rng, refused = tmp_path / "changed", np.random.default_rng(0), 0
+    for at in range(len(whole)):
+        changed = bytearray(whole)
+        changed[at] ^= int(rng.integers(1, 256))
+        path.write_bytes(changed)
+        try:
+            header, arrays = archive.read(path, "thing")
+        except ProtocolError as error:
+            refused += 1
+            assert str(error).startswith(f"{path} must be a thing")  # noqa: PT017
+        else:
+            assert header == {"kind": "thing", **HEADER}
+            for name, array in arrays.items():
+                np.testing.assert_array_equal(array, ARRAYS[name], strict=True)
+            assert set(arrays) == set(ARRAYS)
+    assert refused > len(whole) / 2
+
+
+@dataclass(frozen=True)
+class Inner:
+    a: Array
+    b: Array | None = None
+
+
+@dataclass(frozen=True)
+class Outer:
+    count: int
+    rate: float | None
+    name: str
+    inner: Inner
+    perhaps: Inner | None
+    status: Status | None
+    sines: tuple[float, ...]
+    parts: dict[int, Array]
+    total: dict[str, Array] | None
+    n_components: int | float
+
+
+FULL = Outer(
+    count=3,
+    rate=float("inf"),
+    name="outer.inner.a",  # a string that looks like the name of an array stays a string
+    inner=Inner(np.arange(3.0), np.float32([[1]])),
+    perhaps=Inner(np.empty((0, 2))),
+    status=Status(Outcome.STALLED, "words"),
+    sines=(0.5, 0.25),
+    parts={7: np.eye(2), 11: np.zeros(1)},
+    total={"n": np.array(4), "mean": np.arange(2.0)},
+    n_components=0.5,
+)
+BARE = Outer(0, None, "", Inner(np.zeros(1)), None, None, (), {}, None, 2)
+
+
+@pytest.mark.parametrize("value", [FULL, BARE], ids=["full", "bare"])
+def test_a_dataclass_of_arrays_and_numbers_survives_json(value):
+    arrays = {}
+    packed = json.loads(json.dumps(archive.pack(value, arrays, "outer")))
+    back = archive.unpack(Outer, packed, arrays)
+
+    def same(a, b):
+        assert type(a) is type(b)
+        if isinstance(a, np.ndarray):
+            np.testing.assert_array_equal(a, b, strict=True)
+        elif isinstance(a, dict):
+            assert list(a) == list(b)
+            [same(a[key], b[key]) for key in a]
+        elif isinstance(a, Inner):
+            [same(getattr(a, name), getattr(b, name)) for name in ("a", "b")]
+        else:
+            assert a == b
+
+    for name in Outer.__dataclass_fields__:
+        same(getattr(back, name), getattr(value, name))
+
+
+def test_numpy_numbers_are_packed_as_plain_ones():
+    packed = archive.pack({"a": np.float64(0.5), "b": np.int64(3), "c": (np.bool_(True),)}, {}, "x")
+    assert json.dumps(packed) == '{"a": 0.5, "b": 3, "c": [true]}'

@@ -1,0 +1,69 @@
+"""CachedSums: every client counts once, with its last answer; and nothing is held while plain sums do."""
+
+import numpy as np
+import pytest
+
+from flower_pca.core import archive
+from flower_pca.core.cached import CachedSums
+
+ROWS = (5, 3, 2)
+
+
+def answers(seed):
+    """One answer of each of three clients."""
+    rng = np.random.default_rng(seed)
+    return {i: {"n": np.array(n), "B": rng.standard_normal((4, 2))} for i, n in enumerate(ROWS)}
+
+
+def plain(replies):
+    """What a stage hands over for a plain sum."""
+    return {name: np.array(sum(reply[name] for reply in replies), dtype=float) for name in ("n", "B")}
+
+
+def test_nothing_is_held_while_everybody_answers():
+    cache = CachedSums(sum(ROWS))
+    for seed in range(4):
+        assert cache.reduction == "sum"
+        total = plain(answers(seed).values())
+        after, sums, share = cache.add(total)
+        assert after is cache
+        assert share == 1.0
+        np.testing.assert_array_equal(sums["B"], total["B"])
+
+
+def test_from_the_first_gap_on_the_last_answer_of_every_client_counts():
+    rounds = [answers(seed) for seed in range(5)]
+    present = [(0, 2), (1,), (0, 1), (2, 0), (1,)]
+    cache, last = CachedSums(sum(ROWS)), {}
+    for number, (replies, here) in enumerate(zip(rounds, present, strict=True)):
+        came = {i: replies[i] for i in here}
+        cache, sums, share = cache.add(came if cache.reduction == "stack" else plain(came.values()))
+        assert share == sum(ROWS[i] for i in here) / sum(ROWS)
+        last = came if number == 0 else {**(last if number > 1 else {}), **came}  # the first gap is summed plainly
+        np.testing.assert_allclose(sums["B"], sum(a["B"] for a in last.values()), rtol=1e-14)
+        assert float(sums["n"]) == sum(ROWS[i] for i in last)
+    assert list(cache.last) == [1, 0, 2]
+
+
+def test_an_answer_that_comes_again_changes_nothing():
+    cache, *_ = CachedSums(10).add(plain([answers(0)[1]]))
+    once, sums, _ = cache.add(answers(1))
+    again, same, _ = once.add({2: answers(1)[2]})
+    np.testing.assert_array_equal(sums["B"], same["B"])
+    assert list(again.last) == list(once.last)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_it_is_saved_and_read_back_to_the_bit_and_in_its_order(held):
+    cache = CachedSums(10)
+    if held:
+        for came in (plain([answers(0)[1]]), {2: answers(1)[2]}, {0: answers(2)[0]}):
+            cache = cache.add(came)[0]
+    arrays = {}
+    back = archive.unpack(CachedSums, archive.pack(cache, arrays, "cache"), arrays)
+    assert back.n == cache.n
+    assert (back.last is None) == (cache.last is None)
+    if held:
+        assert list(back.last) == list(cache.last) == [2, 0]
+        for client, answer in cache.last.items():
+            assert all(np.array_equal(answer[name], back.last[client][name]) for name in answer)

@@ -1,0 +1,131 @@
+"""The wording of every refusal: <what> must be <rule>. Got <value>. <what to do>."""
+
+import numpy as np
+import pytest
+
+from flower_pca.core import checks, errors
+from flower_pca.core.errors import ConfigError, DataError
+
+
+def refused(error, check, *arguments, **options):
+    with pytest.raises(error) as caught:
+        check(*arguments, **options)
+    return str(caught.value)
+
+
+def test_the_sentence():
+    assert checks.sentence("x", "even", 3, "Add one.") == "x must be even. Got 3. Add one."
+
+
+@pytest.mark.parametrize("value", [-1, 1.0, True, "3", None, np.float64(2), np.bool_(True)])
+def test_integer_refuses(value):
+    assert refused(ConfigError, checks.integer, "size", value) == (
+        f"size must be a whole number of at least 0. Got {value!r}. Choose a whole number."
+    )
+
+
+@pytest.mark.parametrize("value", [3, 10**30, np.int64(3), np.uint8(3)])
+def test_integer_accepts(value):
+    assert checks.integer("size", value, least=3) is None
+    message = refused(ConfigError, checks.integer, "size", 2, least=3, remedy="Use 3.")
+    assert message == "size must be a whole number of at least 3. Got 2. Use 3."
+
+
+@pytest.mark.parametrize("value", [-0.5, float("nan"), True, "1", None, 1j, [1.0], 1.5, float("inf")])
+def test_number_refuses(value):
+    assert refused(ConfigError, checks.number, "rate", value, least=0.0, most=1.0) == (
+        f"rate must be a finite number of at least 0 and at most 1. Got {value!r}. Choose another value."
+    )
+
+
+@pytest.mark.parametrize("value", [0, 0.0, 1, 0.5, np.float32(0.5), np.int8(1)])
+def test_number_accepts(value):
+    assert checks.number("rate", value, least=0.0, most=1.0) is None
+
+
+def test_number_without_an_upper_bound_names_the_lower_only():
+    message = refused(ConfigError, checks.number, "tol", -1, least=0.0, remedy="Try 1e-6.")
+    assert message == "tol must be a finite number of at least 0. Got -1. Try 1e-6."
+
+
+def test_choice_lists_what_there_is_and_suggests_the_nearest():
+    assert checks.choice("scale", None, (None, "std")) is None
+    assert refused(ConfigError, checks.choice, "scale", "sdt", (None, "std", "max_abs")) == (
+        "scale must be one of None, 'std', 'max_abs'. Got 'sdt'. Did you mean 'std'?"
+    )
+    assert refused(ConfigError, checks.choice, "scale", 7, (None, "std", "max_abs")) == (
+        "scale must be one of None, 'std', 'max_abs'. Got 7. Choose one of these."
+    )
+    assert refused(ConfigError, checks.choice, "center", "yes", (True, False)) == (
+        "center must be one of True, False. Got 'yes'. Leave it out."
+    )
+
+
+@pytest.mark.parametrize("value", [0, -1, 0.0, 1.0, 1.5, -0.5, float("nan"), True, "2", None, np.float64(1.0)])
+def test_components_refuses(value):
+    assert refused(ConfigError, checks.components, value) == (
+        "n_components must be a whole number of at least 1, or a fraction of the variance strictly between 0 and 1. "
+        f"Got {value!r}. Ask for 2 to see a plane, or for 0.9."
+    )
+
+
+@pytest.mark.parametrize(("value", "kind"), [(1, int), (np.int32(4), int), (0.9, float), (np.float32(0.5), float)])
+def test_components_gives_a_plain_number(value, kind):
+    result = checks.components(value)
+    assert type(result) is kind
+    assert result == value
+
+
+def test_at_most_names_both_sides():
+    assert checks.at_most(3, 3, 5) is None
+    assert checks.at_most(0.9, 3, 5) is None
+    assert refused(ConfigError, checks.at_most, 4, 3, 5) == (
+        "n_components must be at most min(n_samples, n_features) = min(3, 5) = 3. Got 4. Ask for fewer components."
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_finite_counts_what_is_not(dtype):
+    values = np.array([[np.nan, 1.0], [np.inf, np.nan], [0.0, np.inf]], dtype=dtype)
+    assert refused(DataError, checks.finite, "client 0", values) == (
+        "The data of client 0 must be finite. Got 2 NaN and 2 infinite entries. "
+        'Impute or drop these entries before the run, or use missing="mean".'
+    )
+    assert checks.finite("client 0", np.ones(3, dtype=dtype)) == 0
+    assert checks.finite("client 0", np.ones(3, dtype=np.int8)) == 0
+
+
+def test_finite_tells_an_overflowing_sum_from_an_infinity():
+    assert checks.finite("client 0", np.full(4, 1e308)) == 0
+    assert refused(DataError, checks.finite, "client 0", np.array([np.inf, -np.inf])).count("2 infinite") == 1
+
+
+def test_parameters_names_the_unknown_one():
+    assert checks.parameters("ssi", {"tol": 1}, ["tol", "patience"]) is None
+    assert refused(ConfigError, checks.parameters, "ssi", {"tolerance": 1}, ["tol", "patience"]) == (
+        "Every parameter of ssi must be among tol, patience. Got 'tolerance'. Choose one of these."
+    )
+    assert refused(ConfigError, checks.parameters, "ssi", {"Patiense": 1}, ["tol", "patience"]) == (
+        "Every parameter of ssi must be among tol, patience. Got 'Patiense'. Did you mean 'patience'?"
+    )
+    assert refused(ConfigError, checks.parameters, "opening", {"tol": 1}, []) == (
+        "Every parameter of opening must be absent, as there are none. Got 'tol'. Leave it out."
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "remedy"),
+    [("KRYLOV", "Did you mean 'krylov'?"), ("krilov", "Did you mean 'krylov'?"), ("xyz", "Choose one of these.")],
+)
+def test_did_you_mean(word, remedy):
+    assert checks.did_you_mean(word, iter(["krylov", "ssi"])) == remedy
+
+
+def test_errors_can_be_caught_at_the_level_that_suits():
+    base = errors.FlowerPCAError
+    kinds = {ConfigError: ValueError, DataError: ValueError, errors.ProtocolError: RuntimeError}
+    kinds[errors.NotEnoughNodes] = RuntimeError
+    for kind, builtin in kinds.items():
+        assert issubclass(kind, base)
+        assert issubclass(kind, builtin)
+    assert {kind for kind in base.__subclasses__() if kind.__module__ == errors.__name__} == set(kinds)

@@ -1,0 +1,210 @@
+"""What iterations share: progress, the angle still to go, and the four ways to end."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from flower_pca.core.errors import ConfigError
+from flower_pca.core.iteration import Iterative, Progress, Steps, share
+from flower_pca.core.model import Model
+from flower_pca.core.status import Outcome
+
+EPS32 = float(np.finfo(np.float32).eps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain(Iterative[Progress]):
+    """The least iteration: its state is its progress."""
+
+    name = "plain"
+    State = Progress
+
+    def start(self, model):
+        return self.begin(model)
+
+    def broadcast(self, state):
+        return {}
+
+    def expects(self, state):
+        return {}
+
+    @staticmethod
+    def client(arrays, data, memory):
+        return {}, memory
+
+    def server(self, state, total):
+        return state
+
+    def finish(self, state, model):
+        return model
+
+    def progress(self, state):
+        return state
+
+
+def model(**known):
+    return Model(n_components=2, center=True, scale=None, seed=5, **known)
+
+
+def after(*errors, tol=1e-6):
+    progress = Progress(tol=tol)
+    for error in errors:
+        progress = progress.step(error)
+    return progress
+
+
+def test_progress_counts_rounds_since_the_error_last_fell():
+    assert [after(*[3.0, 2.0, 2.5, 2.0, 1.9][:r]).stale for r in range(6)] == [0, 0, 0, 1, 2, 0]
+    progress = after(3.0, 2.0, 2.5)
+    assert (progress.rounds, progress.error, progress.best) == (3, 2.5, 2.0)
+
+
+def test_progress_watches_the_measure_instead_where_one_is_given():
+    progress = Progress(tol=0.1).step(5.0, 1.0).step(6.0, 0.5).step(4.0, 0.7)
+    assert (progress.error, progress.best, progress.stale) == (4.0, 0.5, 1)
+
+
+def test_an_unknown_error_is_not_stale_and_what_costs_no_round_is_none():
+    assert after(math.inf, math.inf).stale == 0
+    assert Progress(tol=0.1).step(1.0, rounds=0).rounds == 0
+
+
+def test_the_state_goes_on_while_nothing_ends_it():
+    assert Plain().status(after()) is None
+    assert Plain().status(after(1.0, 0.5)) is None
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "progress", "outcome", "words"),
+    [
+        (
+            Plain(tol=1e-3),
+            after(1.0, 5e-4, tol=1e-3),
+            Outcome.CONVERGED,
+            "largest residual relative to the first eigenvalue 0.0005 is at most tol=0.001 after 2 rounds",
+        ),
+        (
+            Plain(tol=1e-9),
+            after(1e-6, tol=4e-6),
+            Outcome.CONVERGED,
+            "largest residual relative to the first eigenvalue 1e-06 is at most 4e-06, the precision of the data "
+            "after 1 round",
+        ),
+        (
+            Plain(patience=2),
+            after(0.5, 0.6, 0.5),
+            Outcome.STALLED,
+            "largest residual relative to the first eigenvalue 0.5 has not fallen for 2 rounds, of 3",
+        ),
+        (
+            Plain(max_rounds=3),
+            after(0.5, 0.4, 0.3),
+            Outcome.MAX_ROUNDS,
+            "largest residual relative to the first eigenvalue 0.3 is above tol=1e-06 after 3 rounds",
+        ),
+    ],
+)
+def test_an_iteration_ends_with_words(algorithm, progress, outcome, words):
+    status = algorithm.status(progress)
+    assert (status.outcome, status.words) == (outcome, words)
+    assert status.ok == (outcome is Outcome.CONVERGED)
+    assert str(status) == f"{outcome.value}: {words}"
+
+
+def test_min_rounds_hold_off_every_end():
+    assert Plain(min_rounds=3, patience=1).status(after(0.0, 0.0)) is None
+    assert Plain(min_rounds=3).status(after(1.0, 0.5, 0.0)).outcome is Outcome.CONVERGED
+
+
+def test_tol_is_never_asked_below_the_precision_of_the_data():
+    assert Plain(tol=1e-12).begin(model(eps=EPS32)).tol == 32 * EPS32
+    assert Plain(tol=1e-2).begin(model(eps=EPS32)).tol == 1e-2
+
+
+def test_metrics_give_the_error_once_known():
+    assert Plain().metrics(after()) == {}
+    assert Plain().metrics(after(0.25)) == {"error": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"tol": -1.0}, "tol of plain must be a finite number of at least 0. Got -1.0. Try 1e-6."),
+        ({"tol": math.nan}, "tol of plain must be a finite number of at least 0. Got nan. Try 1e-6."),
+        (
+            {"min_rounds": -1},
+            "min_rounds of plain must be a whole number of at least 0. Got -1. Choose a whole number.",
+        ),
+        ({"max_rounds": 0}, "max_rounds of plain must be a whole number of at least 1. Got 0. Choose a whole number."),
+        (
+            {"min_rounds": 5, "max_rounds": 4},
+            "max_rounds of plain must be a whole number of at least 5. Got 4. Choose a whole number.",
+        ),
+        ({"patience": 0}, "patience of plain must be a whole number of at least 1. Got 0. Choose a whole number."),
+        (
+            {"oversample": 1.5},
+            "oversample of plain must be a whole number of at least 0. Got 1.5. Choose a whole number.",
+        ),
+    ],
+)
+def test_parameters_are_checked_when_given(parameters, message):
+    with pytest.raises(ConfigError) as caught:
+        Plain(**parameters)
+    assert str(caught.value) == message
+
+
+def steps(*sines):
+    """Steps through lines of a plane that turn by these sines."""
+    taken, at = Steps(), 0.0
+    for sine in sines:
+        before, at = at, at + math.asin(sine)
+        taken = taken.add(*(np.array([[math.cos(a)], [math.sin(a)], [0.0]]) for a in (before, at)))
+    return taken
+
+
+def test_steps_keep_the_newest_four_sines():
+    taken = steps(0.5, 0.4, 0.3, 0.2, 0.1)
+    assert taken.sines == pytest.approx([0.4, 0.3, 0.2, 0.1], rel=1e-13)
+    assert taken.newest == taken.sines[-1]
+
+
+@pytest.mark.parametrize("ratio", [Fraction(1, 2), Fraction(9, 10), Fraction(1, 100)])
+def test_what_remains_of_a_geometric_fall_is_the_sum_of_its_steps(ratio):
+    sines = [Fraction(1, 4) * ratio**r for r in range(4)]
+    tail = sines[-1] / (1 - ratio)
+    assert Steps(tuple(map(float, sines))).remaining == pytest.approx(float(tail), rel=1e-12)
+
+
+def test_what_remains_takes_the_slowest_of_the_last_falls():
+    assert Steps((0.4, 0.36, 0.036)).remaining == pytest.approx(0.36, rel=1e-12)
+
+
+@pytest.mark.parametrize("sines", [(0.3,), (0.2, 0.3), (0.3, 0.3)])
+def test_what_remains_is_unknown_without_a_fall(sines):
+    assert Steps(sines).remaining == math.inf
+
+
+def test_nothing_remains_after_a_step_of_zero():
+    assert Steps((0.3, 0.0)).remaining == 0.0
+
+
+def test_width_is_at_least_what_a_fraction_starts_with():
+    assert Plain(oversample=3).width(4) == 7
+    assert Plain(oversample=3).width(0.9) == 13
+
+
+def test_a_restart_holds_what_is_known_and_a_little_of_every_other_direction():
+    Z = np.eye(50)[:, :3]
+    block = Plain().restart(model(basis=Z))
+    assert block.shape == (50, 3)
+    cosines = np.linalg.svd(Z.T @ np.linalg.qr(block)[0], compute_uv=False)
+    assert 0.97 < cosines.min() < 1.0
+    assert (np.abs(block[3:]).max(axis=1) > 0).all()
+    assert not np.array_equal(block, Plain().restart(model(basis=Z, restarts=1)))
+
+
+def test_share_scales_a_sum_to_all_rows():
+    np.testing.assert_allclose(share({"Y": np.ones((2, 1)), "n": np.array(25)}, "Y", 100), [[4.0], [4.0]], rtol=1e-15)

@@ -1,0 +1,197 @@
+"""LocalData's promises about memory, bits, precision and refusals."""
+
+import tracemalloc
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from flower_pca.core import linalg, local
+from flower_pca.core.errors import DataError
+from flower_pca.core.local import LocalData
+from flower_pca.core.rows import Frame, Moments, merge
+
+OPERATIONS = {
+    "matmat by the Gram matrix": lambda data: data.matmat(linalg.random_basis(data.d, 4, 1), reuse=1000),
+    "matmat without": lambda data: data.matmat(linalg.random_basis(data.d, 4, 1), reuse=0),
+    "scores": lambda data: data.scores(linalg.random_basis(data.d, 1, 1)),
+    "adjoint": lambda data: data.adjoint(linalg.random_block(data.n, 1, 2)),
+    "gram": lambda data: data.gram(),
+    "top": lambda data: data.top(3),
+    "norm2": lambda data: data.norm2(),
+    "moments": lambda data: (lambda m: (m.mean, m.m2))(data.moments()),
+    "peak": lambda data: data.peak(),
+    "squared_error": lambda data: data.squared_error(linalg.random_basis(data.d, 2, 1)),
+}
+
+
+def rows(n, d, dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal((n, d)) * 20 + rng.uniform(20, 90, d)).astype(dtype)
+
+
+def mapped(X, path):
+    np.save(path, X)
+    return np.load(path, mmap_mode="r")
+
+
+def frames(d):
+    mean, scale = np.linspace(30, 60, d), np.linspace(1, 5, d)
+    return {"none": Frame(), "mean": Frame(mean), "mean and scale": Frame(mean, scale)}
+
+
+@pytest.mark.parametrize("frame", ["none", "mean", "mean and scale"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "uint8"])
+@pytest.mark.parametrize("shape", [(100, 7), (5000, 20), (30, 600)], ids=["small", "tall", "wide"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_memory_mapped_rows_give_the_very_bits_of_rows_in_memory(name, shape, dtype, frame, tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "_BLOCK", 2**14)
+    X, at = rows(*shape, dtype), frames(shape[1])[frame]
+    on_disk = mapped(X, tmp_path / "rows.npy")
+    assert isinstance(on_disk, np.memmap)
+    here, there = (OPERATIONS[name](LocalData(A).framed(at)) for A in (X, on_disk))
+    for a, b in zip(*(r if isinstance(r, tuple) else (r,) for r in (here, there)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("frame", ["none", "mean and scale"])
+@pytest.mark.parametrize("dtype", ["float64", "uint8"])
+@pytest.mark.parametrize("name", ["open", *OPERATIONS])
+def test_memory_of_a_pass_over_mapped_rows_is_bounded_by_the_block(name, dtype, frame, tmp_path, monkeypatch):
+    d, n = 32, 2**15
+    monkeypatch.setattr(local, "_BLOCK", 2**13)
+    block = 8 * local._BLOCK
+    X = mapped(rows(n, d, dtype), tmp_path / "rows.npy")
+    assert n * d > 100 * local._BLOCK
+    data = LocalData(X).framed(frames(d)[frame])
+    linalg.random_block(n, 1, 2), linalg.random_basis(d, 4, 1)  # the operands are the caller's
+    tracemalloc.start()
+    try:
+        LocalData(X) if name == "open" else OPERATIONS[name](data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    result = 2 * 8 * n if name == "scores" else 0
+    # The newest block with what is being computed of it, the block before; and a few d x d matrices.
+    assert peak <= 6 * block + result + 8 * 8 * d * d
+
+
+@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, sp.csr_array])
+@pytest.mark.parametrize("block", [2**20, 64])
+def test_moments_are_exact_where_the_mean_dwarfs_the_deviation(kind, block, monkeypatch):
+    monkeypatch.setattr(local, "_BLOCK", block)
+    rng = np.random.default_rng(3)
+    sd = np.array([1.0, 1e-3, 1e3, 1.0])
+    X = rng.standard_normal((1000, 4)) * sd + np.array([1e5, -1e2, 1e8, 0.0])
+    exact = X.astype(np.longdouble)
+    mean = exact.mean(axis=0)
+    m2 = ((exact - mean) ** 2).sum(axis=0)
+    moments = LocalData(kind(X)).moments()
+    # The mean is a float64: it is known to eps |mean|, which is 1e5 eps deviations.
+    np.testing.assert_allclose(moments.mean, mean.astype(float), rtol=4 * np.finfo(float).eps, atol=1e-15)
+    np.testing.assert_allclose(moments.m2, m2.astype(float), rtol=1e-10 if block == 64 else 1e-13)
+
+
+def test_merged_moments_are_those_of_all_rows_in_exact_arithmetic():
+    values = [[Fraction(v) for v in part] for part in ([3, 1, 4, 1], [5, 9], [2])]
+    parts = []
+    for part in values:
+        mean = sum(part) / len(part)
+        m2 = sum((v - mean) ** 2 for v in part)
+        parts.append(Moments(len(part), np.array([float(mean)]), np.array([float(m2)])))
+    everything = [v for part in values for v in part]
+    mean = sum(everything) / len(everything)
+    m2 = sum((v - mean) ** 2 for v in everything)
+    a, b, c = parts
+    for merged in (merge(merge(a, b), c), merge(a, merge(b, c)), merge(c, merge(b, a))):
+        assert merged.n == 7
+        assert merged.mean[0] == pytest.approx(float(mean), rel=1e-15)
+        assert merged.m2[0] == pytest.approx(float(m2), rel=1e-15)
+
+
+def spoiled(*entries, n=50, d=4):
+    X = rows(n, d, "float64")
+    for index, value in entries:
+        X[index] = value
+    return X
+
+
+BAD = [((3, 1), np.nan), ((7, 0), np.nan), ((2, 2), np.inf)]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, np.float32, sp.csr_matrix, sp.coo_array])
+def test_entries_that_are_not_finite_are_counted_under_the_clients_name(kind):
+    with pytest.raises(DataError) as caught:
+        LocalData(kind(spoiled(*BAD)), who="client 3")
+    assert str(caught.value) == (
+        "The data of client 3 must be finite. Got 2 NaN and 1 infinite entries. "
+        'Impute or drop these entries before the run, or use missing="mean".'
+    )
+
+
+def test_entries_that_are_not_finite_are_counted_over_all_blocks(monkeypatch, tmp_path):
+    monkeypatch.setattr(local, "_BLOCK", 64)
+    X = spoiled(((0, 0), np.nan), ((30, 2), np.nan), ((49, 3), -np.inf))
+    for kept in (X, mapped(X, tmp_path / "rows.npy")):
+        with pytest.raises(DataError, match=r"Got 2 NaN and 1 infinite entries\."):
+            LocalData(kept)
+
+
+def test_infinities_of_both_signs_are_counted_without_a_warning():
+    with pytest.raises(DataError, match=r"Got 0 NaN and 2 infinite entries\."):
+        LocalData(spoiled(((0, 0), np.inf), ((1, 0), -np.inf)))
+
+
+def test_huge_finite_entries_are_no_infinities():
+    data = LocalData(np.full((4, 2), 1e308))
+    np.testing.assert_array_equal(data.peak(), [1e308, 1e308])
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
+@pytest.mark.parametrize("kind", [np.zeros, sp.csr_matrix, sp.csr_array])
+def test_empty_rows_are_refused(shape, kind):
+    with pytest.raises(DataError) as caught:
+        LocalData(kind(shape), who="client 1")
+    assert str(caught.value) == (
+        f"The data of client 1 must be at least one row and one column. Got {shape}. Leave it out."
+    )
+
+
+@pytest.mark.parametrize(
+    ("X", "got"),
+    [
+        (np.zeros(3), "1 dimensions of dtype float64"),
+        (np.float64(3.0), "0 dimensions of dtype float64"),
+        (np.zeros((2, 3, 4)), "3 dimensions of dtype float64"),
+        (np.zeros((2, 2), dtype=complex), "2 dimensions of dtype complex128"),
+        (np.array([["a", "b"]]), "2 dimensions of dtype <U1"),
+        (np.array([[1, None]]), "2 dimensions of dtype object"),
+        (sp.coo_array(np.ones(3)), "1 dimensions of dtype float64"),
+        (sp.csr_array(np.eye(2) * 1j), "2 dimensions of dtype complex128"),
+    ],
+    ids=["vector", "number", "cube", "complex", "text", "objects", "sparse vector", "sparse complex"],
+)
+def test_rows_that_are_no_real_matrix_are_refused(X, got):
+    with pytest.raises(DataError) as caught:
+        LocalData(X, who="client 2")
+    assert str(caught.value) == (
+        "The data of client 2 must be a two-dimensional array of real numbers, one row per sample. "
+        f"Got {got}. Convert it first; a vector becomes x[:, None]."
+    )
+
+
+@pytest.mark.parametrize("frame", ["none", "mean", "mean and scale"])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("block", [48, 2**20])
+def test_single_precision_rows_are_summed_in_double_precision(block, frame, kind, monkeypatch):
+    monkeypatch.setattr(local, "_BLOCK", block)
+    n = 2**16
+    X = np.repeat(np.array([[70.0, 40.0, 50.0]]), n, axis=0).astype(np.float32)
+    X[: n // 2] += np.float32(16.0)
+    at = frames(3)[frame]
+    Y = (X.astype(float) - (0.0 if at.mean is None else at.mean)) / (1.0 if at.scale is None else at.scale)
+    product = LocalData(kind(X)).framed(at).matmat(np.eye(3), reuse=0)
+    assert product.dtype == np.float32
+    bound = 8 * np.finfo(np.float32).eps * (np.abs(Y).T @ np.abs(Y))  # the terms of a sum may cancel
+    assert (np.abs(product - Y.T @ Y) <= bound).all()

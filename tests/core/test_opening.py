@@ -1,0 +1,234 @@
+"""The opening message against pooled numpy in extended precision."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from reference import EPS, answer, clients, deal, framed, session
+
+from flower_pca import PCAResult, registry
+from flower_pca.core import linalg
+from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.opening import Opening
+from flower_pca.core.rows import Frame
+
+RATIO = 1e5  # mean over deviation: what a frame loses to rounding is this times eps
+
+
+def model(**arguments):
+    return Model(**{"n_components": 2, "center": True, "scale": None, "seed": 3, **arguments})
+
+
+def replies(stage, state, shards):
+    """What each client sends up."""
+    up = [stage.client(stage.broadcast(state), LocalData(X), {})[0] for X in shards]
+    for reply in up:
+        assert set(reply) == set(stage.expects(state))
+    return up
+
+
+def opened(shards, *, width=4, known=None, order=None):
+    """The model after the opening, the replies merged in this order."""
+    known = model() if known is None else known
+    stage, total = Opening(width=width), None
+    state = stage.start(known)
+    up = replies(stage, state, shards)
+    for i in range(len(shards)) if order is None else order:
+        total = stage.fold(state, total, i, up[i])
+    return stage.finish(stage.server(state, total), known)
+
+
+def far(seed=0, n=400, d=8):
+    """Rows whose means are 1e5 deviations away from zero."""
+    rng = np.random.default_rng(seed)
+    sd = rng.uniform(0.5, 2.0, d)
+    return (rng.standard_normal((n, d)) @ np.linalg.qr(rng.standard_normal((d, d)))[0] + RATIO) * sd
+
+
+def near(seed=0, n=400, d=8):
+    rng = np.random.default_rng(seed)
+    return rng.integers(1, 20, (n, d)) * (rng.random((n, d)) < 0.3) * rng.uniform(0.5, 3.0, d)
+
+
+ROWS = {
+    "far": (far, np.asarray, RATIO),
+    "near": (near, np.asarray, 1.0),
+    "sparse matrix": (near, sp.csr_matrix, 1.0),
+    "sparse array": (near, sp.csr_array, 1.0),
+}
+
+
+@pytest.mark.parametrize("scale", [None, "std", "max_abs"])
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("rows", ROWS)
+def test_frame_trace_and_product_are_those_of_all_rows_together(rows, center, scale):
+    make, kind, ratio = ROWS[rows]
+    X = make()
+    known = opened([kind(part) for part in deal(X, 130, 1, 200, 69)], known=model(center=center, scale=scale))
+    exact = framed(X.astype(np.longdouble), center=center, scale=scale)
+    C = exact.T @ exact
+    loss = 64 * EPS * ratio
+
+    assert (known.n, known.d, known.eps) == (400, 8, EPS)
+    if center:
+        np.testing.assert_allclose(known.frame.mean, X.astype(np.longdouble).mean(axis=0).astype(float), rtol=8 * EPS)
+    else:
+        assert known.frame.mean is None
+    if scale is None:
+        assert known.frame.scale is None
+    else:
+        divisor = X.astype(np.longdouble).std(axis=0) if scale == "std" else np.abs(X).max(axis=0)
+        np.testing.assert_allclose(known.frame.scale, divisor.astype(float), rtol=loss)
+    assert known.trace == pytest.approx(float(np.trace(C)), rel=loss)
+    Z = known.basis
+    np.testing.assert_allclose(Z.T @ Z, np.eye(4), atol=32 * EPS)
+    size = np.linalg.norm(C.astype(float))
+    np.testing.assert_allclose(known.product, (C @ Z).astype(float), rtol=0, atol=loss * size)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_the_order_of_replies_leaves_the_model_alike(center):
+    shards = deal(far(1), 7, 93, 200, 100)
+    stage, known = Opening(width=3), model(center=center)
+    state = stage.start(known)
+    answers = list(enumerate(replies(stage, state, shards)))
+
+    def folded(total, answer):
+        return stage.fold(state, total, *answer)
+
+    totals = [functools.reduce(folded, order, None) for order in itertools.permutations(answers)]
+    first, *others = (stage.finish(stage.server(state, total), known) for total in totals)
+    size = np.linalg.norm(first.product)
+    for other in others:
+        assert other.n == first.n
+        assert other.trace == pytest.approx(first.trace, rel=64 * EPS * RATIO)
+        np.testing.assert_array_equal(other.basis, first.basis)
+        np.testing.assert_allclose(other.product, first.product, rtol=0, atol=64 * EPS * RATIO * size)
+
+
+@pytest.mark.parametrize("scale", [None, "std", "max_abs"])
+def test_one_client_or_many_give_the_same_model(scale):
+    X = near(2, n=60)
+    whole = opened([X], known=model(scale=scale))
+    for sizes in ((30, 30), (1,) * 60):
+        dealt = opened(deal(X, *sizes), known=model(scale=scale))
+        np.testing.assert_allclose(dealt.frame.mean, whole.frame.mean, rtol=16 * EPS)
+        size = np.linalg.norm(whole.product)
+        np.testing.assert_allclose(dealt.product, whole.product, rtol=0, atol=128 * EPS * size)
+
+
+def test_single_precision_clients_are_declared_in_eps():
+    shards = deal(near(3), 200, 200)
+    mixed = opened([shards[0], shards[1].astype(np.float32)])
+    assert mixed.eps == float(np.finfo(np.float32).eps)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, RATIO + 0.1, -1e-30])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_constant_columns_under_std_are_named(value, kind):
+    X = near(4, n=1000, d=6)
+    X[:, [2, 5]] = value
+    with pytest.raises(DataError) as caught:
+        opened([kind(part) for part in deal(X, 700, 299, 1)], known=model(scale="std"))
+    assert str(caught.value) == (
+        'Every column under scale="std" must be varying. Got constant columns 2, 5. Drop them, or use scale=None.'
+    )
+
+
+def test_only_the_first_ten_constant_columns_are_named():
+    with pytest.raises(DataError, match=r"constant columns 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more\."):
+        opened([np.ones((20, 12))], known=model(scale="std"))
+
+
+def test_a_column_constant_at_each_client_but_not_over_all_is_varying():
+    X = near(5, n=20)
+    X[:10, 0], X[10:, 0] = 1.0, 2.0
+    assert opened(deal(X, 10, 10), known=model(scale="std")).frame.scale[0] == pytest.approx(0.5, rel=1e-15)
+
+
+def test_a_zero_column_is_left_as_it_is_under_max_abs():
+    X = near(6)
+    X[:, 3] = 0.0
+    known = opened(deal(X, 200, 200), known=model(scale="max_abs"))
+    assert known.frame.scale[3] == 1.0
+    assert np.isfinite(known.product).all()
+
+
+@pytest.mark.parametrize("scale", ["std", "max_abs"])
+def test_a_badly_conditioned_scaled_block_leaves_a_start_without_its_product(scale):
+    X = near(7) * np.logspace(0, 8, 8)
+    known = opened(deal(X, 150, 250), width=6, known=model(scale=scale))
+    block = linalg.random_block(8, 6, 3) * known.frame.scale[:, None]
+    assert np.linalg.cond(block) > 1e3
+    assert known.product is None
+    Y = framed(X, scale=scale)
+    start = np.linalg.qr(Y.T @ (Y @ block))[0]
+    np.testing.assert_allclose(known.basis.T @ known.basis, np.eye(6), atol=32 * EPS)
+    np.testing.assert_allclose(known.basis @ known.basis.T @ start[:, :1], start[:, :1], atol=1e-9)
+
+
+def test_a_run_reaches_the_answer_from_a_start_without_its_product():
+    X = near(7) * np.logspace(0, 8, 8)
+    run = session("krylov(tol=1e-12)", scale="std", n_components=4)
+    nodes = clients(deal(X, 150, 250))
+    while (message := run.pending([0, 1])) is not None:
+        run.advance([answer(message, i, nodes[i]) for i in message.to])
+    exact = np.linalg.svd(framed(X, scale="std"), compute_uv=False)[:4]
+    np.testing.assert_allclose(run.result().singular_values_, exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "d"), [(5, 8), (9, 3)])
+def test_more_components_than_rows_or_columns_are_refused(n, d):
+    X, most = near(8, n=n, d=d), min(n, d)
+    assert opened(deal(X, 2, n - 2), known=model(n_components=most)).n == n
+    with pytest.raises(ConfigError) as caught:
+        opened(deal(X, 2, n - 2), known=model(n_components=most + 1))
+    assert str(caught.value) == (
+        f"n_components must be at most min(n_samples, n_features) = min({n}, {d}) = {most}. "
+        f"Got {most + 1}. Ask for fewer components."
+    )
+
+
+def test_a_block_wider_than_the_rows_is_cut_to_their_columns():
+    known = opened([near(9, d=3)], width=7)
+    assert known.basis.shape == known.product.shape == (3, 3)
+
+
+@pytest.mark.parametrize("name", registry.ALGORITHMS)
+def test_the_opening_is_as_wide_as_the_algorithm_iterates(name):
+    algorithm = registry.make(name, oversample=3)
+    assert algorithm.width(5) == 8
+    if algorithm.Result is PCAResult:  # robust ones need a rank
+        assert algorithm.width(0.9) == 13
+
+
+def test_a_given_block_is_multiplied_instead_of_a_drawn_one():
+    X, block = near(10), np.linalg.qr(np.random.default_rng(1).standard_normal((8, 3)))[0]
+    known = opened(deal(X, 100, 300), known=model(basis=block))
+    Y = framed(X)
+    np.testing.assert_allclose(np.abs(known.basis.T @ block), np.eye(3), atol=1e-14)
+    np.testing.assert_allclose(known.product, Y.T @ (Y @ known.basis), atol=1e-13 * np.linalg.norm(Y) ** 2)
+
+
+def test_a_client_of_other_columns_than_the_block_is_refused():
+    state = Opening(width=2).start(model(basis=np.eye(8)[:, :2]))
+    with pytest.raises(DataError) as caught:
+        replies(Opening(width=2), state, [near(11, d=5)])
+    assert str(caught.value) == (
+        "The number of columns must be 8, as at the clients that opened the run. Got 5. Align the features first."
+    )
+
+
+def test_peaks_are_sent_under_max_abs_only():
+    for scale, columns in ((None, 2), ("std", 2), ("max_abs", 3)):
+        (reply,) = replies(Opening(width=2), Opening(width=2).start(model(scale=scale)), [near(12)])
+        assert sum(a.shape == (8,) for a in reply.values()) == columns
+
+
+def test_centring_turns_off_without_a_frame():
+    known = opened([near(13)], known=model(center=False))
+    assert known.frame.same(Frame())

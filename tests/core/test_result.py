@@ -1,0 +1,232 @@
+"""PCAResult against pooled LAPACK and scikit-learn."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from reference import EPS, deal, framed, separated, svd
+
+from flower_pca import simulate
+from flower_pca.core.errors import ConfigError, DataError, ProtocolError
+from flower_pca.core.result import PCAResult
+from flower_pca.core.status import Outcome
+
+X = separated(3, 90, 7) + 5.0
+NEW = separated(4, 11, 7) + 5.0
+SCALES = [None, "std", "max_abs"]
+
+
+def run(*, k=3, rows=X, **arguments):
+    return simulate("krylov(tol=1e-12)", deal(rows, 40, 30, 20), n_components=k, **arguments)
+
+
+@pytest.fixture(params=[(c, s) for c in (True, False) for s in SCALES], ids=str)
+def setting(request):
+    center, scale = request.param
+    return {"center": center, "scale": scale}
+
+
+def test_attributes_are_those_of_the_pooled_rows(setting):
+    result = run(**setting)
+    Y = framed(X, **setting)
+    s, V = svd(Y)
+    assert (result.n_components_, result.n_features_in_, result.n_samples_) == (3, 7, 90)
+    assert result.centered is setting["center"]
+    np.testing.assert_allclose(result.singular_values_, s[:3], rtol=1e-12)
+    np.testing.assert_allclose(result.explained_variance_, s[:3] ** 2 / 89, rtol=1e-12)
+    assert result.total_variance_ == pytest.approx(np.sum(s**2) / 89, rel=1e-12)
+    np.testing.assert_allclose(result.explained_variance_ratio_, s[:3] ** 2 / np.sum(s**2), rtol=1e-12)
+    np.testing.assert_allclose(result.mean_, X.mean(axis=0) if setting["center"] else np.zeros(7), rtol=1e-13)
+    signs = np.sign(V[np.abs(V).argmax(axis=0), np.arange(7)])
+    np.testing.assert_allclose(result.components_, (V * signs).T[:3], atol=1e-11)
+    np.testing.assert_allclose(result.components_ @ result.components_.T, np.eye(3), atol=32 * EPS)
+    assert (result.residuals_ <= 1e-12).all()
+    assert result.status.outcome is Outcome.CONVERGED
+    assert result.status.ok
+
+
+def test_attributes_equal_scikit_learns_of_the_pooled_rows():
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    for k in (1, 3, 7):
+        theirs, ours = decomposition.PCA(n_components=k, svd_solver="full").fit(X), run(k=k)
+        names = ("explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "noise_variance_")
+        for name in names:
+            np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-11, err_msg=name)
+        for name in ("n_components_", "n_features_in_", "n_samples_"):
+            assert getattr(ours, name) == getattr(theirs, name)
+        cosines = np.abs(np.sum(ours.components_ * theirs.components_, axis=1))
+        np.testing.assert_allclose(cosines, 1.0, rtol=1e-13)
+
+
+@pytest.mark.parametrize("rows", [separated(5, 90, 7), separated(6, 7, 7, ratio=1.1)[:5]], ids=["tall", "wide"])
+def test_noise_variance_is_scikit_learns(rows):
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    for k in range(1, min(rows.shape) + 1):
+        theirs = decomposition.PCA(n_components=k, svd_solver="full").fit(rows).noise_variance_
+        ours = simulate("krylov(tol=1e-12)", deal(rows, 2, len(rows) - 2), n_components=k).noise_variance_
+        assert ours == pytest.approx(theirs, rel=1e-11, abs=1e-14)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, np.float32, sp.csr_matrix, sp.coo_array, np.ndarray.tolist])
+def test_transform_is_the_projection_of_framed_rows_dense_or_sparse(kind, setting):
+    result = run(**setting)
+    V = result.components_.T
+    mean = X.mean(axis=0) if setting["center"] else 0.0
+    scale = {None: 1.0, "std": X.std(axis=0), "max_abs": np.abs(X).max(axis=0)}[setting["scale"]]
+    Y = (NEW - mean) / scale
+    scores = result.transform(kind(NEW))
+    eps = np.finfo(np.float32).eps if kind is np.float32 else EPS
+    size = np.linalg.norm(NEW / scale)
+    np.testing.assert_allclose(scores, Y @ V, rtol=0, atol=16 * eps * size)
+    assert scores.dtype == (np.float32 if kind is np.float32 else np.float64)
+    np.testing.assert_allclose(result.inverse_transform(Y @ V), Y @ V @ V.T * scale + mean, rtol=0, atol=1e-13 * size)
+    expected = np.linalg.norm(Y - Y @ V @ V.T) ** 2 / len(NEW)
+    assert result.reconstruction_error(kind(NEW)) == pytest.approx(expected, rel=0, abs=16 * eps * size**2)
+
+
+def test_all_components_rebuild_every_row(setting):
+    result = run(k=7, **setting)
+    np.testing.assert_allclose(result.inverse_transform(result.transform(NEW)), NEW, rtol=1e-13)
+    assert result.reconstruction_error(NEW) <= 1e-26 * np.linalg.norm(NEW) ** 2
+    assert result.noise_variance_ == 0.0
+    assert result.sine_estimate_ == 0.0
+
+
+def test_the_evaluated_error_is_that_of_the_pooled_rows(setting):
+    result = run(evaluate=True, **setting)
+    Y, V = framed(X, **setting), result.components_.T
+    assert result.mse_ == pytest.approx(np.linalg.norm(Y - Y @ V @ V.T) ** 2 / 90, rel=1e-12)
+    assert result.reconstruction_error(X) == pytest.approx(result.mse_, rel=1e-12)
+    assert run(**setting).mse_ is None
+
+
+def test_the_sine_estimate_bounds_the_true_angle_of_a_rough_run():
+    V = svd(framed(X))[1]
+    rough = simulate("ssi(max_rounds=3, oversample=1)", deal(X, 40, 30, 20), n_components=3)
+    true = np.linalg.norm(V[:, :3] - rough.components_.T @ (rough.components_ @ V[:, :3]), 2)
+    assert true > 1e-6
+    assert true <= rough.sine_estimate_ <= 10 * true
+
+
+def test_the_sine_estimate_of_tied_eigenvalues_is_undefined():
+    axes = np.vstack([np.diag([3.0, 2.0, 2.0, 1.0]), -np.diag([3.0, 2.0, 2.0, 1.0])])
+    tied, apart = (simulate("krylov", [axes], n_components=k).sine_estimate_ for k in (2, 3))
+    assert tied is None
+    assert apart < 1e-8
+
+
+def test_angle_to_a_turned_result_is_the_turn_even_if_tiny():
+    result = run()
+    for turn in (1e-12, 1e-3, 1.0, np.pi / 2):
+        components = result.components_.copy()
+        components[0] = np.cos(turn) * components[0] + np.sin(turn) * svd(framed(X))[1][:, 5]
+        other = dataclasses.replace(result, components_=components)
+        assert result.angle_to(other) == pytest.approx(turn, rel=0, abs=1e-14)
+        basis = 3.0 * np.tri(3) @ components  # another basis of the same space
+        assert result.angle_to(basis) == pytest.approx(result.angle_to(other), rel=0, abs=1e-14)
+    assert result.angle_to(result) <= 1e-15
+    assert result.angle_to(result.components_[:1]) <= 1e-15
+    assert result.angle_to(result.components_[0].tolist()) <= 1e-15
+
+
+def test_rows_or_components_of_other_features_are_refused():
+    result = run()
+    with pytest.raises(ConfigError) as caught:
+        result.transform(NEW[:, :5])
+    assert str(caught.value) == (
+        "The number of columns must be 7. Got 5. Give the features that the run had, in its order."
+    )
+    with pytest.raises(ConfigError) as caught:
+        result.angle_to(result.components_.T)
+    assert str(caught.value) == ("The other components must be rows of 7 features. Got (7, 3). Transpose them.")
+    with pytest.raises(DataError, match="The data of the rows given must be finite"):
+        result.transform(np.full((1, 7), np.nan))
+
+
+def assert_equal(a, b):
+    for field in dataclasses.fields(PCAResult):
+        x, y = getattr(a, field.name), getattr(b, field.name)
+        if isinstance(x, np.ndarray):
+            np.testing.assert_array_equal(x, y, strict=True)
+        else:
+            assert x == y, field.name
+
+
+@pytest.mark.parametrize("evaluate", [False, True])
+def test_saving_and_loading_gives_the_same_result(tmp_path, setting, evaluate):
+    result = run(evaluate=evaluate, **setting)
+    path = result.save(tmp_path / "result.npz")
+    assert path == tmp_path / "result.npz"
+    loaded = PCAResult.load(path)
+    assert_equal(loaded, result)
+    np.testing.assert_array_equal(loaded.transform(NEW), result.transform(NEW))
+
+
+def test_a_saved_result_holds_a_json_header_and_no_pickle(tmp_path):
+    path = run(scale="std").save(str(tmp_path / "no suffix"))
+    with np.load(path, allow_pickle=False) as file:
+        header = json.loads(file["header.json"].tobytes())
+        names = set(file.files)
+    assert names == {"header.json", "components_", "explained_variance_", "mean_", "scale_", "residuals_"}
+    assert header["kind"] == "result"
+    assert header["algorithm"] == "krylov(tol=1e-12)"
+    assert header["status"][0] == "converged"
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    path = tmp_path / "run"
+    simulate("krylov", [X], n_components=2, checkpoint=path, on_round=lambda _: path.replace(tmp_path / "kept"))
+    with pytest.raises(ProtocolError) as caught:
+        PCAResult.load(tmp_path / "kept")
+    assert str(caught.value) == (
+        f"{tmp_path / 'kept'} must be a result that flower_pca has saved. Got a checkpoint. Check the path."
+    )
+
+
+def test_a_result_file_that_lacks_a_part_is_refused(tmp_path):
+    path = run().save(tmp_path / "result.npz")
+    with np.load(path) as file:
+        arrays = dict(file)
+    del arrays["components_"]
+    np.savez(path, **arrays)
+    with pytest.raises(ProtocolError, match="must be a result that flower_pca has saved"):
+        PCAResult.load(path)
+
+
+def test_to_sklearn_transforms_alike(setting):
+    pytest.importorskip("sklearn")
+    result = run(**setting)
+    theirs = result.to_sklearn()
+    np.testing.assert_allclose(theirs.transform(NEW), result.transform(NEW), rtol=0, atol=1e-12)
+    scores = result.transform(NEW)
+    np.testing.assert_allclose(theirs.inverse_transform(scores), result.inverse_transform(scores), rtol=1e-12)
+    pca = theirs if setting["scale"] is None else theirs[-1]
+    names = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "noise_variance_")
+    for name in names:
+        np.testing.assert_array_equal(getattr(pca, name), getattr(result, name))
+    assert list(theirs.get_feature_names_out()) == ["pca0", "pca1", "pca2"]
+
+
+def test_to_sklearn_scores_as_a_fitted_pca_does():
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    fitted = decomposition.PCA(n_components=3, svd_solver="full").fit(X)
+    ours = run().to_sklearn()
+    assert ours.score(NEW) == pytest.approx(fitted.score(NEW), rel=1e-10)
+    np.testing.assert_allclose(ours.get_covariance(), fitted.get_covariance(), rtol=1e-9, atol=1e-12)
+
+
+def test_table_and_repr_say_what_was_found():
+    result = run(k=2)
+    heading, *rows = result.table().splitlines()
+    assert heading.split() == ["component", "variance", "share", "together", "residual"]
+    shares = svd(framed(X))[0] ** 2 / np.sum(svd(framed(X))[0] ** 2)
+    assert [row.split()[0] for row in rows] == ["1", "2"]
+    assert [row.split()[2] for row in rows] == [f"{share:.2%}" for share in shares[:2]]
+    assert rows[1].split()[3] == f"{shares[:2].sum():.2%}"
+    assert rows[0].split()[1] == f"{result.explained_variance_[0]:.4g}"
+    assert {len(line) for line in (heading, *rows)} == {len(heading)}
+    assert repr(result) == (
+        f"PCAResult(2 components of 90 x 7 by krylov(tol=1e-12), {len(result.history)} messages, converged)"
+    )

@@ -1,0 +1,172 @@
+"""Session driven by hand: the order of messages, and whose answer counts."""
+
+import numpy as np
+import pytest
+from reference import answer, assert_pca_of, clients, deal, drive, separated, session, step
+
+from flower_pca.core.stage import Reply
+
+X = separated(0, 120, 10)
+SHARDS = deal(X, 30, 20, 50, 20)
+EXACT = "krylov(tol=1e-12)"
+
+
+def without(*gone):
+    return np.concatenate([shard for i, shard in enumerate(SHARDS) if i not in gone])
+
+
+def spoil(client, **arrays):
+    """A change of the honest replies: some arrays of one client are replaced, or left out if None."""
+
+    def change(replies):
+        for r in replies:
+            new = {**r.arrays, **arrays} if r.client == client else r.arrays
+            yield Reply(r.client, r.number, {name: a for name, a in new.items() if a is not None})
+
+    return change
+
+
+def test_messages_go_opening_then_algorithm_then_end_and_result_needs_the_end():
+    run, nodes = session(EXACT), clients(SHARDS)
+    with pytest.raises(RuntimeError, match=r"advance\(\) takes the answers to a message of pending\(\)"):
+        run.advance([])
+    with pytest.raises(RuntimeError, match=r"the run is not finished: pending\(\) still returns messages"):
+        run.result()
+    assert run.estimate() is None
+    opening = step(run, nodes)
+    assert (opening.stage, opening.number, opening.to) == ("opening", 0, (0, 1, 2, 3))
+    assert opening.frame.mean is None
+    assert run.estimate() is None or run.estimate().shape == (10, 2)
+    second = step(run, nodes)
+    assert (second.stage, second.number) == ("krylov", 1)
+    np.testing.assert_allclose(second.frame.mean, X.mean(axis=0), rtol=1e-14)
+    assert run.estimate().shape == (10, 2)
+    result = drive(run, nodes)
+    assert run.finished
+    assert run.pending([0]) is None
+    assert {r.stage for r in run.history} == {"opening", "krylov"}
+    assert_pca_of(result, X)
+    np.testing.assert_allclose(np.abs(run.estimate().T @ result.components_.T), np.eye(2), atol=1e-14)
+
+
+def test_a_message_is_asked_again_unchanged_until_it_is_answered():
+    run, nodes = session("ssi"), clients(SHARDS)
+    step(run, nodes)
+    first, again = run.pending(range(4)), run.pending(range(4))
+    assert (first.stage, first.number, first.to) == (again.stage, again.number, again.to)
+    np.testing.assert_array_equal(first.arrays["Z"], again.arrays["Z"])
+
+
+def test_a_late_answer_is_discarded_and_named_but_its_client_stays():
+    run, nodes = session("ssi(tol=1e-12)"), clients(SHARDS)
+    late = []
+    step(run, nodes)
+    step(run, nodes, change=lambda replies: late.append(replies[1]) or [replies[0], *replies[2:]])
+    untouched, disturbed = session("ssi(tol=1e-12)"), run
+    message = disturbed.pending(range(4))
+    record = disturbed.advance([late[0], *(answer(message, i, nodes[i]) for i in message.to)])
+    assert 1 in message.to
+    assert (record.asked, record.answered) == (4, 4)
+    assert record.failures == {
+        "1": "The answer of client 1 must be one to message 2. Got one to message 1. It came late."
+    }
+    assert 1 in disturbed.pending(range(4)).to
+    step(untouched, nodes)
+    step(untouched, nodes, change=lambda replies: [replies[0], *replies[2:]])
+    step(untouched, nodes)
+    np.testing.assert_array_equal(untouched.estimate(), disturbed.estimate())
+
+
+def test_an_answer_of_a_client_that_was_not_asked_is_discarded():
+    run, nodes = session("ssi"), clients(SHARDS)
+    message = run.pending([0, 1])
+    stranger = answer(message, 3, nodes[3])
+    record = run.advance([*(answer(message, i, nodes[i]) for i in (0, 1)), stranger])
+    assert set(record.failures) == {"3"}
+    assert record.answered == 2
+
+
+def test_a_client_that_answers_twice_counts_once():
+    run, nodes = session(EXACT), clients(SHARDS)
+    step(run, nodes, change=lambda replies: [*replies, replies[2]])
+    assert_pca_of(drive(run, nodes), X)
+
+
+SPOILED = {
+    "absent": ({"S": None}, "The answer of client 2 must be made of S. Got nothing. Install the same flower_pca"),
+    "renamed": (
+        {"S": None, "Q": np.zeros((10, 4))},
+        "The answer of client 2 must be made of S. Got Q. Install the same flower_pca everywhere.",
+    ),
+    "surplus": ({"n": np.array(3)}, "The answer of client 2 must be made of S. Got S, n. Install the same"),
+    "shape": (
+        {"S": np.zeros((10, 3))},
+        "The answer of client 2, S, must be a real array of shape (10, 4). Got shape (10, 3) and dtype float64. Check",
+    ),
+    "dimensions": (
+        {"S": np.zeros(10)},
+        "The answer of client 2, S, must be a real array of shape (10, 4). Got shape (10,) and dtype float64. Check",
+    ),
+    "complex": (
+        {"S": np.zeros((10, 4), complex)},
+        "The answer of client 2, S, must be a real array of shape (10, 4). Got shape (10, 4) and dtype complex128.",
+    ),
+    "text": (
+        {"S": np.full((10, 4), "x")},
+        "The answer of client 2, S, must be a real array of shape (10, 4). Got shape (10, 4) and dtype <U1.",
+    ),
+    "nan": (
+        {"S": np.where(np.eye(10, 4), np.nan, 0.0)},
+        "The answer of client 2, S, must be finite. Got 4 NaN or infinite entries. Check the client's data.",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_bad_answer_is_named_left_out_and_its_client_never_asked_again(how):
+    arrays, reason = SPOILED[how]
+    run, nodes = session(EXACT), clients(SHARDS)
+    step(run, nodes)
+    step(run, nodes, change=spoil(2, **arrays))
+    record = run.history[1]
+    assert record.failures["2"].startswith(reason)
+    assert (record.asked, record.answered) == (4, 3)
+    result = drive(run, nodes)
+    assert [r.stage for r in run.history][:3] == ["opening", "krylov", "opening"]
+    assert all(r.asked == 3 for r in run.history.rounds[2:])
+    assert_pca_of(result, without(2))
+
+
+OPENING_SPOILED = {
+    "mean and m2 short": {"mean": np.zeros(9), "m2": np.zeros(9)},
+    "product short": {"product": np.zeros((9, 4))},
+    "product narrow": {"product": np.zeros((10, 3))},
+    "infinite": {"m2": np.full(10, np.inf)},
+    "no rows": {"n": np.array(0)},
+    "fewer than no rows": {"n": np.array(-3)},
+    "negative squares": {"m2": np.full(10, -1.0)},
+}
+
+
+@pytest.mark.parametrize("client", [0, 1, 3])
+@pytest.mark.parametrize("how", OPENING_SPOILED)
+def test_a_bad_answer_to_the_opening_is_left_out(how, client):
+    run, nodes = session(EXACT), clients(SHARDS)
+    step(run, nodes, change=spoil(client, **OPENING_SPOILED[how]))
+    assert set(run.history[0].failures) == {str(client)}
+    result = drive(run, nodes)
+    assert all(r.asked == 3 for r in run.history.rounds[1:])
+    assert_pca_of(result, without(client))
+
+
+@pytest.mark.parametrize("odd", [0, 2])
+def test_most_clients_decide_how_many_columns_there_are(odd):
+    run, nodes = session(EXACT), clients(SHARDS)
+    short = {"mean": np.zeros(9), "m2": np.zeros(9), "product": np.zeros((9, 4))}
+    step(run, nodes, change=spoil(odd, **short))
+    assert run.history[0].failures == {
+        str(
+            odd
+        ): f"The number of columns of client {odd} must be 10, as at most clients. Got 9. Align the features first."
+    }
+    assert_pca_of(drive(run, nodes), without(odd))

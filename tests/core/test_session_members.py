@@ -1,0 +1,178 @@
+"""Session driven by hand: clients that are missing, gone, new or too few; and when the run goes back to the opening."""
+
+import numpy as np
+import pytest
+from reference import assert_pca_of, clients, deal, drive, lost, separated, session, step
+
+from flower_pca.core import session as session_module
+from flower_pca.core.errors import ConfigError, NotEnoughNodes
+from flower_pca.core.status import Outcome
+
+X = separated(0, 120, 10)
+SHARDS = deal(X, 30, 20, 50, 20)
+EXACT = "krylov(tol=1e-12)"
+
+
+def without(*gone):
+    return np.concatenate([shard for i, shard in enumerate(SHARDS) if i not in gone])
+
+
+def test_a_missing_member_of_a_fixed_set_is_asked_once_more_and_then_counted():
+    run, nodes = session(EXACT), clients(SHARDS)
+    step(run, nodes)
+    step(run, nodes, change=lost(1))
+    assert run.history[1].failures == {"1": "no answer"}
+    assert run.history[1].metrics == {}
+    again = step(run, nodes)
+    assert (again.stage, again.to) == ("krylov", (1,))
+    undisturbed = session(EXACT)
+    drive(undisturbed, nodes)
+    result = drive(run, nodes)
+    assert len(run.history.of("opening")) == 1
+    assert result.rounds == undisturbed.result().rounds
+    assert_pca_of(result, X)
+
+
+def test_a_member_missing_twice_sends_the_run_back_to_the_opening():
+    run, nodes = session(EXACT), clients(SHARDS)
+    step(run, nodes)
+    step(run, nodes, change=lost(1))
+    step(run, nodes, change=lost(1))
+    reopened = step(run, nodes, present=[0, 2, 3])
+    assert (reopened.stage, reopened.to) == ("opening", (0, 2, 3))
+    assert reopened.frame.mean is None
+    assert_pca_of(drive(run, nodes, present=[0, 2, 3]), without(1))
+
+
+@pytest.mark.parametrize("algorithm", [EXACT, "ssi(tol=1e-11)", "faps(tol=1e-11)", "dr_svd(rank=10)"])
+@pytest.mark.parametrize("lasting", [False, True])
+def test_when_a_member_is_gone_for_good_the_answer_is_the_pca_of_those_present(algorithm, lasting):
+    run, nodes = session(algorithm), clients(SHARDS)
+    memories = {}
+    step(run, nodes, memories=memories)
+    step(run, nodes, change=lost(2, lasting=lasting), memories=memories)
+    result = drive(run, nodes, present=[0, 1, 3], memories=memories)
+    assert_pca_of(result, without(2))
+    assert len(run.history.of("opening")) == 2
+
+
+def test_a_client_that_joins_late_is_counted_by_a_new_opening():
+    run, nodes = session(EXACT), clients(SHARDS)
+    step(run, nodes, present=[0, 1, 3])
+    result = drive(run, nodes)
+    assert run.history[-1].asked == 4
+    assert_pca_of(result, X)
+
+
+def test_a_client_that_failed_the_opening_is_asked_once_more():
+    run, nodes = session(EXACT), clients(SHARDS)
+    step(run, nodes, change=lost(2))
+    assert run.pending(range(4)).to == (2,)
+    assert_pca_of(drive(run, nodes), without())
+    assert len(run.history.of("opening")) == 2
+
+
+def test_a_client_that_failed_the_opening_twice_is_not_waited_for():
+    run, nodes = session(EXACT), clients(SHARDS)
+    step(run, nodes, change=lost(2))
+    step(run, nodes, change=lost(2))
+    assert_pca_of(drive(run, nodes), without(2))
+    assert len(run.history.of("opening")) == 2
+
+
+def test_a_set_that_keeps_changing_is_given_up():
+    nodes = clients(deal(separated(1, 90, 40, ratio=1.1), *[10] * 9))
+    run, here = session(EXACT), list(range(9))
+
+    def shrink():
+        while step(run, nodes, present=here) is not None:
+            if run.history[-1].stage == "opening":
+                here.pop()
+
+    with pytest.raises(NotEnoughNodes) as caught:
+        shrink()
+    assert len(run.history.of("opening")) == 1 + session_module.MAX_RESTARTS
+    assert str(caught.value) == (
+        "The set of clients must be stable. Got one that changed for the 6th time. "
+        "Use ssi, local_power or faps, which carry on while clients come and go."
+    )
+
+
+def test_newcomers_at_every_end_stop_the_run_with_a_status():
+    nodes = clients(deal(separated(1, 90, 40, ratio=1.1), *[10] * 9))
+    run, here = session("uda"), [0, 1]
+    while (message := step(run, nodes, present=here)) is not None:
+        if message.stage == "uda" and len(here) < 9:
+            here.append(len(here))
+    result = run.result()
+    assert result.status.outcome is Outcome.CLIENTS_CHANGED
+    assert result.status.words.startswith("the set of clients kept changing, 5 restarts did not help")
+    assert not result.status.ok
+
+
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("algorithm", ["ssi", "krylov"])
+def test_rounds_without_any_answer_end_the_run(algorithm, before):
+    run, nodes = session(algorithm), clients(SHARDS)
+    for _ in range(before):
+        step(run, nodes)
+
+    def silence():
+        for _ in range(10):
+            step(run, nodes, change=lambda replies: [])
+
+    with pytest.raises(NotEnoughNodes) as caught:
+        silence()
+    assert str(caught.value) == (
+        "The usable answers to a message must be at least one. Got none in 3 successive rounds. Look at these clients."
+    )
+
+
+def test_a_single_answer_breaks_the_count_of_empty_rounds():
+    run, nodes = session("ssi(tol=1e-11)"), clients(SHARDS)
+    step(run, nodes)
+    for _ in range(3):
+        for _ in range(2):
+            step(run, nodes, change=lambda replies: [])
+        step(run, nodes)
+    assert_pca_of(drive(run, nodes), X)
+
+
+@pytest.mark.parametrize("stage", ["opening", "krylov"])
+def test_fewer_clients_than_min_clients_end_the_run(stage):
+    run, nodes = session(EXACT, min_clients=3), clients(SHARDS)
+    if stage == "krylov":
+        step(run, nodes)
+    with pytest.raises(NotEnoughNodes) as caught:
+        run.pending([0, 1])
+    assert str(caught.value) == ("The clients present must be at least 3. Got 2. Start more, or lower the minimum.")
+    assert_pca_of(drive(run, nodes), X)
+
+
+def test_clients_that_were_turned_away_do_not_count_as_present():
+    run, nodes = session(EXACT, min_clients=4), clients(SHARDS)
+    step(run, nodes, change=lost(1, lasting=True))
+    with pytest.raises(NotEnoughNodes, match=r"at least 4\. Got 3, and 1 left out"):
+        run.pending(range(4))
+
+
+@pytest.mark.parametrize("algorithm", ["krylov", "dr_svd"])
+def test_a_fraction_of_the_clients_is_refused_where_the_state_belongs_to_one_set(algorithm):
+    with pytest.raises(ConfigError) as caught:
+        session(algorithm, fraction=0.5)
+    assert str(caught.value) == (
+        f"The fraction of clients for {algorithm} must be 1.0. Got 0.5. Use ssi, local_power or faps to sample clients."
+    )
+
+
+def test_a_fraction_samples_anew_in_every_round_and_opens_with_all():
+    run, nodes = session("ssi(max_rounds=12)", fraction=0.5), clients(SHARDS)
+    asked = {}
+    while (message := step(run, nodes)) is not None:
+        asked.setdefault(message.stage, []).append(message.to)
+    assert asked["opening"] == [(0, 1, 2, 3)]
+    assert all(len(to) == 2 for to in asked["ssi"])
+    assert len(set(asked["ssi"])) > 1
+    again = session("ssi(max_rounds=12)", fraction=0.5)
+    drive(again, nodes)
+    np.testing.assert_array_equal(again.result().components_, run.result().components_)

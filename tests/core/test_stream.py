@@ -1,0 +1,141 @@
+"""Where batches come from, what a stream hands back, and rows with gaps."""
+
+import numpy as np
+import pytest
+
+from flower_pca.core import gaps
+from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.core.stream import NO_CURSOR, Completed, Stream
+from flower_pca.data.arrivals import Arrivals
+
+X = np.arange(30.0).reshape(10, 3)
+BATCHES = [X[:4], X[4:8], X[8:]]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Stream(X, batch=4),
+        lambda: Stream(BATCHES),
+        lambda: Stream(tuple(BATCHES)),
+        lambda: Stream(lambda t: BATCHES[t] if t < 3 else None),
+        lambda: Stream(b for b in BATCHES),
+    ],
+    ids=["array", "list", "tuple", "function", "iterator"],
+)
+def test_every_source_gives_the_same_batches_and_says_when_it_ends(make):
+    stream = make()
+    taken = [stream.take(t, NO_CURSOR) for t in (0, 1, 1, 2)]
+    for got, wanted in zip(taken, [BATCHES[0], BATCHES[1], BATCHES[1], BATCHES[2]], strict=True):
+        assert np.array_equal(got.rows, wanted)
+    assert all(got.left for got in taken[:3])
+    assert stream.take(3, NO_CURSOR).rows is None
+    assert stream.take(3, NO_CURSOR).left == 0
+
+
+def test_an_iterator_cannot_go_back_but_a_new_one_can_go_on():
+    stream = Stream(iter(BATCHES))
+    assert np.array_equal(stream.take(2, NO_CURSOR).rows, BATCHES[2])
+    with pytest.raises(DataError, match=r"The steps of the iterator of the client must be in order\. Got step 1 after"):
+        stream.take(1, NO_CURSOR)
+    assert not stream.repeatable
+    assert Stream(BATCHES).repeatable
+
+
+def test_a_folder_is_looked_into_again_at_every_step(tmp_path):
+    stream, cursor = Stream(Arrivals(tmp_path)), NO_CURSOR
+    assert stream.take(0, cursor).rows is None
+    np.save(tmp_path / "2026-01-02.npy", BATCHES[1])
+    np.save(tmp_path / "2026-01-01.npy", BATCHES[0])
+    (tmp_path / ".2026-01-03.npy").write_bytes(b"half")
+    (tmp_path / "notes.txt").write_text("no batch")
+    first = stream.take(1, cursor)
+    assert np.array_equal(first.rows, BATCHES[0])
+    assert first.left == 1
+    again = Stream(Arrivals(tmp_path)).take(7, cursor)  # the cursor counts, not the step
+    assert np.array_equal(again.rows, BATCHES[0])
+    second = stream.take(2, first.cursor)
+    assert np.array_equal(second.rows, BATCHES[1])
+    assert stream.take(3, second.cursor).rows is None
+    (tmp_path / "2026-01-03.csv").write_text("1,nan,3\n4,5,6\n")
+    third = stream.take(4, second.cursor)
+    np.testing.assert_array_equal(third.rows, [[1, np.nan, 3], [4, 5, 6]])
+    with pytest.raises(DataError, match="The folder of a stream must be there"):
+        Arrivals(tmp_path / "none")
+
+
+def test_masks_and_masked_arrays_and_nan_say_the_same():
+    mask = X % 7 == 0
+    wanted = np.where(mask, np.nan, X)
+    streams = [
+        Stream(wanted, batch=10),
+        Stream(X, batch=10, missing=mask),
+        Stream(np.ma.MaskedArray(X, mask), batch=10),
+        Stream([X], missing=[mask]),
+    ]
+    for stream in streams:
+        np.testing.assert_array_equal(stream.take(0, NO_CURSOR).rows, wanted)
+    assert np.isfinite(X).all()  # the caller's rows are untouched
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Stream(X, batch=4, missing=np.ones((10, 2), bool)), "The mask of the client must be of the shape of"),
+        (lambda: Stream([X], missing=[X > 3, X > 4]), "The masks of the client must be one for each of its batches"),
+        (lambda: Stream([X], missing=[X[:2] > 3]).take(0, NO_CURSOR), "The mask of the client at step 0 must be boole"),
+        (lambda: Stream(X, batch=4, missing=X).take(0, NO_CURSOR), "The mask of the client at step 0 must be boolean"),
+        (lambda: Stream([np.ones(3)]).take(0, NO_CURSOR), "The data of the client at step 0 must be a two-dimensional"),
+        (lambda: Stream([np.array([["a"]])]).take(0, NO_CURSOR), "The data of the client at step 0 must be a two-dim"),
+        (lambda: Stream(BATCHES, batch=4), "batch must be given with an array only. Got 4. Leave it out."),
+        (lambda: Stream(X, batch=0), "The batch of a stream that is an array must be a whole number of at least 1"),
+        (lambda: Stream(X, batch=4, min_rows=0), "min_rows must be a whole number of at least 1"),
+    ],
+)
+def test_what_cannot_be_a_stream_is_one_sentence(build, message):
+    with pytest.raises((ConfigError, DataError)) as caught:
+        build()
+    assert str(caught.value).startswith(message)
+
+
+def test_a_batch_of_few_rows_counts_as_none():
+    assert Stream(BATCHES, min_rows=3).take(2, NO_CURSOR).rows is None
+    assert Stream(BATCHES, min_rows=2).take(2, NO_CURSOR).rows is not None
+
+
+def test_what_is_completed_is_kept_and_written_where_asked(tmp_path):
+    batch = Completed(X, X * 0, X > 3)
+    kept, plain = Stream(BATCHES, keep=True, out=tmp_path / "out"), Stream(BATCHES)
+    for stream in (kept, plain):
+        stream.hand_back(1, batch)
+    assert kept.completed == {1: batch}
+    assert plain.completed == {}
+    with np.load(tmp_path / "out/batch-000001.npz") as file:
+        assert np.array_equal(file["rows"], X)
+        assert np.array_equal(file["found"], X > 3)
+    other = Stream(BATCHES, keep=True)
+    other.take_over(tmp_path / "out")
+    assert np.array_equal(other.completed[1].rows, X)
+    kept.write_to(tmp_path / "later")
+    kept.hand_back(2, batch)
+    assert not (tmp_path / "later").exists()  # the folder given first
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.93])
+def test_fits_are_lapacks_least_squares_of_minimum_norm(share):
+    rng = np.random.default_rng(int(100 * share))
+    P = np.linalg.qr(rng.standard_normal((40, 6)))[0]
+    Y, seen = rng.standard_normal((50, 40)), rng.random((50, 40)) > share
+    A, deficient = gaps.fit(P, np.where(seen, Y, 0.0), seen)
+    exact = [np.linalg.lstsq(P[s], y[s], rcond=None) for y, s in zip(Y, seen, strict=True)]
+    np.testing.assert_allclose(A, [e[0] for e in exact], atol=1e-9 * max(1.0, np.abs(A).max()))
+    assert deficient == sum(int(e[2] < 6) for e in exact)
+
+
+def test_fits_where_a_direction_is_not_seen_at_all():
+    P = np.eye(8)[:, :3]
+    Y, seen = np.arange(16.0).reshape(2, 8), np.ones((2, 8), dtype=bool)
+    seen[:, 1] = False  # enough entries, but none along the second direction
+    A, deficient = gaps.fit(P, np.where(seen, Y, 0.0), seen)
+    np.testing.assert_allclose(A, [[0, 0, 2], [8, 0, 10]], atol=1e-12)
+    assert deficient == 2

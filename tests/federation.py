@@ -1,0 +1,354 @@
+"""A real federation for tests: a SuperLink, SuperNodes and runs of a small app, over Flower's own transport."""
+
+import atexit
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import numpy as np
+
+from flower_pca import PCAResult
+
+BIN = Path(sys.executable).parent
+MARK = "FLOWER_PCA_FEDERATION"
+SHORT, LONG = 60.0, 240.0  # seconds: of a start or a stop; of a run
+
+PROJECT = """
+[project]
+name = "trial"
+version = "1.0.0"
+description = "PCA with the folders and files named by the run and the nodes"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.hatch.build.targets.wheel]
+packages = ["."]
+
+[tool.flwr.app]
+publisher = "tests"
+
+[tool.flwr.app.components]
+serverapp = "trial.server_app:app"
+clientapp = "trial.client_app:app"
+
+[tool.flwr.app.config]
+folder = ""
+"""
+
+
+def wait(what, ready, *, seconds=SHORT, pause=0.05):
+    """The first true value of ready(); TimeoutError after so many seconds."""
+    until = time.monotonic() + seconds
+    while not (value := ready()):
+        if time.monotonic() > until:
+            raise TimeoutError(f"{what} did not happen within {seconds:g} s")
+        time.sleep(pause)
+    return value
+
+
+class Node:
+    """A SuperNode; its rows are `partition`'s."""
+
+    def __init__(self, federation, partition, process, log):
+        self.partition, self._federation, self.process, self.log = partition, federation, process, log
+
+    @property
+    def id(self):
+        """Flower's number of the node, once it is connected; None before."""
+        found = re.findall(r"SuperNode ID: (\d+)", self.log.read_text())
+        return int(found[-1]) if found else None
+
+    def connected(self):
+        def ready():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the SuperNode of partition {self.partition} has ended:\n{self.log.read_text()}")
+            return self.id
+
+        wait(f"the connection of partition {self.partition}", ready)
+        return self
+
+    def terminate(self):
+        """SIGTERM: it signs off."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(SHORT)
+
+    def kill(self):
+        """kill -9 of the node and of all that it has started: it is gone without a word."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(SHORT)
+
+    @property
+    def stall(self):
+        """While this file is there, the node stops in the middle of its next message; `reached` tells."""
+        return self._federation.folder / f"{self.partition}.stall"
+
+    def stalled(self):
+        wait(f"a message at partition {self.partition}", self.stall.with_suffix(".reached").exists)
+
+
+class Run:
+    """A run of the app on the SuperLink."""
+
+    def __init__(self, federation, identity, folder):
+        self._federation, self.id, self.folder = federation, identity, folder
+
+    def held(self):
+        """Wait until the server stands still after its message number `hold`."""
+        self._await("held")
+
+    def go_on(self):
+        """Let it go on."""
+        (self.folder / "go").touch()
+
+    def result(self):
+        """The result; waits for it."""
+        self._await("result.npz")
+        return PCAResult.load(self.folder / "result.npz")
+
+    def seconds(self):
+        """What each round of the plain app took; waits for it."""
+        self._await("seconds.json")
+        return json.loads((self.folder / "seconds.json").read_text())
+
+    def kill(self):
+        """kill -9 of the ServerApp's process."""
+        os.kill(int((self.folder / "pid").read_text()), signal.SIGKILL)
+
+    def status(self):
+        """What `flwr ls` says of it, such as "finished:completed"."""
+        (run,) = json.loads(self._federation.flwr("ls", "trial", "--run-id", str(self.id), "--format", "json"))["runs"]
+        return run["status"]
+
+    def _await(self, name):
+        looks = 0
+
+        def ready():
+            nonlocal looks
+            looks += 1
+            if (self.folder / "error").exists() and name != "error":
+                raise RuntimeError((self.folder / "error").read_text())
+            if looks % 200 == 0 and (status := self.status()).startswith("finished") and not ended():
+                raise RuntimeError(f"run {self.id} has ended, {status}, without {name}")
+            return ended()
+
+        ended = (self.folder / name).exists
+        wait(f"{name} of run {self.id}", ready, seconds=LONG)
+
+
+class Federation:
+    """A SuperLink of its own home, ports and app; a context manager that leaves no process behind.
+
+    Args:
+        folder: A folder for everything.
+        shards: The rows, one array per partition.
+        keys: Certificates and keys (flower_pca.keys); insecure without.
+    """
+
+    def __init__(self, folder, shards, *, keys=None):
+        self.folder, self.shards, self.keys = Path(folder), shards, keys
+        self.nodes, self._processes, self._runs = [], [], 0
+        self.mark = uuid.uuid4().hex
+        self.environment = {
+            **os.environ,
+            MARK: self.mark,
+            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",  # a SuperNode starts its helpers by name
+            "FLWR_HOME": str(self.folder / "home"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "PYTHONUNBUFFERED": "1",
+            **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+        }
+
+    def __enter__(self):
+        atexit.register(self.close)
+        try:
+            self._write()
+            self._start_superlink()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.close()
+
+    def close(self):
+        """End all processes: kindly, then by force, then those that left their group."""
+        atexit.unregister(self.close)
+        for process in reversed(self._processes):
+            _signal(process, signal.SIGTERM)
+        until = time.monotonic() + 5
+        while time.monotonic() < until and any(process.poll() is None for process in self._processes):
+            time.sleep(0.05)
+        for process in self._processes:
+            _signal(process, signal.SIGKILL)
+            process.wait(SHORT)
+        for pid in self.strays():
+            os.kill(pid, signal.SIGKILL)
+
+    def strays(self):
+        """The processes of this federation that still run, whoever their parent is."""
+        wanted = f"{MARK}={self.mark}".encode()
+        found = []
+        for place in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if wanted in place.read_bytes().split(b"\0"):
+                    found.append(int(place.parent.name))
+            except OSError:  # gone, or another user's
+                continue
+        return [pid for pid in found if pid != os.getpid()]
+
+    def start_node(self, partition, *, key=None):
+        """Start a SuperNode; `key` is its private key, of those of `keys` the partition's own if left out."""
+        config = {"partition-id": partition, "data": str(self._shard(partition))}
+        config["stall"] = str(self.folder / f"{partition}.stall")
+        safe = ["--insecure"]
+        if self.keys is not None:
+            key = self.keys.nodes[partition] if key is None else key
+            safe = ["--root-certificates", str(self.keys.ca), "--auth-supernode-private-key", str(key)]
+        port = free_port()
+        given = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+        superlink = f"127.0.0.1:{self.port}"
+        words = ["flower-supernode", *safe, "--superlink", superlink, "--port", str(port), "--node-config", given]
+        log = self.folder / f"node-{partition}-{len(self._processes)}.log"
+        node = Node(self, partition, self._start(words, log), log)
+        self.nodes.append(node)
+        return node
+
+    def present(self, *partitions):
+        """Start the nodes that are missing, sign off those that are not named, and wait until that is so."""
+        for node in self.nodes:
+            if node.process.poll() is None and node.partition not in partitions:
+                node.terminate()
+        for partition in partitions:
+            if self.node(partition) is None:
+                self.start_node(partition)
+        for partition in partitions:
+            self.node(partition).connected()
+
+    def node(self, partition):
+        """The node of a partition that runs; None if there is none."""
+        return next((n for n in self.nodes if n.partition == partition and n.process.poll() is None), None)
+
+    def register(self, public):
+        """Admit the node of this public key."""
+        self.flwr("supernode", "register", str(public), "trial")
+
+    def run(self, strategy, *, hold=None, **parameters):
+        """Start a run of the app: a strategy of flower_pca with these parameters; the barest app if it is None.
+
+        After its message number `hold` (from 1) the server stands still until `Run.go_on`.
+        """
+        self._runs += 1
+        folder = self.folder / f"run-{self._runs}"
+        folder.mkdir()
+        orders = {"strategy": strategy, "hold": hold, "parameters": parameters}
+        (folder / "orders.json").write_text(json.dumps(orders))
+        app, config = str(self.folder / "app"), f'folder="{folder}"'
+        said = json.loads(self.flwr("run", app, "trial", "--run-config", config, "--format", "json"))
+        if not said["success"]:
+            raise RuntimeError(f"flwr run failed: {said}")
+        return Run(self, said["run-id"], folder)
+
+    def simulated(self, algorithm, partitions, **parameters):
+        """The result of `simulate` on the same shards, in a process with the same environment."""
+        out = self.folder / f"simulated-{uuid.uuid4().hex}.npz"
+        paths = [str(self._shard(partition)) for partition in partitions]
+        code = (
+            "import json, sys, numpy; from flower_pca import simulate; "
+            "algorithm, paths, parameters, out = json.loads(sys.argv[1]); "
+            "simulate(algorithm, [numpy.load(p) for p in paths], **parameters).save(out)"
+        )
+        words = [sys.executable, "-c", code, json.dumps([algorithm, paths, parameters, str(out)])]
+        self._call(words)
+        return PCAResult.load(out)
+
+    def flwr(self, *words):
+        """What Flower's command line prints."""
+        return self._call([str(BIN / "flwr"), *words])
+
+    def logs(self):
+        """Everything that SuperLink, ServerApps and nodes have said."""
+        files = sorted(self.folder.glob("*.log"))
+        return "\n".join(f"---- {file.name}\n{file.read_text(errors='replace')[-6000:]}" for file in files)
+
+    def _write(self):
+        app = self.folder / "app"
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(Path(__file__).parent / "deployment/trial", app / "trial", ignore=ignored)
+        (app / "pyproject.toml").write_text(PROJECT)
+        for partition, rows in enumerate(self.shards):
+            np.save(self._shard(partition), rows)
+        home = self.folder / "home"
+        home.mkdir()
+        self.port = free_port()
+        safe = "insecure = true" if self.keys is None else f'root-certificates = "{self.keys.ca}"'
+        (home / "config.toml").write_text(f'[superlink.trial]\naddress = "127.0.0.1:{self.port}"\n{safe}\n')
+
+    def _start_superlink(self):
+        safe = ["--insecure"]
+        if self.keys is not None:
+            safe = ["--ssl-ca-certfile", str(self.keys.ca), "--ssl-certfile", str(self.keys.certificate)]
+            safe += ["--ssl-keyfile", str(self.keys.key), "--enable-supernode-auth"]
+        log = self.folder / "superlink.log"
+        words = ["flower-superlink", *safe, "--host", "127.0.0.1", "--port", str(self.port)]
+        process = self._start(words, log)
+
+        def answers():
+            if process.poll() is not None:
+                raise RuntimeError(f"the SuperLink has ended:\n{log.read_text()}")
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+        wait("the start of the SuperLink", answers)
+
+    def _start(self, words, log):
+        command = [str(BIN / words[0]), *words[1:]]
+        with log.open("w") as file:
+            file.write(shlex.join(words) + "\n")
+            file.flush()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        return process
+
+    def _call(self, words):
+        done = subprocess.run(
+            words, env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=SHORT, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"{shlex.join(words)} failed:\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def _shard(self, partition):
+        return self.folder / f"shard-{partition}.npy"
+
+
+def free_port():
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _signal(process, number):
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)

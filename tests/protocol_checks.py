@@ -1,0 +1,172 @@
+"""What every algorithm promises of its halves: messages, states, files, and the same bits again. See checks.py."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from builders import SPECTRUM, Array, Problem, deal, mixed, rows, sine, three_clients
+from checks import Check, brief
+
+from flower_pca import PCAResult, make, simulate
+from flower_pca.core import archive
+from flower_pca.core.iteration import Algorithm
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.opening import Opening
+from flower_pca.core.rows import Frame
+from flower_pca.core.stage import Arrays, Stage
+from flower_pca.registry import ALGORITHMS
+
+Answer = Callable[[Stage[Any], Arrays, Frame, Array, Arrays], tuple[Arrays, Arrays]]
+
+
+def same_bits(a: PCAResult, b: PCAResult) -> None:
+    for key in ("components_", "explained_variance_", "residuals_", "mean_"):
+        np.testing.assert_array_equal(getattr(a, key), getattr(b, key), strict=True)
+    assert (a.total_variance_, a.mse_, a.rounds, a.status) == (b.total_variance_, b.mse_, b.rounds, b.status)
+    steps = ([(r.number, r.stage, r.answered, r.bytes_up, r.metrics) for r in x.history] for x in (a, b))
+    assert next(steps) == next(steps)
+
+
+def repeatable(name: str, seed: int, folder: Path) -> None:
+    problem = mixed(seed)
+    a, b = (simulate(brief(name, 4), problem.shards, n_components=3, seed=seed) for _ in range(2))
+    same_bits(a, b)
+
+
+def storage_does_not_matter(name: str, seed: int, folder: Path) -> None:
+    for n, d in ((90, 12), (9000, 12), (95_000, 12)):  # framed anew, kept, and more than one block of rows
+        X = rows(n, SPECTRUM[:d], seed=seed) + 1.0
+        X[np.abs(X) < 1.0] = 0.0
+        shards = deal(X, (n - n // 3, n // 3))
+        plain = simulate(brief(name, 3), shards, n_components=3, seed=seed)
+        mapped = []
+        for i, S in enumerate(shards):
+            np.save(folder / f"{n}.{i}.npy", S)
+            mapped.append(np.load(folder / f"{n}.{i}.npy", mmap_mode="r"))
+        same_bits(simulate(brief(name, 3), mapped, n_components=3, seed=seed), plain)
+        thin = [scipy.sparse.csr_array(S) for S in shards]
+        sparse = simulate(brief(name, 3), thin, n_components=3, seed=seed)
+        assert sine(sparse.components_, plain.components_) <= 1e-10
+        np.testing.assert_allclose(sparse.explained_variance_, plain.explained_variance_, rtol=1e-10)
+
+
+def spec_round_trips(name: str, seed: int, folder: Path) -> None:
+    changed = {}
+    for f in fields(ALGORITHMS[name]):
+        match f.default:
+            case bool():
+                changed[f.name] = not f.default
+            case int() | float():
+                changed[f.name] = 2 * f.default + 1
+            case None:
+                changed[f.name] = 7
+    assert changed
+    for algorithm in (make(name), make(name, **changed), *(make(name, **{key: v}) for key, v in changed.items())):
+        assert make(algorithm.spec) == algorithm
+    assert make(name).spec == name
+
+
+class StoppedError(Exception):
+    """Raised in the middle of a run, as a power cut would."""
+
+
+def resumes_exactly(name: str, seed: int, folder: Path) -> None:
+    """Interrupted after every message in turn, the run ends on the same bits."""
+    problem, algorithm = three_clients(seed), brief(name, 7)
+
+    def run(stop: int | None = None) -> PCAResult:
+        def on_round(session: Any) -> None:
+            if len(session.history) == stop:
+                raise StoppedError
+
+        path = folder / "run.npz"
+        return simulate(
+            algorithm, problem.shards, n_components=3, seed=seed, evaluate=True, checkpoint=path, on_round=on_round
+        )
+
+    whole = run()
+    assert len(whole.history) >= 3
+    for stop in range(1, len(whole.history) + 1):
+        try:
+            run(stop)
+        except StoppedError:
+            same_bits(run(), whole)
+        else:
+            raise AssertionError(f"the run was not stopped at message {stop}")
+
+
+def walk(algorithm: Algorithm[Any], problem: Problem, seed: int, answer: Answer) -> Iterator[tuple[Any, Any, Model]]:
+    """A run in ten lines, with every client answering through `answer`; yields stage, state and model."""
+    model = Model(n_components=problem.k, center=True, scale=None, seed=seed)
+    memories: list[Arrays] = [{} for _ in problem.shards]
+    for stage in (Opening(width=algorithm.width(problem.k)), algorithm, algorithm.Closing()):
+        state = stage.start(model)
+        yield stage, state, model
+        while stage.status(state) is None:
+            total = None
+            for i, X in enumerate(problem.shards):
+                arrays = {**stage.broadcast(state), **stage.personal(state).get(i, {})}
+                up, memories[i] = answer(stage, arrays, model.frame, X, memories[i])
+                total = stage.fold(state, total, i, up)
+            state = stage.server(state, total)
+            yield stage, state, model
+        model = stage.finish(state, model)
+    yield None, None, model
+
+
+def _plain(stage: Stage[Any], arrays: Arrays, frame: Frame, X: Array, memory: Arrays) -> tuple[Arrays, Arrays]:
+    return stage.client(arrays, LocalData(X).framed(frame), memory)
+
+
+def state_saves_and_loads(name: str, seed: int, folder: Path) -> None:
+    for stage, state, model in walk(brief(name, 7), mixed(seed), seed, _plain):
+        for value, kind in ((state, type(state) if stage is None else stage.State), (model, Model)):
+            arrays: dict[str, Array] = {}
+            text = json.dumps(archive.pack(value, arrays, "x"))
+            again = archive.unpack(kind, json.loads(text), {key: a.copy() for key, a in arrays.items()})
+            repacked: dict[str, Array] = {}
+            assert json.dumps(archive.pack(again, repacked, "x")) == text
+            assert type(again) is type(value)
+            assert repacked.keys() == arrays.keys()
+            for key, a in arrays.items():
+                np.testing.assert_array_equal(repacked[key], a, strict=True)
+            for f in fields(value) if value is not None else ():
+                assert type(getattr(again, f.name)) is type(getattr(value, f.name)), f.name
+
+
+def _bytes(arrays: Arrays) -> Arrays:
+    """What a message carries: no object is shared, and nothing can be written to."""
+    return {name: np.frombuffer(a.tobytes(), a.dtype).reshape(a.shape) for name, a in arrays.items()}
+
+
+def _wary(stage: Stage[Any], arrays: Arrays, frame: Frame, X: Array, memory: Arrays) -> tuple[Arrays, Arrays]:
+    assert isinstance(inspect.getattr_static(type(stage), "client"), staticmethod)
+    data, kept = LocalData(_bytes({"X": X})["X"]).framed(frame), _bytes(memory)
+    first, again = (type(stage).client(_bytes(arrays), data, kept) for _ in range(2))
+    for a, b in zip(first, again, strict=True):
+        assert a.keys() == b.keys()
+        for key in a:
+            np.testing.assert_array_equal(a[key], b[key], strict=True)
+    return first
+
+
+def client_reads_only_its_message(name: str, seed: int, folder: Path) -> None:
+    """The static half, given read-only copies of bytes, twice: the same bits, and the bits of the ordinary run."""
+    problem, algorithm = mixed(seed), brief(name, 7)
+    *_, (_, _, model) = walk(algorithm, problem, seed, _wary)
+    result = simulate(algorithm, problem.shards, n_components=3, center=True, seed=seed)
+    np.testing.assert_array_equal(np.abs(model.columns[:, :3].T), np.abs(result.components_))
+
+
+FOR_ALL: tuple[Check, ...] = (
+    repeatable, storage_does_not_matter, resumes_exactly, state_saves_and_loads, client_reads_only_its_message,
+)  # fmt: skip
+FOR_PLAIN: tuple[Check, ...] = (spec_round_trips,)  # others have parameters that are choices: see test_registry.py

@@ -1,0 +1,157 @@
+"""flower_pca: federated principal component analysis for Flower.
+
+Every name is loaded when it is first asked for: a node that serves one algorithm, or a command that draws a picture,
+does not wait for the rest.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from flower_pca.algorithms.consensus_rpca import ConsensusRPCA
+    from flower_pca.algorithms.dcf_pca import DCFPCA
+    from flower_pca.algorithms.dr_svd import DRSVD
+    from flower_pca.algorithms.exact_per_pca import ExactPerPCA
+    from flower_pca.algorithms.faps import FAPS
+    from flower_pca.algorithms.fed_oapm import FedOAPM
+    from flower_pca.algorithms.krylov import Krylov
+    from flower_pca.algorithms.local_power import LocalPower
+    from flower_pca.algorithms.noisy_covariance import NoisyCovariance
+    from flower_pca.algorithms.one_shot import UDA, WDA, DistPCA
+    from flower_pca.algorithms.per_pca import PerPCA
+    from flower_pca.algorithms.robust_tracking import RobustTracking
+    from flower_pca.algorithms.ssi import SSI
+    from flower_pca.algorithms.st_miss import STMiss
+    from flower_pca.core.channel import AirChannel
+    from flower_pca.core.errors import ConfigError, DataError, FlowerPCAError, NotEnoughNodes, ProtocolError
+    from flower_pca.core.history import History, Round
+    from flower_pca.core.personal import PersonalResult
+    from flower_pca.core.privacy import DP
+    from flower_pca.core.result import PCAResult
+    from flower_pca.core.robust_result import RobustResult
+    from flower_pca.core.spent import Spent
+    from flower_pca.core.status import Outcome, Status
+    from flower_pca.core.stream import Stream
+    from flower_pca.core.tracking_result import TrackingResult
+    from flower_pca.estimator import FederatedPCA
+    from flower_pca.masking import MaskedSums
+    from flower_pca.registry import make
+    from flower_pca.simulation import simulate, track
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DCFPCA",
+    "DP",
+    "DRSVD",
+    "FAPS",
+    "SSI",
+    "UDA",
+    "WDA",
+    "AirChannel",
+    "ConfigError",
+    "ConsensusRPCA",
+    "DataError",
+    "DistPCA",
+    "ExactPerPCA",
+    "FedOAPM",
+    "FederatedPCA",
+    "FlowerPCAError",
+    "History",
+    "Krylov",
+    "LocalPower",
+    "MaskedSums",
+    "NoisyCovariance",
+    "NotEnoughNodes",
+    "Outcome",
+    "PCAResult",
+    "PerPCA",
+    "PersonalResult",
+    "ProtocolError",
+    "RobustResult",
+    "RobustTracking",
+    "Round",
+    "STMiss",
+    "Spent",
+    "Status",
+    "Stream",
+    "TrackingResult",
+    "__version__",
+    "make",
+    "simulate",
+    "track",
+]
+
+_HOMES: Final = {
+    "flower_pca.algorithms.consensus_rpca": ("ConsensusRPCA",),
+    "flower_pca.algorithms.dcf_pca": ("DCFPCA",),
+    "flower_pca.algorithms.dr_svd": ("DRSVD",),
+    "flower_pca.algorithms.exact_per_pca": ("ExactPerPCA",),
+    "flower_pca.algorithms.faps": ("FAPS",),
+    "flower_pca.algorithms.fed_oapm": ("FedOAPM",),
+    "flower_pca.algorithms.krylov": ("Krylov",),
+    "flower_pca.algorithms.local_power": ("LocalPower",),
+    "flower_pca.algorithms.noisy_covariance": ("NoisyCovariance",),
+    "flower_pca.algorithms.one_shot": (
+        "UDA",
+        "WDA",
+        "DistPCA",
+    ),
+    "flower_pca.algorithms.per_pca": ("PerPCA",),
+    "flower_pca.algorithms.robust_tracking": ("RobustTracking",),
+    "flower_pca.algorithms.ssi": ("SSI",),
+    "flower_pca.algorithms.st_miss": ("STMiss",),
+    "flower_pca.core.channel": ("AirChannel",),
+    "flower_pca.core.errors": (
+        "ConfigError",
+        "DataError",
+        "FlowerPCAError",
+        "NotEnoughNodes",
+        "ProtocolError",
+    ),
+    "flower_pca.core.history": (
+        "History",
+        "Round",
+    ),
+    "flower_pca.core.personal": ("PersonalResult",),
+    "flower_pca.core.privacy": ("DP",),
+    "flower_pca.core.result": ("PCAResult",),
+    "flower_pca.core.robust_result": ("RobustResult",),
+    "flower_pca.core.spent": ("Spent",),
+    "flower_pca.core.status": (
+        "Outcome",
+        "Status",
+    ),
+    "flower_pca.core.stream": ("Stream",),
+    "flower_pca.core.tracking_result": ("TrackingResult",),
+    "flower_pca.estimator": ("FederatedPCA",),
+    "flower_pca.masking": ("MaskedSums",),
+    "flower_pca.registry": ("make",),
+    "flower_pca.simulation": (
+        "simulate",
+        "track",
+    ),
+}
+_HOME: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        found = getattr(importlib.import_module(_HOME[name]), name)
+    except ImportError as error:
+        if name != "FederatedPCA":
+            raise
+        from flower_pca.core import checks
+        from flower_pca.core.errors import ConfigError
+
+        remedy = 'Run: pip install "flower-pca[sklearn]"'
+        what = checks.sentence("scikit-learn", "installed for FederatedPCA", "no such package", remedy)
+        raise ConfigError(what) from error
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,181 @@
+"""DCFPCA: robust PCA by local gradient steps on a common factor, averaged (Chu's Algorithm 1)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from flower_pca.algorithms.robust import Robust, median_reply, rows_with, sized, spread, start_block
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import DataError
+from flower_pca.core.huber import Regression
+from flower_pca.core.iteration import Progress
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.stage import Arrays, Reduction, Shape
+from flower_pca.core.status import Status
+
+STEPS: Final = ("paper", "scaled")
+INITS: Final = ("random", "opening")
+_LONGEST: Final = 1e4
+_ETA: Final = {"paper": 0.05, "scaled": 1.0}
+
+
+@dataclass(frozen=True)
+class DCFState:
+    """The common factor U and the size of an entry."""
+
+    U: Array
+    sigma: float | None
+    n: int
+    trace: float
+    seed: int
+    progress: Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class DCFPCA(Robust[DCFState]):
+    """Rows = V_i U' + S_i, U common, S_i sparse: every client takes gradient steps on its own U_i, the server averages.
+
+    min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1, plus rho/2 ||U||^2.
+    A client, `local_steps` times from U_i = U: (V_i, S_i) by `inner_steps` steps of the inner problem, then
+      U_i <- U_i - eta_t (-C_i'V_i + rho n_i/n U_i), C_i = clip(X_i - V_i U_i', lambda);
+    the server: U <- mean of the U_i that came. eta_t = eta / sqrt(t + 1), or eta. At the end V_i is solved for the last
+    U, which the paper omits. lambda = threshold sigma, sigma = 1.4826 median |x|; rho = ridge lambda sqrt(max(n, d)).
+
+    step="paper" is eta as it stands: it hangs on the scale of the data and on n_i, and a U of N(0, 1) entries is part
+    of it. step="scaled" divides eta by l_i = ||V_i||_2^2 + rho n_i/n and weights the mean by l_i. lambda stays, and
+    with it an error of the low-rank part in proportion to lambda: some 2 % at the defaults.
+
+    Reference: Chu, "Distributed robust principal component analysis", Algorithm 1.
+    Cost per round: 4 local_steps (inner_steps + 1) n_i d p flops on a client; p d numbers each way.
+    Prefer it: to compare with the paper. `ConsensusRPCA` needs fewer rounds, no step size, and is exact.
+
+    Args:
+        local_steps: Gradient steps of a client in a round, K.
+        eta: The step; 0.05 if left out, 1.0 for "scaled".
+        step: "paper" or "scaled".
+        anneal: Whether the step falls as 1 / sqrt(t + 1). It does if left out, but not for "scaled".
+        init: U at first: "random" N(0, 1) entries, or the leading directions that the "opening" has found, as long.
+        threshold: lambda / sigma.
+        ridge: rho / (lambda sqrt(max(n, d))).
+        inner_steps: Steps of the inner problem.
+        sigma: The size of an ordinary entry, if it is known: clients are not asked for their medians then.
+        oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
+    """
+
+    name: ClassVar[str] = "dcf_pca"
+    State: ClassVar[type] = DCFState
+    remedy: ClassVar[str] = "Use consensus_rpca, or ask for fewer components."
+
+    local_steps: int = 2
+    eta: float | None = None
+    step: str = "paper"
+    anneal: bool | None = None
+    init: str = "random"
+    threshold: float = 0.2
+    ridge: float = 0.1
+    inner_steps: int = 5
+    tol: float = 1e-3
+    max_rounds: int = 50
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.integer("local_steps of dcf_pca", self.local_steps, least=1)
+        checks.choice("step of dcf_pca", self.step, STEPS)
+        checks.choice("init of dcf_pca", self.init, INITS)
+        checks.choice("anneal of dcf_pca", self.anneal, (True, False, None))
+        for what, value in (("threshold", self.threshold), ("ridge", self.ridge), ("eta", self.eta)):
+            if value is not None:
+                checks.number(f"{what} of dcf_pca", value, least=1e-12)
+
+    def start(self, model: Model) -> DCFState:
+        U = start_block(model) if self.init == "random" else model.powered() * np.sqrt(model.d)
+        U = sized(U, self.sigma) if self.step == "scaled" and self.sigma is not None else U
+        return DCFState(U, self.sigma, model.n, model.trace, model.seed, self.begin(model))
+
+    def broadcast(self, state: DCFState) -> Arrays:
+        if state.sigma is None:
+            return {"median": np.array(True)}
+        lam, rho = self._weights(state)
+        eta = _ETA[self.step] if self.eta is None else self.eta
+        anneal = self.step == "paper" if self.anneal is None else self.anneal
+        eta = eta / np.sqrt(state.progress.rounds + 1) if anneal else eta
+        numbers = {
+            "lam": lam, "rho": rho, "rho_row": rho / state.n, "eta": eta, "scaled": self.step == "scaled",
+            "steps": self.local_steps, "inner_steps": self.inner_steps, "seed": state.seed,
+        }  # fmt: skip
+        return {"U": state.U, **{name: np.array(value) for name, value in numbers.items()}}
+
+    def expects(self, state: DCFState) -> Mapping[str, Shape]:
+        if state.sigma is None:
+            return {"n": (), "median": ()}
+        return {"U": state.U.shape, "weight": (), "reach": ()}
+
+    def reduction(self, state: DCFState) -> Reduction:
+        return "stack" if state.sigma is None else "sum"
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        if "median" in arrays:
+            return median_reply(data), memory
+        U, V, weight = arrays["U"], memory.get("V"), 1.0
+        if V is None or V.shape != (data.n, U.shape[1]):  # the paper's start; of a stream of the node's own
+            first = next(data.dense())[0].tobytes()
+            V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + zlib.crc32(first))
+        lam, rho, eta = (float(arrays[name]) for name in ("lam", "rho", "eta"))
+        own = float(arrays["rho_row"]) * data.n
+        for _ in range(int(arrays["steps"])):
+            regression, gradient, parts = Regression(U, lam, rho), own * U, []
+            for X, known in rows_with(V, data, U.shape[1]):
+                assert known is not None
+                part, C = regression.steps(X, known, int(arrays["inner_steps"]))
+                gradient -= C.T @ part.astype(X.dtype, copy=False)
+                parts.append(part)
+            V = np.concatenate(parts)
+            steep = linalg.norm2(V) ** 2 + own
+            weight = steep if arrays["scaled"] else 1.0
+            before, U = U, U - eta / weight * gradient
+            _check_step(before, U, eta)
+        return {"U": weight * U, "weight": np.array(weight), "reach": np.array(eta * steep)}, {"V": V}
+
+    def server(self, state: DCFState, total: Any) -> DCFState:
+        if state.sigma is None:
+            sigma = spread(total, state.trace)
+            progress = state.progress if sigma > 0.0 else state.progress.step(0.0)  # nothing but zeros
+            U = sized(state.U, sigma) if self.step == "scaled" else state.U  # the paper's is of N(0, 1) entries
+            return replace(state, U=U, sigma=sigma, progress=progress)
+        U = total["U"] / float(total["weight"])
+        moved = float(np.linalg.norm(U - state.U)) / (float(np.linalg.norm(U)) or 1.0)
+        reach = float(total["reach"] / total["weight"])  # of a step, as a share of the way to the minimum
+        return replace(state, U=U, progress=state.progress.step(moved / min(1.0, reach) if reach > 0.0 else np.inf))
+
+    def progress(self, state: DCFState) -> Progress:
+        return state.progress
+
+    def status(self, state: DCFState) -> Status | None:
+        return None if state.sigma is None else super().status(state)
+
+    def finish(self, state: DCFState, model: Model) -> Model:
+        lam, rho = self._weights(state)
+        numbers = {"lam": lam, "rho": rho, "sigma": state.sigma or 0.0}
+        left = {"U": state.U, **{name: np.array(value) for name, value in numbers.items()}}
+        return replace(model, basis=linalg.orth(state.U), product=None, left=left)
+
+    def _weights(self, state: DCFState) -> tuple[float, float]:
+        lam = self.threshold * (state.sigma or 0.0)
+        return lam, self.ridge * lam * float(np.sqrt(max(state.n, len(state.U))))
+
+
+def _check_step(before: Array, after: Array, eta: float) -> None:
+    """A step that makes the factor so much longer is not one of the edge of stability any more."""
+    size, grown = float(np.linalg.norm(before)), float(np.linalg.norm(after))
+    if not grown <= _LONGEST * size:
+        got = f"eta={eta:g}, which makes it {grown / size:.0e} times longer"
+        remedy = 'Use step="scaled", or another scale.'
+        raise DataError(checks.sentence("The step of dcf_pca", "one that the factor survives", got, remedy))

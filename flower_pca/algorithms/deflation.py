@@ -1,0 +1,94 @@
+"""A client's own directions beside shared ones: S = X'X / n without the space of U, never d x d unless d is small."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from flower_pca.core import linalg
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+
+_HELD: Final = 2**24  # entries of the deflated rows that may be held
+_SIDE: Final = 4096  # sides up to which a dense eigenproblem is solved
+_OVER: Final = 5  # columns beyond the wanted ones where subspace iteration stands in for it
+_STEPS: Final = 200
+_SETTLED: Final = 1e-10  # residual, relative to the first eigenvalue, at which subspace iteration ends
+
+
+def product(data: LocalData, W: Array) -> Array:
+    """SW = X'(XW) / n."""
+    return np.asarray(data.matmat(W, reuse=_STEPS).astype(np.float64) / data.n)
+
+
+def feasible(V: Array, U: Array) -> Array:
+    """An orthonormal basis of (I - UU')V: V made orthogonal to U, as many columns as there is room for."""
+    V = V[:, : U.shape[0] - U.shape[1]]
+    return linalg.orth(linalg.complement(linalg.polar(linalg.complement(V, U)), U)) if V.shape[1] else V
+
+
+def own_basis(data: LocalData, U: Array, r: int, *, steps: int = 0, start: Array | None = None) -> Array:
+    """The leading eigenvectors of (I - UU')S(I - UU'), d x min(r, rank).
+
+    By the Gram matrix of the shorter side: of the deflated rows (n < d), or of the columns, which is cached (d <= n);
+    where neither fits, by subspace iteration on the rows. With `steps` above 0, only so many power steps from `start`.
+    """
+    r = min(r, data.d - U.shape[1])
+    if r < 1:
+        return np.empty((data.d, 0))
+    if steps:
+        V = linalg.random_basis(data.d, r, seed=0) if start is None or start.shape != (data.d, r) else start
+        return _stepped(data, U, V, steps)
+    if data.n < data.d and data.n <= _SIDE and data.n * data.d <= _HELD:
+        return _by_rows(data, U, r)
+    if data.d <= min(data.n, _SIDE):
+        return _by_columns(data, U, r)
+    return _by_iteration(data, U, r)
+
+
+def _stepped(data: LocalData, U: Array, V: Array, steps: int) -> Array:
+    """So many steps V <- orth((I - UU')SV)."""
+    V = feasible(V, U)
+    for _ in range(steps):
+        V = feasible(product(data, V), U)
+    return V
+
+
+def _by_rows(data: LocalData, U: Array, r: int) -> Array:
+    # Deflated before it is squared: what U explains does not drown what is left.
+    X = data.adjoint(np.eye(data.n)).T if data.sparse else np.concatenate(list(data.rows()))
+    X = X.astype(np.float64)
+    D = X - (X @ U) @ U.T
+    values, W = _leading(D @ D.T, r)
+    eps = data.n * float(np.finfo(data.dtype).eps)
+    kept = values > max(eps * values[0], eps**2 * float(np.sum(X * X)))
+    return linalg.orth(linalg.complement(D.T @ W[:, kept], U)) if kept.any() else np.empty((data.d, 0))
+
+
+def _by_columns(data: LocalData, U: Array, r: int) -> Array:
+    S = data.gram().astype(np.float64)
+    SU = S @ U
+    half = U @ (SU.T - (U.T @ SU) @ U.T / 2.0)
+    values, W = _leading(S - half - half.T, r)
+    kept = values > data.d * float(np.finfo(data.dtype).eps) * float(np.trace(S))
+    return linalg.orth(linalg.complement(W[:, kept], U)) if kept.any() else np.empty((data.d, 0))
+
+
+def _by_iteration(data: LocalData, U: Array, r: int) -> Array:
+    V = feasible(linalg.random_basis(data.d, min(r + _OVER, data.d - U.shape[1]), seed=0), U)
+    for _ in range(_STEPS):
+        values, V, Y, residuals = linalg.rayleigh_ritz(V, linalg.complement(product(data, V), U))
+        if residuals[:r].max() <= _SETTLED * values[0]:
+            break
+        V = feasible(Y, U)
+    return V[:, :r]
+
+
+def _leading(H: Array, r: int) -> tuple[Array, Array]:
+    """The r largest eigenvalues of a symmetric matrix, largest first, and their vectors."""
+    from scipy.linalg import eigh
+
+    n = len(H)
+    values, vectors = eigh((H + H.T) / 2.0, subset_by_index=(max(0, n - r), n - 1))
+    return values[::-1], np.ascontiguousarray(vectors[:, ::-1])

@@ -1,0 +1,150 @@
+"""ExactPerPCA: personalized PCA without a step size, by alternating exact solutions; this project's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from flower_pca.algorithms import deflation, extrapolation
+from flower_pca.algorithms.personal import Personalized, PersonalState, begin, weight
+from flower_pca.core import checks, linalg
+from flower_pca.core.cached import CachedSums
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.stage import Arrays, Reduction, Shape
+
+ACCELERATIONS: Final = ("auto", "anderson", "nesterov", "none")
+_PAIRS: Final = 5  # that Anderson's extrapolation looks back on
+_ROUNDING: Final = 1e-13  # relative; by which the objective may seem to fall
+
+
+@dataclass(frozen=True)
+class ExactState(PersonalState):
+    """Beside the common: the sums, the best U known, its objective, and what the extrapolation looks back on."""
+
+    sums: CachedSums
+    known: Array
+    best: float
+    bold: bool = False  # whether the U sent is an extrapolation, which has to prove itself
+    points: tuple[Array, ...] = ()
+    images: tuple[Array, ...] = ()
+    step: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactPerPCA(Personalized[ExactState]):
+    """Each client solves for V_i exactly; the server maximises what is linear in U.
+
+    A client:    V_i = top r2 eigenvectors of (I - UU')S_i(I - UU')
+                 sends Z_i = (I - V_iV_i')S_iU and f_i = tr U'S_iU + tr V_i'S_iV_i
+    The server:  U <- polar(sum w_i Z_i)
+    For fixed V_i the objective J(U) = sum w_i tr U'(I - V_iV_i')S_i(I - V_iV_i')U is convex in U, and polar(Z) is the
+    best point of its linearisation, so that J does not fall; the next V_i are no worse. No step size. It ends when
+    ||(I - UU')Z||_F <= tol ||Z||_F, the first-order condition. An extrapolated U (Anderson over five pairs, or
+    Nesterov) costs no message; it is dropped when sum w_i f_i has fallen, for the plain one.
+
+    Reference: this project's own; the problem and PerPCA are Shi and Kontar's (see `PerPCA`).
+    Cost per round: at a client one Gram matrix of the deflated rows and r2 of its eigenvectors, n_i d min(n_i, d)
+    flops (once per run if d <= n_i), or 4 n_i d r2 a step with `local_steps`; r1 + 1 columns of d floats each way.
+    Prefer it: over PerPCA, by default. Only sums leave the clients.
+
+    Args:
+        local_components: r2, the own components of each client; fewer where its rows have not that rank.
+        weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
+        init, start_rounds, given: See `Personalized`.
+        collect: Whether to ask for the own components at the end, which only nodes that agree will send.
+        acceleration: "anderson", best from a good start; "nesterov", best from a random one; "none"; or "auto".
+        local_steps: If above 0, so many warm power steps for V_i instead of the exact solution.
+        oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
+        tol, min_rounds, max_rounds, patience: See `Iterative`.
+    """
+
+    name: ClassVar[str] = "exact_per_pca"
+    State: ClassVar[type] = ExactState
+    caches: ClassVar[bool] = True
+
+    acceleration: str = "auto"
+    local_steps: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.choice(f"acceleration of {self.name}", self.acceleration, ACCELERATIONS)
+        checks.integer(f"local_steps of {self.name}", self.local_steps)
+
+    def first(self, common: PersonalState, model: Model) -> ExactState:
+        return ExactState(**vars(common), sums=CachedSums(model.n), known=common.U, best=-np.inf)
+
+    def ask(self, state: ExactState) -> Arrays:
+        return {"steps": np.array(self.local_steps)}
+
+    def awaits(self, state: ExactState) -> Mapping[str, Shape]:
+        return {"n": (), "Z": state.U.shape, "f": ()}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        if "k" in arrays:
+            return begin(arrays, data, memory)
+        U, steps, w = arrays["U"], int(arrays["steps"]), weight(arrays, data)
+        V = deflation.own_basis(data, U, int(arrays["own"]), steps=steps, start=memory.get("V"))
+        SW = deflation.product(data, np.hstack([U, V]))
+        SU, SV = SW[:, : U.shape[1]], SW[:, U.shape[1] :]
+        up = {"Z": w * (SU - V @ (V.T @ SU)), "f": np.array(w * (np.sum(U * SU) + np.sum(V * SV)))}
+        up |= {"n": np.array(data.n), "w": np.array(w), "Vb": w * (V @ (V.T @ arrays["b"]))}
+        return up, {"V": V} if steps else {}
+
+    def reduction(self, state: ExactState) -> Reduction:
+        return super().reduction(state) if state.start is not None else state.sums.reduction
+
+    def server(self, state: ExactState, total: Any) -> ExactState:
+        if state.start is not None:
+            return super().server(state, total)
+        before, (sums, total, share) = state.sums.last, state.sums.add(total)
+        if sums.last is not None and (before is None or len(sums.last) > len(before)):
+            # Not all are heard yet: U stays, lest it follow those that happened to be asked first.
+            U, progress = state.known if state.bold else state.U, state.progress.step(state.progress.error)
+            return replace(state, sums=sums, U=U, bold=False, points=(), images=(), progress=progress)
+        return self.weigh(replace(state, sums=sums), total, share)
+
+    def learn(self, state: ExactState, mean: Arrays, share: float) -> ExactState:
+        Z, f = mean["Z"], float(mean["f"])
+        if state.bold and f < state.best - _ROUNDING * abs(state.best):
+            progress = state.progress.step(state.progress.error)
+            return replace(state, U=state.known, bold=False, points=(), images=(), step=1, progress=progress)
+        size = float(np.linalg.norm(Z))
+        error = float(np.linalg.norm(linalg.complement(Z, state.U))) / size if size else 0.0
+        image = linalg.polar(Z)
+        state = replace(
+            state,
+            known=image,
+            best=f,
+            points=(*state.points, state.U)[-_PAIRS:],
+            images=(*state.images, image)[-_PAIRS:],
+            step=state.step + 1,
+            progress=state.progress.step(error, gain=f),
+        )
+        # Answers of absent clients are of an older U: what is extrapolated from them leads astray.
+        U = self._next(state) if share >= 1.0 else image
+        return replace(state, U=U, bold=U is not image)
+
+    def _next(self, state: ExactState) -> Array:
+        image = state.images[-1]
+        chosen = self.acceleration
+        if chosen == "auto":
+            chosen = "nesterov" if self.init == "random" and self.given is None else "anderson"
+        if chosen == "none" or len(state.images) < 2:
+            return image
+        if chosen == "anderson":
+            return extrapolation.anderson(state.points, state.images)
+        return extrapolation.nesterov(state.images[-2], image, state.step)
+
+    def metrics(self, state: ExactState) -> dict[str, float]:
+        objective = {"objective": state.best} if np.isfinite(state.best) else {}
+        return {**super().metrics(state), **objective}
+
+    def finish(self, state: ExactState, model: Model) -> Model:
+        U = state.known if np.isfinite(state.best) else state.U
+        return replace(model, basis=U, product=None, left=self.leave(state, exact=True, steps=self.local_steps))

@@ -1,0 +1,112 @@
+"""FedOAPM: the power method over a noisy sum, as clients that send at once over the air need it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import ConfigError
+from flower_pca.core.iteration import Iterative, Progress
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.power import Power
+from flower_pca.core.stage import Arrays, Shape
+
+_LARGEST: Final = 1e90  # what a block may grow to between two QRs
+
+
+@dataclass(frozen=True)
+class FedOAPMState:
+    """The iteration, how many components are wanted, and where it stands."""
+
+    power: Power
+    k: int
+    progress: Progress
+    value: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedOAPM(Iterative[FedOAPMState]):
+    """U_l = qr(sum_k C_k U_{l-1} + W_l), W_l the noise of the channel (`AirChannel`).
+
+    A QR every qr_every = eta products; between two, the noisy sum itself is sent back:
+    U~ = C^eta U + sum_i C^(eta-i) W_i, of which the large eigenvalues outgrow the noise. Once converged, with
+    lambda_{p+1} << lambda_p and noise of standard deviation sigma, sin(theta) is about sigma sqrt(d - p) / lambda_p,
+    and with a QR every eta products about the same over lambda_p^eta: it helps if lambda_p > 1. The block is
+    conditioned like (lambda_1 / lambda_p)^eta, which bounds eta.
+    The largest Ritz value of U'(CU + W), made symmetric, estimates lambda_1. C is the sum of x x', not divided by the
+    number of rows, and sigma is relative to that.
+
+    Without noise it is SSI that orthonormalises, but does not rotate. Nothing is scaled where clients are missing, as
+    a channel cannot tell: the closing message measures those present. The paper does not centre: center=False.
+
+    Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from incomplete and corrupted
+    data", 2022, Algorithms 2 and 7; Hardt and Price 2014.
+    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way; 2 d p^2 flops at the server every
+    qr_every rounds.
+    Prefer it: over a channel that adds noise to the sum, above all with qr_every > 1; else Krylov.
+
+    Args:
+        qr_every: eta, the products between two QRs. The estimate is good only just before a QR, and is read only there.
+        oversample: Columns iterated beyond the number of components.
+        tol, min_rounds, max_rounds, patience: See `Iterative`. Noise keeps the residual from falling to tol: such a run
+            ends after patience or max_rounds.
+    """
+
+    name: ClassVar[str] = "fed_oapm"
+    State: ClassVar[type] = FedOAPMState
+
+    qr_every: int = 1
+    max_rounds: int = 500
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.integer("qr_every of fed_oapm", self.qr_every, least=1)
+
+    def start(self, model: Model) -> FedOAPMState:
+        k = model.n_components if isinstance(model.n_components, int) else model.columns.shape[1]
+        state = FedOAPMState(Power.of(model.columns), k, self.begin(model))
+        return state if model.product is None else self._heard(state, model.product, rounds=0)
+
+    def broadcast(self, state: FedOAPMState) -> Arrays:
+        return {"U": state.power.block}
+
+    def expects(self, state: FedOAPMState) -> Mapping[str, Shape]:
+        return {"Y": state.power.block.shape}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        return {"Y": data.matmat(arrays["U"])}, memory
+
+    def server(self, state: FedOAPMState, total: Arrays) -> FedOAPMState:
+        return self._heard(state, total["Y"], rounds=1)
+
+    def progress(self, state: FedOAPMState) -> Progress:
+        return state.progress
+
+    def metrics(self, state: FedOAPMState) -> dict[str, float]:
+        return {**super().metrics(state), "lambda_1": state.value}
+
+    def finish(self, state: FedOAPMState, model: Model) -> Model:
+        return replace(model, basis=state.power.U, product=state.power.product)
+
+    def _heard(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
+        power, progress, value = state.power, state.progress, state.value
+        if power.inside == 0:  # the block is orthonormal, so its product tells Ritz values and residuals
+            values, _, _, residuals = linalg.rayleigh_ritz(power.block, Y)
+            value, gain = float(values[0]), float(values[: state.k].sum())
+            error = float(residuals[: state.k].max()) / max(value, np.finfo(float).tiny)
+            progress = progress.step(error, gain=gain, rounds=rounds)
+        else:
+            progress = replace(progress, rounds=progress.rounds + rounds)
+        power = replace(power, U=power.block) if power.inside == 0 else power
+        if float(np.abs(Y).max()) > _LARGEST:
+            remedy = "Scale the data, or make it smaller."
+            got = f"{self.qr_every}, with sums above {_LARGEST:g}"
+            raise ConfigError(checks.sentence("qr_every of fed_oapm", "small enough for the eigenvalues", got, remedy))
+        return FedOAPMState(power.step(Y, self.qr_every), state.k, progress, value)

@@ -1,0 +1,193 @@
+"""Krylov: federated block Lanczos with Rayleigh-Ritz, this project's own. The default algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from flower_pca.core import checks, linalg
+from flower_pca.core.iteration import Iterative, Progress
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model, fraction_rank
+from flower_pca.core.stage import Arrays, Shape
+from flower_pca.core.status import Status
+
+_VANISHED: Final = 16.0  # multiples of sqrt(d) eps theta_1 below which a residual direction is rounding
+
+
+@dataclass(frozen=True)
+class KrylovState:
+    """Q and C Q, T = Q'CQ, the block to send next, and where the Ritz pairs stand."""
+
+    Q: Array
+    CQ: Array
+    T: Array
+    block: Array
+    progress: Progress
+    warm: bool
+    fraction: float | None
+    k: int
+    trace: float
+    seed: int
+    probe: tuple[float, float] = (0.0, 0.0)  # k and its eigenvalue when a fresh block was last sent to look for more
+
+
+@dataclass(frozen=True, kw_only=True)
+class Krylov(Iterative[KrylovState]):
+    """One product C B a round, and nothing that was learnt is thrown away.
+
+    The server keeps Q = [Q_1 ... Q_j] and C Q. A round sends the newest block Q_j and receives S = sum C_i Q_j; the
+    Ritz pairs of T = Q'CQ are the estimate, their residuals ||C z - theta z|| are known from C Q for free, and
+    Q_{j+1} = orth((I - QQ')S). Columns that vanish are dropped; if none is left the space is invariant, and exact.
+
+    Reference: Golub and Underwood 1977 (block Lanczos); thick restart after Wu and Simon 2000. A basis belongs to one
+    set of clients: when that changes for good, the run goes back to the opening with the Ritz block and random columns.
+
+    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way; O(d j p^2) flops at the
+    server after j rounds.
+    Prefer it: always, unless clients come and go all the time, or only a rough answer in two rounds is wanted.
+
+    Args:
+        oversample: Columns iterated beyond the number of components.
+        max_basis: Blocks that the server keeps before it restarts from the best 2p Ritz vectors; without a limit where
+            a fraction of the variance is asked for, since that many components cannot be told from fewer.
+        tol, min_rounds, max_rounds, patience: See `Iterative`.
+    """
+
+    name: ClassVar[str] = "krylov"
+    State: ClassVar[type] = KrylovState
+    fixed_set: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+    product_names: ClassVar[tuple[str, ...]] = ("S",)
+
+    oversample: int = 2
+    max_basis: int = 40
+    tol: float = 1e-8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.integer("max_basis of krylov", self.max_basis, least=4, remedy="Use 40.")
+
+    def start(self, model: Model) -> KrylovState:
+        Z, k = model.columns, model.n_components
+        none = np.empty((model.d, 0))
+        state = KrylovState(
+            Q=none,
+            CQ=none,
+            T=np.empty((0, 0)),
+            block=Z,
+            progress=self.begin(model),
+            warm=model.restarts > 0,
+            fraction=None if isinstance(k, int) else k,
+            k=k if isinstance(k, int) else Z.shape[1],
+            trace=model.trace,
+            seed=model.seed,
+        )
+        return state if model.product is None else self._absorb(state, model.product, rounds=0)
+
+    def broadcast(self, state: KrylovState) -> Arrays:
+        return {"B": state.block}
+
+    def expects(self, state: KrylovState) -> Mapping[str, Shape]:
+        return {"S": state.block.shape}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        return {"S": data.matmat(arrays["B"])}, memory
+
+    def server(self, state: KrylovState, total: Arrays) -> KrylovState:
+        return self._absorb(state, total["S"], rounds=1)
+
+    def progress(self, state: KrylovState) -> Progress:
+        return state.progress
+
+    def status(self, state: KrylovState) -> Status | None:
+        if state.block.shape[1] == 0:  # the space is invariant: what residual there is, is rounding
+            state = replace(state, progress=replace(state.progress, tol=max(state.progress.tol, state.progress.error)))
+        return super().status(state)
+
+    def finish(self, state: KrylovState, model: Model) -> Model:
+        if state.Q.shape[1] == 0:
+            return model
+        _, W = linalg.eigh_descending(state.T)
+        W = W[:, : state.k + self.oversample]
+        return replace(model, basis=state.Q @ W, product=state.CQ @ W)
+
+    def restart(self, model: Model) -> Array:
+        noise = linalg.random_block(*model.columns.shape, seed=model.seed + model.restarts + 1)
+        return np.hstack([model.columns[:, : model.k], noise / np.sqrt(model.d)])
+
+    def _absorb(self, state: KrylovState, S: Array, *, rounds: int) -> KrylovState:
+        Q, CQ = np.hstack([state.Q, state.block]), np.hstack([state.CQ, S])
+        old = state.Q.T @ S
+        T = np.block([[state.T, old], [old.T, state.block.T @ S]])
+        values, W = linalg.eigh_descending(T)
+        k, error = self._judge(state, values, self._residuals(state, Q, CQ, values, W))
+        first = max(float(values[0]), np.finfo(float).tiny)
+        block = self._next(state, Q, S, first)
+        if error <= state.progress.tol * first and not self._certain(state, values, k):
+            error, state = np.inf, replace(state, warm=True, probe=(float(k), float(values[k - 1])))
+            block = self._fresh(state, Q, block)
+        elif block.shape[1] == 0 and not np.isfinite(error):  # invariant, but a fraction asks for more of the space
+            block = self._fresh(state, Q, block)
+        width = state.k + self.oversample
+        if state.fraction is None and Q.shape[1] + block.shape[1] > self.max_basis * width:
+            W = W[:, : 2 * width]
+            Q, CQ, T = Q @ W, CQ @ W, np.diag(values[: 2 * width])
+        progress = state.progress.step(error / first, gain=float(values[:k].sum()), rounds=rounds)
+        return replace(state, Q=Q, CQ=CQ, T=T, block=block, progress=progress, k=k)
+
+    @staticmethod
+    def _certain(state: KrylovState, values: Array, k: int) -> bool:
+        """Whether no eigenvalue above the k-th can be hidden from Q.
+
+        A block of p columns sees p copies of a tied eigenvalue. Which is enough for k <= p; of a fraction, further
+        copies may be missing. They are not, if what is left of the trace is too small for one, or if a fresh random
+        block has brought up nothing new since the same k was found before.
+        """
+        if state.fraction is None or len(values) == len(state.Q):
+            return True
+        bound = state.progress.tol * float(values[0])
+        hidden = state.trace - float(values.sum())
+        same = state.probe[0] == k and abs(state.probe[1] - float(values[k - 1])) <= bound
+        return same or hidden <= float(values[k - 1])
+
+    @staticmethod
+    def _fresh(state: KrylovState, Q: Array, block: Array) -> Array:
+        """The block, and as many random columns orthogonal to all that is known as there is room for."""
+        known = np.hstack([Q, block])
+        room = min(state.k + 2, len(Q) - known.shape[1])
+        columns = linalg.orth(linalg.complement(linalg.random_block(len(Q), room, state.seed + known.shape[1]), known))
+        return np.hstack([block, linalg.orth(linalg.complement(columns, known))])
+
+    @staticmethod
+    def _next(state: KrylovState, Q: Array, S: Array, first: float) -> Array:
+        """orth((I - QQ')S) without the columns that are only rounding."""
+        floor = _VANISHED * np.sqrt(len(Q)) * np.finfo(float).eps * first
+        block = linalg.independent(linalg.complement(S, Q), floor)
+        return linalg.orth(linalg.complement(block, Q)) if block.shape[1] else block
+
+    @staticmethod
+    def _residuals(state: KrylovState, Q: Array, CQ: Array, values: Array, W: Array) -> Array:
+        # A fraction needs the length of the converged run; a warm start has to see what hides behind the first k.
+        r = len(values) if state.warm or state.fraction is not None else min(state.k, len(values))
+        return linalg.column_norms(CQ @ W[:, :r] - (Q @ W[:, :r]) * values[:r])
+
+    @staticmethod
+    def _judge(state: KrylovState, values: Array, residuals: Array) -> tuple[int, float]:
+        """How many components are wanted, and the largest residual among those that matter."""
+        k = state.k
+        if state.fraction is not None:
+            bound = state.progress.tol * max(float(values[0]), 0.0)
+            converged = int(np.argmin(np.append(residuals <= bound, False)))
+            found = fraction_rank(values[:converged], state.trace, state.fraction)
+            if found is None and len(values) < len(state.Q):
+                return k, np.inf
+            k = found or len(values)
+        rivals = residuals[k:][values[k : len(residuals)] + residuals[k:] > values[min(k, len(values)) - 1]]
+        # After a warm start an eigenvalue within theta_j +- residual_j might still belong among the first k.
+        return k, float(np.append(residuals[:k], rivals if state.warm else []).max())

@@ -1,0 +1,106 @@
+"""Noisy covariance: C itself in one message, for few columns; under differential privacy, C and noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import DataError
+from flower_pca.core.iteration import Algorithm, share
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model, fraction_rank
+from flower_pca.core.stage import Arrays, Shape
+from flower_pca.core.status import Outcome, Status
+
+_WIDEST: Final = 10_000  # columns, of which the server keeps a square matrix
+
+
+@dataclass(frozen=True)
+class CovarianceState:
+    """The columns, what the clients' n add up to, and C once it is known."""
+
+    d: int
+    n: int
+    width: int
+    C: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyCovariance(Algorithm[CovarianceState]):
+    """Every client sends C_i = X_i'X_i once; the server adds them and takes the leading eigenvectors.
+
+    C_i travels as its diagonal and sqrt(2) times what is above it: a vector as long as C_i is in Frobenius norm. So
+    with `dp` a row of norm R changes it by at most R^2, and one draw of noise of deviation s R^2 per entry makes it
+    private: on C that is a symmetric Gaussian matrix with s R^2 on the diagonal and s R^2 / sqrt(2) beside it. Without
+    `dp` nothing is added: C_i is then told exactly.
+
+    Reference: Dwork, Talwar, Thakurta, Zhang, "Analyze Gauss", STOC 2014 (which has no sqrt(2), and more noise).
+    Cost: n_i d^2 flops on a client; d (d + 1) / 2 floats up, once; O(d^3) flops on the server.
+    Prefer it: under `dp` with few columns, where a budget spent on one message beats one spent on many.
+
+    Args:
+        oversample: Columns kept beyond the number of components.
+    """
+
+    name: ClassVar[str] = "noisy_covariance"
+    State: ClassVar[type] = CovarianceState
+    bounded: ClassVar[bool] = True
+
+    def start(self, model: Model) -> CovarianceState:
+        if model.d > _WIDEST:
+            remedy = "Use ssi or krylov, whose messages are narrow."
+            raise DataError(checks.sentence("The columns for noisy_covariance", f"at most {_WIDEST}", model.d, remedy))
+        return CovarianceState(model.d, model.units, model.columns.shape[1])
+
+    def broadcast(self, state: CovarianceState) -> Arrays:
+        return {"columns": np.array(state.d)}
+
+    def expects(self, state: CovarianceState) -> Mapping[str, Shape]:
+        return {"C": (state.d * (state.d + 1) // 2,), "n": ()}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        if int(arrays["columns"]) != data.d:
+            rule, remedy = f"{int(arrays['columns'])}, as in the opening", "Align the features first."
+            raise DataError(checks.sentence("The number of columns", rule, data.d, remedy))
+        return {"C": packed(data.gram().astype(np.float64)), "n": np.array(data.n)}, memory
+
+    def server(self, state: CovarianceState, total: Arrays) -> CovarianceState:
+        return replace(state, C=unpacked(share(total, "C", state.n)))
+
+    def status(self, state: CovarianceState) -> Status | None:
+        return None if state.C is None else Status(Outcome.ONE_SHOT, "noisy_covariance takes one round")
+
+    def finish(self, state: CovarianceState, model: Model) -> Model:
+        if state.C is None:
+            return model
+        values, V = linalg.eigh_descending(state.C)
+        k = model.n_components
+        width = state.width if isinstance(k, int) else fraction_rank(values, model.trace, k) or model.d
+        Z = V[:, : max(width, state.width)]
+        return replace(model, basis=Z, product=state.C @ Z)
+
+    def rounds(self, state: CovarianceState) -> int:
+        return 0 if state.C is None else 1
+
+
+def packed(C: Array) -> Array:
+    """The diagonal and, times sqrt(2), the rest of the upper triangle: as long a vector as C in Frobenius norm."""
+    upper = np.triu_indices(len(C), 1)
+    return np.concatenate([np.diagonal(C), np.sqrt(2.0) * C[upper]])
+
+
+def unpacked(vector: Array) -> Array:
+    """The symmetric matrix that `packed` took apart."""
+    d = (math.isqrt(8 * len(vector) + 1) - 1) // 2
+    C = np.zeros((d, d))
+    C[np.triu_indices(d, 1)] = vector[d:] / np.sqrt(2.0)
+    C += C.T
+    C[np.diag_indices(d)] = vector[:d]
+    return C

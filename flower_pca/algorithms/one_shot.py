@@ -1,0 +1,147 @@
+"""One-shot averages of local subspaces: UDA, WDA, DistPCA. One message up, and the closing Rayleigh-Ritz."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import ProtocolError
+from flower_pca.core.iteration import Algorithm
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.stage import Arrays, Reduction, Shape, Stack
+from flower_pca.core.status import Outcome, Status
+
+_SKEW: Final = 1e-3  # by which single-precision eigenvectors may miss orthonormality
+
+
+@dataclass(frozen=True)
+class OneShotState:
+    """How many components are wanted and asked for; the basis, once it is known."""
+
+    d: int
+    width: int
+    rank: int
+    Z: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Average(Algorithm[OneShotState]):
+    """What the averages share: clients send local eigenpairs, the server takes an SVD of their stack."""
+
+    State: ClassVar[type] = OneShotState
+    weighted: ClassVar[bool] = False  # by the local eigenvalues
+
+    def start(self, model: Model) -> OneShotState:
+        width = model.columns.shape[1]
+        return OneShotState(model.d, width, width)
+
+    def broadcast(self, state: OneShotState) -> Arrays:
+        return {"rank": np.array(state.rank), "weighted": np.array(self.weighted)}
+
+    def expects(self, state: OneShotState) -> Mapping[str, Shape]:
+        return {"V": (state.d, None), **({"S": (None,)} if self.weighted else {})}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        V, values = data.top(int(arrays["rank"]))
+        return {"V": V, **({"S": values / data.n} if arrays["weighted"] else {})}, memory
+
+    def inspect(self, state: OneShotState, reply: Arrays) -> None:
+        columns, remedy = reply["V"].shape[1], "Check the client."
+        if columns > state.rank:
+            raise ProtocolError(checks.sentence("The columns of V", f"at most {state.rank}", columns, remedy))
+        if columns and np.abs(reply["V"].T @ reply["V"] - np.eye(columns)).max() > _SKEW:
+            raise ProtocolError(checks.sentence("The columns of V", "orthonormal", "others", remedy))
+        if self.weighted and (len(reply["S"]) != columns or (reply["S"] < 0.0).any()):
+            got = f"{len(reply['S'])}, of which {int((reply['S'] < 0.0).sum())} are negative"
+            raise ProtocolError(checks.sentence("The weights S", f"{columns}, none negative", got, remedy))
+
+    def reduction(self, state: OneShotState) -> Reduction:
+        return "stack"
+
+    def server(self, state: OneShotState, total: Stack) -> OneShotState:
+        return replace(state, Z=linalg.leading(np.hstack([_weighed(reply) for reply in total.values()]), state.width))
+
+    def status(self, state: OneShotState) -> Status | None:
+        return (
+            None
+            if state.Z is None
+            else Status(Outcome.ONE_SHOT, f"{self.name} takes one round; residuals say how far it got")
+        )
+
+    def finish(self, state: OneShotState, model: Model) -> Model:
+        return model if state.Z is None else replace(model, basis=state.Z, product=None)
+
+    def rounds(self, state: OneShotState) -> int:
+        return 0 if state.Z is None else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class UDA(_Average):
+    """Unweighted distributed averaging: the leading eigenvectors of (1/N) sum V_i V_i', V_i the client's own top ones.
+
+    Reference: Fan, Wang, Wang, Zhu, "Distributed estimation of principal eigenspaces", 2019.
+    Cost: one local eigenproblem; p columns of d floats up; a d x Np SVD on the server.
+    Prefer it: where a single round is all there is, and clients have like data and many rows.
+
+    Args:
+        oversample: Columns averaged beyond the number of components.
+    """
+
+    name: ClassVar[str] = "uda"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WDA(_Average):
+    """Weighted distributed averaging: UDA with V_i S_i V_i', S_i the leading eigenvalues of C_i / n_i.
+
+    Reference: Bhaskara and Wijewardena, "On distributed averaging for stochastic k-PCA", NeurIPS 2019.
+    Cost: as UDA, and p numbers up.
+    Prefer it: over UDA where the clients' spectra fall slowly or differ.
+
+    Args:
+        oversample: Columns averaged beyond the number of components.
+    """
+
+    name: ClassVar[str] = "wda"
+    weighted: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistPCA(_Average):
+    """The leading left singular vectors of the clients' own top components, stacked; of more than wanted, if asked.
+
+    With `local_components` left out it is UDA; with more (the shared and the own ones of personalised data, say) every
+    client speaks of a larger space, and what is common to all of them stands out.
+
+    Reference: Fan, Wang, Wang, Zhu, "Distributed estimation of principal eigenspaces", 2019.
+    Cost: one local eigenproblem; local_components columns of d floats up; an SVD of their stack on the server.
+    Prefer it: over UDA where clients share a small space besides one of their own.
+
+    Args:
+        local_components: Components that every client sends; at least as many as are wanted.
+        oversample: Columns averaged beyond the number of components.
+    """
+
+    name: ClassVar[str] = "dist_pca"
+
+    local_components: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.local_components is not None:
+            checks.integer("local_components of dist_pca", self.local_components, least=1)
+
+    def start(self, model: Model) -> OneShotState:
+        state = super().start(model)
+        return replace(state, rank=min(max(self.local_components or 0, state.width), model.d))
+
+
+def _weighed(reply: Arrays) -> Array:
+    return np.asarray(reply["V"] * np.sqrt(reply["S"])) if "S" in reply else reply["V"]

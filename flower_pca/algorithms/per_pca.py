@@ -1,0 +1,151 @@
+"""PerPCA: personalized PCA by gradient steps on Stiefel manifolds, the algorithm of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from flower_pca.algorithms import deflation
+from flower_pca.algorithms.personal import Personalized, PersonalState, begin, weight
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import ConfigError
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.stage import Arrays, Reduction, Shape
+
+RETRACTIONS: Final = ("polar", "qr")
+
+
+@dataclass(frozen=True)
+class PerState(PersonalState):
+    """Beside the common: max_i ||S_i||_2 (0 while it is not asked for yet), the seed of first V_i, the objective."""
+
+    norm: float
+    seed: int
+    objective: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerPCA(Personalized[PerState]):
+    """Algorithm 2 of the paper: every client takes a gradient step on U and V_i; the server averages the U_i.
+
+    A client:    V_i <- GR((I - UU')V_i), W = [U, V_i], G = S_iW
+      choice 1:  G <- G - W(W'G + G'W)/2, U_i = U + eta G_U, V_i <- GR(V_i + eta G_V)
+      choice 2:  [U_i, V_i] <- polar(W + eta G)
+    The server:  U <- GR(sum w_i U_i / sum w_i)
+    GR is polar or the Q of a QR. Choice 1 needs eta ||S_i|| of about 1 at most, and its fixed points are the true ones.
+    Choice 2 is stable at any step, but off by an amount that grows with it; it needs polar, as the first columns of a
+    QR would not see the others. eta = step / max_i ||S_i||_2, one number from each client in a message of its own; or
+    absolute, as in the paper (0.1).
+
+    Reference: Shi and Kontar, "Personalized PCA: decoupling shared and unique features", JMLR 2024, Algorithms 1, 2.
+    Cost per round: 4 n_i d (r1 + r2) flops on a client; r1 + 1 columns of d floats each way.
+    Prefer it: to repeat the paper. `ExactPerPCA` takes 5 to 100 times fewer rounds to the same end.
+
+    Args:
+        local_components: r2, the own components of each client.
+        weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
+        init, start_rounds, given: See `Personalized`.
+        collect: Whether to ask for the own components at the end, which only nodes that agree will send.
+        choice: 1 or 2.
+        retraction: "polar" or, with choice 1, "qr".
+        step: The step in multiples of 1 / max_i ||S_i||_2.
+        eta: If given, the absolute step instead.
+        oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
+        tol, min_rounds, max_rounds, patience: See `Iterative`.
+    """
+
+    name: ClassVar[str] = "per_pca"
+    quantity: ClassVar[str] = "movement of the shared components over the step"
+    State: ClassVar[type] = PerState
+
+    choice: int = field(default=1, metadata={"most": 2})
+    retraction: str = "polar"
+    step: float = 0.5
+    eta: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.integer(f"choice of {self.name}", self.choice, least=1, most=2)
+        checks.choice(f"retraction of {self.name}", self.retraction, RETRACTIONS)
+        checks.number(f"step of {self.name}", self.step, least=1e-12, remedy="Use 0.5.")
+        if self.eta is not None:
+            checks.number(f"eta of {self.name}", self.eta, least=1e-300, remedy="Leave it out for a scale-free step.")
+        if self.choice == 2 and self.retraction == "qr":
+            rule, remedy = "polar with choice 2", "The columns of a QR would not see each other's neighbours."
+            raise ConfigError(checks.sentence(f"retraction of {self.name}", rule, "'qr'", remedy))
+
+    def first(self, common: PersonalState, model: Model) -> PerState:
+        return PerState(**vars(common), norm=0.0 if self.eta is None else 1.0, seed=model.seed)
+
+    def broadcast(self, state: PerState) -> Arrays:
+        return super().broadcast(state) if state.norm else {"measure": np.array(True)}
+
+    def expects(self, state: PerState) -> Mapping[str, Shape]:
+        return super().expects(state) if state.norm else {"norm": ()}
+
+    def reduction(self, state: PerState) -> Reduction:
+        return super().reduction(state) if state.norm else "own"
+
+    def fold(self, state: PerState, total: Any, client: int, reply: Arrays) -> Any:
+        if state.norm:
+            return super().fold(state, total, client, reply)
+        return max(total or 0.0, float(reply["norm"]))
+
+    def server(self, state: PerState, total: Any) -> PerState:
+        if state.norm:
+            return super().server(state, total)
+        progress = replace(state.progress, rounds=state.progress.rounds + 1)
+        return replace(state, norm=total or 1.0, progress=progress)
+
+    def ask(self, state: PerState) -> Arrays:
+        eta = self.step / state.norm if self.eta is None else self.eta
+        polar = np.array(self.retraction == "polar")
+        return {"eta": np.array(eta), "choice": np.array(self.choice), "polar": polar, "seed": np.array(state.seed)}
+
+    def awaits(self, state: PerState) -> Mapping[str, Shape]:
+        return {"M": state.U.shape, "f": ()}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        if "measure" in arrays:
+            return {"norm": np.array(data.norm2() / data.n)}, memory
+        if "k" in arrays:
+            return begin(arrays, data, memory)
+        U, eta, w, own = arrays["U"], float(arrays["eta"]), weight(arrays, data), int(arrays["own"])
+        V = memory.get("V", U[:, :0])
+        if V.shape != (data.d, min(own, data.d - U.shape[1])):  # a newcomer, or a node that has lost its memory
+            V = linalg.random_basis(data.d, own, seed=int(arrays["seed"]) + data.fingerprint())
+        W = np.hstack([U, deflation.feasible(V, U)])
+        G = deflation.product(data, W)
+        U_i, V = _step(W, G, eta, U.shape[1], arrays)
+        up = {"w": np.array(w), "M": w * U_i, "f": np.array(w * np.sum(W * G))}
+        return {**up, "Vb": w * (V @ (V.T @ arrays["b"]))}, {"V": V}
+
+    def learn(self, state: PerState, mean: Arrays, share: float) -> PerState:
+        M = mean["M"]
+        U = linalg.polar(M) if self.retraction == "polar" else linalg.orth(M)
+        step = self.step if self.eta is None else self.eta
+        error = float(np.linalg.norm(linalg.complement(M, state.U))) / step / np.sqrt(max(U.shape[1], 1))
+        f = float(mean["f"])
+        return replace(state, U=U, objective=f, progress=state.progress.step(error, gain=f))
+
+    def metrics(self, state: PerState) -> dict[str, float]:
+        return {**super().metrics(state), **({"objective": state.objective} if state.objective else {})}
+
+    def finish(self, state: PerState, model: Model) -> Model:
+        return replace(model, basis=state.U, product=None, left=self.leave(state, exact=False, steps=0))
+
+
+def _step(W: Array, G: Array, eta: float, r: int, arrays: Arrays) -> tuple[Array, Array]:
+    if int(arrays["choice"]) == 2:
+        W = linalg.polar(W + eta * G)
+        return W[:, :r], W[:, r:]
+    WG = W.T @ G
+    W = W + eta * (G - W @ (WG + WG.T) / 2.0)
+    V = W[:, r:]
+    return W[:, :r], linalg.polar(V) if arrays["polar"] else linalg.orth(V)

@@ -1,0 +1,233 @@
+"""What the personalized algorithms share: their parameters, the weights of clients, and the ways to start."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, TypeVar
+
+import numpy as np
+
+from flower_pca.algorithms.personal_closing import PersonalClosing
+from flower_pca.algorithms.probe import Probe
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import ConfigError, ProtocolError
+from flower_pca.core.iteration import Iterative, Progress
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.personal import PersonalResult
+from flower_pca.core.result import PCAResult
+from flower_pca.core.stage import Arrays, Reduction, Shape, Stage
+from flower_pca.core.status import Outcome, Status
+
+INITS: Final = ("projection", "upload", "qu", "random")
+WEIGHTS: Final = ("equal", "samples")
+_CLEAR: Final = 1e-3  # residual of the projector average's wanted eigenvectors at which the start is good enough
+
+
+@dataclass(frozen=True)
+class Start:
+    """The way to a first U: the blocks Q sent so far, their products with the projector average, the block to send."""
+
+    Q: Array
+    PQ: Array
+    block: Array
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class PersonalState:
+    """U to send, the way to a first one while it lasts, the probe of the own spaces, and the progress."""
+
+    U: Array
+    start: Start | None
+    probe: Probe
+    theta: float
+    progress: Progress
+
+
+S = TypeVar("S", bound=PersonalState)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Personalized(Iterative[S]):
+    """Shared components U for all clients, and own components V_i beside them, orthogonal to U, for each.
+
+    max sum_i w_i [tr(U'S_iU) + tr(V_i'S_iV_i)] with U'U = I, V_i'V_i = I, U'V_i = 0 and S_i = X_i'X_i / n_i. A run
+    finds U, of `n_components` columns; V_i stays at client i. Shared and own can be told apart if
+    theta = 1 - lambda_max(mean_i V_iV_i') is above 0. Every round measures it along: a vector b goes out, and
+    sum w_i V_i(V_i'b), a power step, comes back.
+
+    Ways to start:
+      projection: the leading eigenvectors of sum w_i E_iE_i', E_i the top `n_components + local_components` of S_i,
+        by block Lanczos, at most `start_rounds` rounds. Only sums leave the clients.
+      upload: the same at once, from uploaded E_i, which show the server what the own components are.
+      qu: Qu, Ostrouchov, Samatova, Geist 2002: as upload, E_i scaled by the roots of its eigenvalues.
+      random.
+      `given`: a block to start from, such as the transposed components of an earlier run.
+    """
+
+    quantity: ClassVar[str] = "first-order residual of the shared components"
+    centers: ClassVar[bool] = False
+    Closing: ClassVar[type[Stage[Any]]] = PersonalClosing
+    Result: ClassVar[type[PCAResult]] = PersonalResult
+
+    local_components: int = 1
+    weights: str = "equal"
+    init: str = "projection"
+    start_rounds: int = 6
+    collect: bool = False
+    given: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.integer(f"local_components of {self.name}", self.local_components)
+        checks.choice(f"weights of {self.name}", self.weights, WEIGHTS)
+        checks.choice(f"init of {self.name}", self.init, INITS)
+        checks.integer(f"start_rounds of {self.name}", self.start_rounds, least=1)
+        checks.choice(f"collect of {self.name}", self.collect, (True, False))
+        if self.given is not None:
+            rows = np.atleast_2d(np.asarray(self.given, dtype=np.float64))
+            object.__setattr__(self, "given", tuple(map(tuple, rows.tolist())))
+
+    def width(self, n_components: int | float) -> int:
+        if not isinstance(n_components, int):
+            remedy = "Ask for a number; `flower_pca.ranks.rank_table` helps to choose it."
+            raise ConfigError(checks.sentence(f"n_components of {self.name}", "a whole number", n_components, remedy))
+        return super().width(n_components)
+
+    @staticmethod
+    def reveals(arrays: Arrays) -> tuple[str, ...]:
+        return ("E",) if "scaled" in arrays else ()
+
+    @abstractmethod
+    def first(self, common: PersonalState, model: Model) -> S:
+        """The state before the first round."""
+
+    @abstractmethod
+    def ask(self, state: S) -> Arrays:
+        """What a round beyond the start sends, beside what all of them do."""
+
+    @abstractmethod
+    def awaits(self, state: S) -> Mapping[str, Shape]:
+        """What such a round gets back, beside what all of them do."""
+
+    @abstractmethod
+    def learn(self, state: S, mean: Arrays, share: float) -> S:
+        """The state after such a round, from weighted means and the share of all rows that has answered."""
+
+    def start(self, model: Model) -> S:
+        d, r = model.d, model.k
+        way = None
+        if model.restarts:
+            U = linalg.orth(model.columns[:, :r])
+        elif self.given is not None:
+            U = self._checked(d, r)
+        else:
+            block = linalg.random_basis(d, min(r + self.oversample, d), seed=model.seed + 1)
+            U, none = block[:, :r], np.empty((d, 0))
+            way = None if self.init == "random" else Start(none, none, block if self.init == "projection" else none)
+        probe = Probe.random(d, model.seed + 2)
+        return self.first(PersonalState(U, way, probe, 1.0, self.begin(model)), model)
+
+    def broadcast(self, state: S) -> Arrays:
+        samples = {"samples": np.array(self.weights == "samples")}
+        if state.start is None:
+            own = np.array(self.local_components)
+            return {"U": state.U, "b": state.probe.b, "own": own, **samples, **self.ask(state)}
+        k = np.array(min(state.U.shape[1] + self.local_components, len(state.U)))
+        if self.init == "projection":
+            return {"k": k, "B": state.start.block, **samples}
+        return {"k": k, "scaled": np.array(self.init == "qu"), **samples}
+
+    def expects(self, state: S) -> Mapping[str, Shape]:
+        if state.start is None:
+            return {"w": (), "Vb": state.probe.b.shape, **self.awaits(state)}
+        return {"w": (), "P": state.start.block.shape} if self.init == "projection" else {"E": (len(state.U), None)}
+
+    def everyone(self, state: S) -> bool:
+        return state.start is not None
+
+    def reduction(self, state: S) -> Reduction:
+        return "sum" if state.start is None or self.init == "projection" else "stack"
+
+    def server(self, state: S, total: Any) -> S:
+        if state.start is not None:
+            return self._onwards(state, state.start, total)
+        return self.weigh(state, total, 1.0)
+
+    def weigh(self, state: S, total: Arrays, share: float) -> S:
+        """The state after a round beyond the start, from its sums and the share of all rows that has answered."""
+        mean = {name: np.asarray(a / float(total["w"])) for name, a in total.items()}
+        probe, overlap = state.probe.step(mean["Vb"])
+        return self.learn(replace(state, probe=probe, theta=1.0 - overlap), mean, share)
+
+    def status(self, state: S) -> Status | None:
+        status = super().status(state)
+        early = self.local_components and not state.probe.settled  # for theta to be told
+        return None if status is not None and status.outcome is Outcome.CONVERGED and early else status
+
+    def metrics(self, state: S) -> dict[str, float]:
+        return {**super().metrics(state), **({} if state.start is not None else {"theta": state.theta})}
+
+    def leave(self, state: S, *, exact: bool, steps: int) -> Arrays:
+        """What the closing stage needs to know."""
+        numbers = {"own": self.local_components, "exact": exact, "steps": steps, "collect": self.collect}
+        return {"b": state.probe.best, **{name: np.array(value) for name, value in numbers.items()}}
+
+    def progress(self, state: S) -> Progress:
+        return state.progress
+
+    def restart(self, model: Model) -> Array:
+        return model.columns
+
+    def verify(self, model: Model) -> Status | None:
+        return model.status  # the residuals are those of eigenvectors, which shared components are not
+
+    def _checked(self, d: int, r: int) -> Array:
+        U = np.array(self.given)
+        if U.shape != (d, r) or not np.isfinite(U).all():
+            rule, remedy = f"{d} x {r} finite numbers, of rank {r}", "Give the transposed components of a result."
+            raise ConfigError(checks.sentence(f"given of {self.name}", rule, f"shape {U.shape}", remedy))
+        return linalg.orth(U)
+
+    def _onwards(self, state: S, way: Start, total: Any) -> S:
+        """One round nearer to the first U."""
+        r, progress = state.U.shape[1], replace(state.progress, rounds=state.progress.rounds + 1)
+        if self.init != "projection":
+            stack = np.hstack([reply["E"] for reply in total.values()])
+            if not stack.shape[1]:
+                rule, remedy = (
+                    "sent by at least one node",
+                    'Use init="projection", or let nodes agree by share_own=True.',
+                )
+                raise ProtocolError(checks.sentence(f"Components for init={self.init!r}", rule, "none", remedy))
+            U = linalg.leading(stack, r)
+            return replace(state, U=U, start=None, progress=progress)
+        Q, P = np.hstack([way.Q, way.block]), total["P"] / float(total["w"])
+        PQ = np.hstack([way.PQ, P])
+        _, ritz, _, residuals = linalg.rayleigh_ritz(Q, PQ)
+        block = linalg.independent(linalg.complement(linalg.complement(P, Q), Q), 1e-8)
+        done = way.rounds + 1 >= self.start_rounds or residuals[:r].max() <= _CLEAR or block.shape[1] == 0
+        following = None if done else Start(Q, PQ, block, way.rounds + 1)
+        return replace(state, U=linalg.orth(ritz[:, :r]), start=following, progress=progress)
+
+
+def begin(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+    """A client's half of the start: the top of its own S_i, projected on or uploaded."""
+    w = weight(arrays, data)
+    if "B" not in arrays:
+        V, values = data.top(int(arrays["k"]))
+        E = V.astype(np.float64) * (np.sqrt(values / data.n) if arrays["scaled"] else 1.0)
+        return {"E": np.sqrt(w) * E}, memory
+    E = memory.get("E", np.empty((0, 0)))
+    if len(E) != data.d:  # the first message, or a node that has lost its memory
+        E = data.top(int(arrays["k"]))[0].astype(np.float64)
+    return {"w": np.array(w), "P": w * (E @ (E.T @ arrays["B"]))}, {"E": E}
+
+
+def weight(arrays: Arrays, data: LocalData) -> float:
+    """w_i: 1, or n_i."""
+    return float(data.n) if arrays["samples"] else 1.0

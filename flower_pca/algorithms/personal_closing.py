@@ -1,0 +1,114 @@
+"""The closing message of personalized PCA: shared components in order, own components for good, theta, the error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flower_pca.algorithms import deflation
+from flower_pca.core import linalg
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.personal import OWN
+from flower_pca.core.stage import Arrays, Reduction, Shape, Stage
+from flower_pca.core.status import Status
+
+
+@dataclass(frozen=True)
+class ClosingState:
+    """U, what the algorithm has left to say to the clients, and the answers once they are there."""
+
+    U: Array
+    left: dict[str, Array]
+    total: dict[str, Array] | None = None
+    collected: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersonalClosing(Stage[ClosingState]):
+    """U goes out for the last time, and every client finds its own components beside it, which it keeps.
+
+    Up come C_iU, from which Rayleigh-Ritz orders the shared components within their span and finds their variances;
+    V_i(V_i'b), from which theta follows; and tr S_i - tr U'S_iU - tr V_i'S_iV_i, the mean squared error of a row. V_i
+    itself comes up only if it was asked for, and then only from nodes that agree.
+
+    Cost: as a round of the algorithm.
+    """
+
+    name: ClassVar[str] = "personal"
+    State: ClassVar[type] = ClosingState
+    fixed_set: ClassVar[bool] = True
+
+    def start(self, model: Model) -> ClosingState:
+        return ClosingState(model.columns, model.left)
+
+    def broadcast(self, state: ClosingState) -> Arrays:
+        return {"U": state.U, **state.left}
+
+    def expects(self, state: ClosingState) -> Mapping[str, Shape]:
+        d = len(state.U)
+        own: dict[str, Shape] = {"V": (d, None)} if state.left["collect"] else {}
+        return {"Y": state.U.shape, "Vb": (d, 1), "error": (), "clients": (), **own}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        U = arrays["U"]
+        V = _own(arrays, data, memory.get("V"))
+        values, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))
+        V = linalg.fix_signs(V)
+        up = {
+            "Y": data.matmat(U).astype(np.float64),
+            "Vb": V @ (V.T @ arrays["b"]),
+            "error": np.array(data.squared_error(np.hstack([U, V])) / data.n),
+            "clients": np.array(1.0),
+        }
+        return {**up, "V": V} if arrays["collect"] else up, {"V": V, "variances": np.maximum(values, 0.0)}
+
+    @staticmethod
+    def own(memory: Arrays, data: LocalData) -> Arrays:
+        if "variances" not in memory:
+            return {}
+        return {OWN: np.ascontiguousarray(memory["V"].T), "variances": memory["variances"]}
+
+    @staticmethod
+    def reveals(arrays: Arrays) -> tuple[str, ...]:
+        return ("V",)
+
+    def reduction(self, state: ClosingState) -> Reduction:
+        return "stack" if state.left["collect"] else "sum"
+
+    def server(self, state: ClosingState, total: Any) -> ClosingState:
+        if not state.left["collect"]:
+            return replace(state, total=total)
+        spaces = [reply.pop("V") for reply in ({**reply} for reply in total.values())]
+        collected = np.zeros((len(spaces), int(state.left["own"]), len(state.U)))
+        for rows, V in zip(collected, spaces, strict=True):
+            rows[: V.shape[1]] = V.T
+        names = ("Y", "Vb", "error", "clients")
+        sums = {name: np.asarray(sum(reply[name] for reply in total.values())) for name in names}
+        return replace(state, total=sums, collected=collected)
+
+    def status(self, state: ClosingState) -> Status | None:
+        return None if state.total is None else Status.done()
+
+    def finish(self, state: ClosingState, model: Model) -> Model:
+        assert state.total is not None
+        clients = float(state.total["clients"])
+        values, U, Y, residuals = linalg.rayleigh_ritz(state.U, state.total["Y"])
+        overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / clients
+        left = {**state.left, "theta": np.array(1.0 - overlap), "error": np.asarray(state.total["error"] / clients)}
+        none = np.empty((0, int(state.left["own"]), model.d))
+        left["collected"] = none if state.collected is None else state.collected
+        return replace(model, basis=U, product=Y, values=np.maximum(values, 0.0), residuals=residuals, left=left)
+
+
+def _own(arrays: Arrays, data: LocalData, V: Array | None) -> Array:
+    """The client's own components beside the final U: exactly, or made feasible where the algorithm found them so."""
+    U, r, steps = arrays["U"], int(arrays["own"]), int(arrays["steps"])
+    if not arrays["exact"] and V is not None and V.shape == (data.d, min(r, data.d - U.shape[1])):
+        return deflation.feasible(V, U)
+    return deflation.own_basis(data, U, r, steps=steps, start=V)

@@ -1,0 +1,203 @@
+"""What the robust algorithms share: rows = low-rank part + sparse part, the size of an entry, and how a run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, TypeVar
+
+import numpy as np
+
+from flower_pca.core import checks, huber, linalg
+from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.core.huber import Regression
+from flower_pca.core.iteration import Iterative
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.model import Model
+from flower_pca.core.result import PCAResult
+from flower_pca.core.robust_result import RobustResult
+from flower_pca.core.stage import Arrays, Shape, Stack, Stage
+from flower_pca.core.status import Outcome, Status
+
+S = TypeVar("S")
+
+NORMAL: Final = 1.4826  # a normal entry's deviation over the median of its absolute value
+_STREAM: Final = 2**62
+_FAR: Final = 10.0  # thresholds from the low-rank part beyond which an entry counts as an outlier
+_NOTHING: Final = 1e-6  # of the squares of ordinary entries, below which a low-rank part is none
+_MOST: Final = 0.5  # share of outliers above which no low-rank part has been found
+
+
+@dataclass(frozen=True)
+class LowRankState:
+    """The basis U with the threshold and ridge it was found for, the size of an entry, and the sums of the end."""
+
+    U: Array
+    lam: float
+    rho: float
+    sigma: float
+    total: Arrays | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowRank(Stage[LowRankState]):
+    """The closing message of a robust run: every client solves V_i for the last U, and keeps its L_i = V_i U' and S_i.
+
+    It sends V_i'V_i, from which the server has L'L = U (sum V_i'V_i) U', and how many of its entries lie far from L_i.
+
+    Cost: some 8 n_i d p flops, a step of the regression; d x p numbers down, p^2 up; once.
+    """
+
+    name: ClassVar[str] = "low_rank"
+    State: ClassVar[type] = LowRankState
+    fixed_set: ClassVar[bool] = True
+
+    def start(self, model: Model) -> LowRankState:
+        Z = model.columns
+        U = Z @ (Z.T @ model.left["U"])  # U itself, but for the last rounding, unless the frame has changed since
+        lam, rho, sigma = (float(model.left[name]) for name in ("lam", "rho", "sigma"))
+        return LowRankState(U, lam, rho, sigma)
+
+    def broadcast(self, state: LowRankState) -> Arrays:
+        return {"U": state.U, **{name: np.array(getattr(state, name)) for name in ("lam", "rho", "sigma")}}
+
+    def expects(self, state: LowRankState) -> Mapping[str, Shape]:
+        p = state.U.shape[1]
+        return {"n": (), "G": (p, p), "far": ()}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        U, lam, rho, sigma = arrays["U"], *(float(arrays[name]) for name in ("lam", "rho", "sigma"))
+        regression, parts, far = Regression(U, lam, rho), [], 0
+        for X, before in rows_with(memory.get("V"), data, U.shape[1]):
+            # A node that has been started anew has no V to start from.
+            V = huber.recover(X, U, start=sigma, lam=lam, rho=rho) if before is None else regression.settle(X, before)
+            parts.append(V)
+            far += int(np.sum(np.abs(X - V @ U.T) > _FAR * lam))
+        V = np.concatenate(parts)
+        return {"n": np.array(data.n), "G": V.T @ V, "far": np.array(far)}, {"V": V, "U": U, "lam": np.array(lam)}
+
+    @staticmethod
+    def own(memory: Arrays, data: LocalData) -> Arrays:
+        if "U" not in memory:  # a client that was gone before the end
+            return {}
+        V, U, lam = memory["V"], memory["U"], float(memory["lam"])
+        mean, scale = data.frame.mean, data.frame.scale
+        L = V @ U.T
+        sparse = huber.soft(np.concatenate(list(data.dense())) - L, lam)
+        L, sparse = (L, sparse) if scale is None else (L * scale, sparse * scale)
+        return {"V": V, "L": L if mean is None else L + mean, "S": sparse}
+
+    def server(self, state: LowRankState, total: Arrays) -> LowRankState:
+        return replace(state, total=total)
+
+    def status(self, state: LowRankState) -> Status | None:
+        return None if state.total is None else Status.done()
+
+    def finish(self, state: LowRankState, model: Model) -> Model:
+        assert state.total is not None
+        total, n = state.total, int(state.total["n"])
+        values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, total["G"]))
+        values = np.maximum(values, 0.0)
+        told = {"lam": state.lam, "sigma": state.sigma, "outliers": total["far"] / (n * model.d)}
+        return replace(
+            model,
+            n=n,
+            basis=Z,
+            product=Y,
+            values=values,
+            residuals=residuals,
+            trace=float(values.sum()),
+            next_value=float(values[model.k]) if model.k < len(values) else None,
+            left={name: np.array(value) for name, value in told.items()},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robust(Iterative[S]):
+    """A low-rank part in a sea of far entries. Uncentred unless asked for: far entries would move the mean."""
+
+    quantity: ClassVar[str] = "change of the basis in a round relative to its norm"
+    centers: ClassVar[bool] = False
+    caches: ClassVar[bool] = True
+    Closing: ClassVar[type[Stage[Any]]] = LowRank
+    Result: ClassVar[type[PCAResult]] = RobustResult
+    remedy: ClassVar[str]
+
+    inner_steps: int = 3
+    sigma: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.integer(f"inner_steps of {self.name}", self.inner_steps, least=1)
+        if self.sigma is not None:
+            least = float(np.finfo(np.float64).tiny)
+            checks.number(f"sigma of {self.name}", self.sigma, least=least, remedy="Give the size of an entry.")
+
+    def width(self, n_components: int | float) -> int:
+        if not isinstance(n_components, int):
+            rule, remedy = "a whole number, the rank of the low-rank part", "Ask for a rank."
+            raise ConfigError(checks.sentence(f"n_components of {self.name}", rule, n_components, remedy))
+        return super().width(n_components)
+
+    def verify(self, model: Model) -> Status | None:
+        status, sigma, outliers = model.status, float(model.left["sigma"]), float(model.left["outliers"])
+        if model.trace <= _NOTHING * sigma**2 * model.n * model.d and sigma > 0.0:
+            words = "the low-rank part has collapsed to zero: the ridge rho is above the spectral norm of the rows"
+            return Status(Outcome.STALLED, f"{words} clipped at the threshold. Lower the ridge.")
+        if outliers > _MOST and status is not None and status.ok:
+            words = f"the rounds settled, but {outliers:.0%} of all entries lie far from the low-rank part"
+            return Status(Outcome.STALLED, f"{words}: no low-rank part was found. {self.remedy}")
+        return status
+
+
+def start_block(model: Model) -> Array:
+    """N(0, 1) entries, of another stream than the opening's block; after a restart what is known, as long."""
+    d, p = model.columns.shape
+    return model.columns * np.sqrt(d) if model.restarts else np.array(linalg.random_block(d, p, model.seed + _STREAM))
+
+
+def sized(U: Array, sigma: float) -> Array:
+    """U at first, in proportion to the root of the entries' size, as V will be: then no unit is better than another.
+
+    sigma is near sqrt(p) for factors of N(0, 1) entries, which keep their U so.
+    """
+    return np.asarray(U * np.sqrt(sigma / np.sqrt(U.shape[1])))
+
+
+def median_reply(data: LocalData) -> Arrays:
+    """A client's median of |x|: of each block of rows, and the median of those."""
+    blocks = [(len(X), float(np.median(np.abs(X)))) for X in data.dense()]
+    return {"n": np.array(data.n), "median": np.array(_weighted_median(blocks))}
+
+
+def spread(replies: Stack, trace: float) -> float:
+    """The size of an ordinary entry: 1.4826 times the median over clients of their medians, by their rows."""
+    sigma = NORMAL * _weighted_median([(int(r["n"]), float(r["median"])) for r in replies.values()])
+    if sigma == 0.0 < trace:
+        got, remedy = "0, as most entries are 0", "Give sigma, the size of an entry of the low-rank part."
+        raise DataError(checks.sentence("The median of |x|", "above 0", got, remedy))
+    return sigma
+
+
+def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array, Array | None]]:
+    """The blocks of rows, each with its part of V; with None where there is no V of the right shape."""
+    known, start = V is not None and V.shape == (data.n, p), 0
+    for X in data.dense():
+        yield X, V[start : start + len(X)] if known and V is not None else None
+        start += len(X)
+
+
+def moments(U: Array, G: Array) -> tuple[Array, Array]:
+    """An orthonormal basis Z of span(U), and L'L Z for L'L = U G U'."""
+    Z, R = linalg.qr(U)
+    return Z, Z @ (R @ ((G + G.T) / 2) @ R.T)
+
+
+def _weighted_median(parts: list[tuple[int, float]]) -> float:
+    """The least value that, with those below it, makes up half of the weight."""
+    weights, values = np.array(parts, dtype=np.float64).T
+    order = np.argsort(values, kind="stable")
+    half = np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)
+    return float(values[order][half])

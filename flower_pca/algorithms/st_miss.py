@@ -1,0 +1,57 @@
+"""STMiss: a subspace that moves, followed batch by batch through missing entries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from flower_pca.core import gaps
+from flower_pca.core.batch import Filled, respond
+from flower_pca.core.linalg import Array
+from flower_pca.core.stage import Arrays
+from flower_pca.core.stream import Stream
+from flower_pca.core.tracker import Tracker
+
+
+@dataclass(frozen=True, kw_only=True)
+class STMiss(Tracker):
+    """P_j = the r leading left singular vectors of the batch of step j, completed with the basis before it.
+
+    With the observed entries Om_t of row y_t and the rest T_t, and P = P_{j-1}, a client takes
+      a_t = argmin ||(y_t - P a) on Om_t||,  l_t = y_t on Om_t and P a_t on T_t,
+    which is the least-squares solution z_t of Psi_T z = Psi y, Psi = I - PP'. The first batch is completed with zeros.
+    Then server and clients find the leading eigenvectors of sum l_t l_t' over all clients, in a few messages. No stop
+    rule and no memory of older batches: after an abrupt change the error falls geometrically again.
+
+    Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from incomplete and corrupted
+    data", 2022, Algorithm 1, and 5 and 6 for `detect`.
+    Cost per step: n_i d r^2 flops on a client and 4 n_i d p per message; p columns of d floats each way, and P down.
+    Prefer it: for rows with gaps whose subspace moves, and no outliers.
+
+    Args:
+        refine: Whether clients complete a batch once more with the basis found from it, one step later.
+        reuse: How often the batch is completed with its own basis and used again.
+        detect, threshold, update_length, solver, products, first_products, qr_every, tol, oversample: See `Tracker`.
+    """
+
+    name: ClassVar[str] = "st_miss"
+
+    @staticmethod
+    def client(arrays: Arrays, data: Stream, memory: Arrays) -> tuple[Arrays, Arrays]:
+        return respond(arrays, data, memory, complete)
+
+
+def complete(arrays: Arrays, Y: Array, seen: Array, P: Array, found: Array | None) -> Filled:
+    """The rows with their gaps filled by the span of P; entries already found to be outliers count as gaps."""
+    kept = seen if found is None else seen & ~found
+    A, deficient = gaps.fit(P, np.where(kept, Y, 0.0), kept)
+    fitted = A @ P.T
+    left = np.where(kept, Y - fitted, 0.0)
+    return Filled(
+        rows=np.where(kept, Y, fitted),
+        found=np.zeros_like(seen) if found is None else found,
+        misfit=float(np.sum(left**2)),
+        deficient=deficient,
+    )

@@ -1,0 +1,82 @@
+"""After a personalized run: how alike clients are, and which groups they form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from flower_pca.core import checks
+from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.core.linalg import Array, eigh_descending
+
+_REPEATS: Final = 20  # starts of k-means
+
+
+def distances(own: Sequence[Array]) -> Array:
+    """rho_ij = ||P_i - P_j||_F / sqrt(r_i + r_j), P_i the projection on client i's own components: from 0 to 1.
+
+    Args:
+        own: The own components of each client as orthonormal rows (r_i, d), such as `result.own_components` gives them.
+
+    Returns:
+        The matrix of all pairs, (N, N).
+    """
+    own = [np.atleast_2d(np.asarray(rows, dtype=np.float64)) for rows in own]
+    if not own or len({rows.shape[1] for rows in own}) != 1:
+        got = "none" if not own else f"{sorted({rows.shape[1] for rows in own})} features"
+        rule = "those of at least one client, alike in features"
+        raise DataError(checks.sentence("The own components", rule, got, "Give those of one run."))
+    ranks = np.array([len(rows) for rows in own])
+    ends = np.repeat(np.arange(len(own)), ranks)
+    belongs = (ends[:, None] == np.arange(len(own))).astype(np.float64)
+    stack = np.vstack(own)
+    common = belongs.T @ (stack @ stack.T) ** 2 @ belongs
+    both = ranks[:, None] + ranks[None, :]
+    squares = (both - 2.0 * common) / np.maximum(both, 1)
+    squares = (squares + squares.T) / 2.0
+    np.fill_diagonal(squares, 0.0)
+    return np.asarray(np.sqrt(np.clip(squares, 0.0, 1.0)))
+
+
+def embed(rho: Array, *, dimensions: int = 2) -> Array:
+    """Classical multidimensional scaling: points (N, dimensions) whose distances are about rho.
+
+    The leading eigenvectors of -J rho^2 J / 2, J = I - 11'/N, scaled by the roots of their eigenvalues.
+    """
+    rho = _square(rho)
+    checks.integer("dimensions", dimensions, least=1, most=len(rho))
+    B = rho**2
+    B = B - B.mean(axis=0) - B.mean(axis=1)[:, None] + B.mean()
+    values, vectors = eigh_descending(-B / 2.0)
+    return np.asarray(vectors[:, :dimensions] * np.sqrt(np.maximum(values[:dimensions], 0.0)))
+
+
+def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
+    """Spectral clustering of the clients: the group of each, (N,). Needs scikit-learn.
+
+    Affinity (1 - rho^2)^2 without diagonal, normalised on both sides; k-means on the rows, scaled to length 1, of its
+    leading eigenvectors (Ng, Jordan, Weiss 2002).
+    """
+    rho = _square(rho)
+    checks.integer("n_clusters", n_clusters, least=1, most=len(rho))
+    try:
+        from sklearn.cluster import KMeans
+    except ImportError as error:
+        remedy = 'Run: pip install "flower-pca[sklearn]"'
+        raise ConfigError(checks.sentence("scikit-learn", "installed to cluster", "no such package", remedy)) from error
+    A = (1.0 - rho**2) ** 2
+    np.fill_diagonal(A, 0.0)
+    root = np.sqrt(np.maximum(A.sum(axis=1), np.finfo(float).tiny))
+    rows = eigh_descending(A / np.outer(root, root))[1][:, :n_clusters]
+    rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
+    return np.asarray(KMeans(n_clusters, n_init=_REPEATS, random_state=seed).fit(rows).labels_)
+
+
+def _square(rho: Array) -> Array:
+    rho = np.asarray(rho, dtype=np.float64)
+    if rho.ndim != 2 or rho.shape[0] != rho.shape[1] or not np.allclose(rho, rho.T, atol=1e-12):
+        rule, remedy = "a symmetric matrix", "Use what `distances` returns."
+        raise ConfigError(checks.sentence("rho", rule, f"shape {rho.shape}", remedy))
+    return rho

@@ -1,0 +1,118 @@
+"""How many shared and own components to ask for, and what personalization brings over the alternatives."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flower_pca.algorithms import deflation
+from flower_pca.core import checks
+from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.personal import PersonalResult
+from flower_pca.core.rows import Frame
+from flower_pca.registry import make
+from flower_pca.simulation import simulate
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """A pair of ranks, the mean over clients of the squared error of a row, and theta.
+
+    Own components too many let theta fall; shared components too many take up own directions of some client.
+    """
+
+    shared: int
+    own: int
+    error: float
+    theta: float
+
+
+def rank_table(
+    shards: Sequence[Any],
+    pairs: Iterable[tuple[int, int]],
+    *,
+    test: Sequence[Any] | None = None,
+    algorithm: str = "exact_per_pca",
+    **settings: Any,
+) -> list[Ranks]:
+    """Run each pair of ranks, to see how well rows are rebuilt and how far the split is unique.
+
+    Take a pair beyond which the error falls little more, and whose theta is not near 0.
+
+    Args:
+        shards: The rows of each client, as for `simulate`.
+        pairs: The pairs to try: shared, own.
+        test: Rows of each client that the runs do not see, to measure the error on.
+        algorithm: The algorithm; its own ranks are replaced.
+        **settings: Passed on to `simulate`.
+    """
+    table = []
+    for shared, own in pairs:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="theta must be", category=UserWarning)
+            result = _personal(simulate(make(algorithm, local_components=own), shards, n_components=shared, **settings))
+        errors = [result.reconstruction_error(X, client=i) for i, X in enumerate(_alike(test, shards))]
+        table.append(Ranks(shared, own, float(np.mean(errors)), result.theta_))
+    return table
+
+
+def compare(result: PersonalResult, shards: Sequence[Any], *, test: Sequence[Any] | None = None) -> dict[str, Array]:
+    """The mean squared error of each client's rows, rebuilt by personalized PCA and by what could stand in for it.
+
+    All take r1 + r2 components. "indivPCA": each client's own PCA. "CPCA": one PCA of all rows. "distPCA": shared
+    components from one round of uploaded local ones (Fan, Wang, Wang, Zhu 2019), and the best own ones beside them.
+
+    Args:
+        result: A run in simulation, on these shards.
+        shards: Its shards.
+        test: Rows of each client that the run has not seen, to measure the error on.
+    """
+    result, r1, r2 = _personal(result), result.n_components_, result.local_components
+    if len(result.own) < len(shards):
+        rule, remedy = (
+            f"those of all {len(shards)} clients",
+            "Give a simulated run on these shards, without private ones.",
+        )
+        raise DataError(checks.sentence("The own components of the result", rule, len(result.own), remedy))
+    scaled = [X if result.scale_ is None else _divided(X, result.scale_) for X in shards]
+    frame = Frame(result.mean_ if result.centered else None, result.scale_)
+    clients = [LocalData(X).framed(frame) for X in shards]
+    settings: dict[str, Any] = {"center": result.centered, "seed": result.seed}
+    k = min(r1 + r2, clients[0].d, sum(c.n for c in clients))
+    common = simulate("krylov", scaled, n_components=k, **settings).components_.T
+    upload = simulate(make("dist_pca", local_components=r1 + r2), scaled, n_components=r1, **settings).components_.T
+    bases = {
+        "personalized": [np.vstack([result.components_, result.own_components(i)]).T for i in range(len(clients))],
+        "indivPCA": [c.top(r1 + r2)[0].astype(np.float64) for c in clients],
+        "CPCA": [common] * len(clients),
+        "distPCA": [np.hstack([upload, deflation.own_basis(c, upload, r2)]) for c in clients],
+    }
+    seen = [LocalData(X).framed(frame) for X in _alike(test, shards)]
+    return {
+        name: np.array([c.squared_error(basis) / c.n for c, basis in zip(seen, each, strict=True)])
+        for name, each in bases.items()
+    }
+
+
+def _personal(result: Any) -> PersonalResult:
+    if not isinstance(result, PersonalResult):
+        rule, remedy = "of a personalized algorithm", 'Use "exact_per_pca".'
+        raise ConfigError(checks.sentence("The run", rule, f"a {type(result).__name__}", remedy))
+    return result
+
+
+def _alike(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
+    if test is not None and len(test) != len(shards):
+        rule, remedy = f"those of {len(shards)} clients", "Give one array for each shard, in their order."
+        raise DataError(checks.sentence("The rows to test on", rule, f"{len(test)} arrays", remedy))
+    return shards if test is None else test
+
+
+def _divided(X: Any, scale: Array) -> Any:
+    return X.multiply(1.0 / scale).tocsr() if hasattr(X, "tocsr") else np.asarray(X) / scale

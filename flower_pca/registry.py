@@ -1,0 +1,124 @@
+"""The one table of stages by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, Final
+
+from flower_pca.algorithms.consensus_rpca import ConsensusRPCA
+from flower_pca.algorithms.dcf_pca import DCFPCA
+from flower_pca.algorithms.dr_svd import DRSVD
+from flower_pca.algorithms.exact_per_pca import ExactPerPCA
+from flower_pca.algorithms.faps import FAPS
+from flower_pca.algorithms.fed_oapm import FedOAPM
+from flower_pca.algorithms.krylov import Krylov
+from flower_pca.algorithms.local_power import LocalPower
+from flower_pca.algorithms.noisy_covariance import NoisyCovariance
+from flower_pca.algorithms.one_shot import UDA, WDA, DistPCA
+from flower_pca.algorithms.per_pca import PerPCA
+from flower_pca.algorithms.robust_tracking import RobustTracking
+from flower_pca.algorithms.ssi import SSI
+from flower_pca.algorithms.st_miss import STMiss
+from flower_pca.core import checks, noise, spec
+from flower_pca.core.errors import ConfigError, ProtocolError
+from flower_pca.core.evaluate import Evaluate
+from flower_pca.core.iteration import Algorithm
+from flower_pca.core.opening import Opening
+from flower_pca.core.private_opening import PrivateOpening
+from flower_pca.core.ritz import RayleighRitz
+from flower_pca.core.stage import Arrays, Stage
+from flower_pca.core.stream import Stream
+from flower_pca.core.summed_opening import SummedOpening
+from flower_pca.core.tracker import Tracker
+from flower_pca.masking import messages
+
+ALGORITHMS: Final[dict[str, type[Algorithm[Any]]]] = {
+    algorithm.name: algorithm
+    for algorithm in (
+        *(Krylov, SSI, LocalPower, FAPS, UDA, WDA, DRSVD, DistPCA, FedOAPM, NoisyCovariance),
+        *(DCFPCA, ConsensusRPCA),
+        *(PerPCA, ExactPerPCA),
+    )
+}
+TRACKERS: Final[dict[str, type[Tracker]]] = {tracker.name: tracker for tracker in (STMiss, RobustTracking)}
+STAGES: Final[dict[str, type[Stage[Any]]]] = {
+    **ALGORITHMS,
+    **TRACKERS,
+    **{stage.name: stage for stage in (Opening, PrivateOpening, SummedOpening, RayleighRitz, Evaluate)},
+    **{algorithm.Closing.name: algorithm.Closing for algorithm in ALGORITHMS.values()},
+}
+
+
+def make(algorithm: str | Algorithm[Any], **parameters: Any) -> Algorithm[Any]:
+    """An algorithm from its name, a spec string such as "faps(inner_steps=5)", or an instance.
+
+    Args:
+        algorithm: The name, spec string or instance.
+        **parameters: Parameters to set beside those of the spec; the algorithm must have them.
+    """
+    made: Algorithm[Any] = _made("The algorithm", "faps(inner_steps=5)", ALGORITHMS, Algorithm, algorithm, parameters)
+    return made
+
+
+def tracker(tracker: str | Tracker, **parameters: Any) -> Tracker:
+    """A tracker, likewise.
+
+    Args:
+        tracker: The name, spec string or instance.
+        **parameters: Parameters to set beside those of the spec; the tracker must have them.
+    """
+    made: Tracker = _made("The tracker", "st_miss(reuse=1)", TRACKERS, Tracker, tracker, parameters)
+    return made
+
+
+def _made(
+    what: str, example: str, table: Mapping[str, Any], base: type[Any], given: Any, parameters: Mapping[str, Any]
+) -> Any:
+    if isinstance(given, base):
+        checks.parameters(given.name, parameters, _parameters(type(given)))
+        return replace(given, **parameters)
+    name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
+    if name not in table:
+        remedy = checks.did_you_mean(name, table)
+        raise ConfigError(checks.sentence(what, f"one of {', '.join(table)}", repr(name), remedy))
+    checks.parameters(name, {**own, **parameters}, _parameters(table[name]))
+    return table[name](**{**own, **parameters})
+
+
+def answer(
+    stage: str, arrays: Arrays, data: Any, memory: Arrays, *, bits: noise.Bits = noise.system_bits
+) -> tuple[Arrays, Arrays]:
+    """A client's half of the stage with this name: what it returns, and what it keeps.
+
+    Where the message asks for noise, rows are clipped and noise is added here, from these random bits.
+    """
+    if stage == messages.STAGE:
+        from flower_pca.masking import client
+
+        return client.answer(arrays, data, memory, answer)
+    if stage not in STAGES:
+        remedy = "Install the same flower_pca everywhere."
+        raise ProtocolError(checks.sentence("The stage", f"one of {', '.join(STAGES)}", repr(stage), remedy))
+    if isinstance(data, Stream) != (stage in TRACKERS):
+        rule, got = ("a Stream", "rows at rest") if stage in TRACKERS else ("rows at rest", "a Stream")
+        remedy = "Serve Stream(rows, batch=60) to trackers, and rows to the others."
+        raise ProtocolError(checks.sentence(f"The data for {stage}", rule, got, remedy))
+    if noise.asked(arrays):
+        return noise.answer(STAGES[stage], arrays, data, memory, bits)
+    return STAGES[stage].client(arrays, data, memory)
+
+
+def own(stage: str, memory: Arrays, data: Any) -> Arrays:
+    """What a client's memory after the stage with this name amounts to as its own result; mostly nothing."""
+    return STAGES[stage].own(memory, data)
+
+
+def owners(stage: str) -> frozenset[str]:
+    """The algorithms that the stage with this name belongs to; empty if it belongs to every run."""
+    trackers = {stage} & set(TRACKERS)
+    return frozenset(name for name, a in ALGORITHMS.items() if stage in (name, a.Closing.name)) | trackers
+
+
+def _parameters(stage: type[Stage[Any]]) -> list[str]:
+    return [f.name for f in fields(stage)]

@@ -1,0 +1,81 @@
+"""Fixed point: real numbers as integers mod 2^64, in which masks hide perfectly and sums are exact.
+
+An entry x with |x| <= B becomes round(2^f x), with the same f at all clients: the largest with N B 2^f < 2^61. So each
+client is off by at most 2^-(f+1), a sum by at most N^2 B 2^-60, and no sum can wrap; one beyond 2^61 tells that a mask
+was not removed. Where no bound is known an entry becomes four words of 48 bits (wide), from 2^-96 to 2^95.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from flower_pca.core import checks
+from flower_pca.core.errors import DataError, ProtocolError
+from flower_pca.core.linalg import Array
+from flower_pca.core.stage import Arrays
+
+MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
+_LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one
+_WORDS, _BITS, _FRACTION = 4, 48, 96
+
+
+def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> int:
+    """How many numbers mod 2^64 arrays of these shapes take."""
+    return sum(math.prod(shape) * (1 if bounds[name].all() else _WORDS) for name, shape in shapes.items())
+
+
+def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int) -> Array:
+    """One client's arrays, in the order of their names, as numbers mod 2^64."""
+    return np.concatenate([_words(name, arrays[name], bounds[name], clients) for name in sorted(arrays)])
+
+
+def decode(total: Array, shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array], clients: int) -> Arrays:
+    """The sums of arrays of these shapes over so many clients at most."""
+    arrays, start = {}, 0
+    signed = total.view(np.int64)
+    for name in sorted(shapes):
+        stop = start + size({name: shapes[name]}, bounds)
+        arrays[name] = _values(signed[start:stop], shapes[name], bounds[name], clients)
+        start = stop
+    return arrays
+
+
+def _exponents(bound: Array, clients: int) -> Array:
+    """F of each bound: integers, so that all machines agree."""
+    return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
+
+
+def _words(name: str, a: Array, bound: Array, clients: int) -> Array:
+    a = np.asarray(a, dtype=np.float64)
+    wide = not bound.all()
+    limit = 2.0 ** (_WORDS * _BITS - _FRACTION - 1) if wide else bound
+    if not np.isfinite(a).all() or (np.abs(a) > limit).any():
+        rule = f"finite and at most {float(np.max(limit)):.3g}, the bound of the masks, in size"
+        remedy = "Nothing was sent. Scale the data, or give MaskedSums a larger bound."
+        raise DataError(checks.sentence(f"Every entry of {name} of this client", rule, "a larger one", remedy))
+    if not wide:
+        return np.rint(np.ldexp(a, _exponents(bound, clients))).astype(np.int64).view(np.uint64).ravel()
+    rest, words = np.rint(np.ldexp(a, _FRACTION)), []
+    for place in reversed(range(_WORDS)):
+        word = np.trunc(np.ldexp(rest, -_BITS * place))  # exact: the leading bits of a float
+        rest = rest - np.ldexp(word, _BITS * place)
+        words.append(word.astype(np.int64).view(np.uint64).ravel())
+    return np.concatenate(words)
+
+
+def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) -> Array:
+    if (np.abs(words) > 2**_LIMIT).any():
+        got = "one that looks like noise"
+        remedy = "A client has sent other shares than it should."
+        raise ProtocolError(checks.sentence("A sum without its masks", "as small as the bound says", got, remedy))
+    if bound.all():
+        return np.asarray(np.ldexp(words.reshape(shape).astype(np.float64), -_exponents(bound, clients)))
+    parts = words.reshape(_WORDS, -1)
+    whole = [0] * parts.shape[1]
+    for part in parts:
+        whole = [(high << _BITS) + int(low) for high, low in zip(whole, part, strict=True)]
+    return np.array([math.ldexp(value, -_FRACTION) for value in whole]).reshape(shape)

@@ -1,0 +1,220 @@
+"""The server's half of masked sums: one set-up of a fixed group of clients, and the sums that it lasts for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flower_pca.core import checks
+from flower_pca.core.errors import NotEnoughNodes, ProtocolError
+from flower_pca.core.linalg import Array
+from flower_pca.core.stage import Arrays
+from flower_pca.masking import messages, primitives
+from flower_pca.masking.messages import Step, raw, rows, texts
+from flower_pca.masking.primitives import KEY, SEALED, SEED
+from flower_pca.masking.settings import MaskedSums
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a client has published for a sum: its public mask key, and sealed shares by receiver."""
+
+    key: bytes
+    shares: Mapping[int, bytes] = field(default_factory=dict)
+
+
+class Group:
+    """A set-up. Clients are known to one another by position; who has fallen out stays out of it.
+
+    Args:
+        masks: The settings.
+        setup: Its name.
+        asked: How many clients have been asked to take part.
+        answers: What those that do have answered, in the order of their keys.
+    """
+
+    def __init__(self, masks: MaskedSums, setup: bytes, asked: int, answers: Mapping[int, Arrays]) -> None:
+        least = max(2, masks.needed(asked))
+        if len(answers) < least:
+            rule, got = f"at least {least} of the {asked} asked", f"{len(answers)}"
+            raise NotEnoughNodes(checks.sentence("The clients of a masked sum", rule, got, "Start more."))
+        self.setup, self.number = setup, 0
+        self.clients = tuple(answers)
+        self.position = {client: i for i, client in enumerate(self.clients)}
+        self._neighbours = graph(len(answers), masks.degree(len(answers)))
+        self._needed = masks.needed(len(self._neighbours[0]) + 1)
+        self._exchange = [a["mask.exchange"].tobytes() for a in answers.values()]
+        self._next = {i: Published(a["mask.key"].tobytes()) for i, a in enumerate(answers.values())}
+        self._now: dict[int, Published] = {}
+        self._peers: dict[int, list[int]] = {}
+        self._uploads: dict[int, Array] = {}
+
+    @property
+    def ready(self) -> frozenset[int]:
+        """Clients whose keys and shares for the coming sum are there."""
+        return frozenset(self.clients[i] for i, published in self._next.items() if published.shares)
+
+    @property
+    def uploaded(self) -> tuple[int, ...]:
+        """Clients whose uploads are in the sum."""
+        return tuple(self.clients[i] for i in sorted(self._uploads))
+
+    def lacks(self, clients: Iterable[int]) -> bool:
+        """Whether these clients are too few for a sum by the keys of this set-up."""
+        return self._fewest({self.position[client] for client in clients}) < self._needed
+
+    def shares_message(self, client: int) -> Arrays:
+        """The second message of the set-up: whom to send shares to, and by which keys."""
+        i = self.position[client]
+        peers = self._neighbours[i]
+        return {
+            "mask.needed": np.array(self._needed),
+            "mask.position": np.array(i),
+            "mask.peers": np.array(peers, dtype=np.int64),
+            "mask.exchanges": rows([self._exchange[peer] for peer in peers], KEY),
+        }
+
+    def take_shares(self, answers: Mapping[int, Arrays]) -> None:
+        """The answers to it. Who has not given one is out of the set-up."""
+        for i in set(self._next) - {self.position[client] for client in answers}:
+            del self._next[i]
+        for client, arrays in answers.items():
+            i = self.position[client]
+            self._publish(i, self._next[i].key, self._neighbours[i], arrays["mask.shares"])
+
+    def begin(self, clients: Iterable[int]) -> None:
+        """A sum over these of the clients that are ready."""
+        self._now = {self.position[client]: self._next[self.position[client]] for client in clients}
+        self._next, self._uploads = {}, {}
+        self._peers = {i: [j for j in self._neighbours[i] if j in self._now] for i in self._now}
+        self._check("The clients that a sum begins with", self._now)
+
+    def upload_message(self, client: int) -> Arrays:
+        """What a client needs for its upload beside the stage's own arrays."""
+        i = self.position[client]
+        peers = self._peers[i]
+        return {
+            "mask.peers": np.array(peers, dtype=np.int64),
+            "mask.keys": rows([self._now[peer].key for peer in peers], KEY),
+            "mask.shares": rows([self._now[peer].shares[i] for peer in peers], SEALED),
+        }
+
+    def take_uploads(self, answers: Mapping[int, Arrays]) -> None:
+        """The uploads of a sum, and what the same clients have published for the next."""
+        for client, arrays in answers.items():
+            i = self.position[client]
+            self._uploads[i] = arrays["mask.y"]
+            self._publish(i, arrays["mask.key"].tobytes(), self._peers[i], arrays["mask.shares"])
+        self._check("The clients that have uploaded", self._uploads)
+
+    def unmask_message(self, client: int) -> Arrays:
+        """Who of a client's peers has survived, and who has not."""
+        parts = self._parted(self.position[client])
+        return {f"mask.{name}": np.array(part, dtype=np.int64) for name, part in parts.items()}
+
+    def expected(self, step: Step, client: int, length: int) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of a client's answer; `length` is that of an upload."""
+        i = self.position[client]
+        if step == Step.SHARES:
+            return {"mask.shares": (len(self._neighbours[i]), SEALED)}
+        if step == Step.UPLOAD:
+            return {"mask.y": (length,), "mask.key": (KEY,), "mask.shares": (len(self._peers[i]), SEALED)}
+        parts = self._parted(i)
+        return {"mask.selves": (len(parts["survived"]) + 1, SEED), "mask.keys": (len(parts["dropped"]), SEED)}
+
+    def total(self, answers: Mapping[int, Arrays]) -> Array:
+        """The sum of the uploads without its masks, mod 2^64."""
+        shares: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
+        for client, arrays in answers.items():
+            i = self.position[client]
+            parts = self._parted(i)
+            for kind, owners in (("selves", [i, *parts["survived"]]), ("keys", parts["dropped"])):
+                for owner, share in zip(owners, texts(arrays[f"mask.{kind}"]), strict=True):
+                    rank = sorted([*self._now[owner].shares, owner]).index(i)
+                    shares.setdefault((kind, owner), []).append((rank, share))
+        total = np.zeros_like(next(iter(self._uploads.values())))
+        for upload in self._uploads.values():
+            total = total + upload
+        for i in self._uploads:
+            key = primitives.derive(self._secret(shares, "selves", i), messages.alone(self.setup, self.number, i))
+            total = total - primitives.stream(key, len(total))
+        for i in set(self._now) - set(self._uploads):
+            if survivors := [j for j in self._peers[i] if j in self._uploads]:
+                total = total - self._left_over(i, self._secret(shares, "keys", i), survivors, len(total))
+        return total
+
+    def end(self) -> None:
+        """The sum is over; the next one has the next number."""
+        self.number += 1
+        self._now, self._peers, self._uploads = {}, {}, {}
+
+    def _left_over(self, i: int, seed: bytes, survivors: list[int], length: int) -> Array:
+        """What the masks that a dropped client shares with survivors have left in the sum of their uploads."""
+        if primitives.public(seed) != self._now[i].key:
+            got = "one of another key"
+            remedy = "A client has sent other shares than it should."
+            raise ProtocolError(checks.sentence("The key of a client that dropped out", "its own", got, remedy))
+        private, rest = primitives.private(seed), np.zeros(length, dtype=np.uint64)
+        for j in survivors:
+            context = messages.pair(self.setup, self.number, *sorted((i, j)))
+            mask = primitives.stream(primitives.derive(primitives.agree(private, self._now[j].key), context), length)
+            rest = rest + mask if i > j else rest - mask
+        return rest
+
+    def _secret(self, shares: Mapping[tuple[str, int], list[tuple[int, bytes]]], kind: str, i: int) -> bytes:
+        there = shares.get((kind, i), [])
+        if len(there) < self._needed:
+            raise _too_few("The clients that answered for a mask", self._needed, len(there))
+        return primitives.combine(sorted(there)[: self._needed])
+
+    def _publish(self, i: int, key: bytes, peers: list[int], sealed: Array) -> None:
+        self._next[i] = Published(key, dict(zip(peers, texts(sealed), strict=True)))
+
+    def _parted(self, i: int) -> dict[str, list[int]]:
+        survived = [j for j in self._peers[i] if j in self._uploads]
+        return {"survived": survived, "dropped": [j for j in self._peers[i] if j not in self._uploads]}
+
+    def _check(self, what: str, alive: Iterable[int]) -> None:
+        """Every client that counts must have enough neighbours that do."""
+        fewest = self._fewest(set(alive))
+        if fewest < self._needed:
+            raise _too_few(what, self._needed, fewest)
+
+    def _fewest(self, there: set[int]) -> int:
+        return min((1 + sum(j in there for j in self._neighbours[i]) for i in there), default=0)
+
+
+def graph(clients: int, degree: int) -> list[list[int]]:
+    """The neighbours of each client: all others, or a ring in random order with `degree` nearest ones (Bell 2020)."""
+    if degree >= clients - 1:
+        return [[j for j in range(clients) if j != i] for i in range(clients)]
+    order = np.random.default_rng(list(os.urandom(32))).permutation(clients)
+    near = [step for step in range(-(degree // 2), degree // 2 + 1) if step]
+    found = {int(i): sorted(int(order[(place + step) % clients]) for step in near) for place, i in enumerate(order)}
+    return [found[i] for i in range(clients)]
+
+
+def outvoted(answers: Mapping[int, Arrays], known: int) -> tuple[int, dict[int, str]]:
+    """The columns of the run, `known` or else those of most clients; and why clients with others are left out."""
+    columns = {client: int(arrays["mask.d"]) for client, arrays in answers.items()}
+    d = known or max(columns.values(), key=list(columns.values()).count)
+    rule, remedy = f"{d}, as at most clients", "Align the features first."
+    return d, {
+        client: checks.sentence(f"The number of columns of client {client}", rule, other, remedy)
+        for client, other in columns.items()
+        if other != d
+    }
+
+
+def identity() -> Array:
+    """A name for a set-up that no other has."""
+    return raw(os.urandom(SEED))
+
+
+def _too_few(what: str, needed: int, got: int) -> NotEnoughNodes:
+    rule = f"at least {needed}, of each one's neighbours and itself"
+    remedy = "Without them no sum can be unmasked, by design. Start the run again."
+    return NotEnoughNodes(checks.sentence(what, rule, got, remedy))

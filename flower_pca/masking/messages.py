@@ -1,0 +1,71 @@
+"""What both halves of masked sums agree on: the steps, the names of what travels, and what keys are bound to."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from flower_pca.core.linalg import Array
+from flower_pca.core.stage import Arrays
+
+STAGE: Final = "masked"  # of every message of a masked run, whatever stage it carries
+PREFIX: Final = "mask."  # of all that is not the stage's own, in messages and in a client's memory
+BOUND: Final = "mask.bound."
+
+
+class Step(enum.IntEnum):
+    """The messages: two of a set-up, then two for each sum."""
+
+    KEYS, SHARES, UPLOAD, UNMASK = range(4)
+
+
+def raw(text: bytes) -> Array:
+    """Bytes as an array."""
+    return np.frombuffer(text, dtype=np.uint8)
+
+
+def rows(texts: list[bytes], width: int) -> Array:
+    """Equally long texts as the rows of an array."""
+    return raw(b"".join(texts)).reshape(-1, width)
+
+
+def texts(a: Array) -> list[bytes]:
+    """The texts that `rows` has put together."""
+    return [row.tobytes() for row in a]
+
+
+def plain(arrays: Mapping[str, Array]) -> Arrays:
+    """The stage's own arrays in a message, or in a memory."""
+    return {name: a for name, a in arrays.items() if not name.startswith(PREFIX)}
+
+
+def bounds(arrays: Mapping[str, Array]) -> Arrays:
+    """The bounds that a message brings, by the names of what they bound."""
+    return {name.removeprefix(BOUND): a for name, a in arrays.items() if name.startswith(BOUND)}
+
+
+def inner_stage(arrays: Mapping[str, Array]) -> str | None:
+    """The name of the stage that a masked message carries, if it carries one."""
+    return arrays["mask.stage"].tobytes().decode() if "mask.stage" in arrays else None
+
+
+def pair(setup: bytes, number: int, low: int, high: int) -> bytes:
+    """What the mask between two clients in one sum is bound to."""
+    return b"flower_pca masks: pair" + setup + _numbers(number, low, high)
+
+
+def alone(setup: bytes, number: int, position: int) -> bytes:
+    """What a client's own mask in one sum is bound to."""
+    return b"flower_pca masks: self" + setup + _numbers(number, position)
+
+
+def envelope(setup: bytes, number: int, sender: int, receiver: int) -> bytes:
+    """What the shares that one client sends another for one sum are bound to."""
+    return b"flower_pca masks: shares" + setup + _numbers(number, sender, receiver)
+
+
+def _numbers(*numbers: int) -> bytes:
+    return b"".join(number.to_bytes(8, "big") for number in numbers)

@@ -1,0 +1,86 @@
+"""Keys, mask streams, sealed shares: each a few lines around a library, nothing of our own below the protocol."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+from Crypto.Protocol.SecretSharing import Shamir
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from flower_pca.core import checks
+from flower_pca.core.errors import ProtocolError
+from flower_pca.core.linalg import Array
+
+SEED: Final = 16  # bytes of a secret, which is what Shamir's sharing of the library takes
+KEY: Final = 32  # bytes of a public key, and of a derived one
+SEALED: Final = 2 * SEED + KEY + 16  # bytes of two shares and a public key under authenticated encryption
+_ONCE: Final = bytes(12)  # a key seals a single message, so the nonce may be constant
+_START: Final = bytes(16)  # likewise counter and nonce of a mask
+
+
+def fresh() -> bytes:
+    """A new secret."""
+    return os.urandom(SEED)
+
+
+def derive(secret: bytes, info: bytes) -> bytes:
+    """HKDF-SHA256 of a secret, for one use."""
+    return HKDF(algorithm=SHA256(), length=KEY, salt=None, info=info).derive(secret)
+
+
+def private(seed: bytes) -> X25519PrivateKey:
+    """The X25519 private key that belongs to a secret."""
+    return X25519PrivateKey.from_private_bytes(derive(seed, b"flower_pca masks: private key"))
+
+
+def public(seed: bytes) -> bytes:
+    """The X25519 public key that belongs to a secret."""
+    return private(seed).public_key().public_bytes_raw()
+
+
+def agree(key: X25519PrivateKey, other: bytes) -> bytes:
+    """The secret that the owners of a private and of a public key have in common; to derive keys from."""
+    try:
+        return key.exchange(X25519PublicKey.from_public_bytes(other))
+    except ValueError as error:  # a point of small order, which fixes the result
+        got = "one that gives no secret"
+        raise ProtocolError(checks.sentence("A public key", "a proper one", got, "Check the sender.")) from error
+
+
+def stream(key: bytes, count: int) -> Array:
+    """A mask: `count` numbers mod 2^64 from ChaCha20."""
+    noise = Cipher(ChaCha20(key, _START), mode=None).encryptor().update(bytes(8 * count))
+    return np.frombuffer(noise, dtype="<u8")
+
+
+def seal(key: bytes, text: bytes, context: bytes) -> bytes:
+    """Encrypt under a key that is used once; whoever opens it must name the same context."""
+    return ChaCha20Poly1305(key).encrypt(_ONCE, text, context)
+
+
+def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
+    """What was sealed, if not a bit of it has changed."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(_ONCE, sealed, context)
+    except InvalidTag as error:
+        rule, got = "as its sender sealed it for this sum", "one that was changed, cut or sent before"
+        raise ProtocolError(checks.sentence("A sealed share", rule, got, "Nothing was sent in return.")) from error
+
+
+def split(secret: bytes, needed: int, count: int) -> list[bytes]:
+    """Shares of a secret, of which `needed` bring it back and fewer say nothing."""
+    return [share for _, share in Shamir.split(needed, count, secret, ssss=False)]
+
+
+def combine(shares: Iterable[tuple[int, bytes]]) -> bytes:
+    """The secret of exactly as many shares as it needs, each with its number from 0."""
+    return Shamir.combine([(number + 1, share) for number, share in shares], ssss=False)

@@ -1,0 +1,251 @@
+"""MaskedSession: a Session whose every message becomes an upload and its unmasking, after a set-up of two messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from flower_pca.core import checks
+from flower_pca.core.errors import ConfigError, ProtocolError
+from flower_pca.core.history import History, Round
+from flower_pca.core.iteration import Algorithm
+from flower_pca.core.linalg import Array
+from flower_pca.core.replies import UnawaitedError
+from flower_pca.core.replies import check as check_reply
+from flower_pca.core.result import PCAResult
+from flower_pca.core.rows import Frame
+from flower_pca.core.session import Session
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Sum
+from flower_pca.core.summed_opening import SummedOpening
+from flower_pca.masking import fixed, messages
+from flower_pca.masking.group import Group, identity, outvoted
+from flower_pca.masking.messages import Step, raw
+from flower_pca.masking.primitives import KEY
+from flower_pca.masking.settings import MaskedSums
+
+LABELS: Final = {Step.KEYS: "mask.keys", Step.SHARES: "mask.shares", Step.UNMASK: "mask.sum"}  # in the history
+
+
+class MaskedSession(Session):
+    """A run in which the server sees sums and no answer of a single client.
+
+    To its driver it is a Session; a message of it is a message of the protocol. A set-up lasts as long as those that a
+    sum is asked of have taken part in the sum before; a client that comes back, or is new, makes it begin afresh.
+
+    Args:
+        algorithm: The algorithm's stage; all its messages must be answered by sums.
+        masks: The settings of the masks.
+        **settings: Those of Session.
+    """
+
+    summed: ClassVar[bool] = True
+
+    def __init__(self, algorithm: Algorithm[Any], *, masks: MaskedSums, **settings: Any) -> None:
+        if not algorithm.summed:
+            rule = "one whose clients send sums and nothing else"
+            remedy = "Use krylov, ssi or faps, or leave the masks out."
+            raise ConfigError(checks.sentence("The algorithm under masks", rule, algorithm.spec, remedy))
+        if settings.get("scale") == "max_abs":
+            rule = "None or 'std', which follow from sums"
+            raise ConfigError(checks.sentence("scale under masks", rule, "'max_abs'", "Use 'std'."))
+        for name, without in (("dp", None), ("channel", None), ("missing", "error")):
+            if settings.get(name, without) != without:
+                remedy = "Leave one of them out."
+                raise ConfigError(checks.sentence(f"{name} under masks", "left out", repr(settings[name]), remedy))
+        super().__init__(algorithm, **settings)
+        self._masks = masks
+        self._messages = History()
+        self._group: Group | None = None  # None until the first message of a set-up is answered
+        self._setup: Array = identity()
+        self._step = Step.KEYS
+        self._under: Broadcast | None = None  # the message of the run that is on its way
+        self._out: Broadcast | None = None  # the message of the protocol that is
+        self._alive: tuple[int, ...] = ()  # clients that have kept up since it began
+        self._bounds: dict[str, Array] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._fallen: dict[int, Failure] = {}
+        self._clients = self._d = 0
+        self._since = 0.0
+
+    @property
+    def history(self) -> History:
+        """All messages so far, those of the protocol included."""
+        return self._messages
+
+    def result(self) -> PCAResult:
+        """The result of a finished run."""
+        return replace(super().result(), history=self._messages)
+
+    def pending(self, present: Iterable[int]) -> Broadcast | None:
+        """The message of the protocol to send; None at the end. See Session."""
+        here = list(present)
+        if self._under is None:
+            self._under = super().pending(here)
+            if self._under is None:
+                return None
+            self._begin(self._under)
+        reached = set(here)
+        to = tuple(client for client in self._alive if client in reached)
+        common, personal = self._compose(to)
+        common = {"mask.step": np.array(int(self._step)), "mask.setup": self._setup, **common}
+        frame = self._under.frame if self._step == Step.UPLOAD else Frame()
+        self._out = Broadcast(messages.STAGE, len(self._messages), common, frame, to, personal)
+        self._since = time.perf_counter()
+        return self._out
+
+    def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
+        """Take the answers to the message of the protocol, and move on."""
+        if self._out is None or self._under is None:
+            raise RuntimeError("advance() takes the answers to a message of pending()")
+        sent, label = self._out, LABELS.get(self._step, self._under.stage)
+        answers, failures, nbytes = self._sorted(sent, replies)
+        for client in self._alive:
+            if client not in answers:
+                self._fallen[client] = failures.setdefault(client, Failure(client, "it was not there"))
+        self._alive = tuple(client for client in self._alive if client in answers)
+        metrics = self._move(answers)
+        self._out = None
+        record = Round(
+            number=sent.number,
+            stage=label,
+            asked=len(sent.to),
+            answered=len(answers),
+            failures={str(client): failure.reason for client, failure in failures.items()},
+            bytes_down=sent.nbytes,
+            bytes_up=nbytes,
+            seconds=time.perf_counter() - self._since,
+            metrics=metrics,
+        )
+        self._messages = self._messages.add(record)
+        return record
+
+    def checkpoint(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The state between two sums; a sum that is on its way is asked for again, after a new set-up."""
+        header, arrays = super().checkpoint()
+        return {**header, "messages": self._messages.to_json()}, arrays
+
+    def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
+        """Go on where `checkpoint` was taken."""
+        super().restore(header, arrays)
+        self._messages = History.from_json(header["messages"])
+        self._under = self._out = self._group = None
+
+    def _begin(self, message: Broadcast) -> None:
+        """A sum: with the keys that are there, if they are those of all that are asked."""
+        if self._stage.reduction(self._state) != "sum":
+            remedy = "Choose settings of it that need sums only, or leave the masks out."
+            rule = "a sum, at every message"
+            got = "one that the server must have from each client"
+            raise ConfigError(checks.sentence(f"What {self._algorithm.spec} asks for", rule, got, remedy))
+        if len(message.to) > fixed.MOST_CLIENTS:
+            rule = f"at most {fixed.MOST_CLIENTS}"
+            raise ConfigError(checks.sentence("The clients under masks", rule, len(message.to), "Ask fewer."))
+        self._alive, self._fallen = message.to, {}
+        group, sampled = self._group, self._fraction < 1.0  # then few are no sign that others have dropped out
+        if group is not None and set(message.to) <= group.ready and not (sampled and group.lacks(message.to)):
+            self._ask(group)
+        else:
+            self._group, self._setup, self._step = None, identity(), Step.KEYS
+
+    def _ask(self, group: Group) -> None:
+        group.begin(self._alive)
+        self._step, self._clients = Step.UPLOAD, len(self._alive)
+        shapes = self._stage.expects(self._state)
+        self._shapes = {name: tuple(self._d if s is None else s for s in shape) for name, shape in shapes.items()}
+        given = self._masks.bound if not isinstance(self._stage, SummedOpening) else None
+        bounds = self._stage.bounds(self._state, self._model)
+        self._bounds = {
+            name: np.array(bounds[name] if given is None or name == "n" else given, dtype=np.float64)
+            for name in self._shapes
+        }
+
+    def _compose(self, to: tuple[int, ...]) -> tuple[Arrays, dict[int, Arrays]]:
+        """What all clients get, and what single ones do."""
+        group, under = self._group, self._under
+        assert under is not None
+        if group is None:
+            return {}, {}
+        if self._step == Step.SHARES:
+            return {}, {client: group.shares_message(client) for client in to}
+        number = {"mask.number": np.array(group.number)}
+        if self._step == Step.UNMASK:
+            return number, {client: group.unmask_message(client) for client in to}
+        bounds = {f"{messages.BOUND}{name}": bound for name, bound in self._bounds.items()}
+        about = {"mask.stage": raw(under.stage.encode()), "mask.clients": np.array(self._clients), **number}
+        own = {client: {**under.personal.get(client, {}), **group.upload_message(client)} for client in to}
+        return {**under.arrays, **about, **bounds}, own
+
+    def _sorted(
+        self, sent: Broadcast, replies: Iterable[Reply | Sum | Failure]
+    ) -> tuple[dict[int, Arrays], dict[int, Failure], int]:
+        """The answers that are as they should be, why others are not, and what all of them take."""
+        answers: dict[int, Arrays] = {}
+        failures: dict[int, Failure] = {}
+        nbytes = 0
+        for reply in replies:
+            if isinstance(reply, Failure):
+                failures[reply.client] = reply
+            elif isinstance(reply, Reply):
+                nbytes += sum(a.nbytes for a in reply.arrays.values())
+                try:
+                    self._check(reply, sent, frozenset(answers))
+                    answers[reply.client] = reply.arrays
+                except UnawaitedError as error:
+                    failures.setdefault(reply.client, Failure(reply.client, str(error)))
+                except ProtocolError as error:
+                    failures[reply.client] = Failure(reply.client, str(error), lasting=True)
+        if self._group is None and answers:
+            self._d, odd = outvoted(answers, self._model.d)
+            for client, reason in odd.items():
+                del answers[client]
+                failures[client] = Failure(client, reason, lasting=True)
+        return answers, failures, nbytes
+
+    def _check(self, reply: Reply, sent: Broadcast, answered: frozenset[int]) -> None:
+        if reply.number == sent.number and "mask.lost" in reply.arrays:
+            got = "lost, or of an older set-up"
+            raise UnawaitedError(checks.sentence(f"The secrets of client {reply.client}", "there", got, "Wait."))
+        expected: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": ()}
+        if self._group is not None and reply.client in sent.to:
+            expected = self._group.expected(self._step, reply.client, fixed.size(self._shapes, self._bounds))
+        check_reply(reply, sent, expected, answered)
+        for name, a in reply.arrays.items():
+            kind = np.dtype({"mask.y": np.uint64, "mask.d": np.int64}.get(name, np.uint8))
+            if a.dtype != kind:
+                remedy = "Install the same flower_pca everywhere."
+                raise ProtocolError(checks.sentence(f"{name} of client {reply.client}", f"{kind}", a.dtype, remedy))
+
+    def _move(self, answers: dict[int, Arrays]) -> dict[str, float]:
+        """Move the protocol on; at the end of a sum, the run."""
+        if self._group is None:
+            asked = len(self._under.to) if self._under is not None else 0
+            self._group = Group(self._masks, self._setup.tobytes(), asked, answers)
+            self._step = Step.SHARES
+        elif self._step == Step.SHARES:
+            self._group.take_shares(answers)
+            self._ask(self._group)
+        elif self._step == Step.UPLOAD:
+            self._group.take_uploads(answers)
+            self._step = Step.UNMASK
+        else:
+            return self._deliver(self._group, answers)
+        return {}
+
+    def _deliver(self, group: Group, answers: dict[int, Arrays]) -> dict[str, float]:
+        """Hand the sum to the run, and say who is not in it."""
+        assert self._under is not None
+        came: list[Sum | Failure] = []
+        try:
+            total = fixed.decode(group.total(answers), self._shapes, self._bounds, self._clients)
+            came.append(Sum(group.uploaded, self._under.number, total))
+        except ProtocolError as error:
+            self._fallen |= {client: Failure(client, str(error)) for client in group.uploaded}
+            self._group = None
+        group.end()
+        record = super().advance([*came, *self._fallen.values()])
+        self._under = None
+        return record.metrics

@@ -1,0 +1,62 @@
+"""MaskedSums: what a caller may choose about masks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from flower_pca.core import checks
+from flower_pca.core.errors import ConfigError
+
+_ALL: Final = 100  # clients up to which every two of them share a mask
+_PER_DOUBLING, _BASE = 3, 16  # beyond: neighbours for every doubling of the clients, and to begin with
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedSums:
+    """Settings of masked sums; `mask=True` stands for the defaults.
+
+    Args:
+        threshold: A client's mask is found again, and a sum is had, if more than this share of the client and its
+            neighbours survive; at least one half, below which a server that lies about drop-outs could see an answer.
+        bound: The largest entry, in absolute value, that any client may have to send after the opening. Left out, it
+            follows from the sums that the opening has brought. A client with a larger one sends nothing, and says so.
+        neighbours: With how many others a client shares masks; an even number. Left out, with all others up to 100
+            clients, and with 3 log2 N + 16 of N beyond.
+    """
+
+    threshold: float = 0.5
+    bound: float | None = None
+    neighbours: int | None = None
+
+    def __post_init__(self) -> None:
+        remedy = "Use 0.5."
+        checks.number("threshold of the masks", self.threshold, least=0.5, most=0.99, remedy=remedy)
+        if self.bound is not None:
+            checks.number("bound of the masks", self.bound, least=1e-300, remedy="Leave it out.")
+        if self.neighbours is not None:
+            checks.integer("neighbours of the masks", self.neighbours, least=2, remedy="Leave it out.")
+            if self.neighbours % 2:
+                got = self.neighbours
+                raise ConfigError(checks.sentence("neighbours of the masks", "even", got, f"Use {got + 1}."))
+
+    @classmethod
+    def of(cls, mask: bool | MaskedSums | None) -> MaskedSums | None:
+        """The settings that `mask` stands for; None for no masks."""
+        if isinstance(mask, MaskedSums):
+            return mask
+        checks.choice("mask", mask, (True, False, None))
+        return cls() if mask else None
+
+    def degree(self, clients: int) -> int:
+        """Neighbours of each of so many clients."""
+        if self.neighbours is not None:
+            return min(self.neighbours, clients - 1)
+        if clients <= _ALL:
+            return clients - 1
+        return 2 * math.ceil((_PER_DOUBLING * math.log2(clients) + _BASE) / 2)
+
+    def needed(self, group: int) -> int:
+        """How many of a client and its neighbours, together so many, have to survive."""
+        return min(group, math.floor(self.threshold * group) + 1)

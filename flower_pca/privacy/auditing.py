@@ -1,0 +1,237 @@
+"""audit(): a run in process, recorded as an honest but curious server sees it, and what follows from the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca import registry
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.core.iteration import Algorithm
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.rows import Frame
+from flower_pca.core.session import Session
+from flower_pca.core.stage import Arrays, Broadcast, Reply
+from flower_pca.privacy.attack import CONDITIONS, Attack, minimum_norm, numbers, symmetric
+from flower_pca.privacy.report import Audit, Convergence, Leak
+from flower_pca.privacy.view import Pair, View, block_of, together
+from flower_pca.simulation.in_process import clients_of
+
+_WIDEST: Final = 5000  # columns, of which square matrices are formed
+_EVERY: Final = 20  # messages up to which the attack is mounted after each; then after every tenth part more
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A message, the answers of the clients under attack (of all, if masked), and the basis known after it."""
+
+    message: Broadcast
+    replies: dict[int, Arrays]
+    Z: Array | None
+
+
+def audit(
+    algorithm: str | Algorithm[Any],
+    shards: Sequence[Any],
+    *,
+    n_components: int,
+    center: bool | None = None,
+    scale: str | None = None,
+    seed: int = 0,
+    clients: Sequence[int] | None = None,
+    masked: bool = False,
+    tol: float | None = None,
+    max_rounds: int | None = None,
+    on_round: Callable[[Session], None] | None = None,
+) -> Audit:
+    """Measure how much of every client's second moments C_i = X_i'X_i the server can work out, message by message.
+
+    It solves for C_i from all blocks that it has sent and all answers that it has seen, as if every answer were C_i
+    times its block; where an algorithm answers something else, the attack is measured all the same.
+
+    Args:
+        algorithm: A name, a spec string or an instance.
+        shards: One two-dimensional array per client; rows are samples.
+        n_components: How many components.
+        center: Whether to subtract the mean of all rows; the algorithm's own default if left out.
+        scale: None, "std" or "max_abs".
+        seed: Seed of everything random.
+        clients: Positions in `shards` of the clients to attack; all of them if left out.
+        masked: Whether the server sees only the sums over all clients, as under masks.
+        tol: The error at which an iterative algorithm has converged; its own value if left out.
+        max_rounds: Rounds it takes at most.
+        on_round: Called with the session after every round.
+
+    Returns:
+        Errors of the reconstruction after every message (every tenth part more of them, beyond twenty), with the
+        convergence of the components beside it.
+
+    Raises:
+        ConfigError: If a parameter is not valid, or if `masked` is asked of an algorithm that does not only sum.
+        DataError: If a shard cannot be used, or has more than 5000 columns.
+    """
+    checks.integer("n_components of an audit", n_components, least=1)
+    checks.choice("masked", masked, (True, False))
+    stopping = {name: value for name, value in (("tol", tol), ("max_rounds", max_rounds)) if value is not None}
+    chosen = registry.make(algorithm, **stopping)
+    session = Session(chosen, n_components=n_components, center=center, scale=scale, seed=seed)
+    data = clients_of(shards, missing=False)
+    if data[0].d > _WIDEST:
+        raise DataError(checks.sentence("The columns in an audit", f"at most {_WIDEST}", data[0].d, "Take fewer."))
+    checks.at_most(n_components, sum(c.n for c in data), data[0].d)
+    attacked = _attacked(clients, len(data))
+    records = _record(session, data, range(len(data)) if masked else attacked, masked, on_round)
+    result = session.result()
+    grams = {i: data[i].framed(result.frame).gram().astype(np.float64) for i in attacked}
+    C = sum((grams[i] if i in grams else c.framed(result.frame).gram() for i, c in enumerate(data)), np.zeros(1))
+    leaks = _leaks(records, result.frame, grams, np.asarray(C) / len(data), n_components, masked)
+    course = _course(records, np.asarray(C), n_components)
+    return Audit(session.algorithm.spec, data[0].d, len(data), n_components, masked, leaks, course, result)
+
+
+def _attacked(clients: Sequence[int] | None, n: int) -> list[int]:
+    chosen = range(n) if clients is None else clients
+    for client in chosen:
+        checks.integer("Every client to attack", client, most=n - 1, remedy="Name positions in shards.")
+    if not len(chosen):
+        raise ConfigError(checks.sentence("The clients to attack", "at least one", "none", "Leave clients out."))
+    return [int(client) for client in chosen]
+
+
+def _record(
+    session: Session,
+    data: list[LocalData],
+    kept: Sequence[int],
+    masked: bool,
+    on_round: Callable[[Session], None] | None,
+) -> list[_Record]:
+    memories: list[Arrays] = [{} for _ in data]
+    records: list[_Record] = []
+    while (message := session.pending(range(len(data)))) is not None:
+        if masked and session.reduction == "stack":
+            rule, remedy = "one whose clients' answers are only summed", "Use krylov, ssi or faps."
+            raise ConfigError(checks.sentence("A masked algorithm", rule, message.stage, remedy))
+        replies = []
+        for i in message.to:
+            rows = data[i].framed(message.frame)
+            up, memories[i] = registry.answer(message.stage, message.arrays_for(i), rows, memories[i])
+            replies.append(Reply(i, message.number, up))
+        session.advance(replies)
+        if on_round is not None:
+            on_round(session)
+        records.append(_Record(message, {r.client: r.arrays for r in replies if r.client in kept}, session.estimate()))
+    return records
+
+
+def _leaks(
+    records: list[_Record], frame: Frame, grams: dict[int, Array], guess: Array, k: int, masked: bool
+) -> tuple[Leak, ...]:
+    d, looked = len(guess), _looked_at(len(records))
+    block = block_of(records[0].message.arrays, d)
+    views = {i: View(frame) for i in records[0].replies}
+    seen: dict[int, list[Pair | None]] = {i: [] for i in views}
+    for record in records:
+        for i, view in views.items():
+            seen[i].append(view.read(record.message, block, i, record.replies[i]))
+    whole = [together(list(pairs)) for pairs in zip(*seen.values(), strict=True)] if masked else []
+    leaks: list[Leak] = []
+    for client, C in grams.items():
+        everything, exact = Attack(d), Attack(d)
+        for position, pair in enumerate(_shared(whole, len(views)) if masked else seen[client]):
+            if pair is not None:
+                everything.learn(pair.Z, pair.Y)
+                if pair.exact:
+                    exact.learn(pair.Z, pair.Y)
+            if position in looked:
+                newest = None if masked else pair
+                message = records[position].message
+                leaks.append(_leak(message, client, C, everything, exact, newest, guess, k))
+    return tuple(sorted(leaks, key=lambda leak: (leak.message, leak.client)))
+
+
+def _shared(whole: list[Pair | None], clients: int) -> list[Pair | None]:
+    """The sums as what the server has to take for any single client's: nothing tells one from another."""
+    return [None if pair is None else Pair(pair.Z, pair.Y / clients, pair.exact) for pair in whole]
+
+
+def _leak(
+    message: Broadcast,
+    client: int,
+    C: Array,
+    everything: Attack,
+    exact: Attack,
+    newest: Pair | None,
+    guess: Array,
+    k: int,
+) -> Leak:
+    d, (sure,) = len(C), exact.solve()
+    # Answers that are no products contradict each other; how many faint directions to trust is then a matter of luck,
+    # and the attacker is given the best.
+    trust = CONDITIONS if everything.size > exact.size else CONDITIONS[:1]
+    found = min(everything.solve(trust), key=lambda solution: _apart(symmetric(*solution), C))
+    best = symmetric(*found)
+    diagonal = d  # which the opening has told beside the products
+    return Leak(
+        message=message.number + 1,
+        stage=message.stage,
+        client=client,
+        numbers=min(numbers(d, sure[0].shape[1]) + diagonal, d * (d + 1) // 2),
+        unknowns=d * (d + 1) // 2,
+        minimum_norm=_apart(minimum_norm(*found), C),
+        symmetric=_apart(best, C),
+        exact=_apart(symmetric(*sure), C),
+        angle=_angle(best, C, k),
+        outside=None if newest is None else _outside(newest, C),
+        guess=_apart(guess, C),
+    )
+
+
+def _apart(Phi: Array, C: Array) -> float:
+    size = float(np.linalg.norm(C))
+    return float(np.linalg.norm(Phi - C)) / size if size > 0.0 else float(np.linalg.norm(Phi))
+
+
+def _angle(Phi: Array, C: Array, k: int) -> float:
+    return float(linalg.principal_angles(_top(Phi, k), _top(C, k))[-1])
+
+
+def _top(H: Array, k: int) -> Array:
+    from scipy.linalg import eigh
+
+    d = len(H)
+    return np.asarray(eigh((H + H.T) / 2.0, subset_by_index=(d - k, d - 1))[1])
+
+
+def _outside(pair: Pair, C: Array) -> float | None:
+    """How far the part of the answer outside span(Z) is from that of C Z; None where C Z has none to speak of."""
+    Z = linalg.orth(pair.Z)
+    Y = linalg.complement(C @ pair.Z, Z)
+    size, whole = float(np.linalg.norm(Y)), float(np.linalg.norm(C @ pair.Z))
+    return float(np.linalg.norm(linalg.complement(pair.Y, Z) - Y)) / size if size > 1e-9 * whole else None
+
+
+def _looked_at(messages: int) -> set[int]:
+    """Every message at first, then ever fewer of them, and the last one."""
+    chosen, position = {messages - 1}, 0
+    while position < messages:
+        chosen.add(position)
+        position += max(1, (position + 1) // 10) if position >= _EVERY - 1 else 1
+    return chosen
+
+
+def _course(records: list[_Record], C: Array, k: int) -> tuple[Convergence, ...]:
+    true, size = _top(C, k), float(np.linalg.norm(C))
+    course = []
+    for record in records:
+        if record.Z is not None:
+            Z = record.Z
+            kkt = float(np.linalg.norm(linalg.complement(C @ Z, Z)))
+            wide = linalg.principal_angles(Z, true)[-1] if Z.shape[1] >= k else np.pi / 2.0
+            sine, relative = float(np.sin(wide)), kkt / (float(np.linalg.norm(C @ Z)) or size or 1.0)
+            course.append(Convergence(record.message.number + 1, sine, relative))
+    return tuple(course)

@@ -1,0 +1,139 @@
+"""What an audit has found: figures by message and client, as a table, a CSV file and a picture."""
+
+from __future__ import annotations
+
+import csv
+import os
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from flower_pca.core import archive
+from flower_pca.core.result import PCAResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leak:
+    """What the server knows of one client after a message. Errors are relative to ||C_i||_F; 1 is knowing nothing.
+
+    Attributes:
+        message: Number of the message, from 1.
+        stage: What it belonged to.
+        client: Position of the client.
+        numbers: Independent numbers told about C_i, by answers that are C_i times a block and by the variances of the
+            opening.
+        unknowns: d (d + 1) / 2.
+        minimum_norm: Error of the solution of least norm, Y pinv(Z), with every answer taken for C_i Z.
+        symmetric: Error of the symmetric solution of least norm, likewise.
+        exact: The same from those answers only that are C_i Z by the algorithm's own formula.
+        angle: Largest angle in radians between the leading k-spaces of the symmetric solution and of C_i.
+        outside: Error of the newest answer outside the span of its block, against C_i Z there; None if masked.
+        guess: Error of C / N: what knowing the sum exactly tells of one of N clients.
+    """
+
+    message: int
+    stage: str
+    client: int
+    numbers: int
+    unknowns: int
+    minimum_norm: float
+    symmetric: float
+    exact: float
+    angle: float
+    outside: float | None
+    guess: float
+
+    @property
+    def error(self) -> float:
+        """The least error that any of the attacks comes to."""
+        return min(self.minimum_norm, self.symmetric, self.exact)
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """Where the components stood after a message: the sine to the true ones, and ||(I - ZZ')CZ||_F / ||CZ||_F."""
+
+    message: int
+    sine: float
+    kkt: float
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The outcome of an audit.
+
+    Attributes:
+        algorithm: The algorithm's spec string.
+        d: Columns.
+        clients: Number of clients in the run.
+        n_components: k.
+        masked: Whether the server saw only sums.
+        leaks: By message and client.
+        convergence: By message.
+        result: What the run itself has returned.
+    """
+
+    algorithm: str
+    d: int
+    clients: int
+    n_components: int
+    masked: bool
+    leaks: tuple[Leak, ...]
+    convergence: tuple[Convergence, ...]
+    result: PCAResult
+
+    def worst(self) -> tuple[Leak, ...]:
+        """Of every message, the client that is known best."""
+        best: dict[int, Leak] = {}
+        for leak in self.leaks:
+            if leak.message not in best or leak.error < best[leak.message].error:
+                best[leak.message] = leak
+        return tuple(best.values())
+
+    def messages_to(self, error: float) -> int | None:
+        """The first message looked at after which some client's C_i is known up to this error; None if never."""
+        return next((leak.message for leak in self.leaks if leak.error <= error), None)
+
+    def converged_at(self, kkt: float) -> int | None:
+        """The first message after which the components violate the optimality conditions by at most `kkt`."""
+        return next((point.message for point in self.convergence if point.kkt <= kkt), None)
+
+    def table(self) -> str:
+        """The client known best after each message, and the convergence of the components, as plain text."""
+        course = {point.message: point for point in self.convergence}
+        heads = ("message", "stage", "client", "numbers", "least norm", "symmetric", "exact only", "angle", "pca sine")
+        lines = ["  ".join(f"{head:>10}" for head in heads)]
+        for leak in self.worst():
+            known = f"{leak.numbers / leak.unknowns:.1%}"
+            errors = (leak.minimum_norm, leak.symmetric, leak.exact, leak.angle)
+            sine = f"{course[leak.message].sine:.1e}" if leak.message in course else "-"
+            cells = (leak.message, leak.stage[:10], leak.client, known, *(f"{e:.1e}" for e in errors), sine)
+            lines.append("  ".join(f"{cell:>10}" for cell in cells))
+        who = "The server saw sums only." if self.masked else "The server saw every answer."
+        return "\n".join([*lines, f"{who} {self._verdict()}"])
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write all leaks to a CSV file; returns the path."""
+        with archive.replacing(path) as file, open(file.fileno(), "w", newline="", closefd=False) as text:
+            writer = csv.writer(text)
+            writer.writerow([f.name for f in fields(Leak)])
+            writer.writerows(astuple(leak) for leak in self.leaks)
+        return Path(path)
+
+    def picture(self, path: str | os.PathLike[str]) -> Path:
+        """Draw errors of the reconstruction and convergence of the components into an SVG or PNG; returns the path."""
+        from flower_pca.plots import leak, style
+
+        kind = style.suffix(path)
+        drawn = style.figure(leak.SIZE)
+        leak.course(drawn.subplots(), self)
+        with archive.replacing(path) as file:
+            style.write(drawn, file, kind)
+        return Path(path)
+
+    def _verdict(self) -> str:
+        last = self.worst()[-1]
+        known = self.messages_to(1e-5)
+        if known is None:
+            return f"In the end C_i of client {last.client} is known up to a relative error of {last.error:.1e}."
+        after = "the first message" if known == 1 else f"{known} messages"
+        return f"A client's C_i is known up to 1e-5 after {after}."

@@ -1,0 +1,73 @@
+"""Fixed point: sums to the stated error, exact where no bound is known, errors instead of wrapping."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flower_pca.core.errors import DataError, ProtocolError
+from flower_pca.masking import fixed
+
+
+def summed(parts, bounds):
+    """The sum of these clients' arrays by way of numbers mod 2^64."""
+    bounds = {name: np.asarray(bound, dtype=float) for name, bound in bounds.items()}
+    words = [fixed.encode(part, bounds, len(parts)) for part in parts]
+    assert all(w.dtype == np.uint64 and len(w) == fixed.size(shapes(parts), bounds) for w in words)
+    return fixed.decode(np.sum(words, axis=0, dtype=np.uint64), shapes(parts), bounds, len(parts))
+
+
+def shapes(parts):
+    return {name: a.shape for name, a in parts[0].items()}
+
+
+@pytest.mark.parametrize("clients", [1, 2, 30, 1000])
+@pytest.mark.parametrize("bound", [1e-9, 1.0, 3e17])
+def test_the_error_of_a_sum_is_the_stated_one(clients, bound):
+    rng = np.random.default_rng(clients)
+    parts = [{"Y": bound * rng.uniform(-1, 1, (4, 3)), "n": np.array(rng.integers(1, 99))} for _ in range(clients)]
+    total = summed(parts, {"Y": bound, "n": 2.0**40})
+    stacked = np.array([p["Y"] for p in parts]).reshape(clients, -1)
+    exact = np.array([float(sum(map(Fraction, column))) for column in stacked.T]).reshape(4, 3)
+    stated = clients**2 * bound * 2.0**-60
+    assert np.abs(total["Y"] - exact).max() <= stated + np.spacing(np.abs(exact)).max()
+    assert total["n"] == sum(int(p["n"]) for p in parts)
+
+
+def test_bounds_by_row_give_every_row_its_own_precision():
+    scale = np.array([[1e9], [1.0], [1e-9]])
+    rng = np.random.default_rng(0)
+    parts = [{"P": scale * rng.uniform(-1, 1, (3, 5))} for _ in range(4)]
+    exact = sum(p["P"] for p in parts)
+    assert (np.abs(summed(parts, {"P": scale})["P"] - exact) <= 1e-15 * scale).all()
+
+
+@given(st.lists(st.floats(-1e25, 1e25, allow_subnormal=False), min_size=1, max_size=20))
+def test_wide_sums_are_exact_whatever_the_scale(values):
+    rounded = [Fraction(round(Fraction(v) * 2**96), 2**96) for v in values]
+    total = summed([{"s": np.array([v])} for v in values], {"s": 0.0})
+    assert total["s"][0] == float(sum(rounded))
+
+
+@pytest.mark.parametrize(("value", "bound"), [(1.001, 1.0), (-1.001, 1.0), (np.nan, 1.0), (np.inf, 0.0), (1e29, 0.0)])
+def test_what_is_beyond_the_bound_is_an_error(value, bound):
+    bounds = {"Y": np.array(bound)}
+    with pytest.raises(DataError, match=r"Every entry of Y of this client must be finite and at most .* bound of the"):
+        fixed.encode({"Y": np.array([0.5, value])}, bounds, 3)
+
+
+def test_a_sum_that_cannot_be_is_noise_not_a_result():
+    noise = np.random.default_rng(0).integers(0, 2**64, 40, dtype=np.uint64)
+    with pytest.raises(ProtocolError, match="looks like noise"):
+        fixed.decode(noise, {"Y": (40,)}, {"Y": np.array(1.0)}, 5)
+
+
+def test_as_many_clients_as_are_let_in_do_not_wrap():
+    bounds = {"s": np.array(0.0), "Y": np.array(1.0)}
+    words = fixed.encode({"s": np.array([-(2.0**95)]), "Y": np.array([1.0])}, bounds, fixed.MOST_CLIENTS)
+    total = words * np.uint64(fixed.MOST_CLIENTS)
+    back = fixed.decode(total, {"s": (1,), "Y": (1,)}, bounds, fixed.MOST_CLIENTS)
+    assert back["s"][0] == -(2.0**95) * fixed.MOST_CLIENTS
+    assert back["Y"][0] == fixed.MOST_CLIENTS

@@ -1,0 +1,337 @@
+"""Whole runs under masks, in process and over Flower: the unmasked result, and drop-outs at every step."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from fake_grid import config_of, grid_of, in_a_run, is_pca_of
+from masked import pooled, shards
+
+from flower_pca import ConfigError, DataError, MaskedSums, NotEnoughNodes, simulate, strategies
+from flower_pca.strategies import PCAStrategy
+
+FIVE = shards(5)
+SEVEN = shards(7)
+
+
+def subspace_gap(a, b):
+    """The largest entry by which projections on two sets of components differ."""
+    return np.abs(a.components_.T @ a.components_ - b.components_.T @ b.components_).max()
+
+
+def assert_same(masked, plain, within=1e-8):
+    assert subspace_gap(masked, plain) < within
+    np.testing.assert_allclose(masked.components_, plain.components_, rtol=0, atol=within)
+    np.testing.assert_allclose(masked.explained_variance_, plain.explained_variance_, rtol=within)
+    np.testing.assert_allclose(masked.mean_, plain.mean_, rtol=within, atol=within)
+    np.testing.assert_allclose(masked.total_variance_, plain.total_variance_, rtol=within)
+    assert masked.n_samples_ == plain.n_samples_
+    assert (masked.rounds, masked.status.outcome) == (plain.rounds, plain.status.outcome)
+
+
+ROUNDS = {"krylov": 2, "ssi": 2, "faps": 1}
+
+
+@pytest.mark.parametrize("n_clients", [2, 5, 30])
+@pytest.mark.parametrize("name", ROUNDS)
+def test_masked_equals_unmasked(name, n_clients):
+    parts = shards(n_clients)
+    plain, masked = (
+        simulate(name, parts, n_components=2, max_rounds=ROUNDS[name], evaluate=True, mask=mask)
+        for mask in (False, True)
+    )
+    assert_same(masked, plain)
+    assert abs(masked.mse_ / plain.mse_ - 1) < 1e-8
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_masked_equals_unmasked_for_200_clients_in_rings(name):
+    parts, masks = shards(200, rows=5), MaskedSums(neighbours=4)
+    plain, masked = (simulate(name, parts, n_components=2, max_rounds=1, mask=mask) for mask in (False, masks))
+    assert_same(masked, plain)
+
+
+@pytest.mark.parametrize("name", ["krylov", "ssi"])
+def test_masked_equals_unmasked_at_convergence(name):
+    plain, masked = (simulate(name, FIVE, n_components=2, mask=mask) for mask in (False, True))
+    assert plain.status.ok
+    assert_same(masked, plain)
+
+
+VARIANTS = {
+    "scaled": ({"scale": "std"}, lambda X: X * 10.0 ** np.arange(-4, 4)),
+    "not centred": ({"center": False}, lambda X: X + 1.0),
+    "a fraction": ({"n_components": 0.9}, lambda X: X),
+    "tiny": ({}, lambda X: 1e-9 * X),
+    "huge": ({}, lambda X: 1e9 * X),
+    "far from zero": ({}, lambda X: X + 1e4),
+    "single precision": ({}, lambda X: X.astype(np.float32)),
+    "a constant column": ({}, lambda X: np.hstack([X, np.full((len(X), 1), 0.1)])),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_masked_equals_unmasked_whatever_the_units(variant):
+    settings, change = VARIANTS[variant]
+    parts = [change(X) for X in FIVE]
+    settings = {"n_components": 2, **settings}
+    plain, masked = (simulate("krylov", parts, mask=mask, **settings) for mask in (False, True))
+    assert plain.status.ok
+    coarse = variant in ("far from zero", "single precision")  # where the unmasked runs of two machines differ as much
+    assert_same(masked, plain, within=1e-5 if variant == "single precision" else 1e-7 if coarse else 1e-8)
+
+
+def test_one_step_local_power_is_a_sum():
+    spec = "local_power(local_steps=4, align='none', max_rounds=3)"
+    plain, masked = (simulate(spec, FIVE, n_components=2, mask=mask) for mask in (False, True))
+    assert_same(masked, plain)
+
+
+@pytest.mark.parametrize("name", ["uda", "wda", "dist_pca", "dr_svd", "local_power", "local_power(align='sign')"])
+def test_algorithms_that_are_not_sums_are_refused(name):
+    with pytest.raises(ConfigError, match=r"The algorithm under masks must be one whose clients send sums.*Use krylov"):
+        simulate(name, FIVE, n_components=2, mask=True)
+    with pytest.raises(ConfigError, match="The algorithm under masks"):
+        PCAStrategy(name, mask=True)
+
+
+def test_a_scale_that_is_not_a_sum_is_refused():
+    with pytest.raises(ConfigError, match=r"scale under masks must be None or 'std', which follow from sums\."):
+        simulate("krylov", FIVE, n_components=2, scale="max_abs", mask=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"threshold": 0.4}, "threshold of the masks must be a finite number of at least 0.5"),
+        ({"threshold": 1.0}, "at most 0.99"),
+        ({"bound": 0.0}, "bound of the masks must be"),
+        ({"bound": np.inf}, "bound of the masks must be a finite number"),
+        ({"neighbours": 1}, "neighbours of the masks must be a whole number of at least 2"),
+        ({"neighbours": 7}, "neighbours of the masks must be even. Got 7. Use 8."),
+    ],
+)
+def test_wrong_settings_are_refused(wrong, words):
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        MaskedSums(**wrong)
+
+
+def test_what_is_no_setting_is_refused():
+    with pytest.raises(ConfigError, match="mask must be one of True, False, None"):
+        simulate("krylov", FIVE, n_components=2, mask="yes")
+
+
+def test_rounds_that_go_to_a_share_of_the_clients():
+    settings = {"n_components": 2, "participation": 0.5, "max_rounds": 4, "min_rounds": 4, "seed": 3}
+    result = simulate("ssi", shards(6), mask=True, **settings)
+    assert [r.answered for r in result.history.of("ssi")] == [3] * result.rounds
+    assert result.n_samples_ == sum(map(len, shards(6)))
+    assert result.angle_to(pooled(shards(6))) < 0.2
+
+
+def test_one_client_alone_has_nothing_to_hide_in():
+    with pytest.raises(NotEnoughNodes, match="The clients of a masked sum must be at least 2"):
+        simulate("krylov", FIVE[:1], n_components=2, mask=True)
+
+
+def gone(*clients, at, back=None):
+    """Clients that cannot be reached from one message on, until another."""
+
+    def present(number):
+        away = number >= at and (back is None or number < back)
+        return [i for i in range(5) if not (away and i in clients)]
+
+    return present
+
+
+@pytest.mark.parametrize("at", range(1, 9))  # each step of the set-up, of both openings, and of a sum
+@pytest.mark.parametrize("name", ["krylov", "ssi"])
+@pytest.mark.parametrize("clients", [(2,), (0, 4)], ids=["one", "two"])
+def test_clients_that_drop_out_for_good_at_any_step(name, clients, at):
+    result = simulate(name, FIVE, n_components=2, mask=True, participation=gone(*clients, at=at))
+    assert result.status.ok
+    rest = [X for i, X in enumerate(FIVE) if i not in clients]
+    if result.n_samples_ != sum(map(len, FIVE)):  # else the run had all it needed before
+        assert is_pca_of(result, rest, angle=1e-4)
+    else:
+        assert is_pca_of(result, FIVE, angle=1e-4)
+        assert at >= len(result.history) - 1
+    assert len(result.history.of("mask.keys")) == 1  # those that stay need no other keys
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 6, 7])
+@pytest.mark.parametrize("name", ["krylov", "ssi"])
+def test_clients_that_come_back(name, at):
+    result = simulate(name, FIVE, n_components=2, mask=True, participation=gone(1, 3, at=at, back=at + 1))
+    assert result.status.ok
+    assert is_pca_of(result, FIVE, angle=1e-3)
+    assert result.history.of("mask.keys")[-1].answered == 5
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 6, 7])
+def test_below_the_threshold_the_run_ends(at):
+    with pytest.raises(NotEnoughNodes, match=r"must be at least 3"):
+        simulate("ssi(min_rounds=5)", FIVE, n_components=2, mask=True, participation=gone(0, 1, 2, at=at))
+
+
+def test_of_two_clients_none_may_drop():
+    with pytest.raises(NotEnoughNodes, match=r"The clients that a sum begins with must be at least 2"):
+        simulate("ssi", FIVE[:2], n_components=2, mask=True, participation=lambda m: [0] if m == 4 else [0, 1])
+
+
+def test_a_run_goes_on_from_a_checkpoint(tmp_path):
+    whole, path = simulate("ssi", FIVE, n_components=2, mask=True), tmp_path / "run.ckpt"
+    for stop in (3, 7, 12):
+
+        def interrupt(session, stop=stop):
+            if len(session.history) == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            simulate("ssi", FIVE, n_components=2, mask=True, checkpoint=path, on_round=interrupt)
+    resumed = simulate("ssi", FIVE, n_components=2, mask=True, checkpoint=path)
+    np.testing.assert_array_equal(resumed.components_, whole.components_)
+    assert not path.exists()
+
+
+def test_an_entry_beyond_the_bound_is_an_error_of_its_client():
+    with pytest.raises(DataError, match=r"Every entry of Y .* at most 0\.001, the bound of the masks.* Nothing"):
+        simulate("ssi", FIVE, n_components=2, mask=MaskedSums(bound=1e-3))
+    plain, masked = (simulate("ssi", FIVE, n_components=2, mask=mask) for mask in (False, MaskedSums(bound=1e4)))
+    assert_same(masked, plain)
+
+
+def test_bytes_are_those_of_the_unmasked_run_and_the_keys():
+    """40 columns of 300 features: the words of the first message are all that masks add to the numbers themselves."""
+    parts = shards(4, d=300)
+    settings = {"n_components": 40, "max_rounds": 3}
+    plain, masked = (simulate("ssi", parts, mask=mask, **settings).history for mask in (False, True))
+    keys = sum(
+        r.bytes_up + r.bytes_down for stage in ("mask.keys", "mask.shares", "mask.sum") for r in masked.of(stage)
+    )
+    sealed = 2 * 4 * len(masked.of("mask.sum")) * 3 * (32 + 80 + 8)  # of each peer, each way
+    told = masked.bytes_up + masked.bytes_down - keys - sealed
+    assert told <= 1.2 * (plain.bytes_up + plain.bytes_down)
+
+
+def test_an_unmasked_run_does_not_import_cryptography():
+    code = (
+        "import sys, numpy; from flower_pca import MaskedSums, simulate; MaskedSums(); "
+        "rows = [numpy.eye(4), numpy.eye(4) + 1]; simulate('krylov', rows, n_components=1); "
+        "print(*(name for name in sys.modules if name.split('.')[0] in ('cryptography', 'Crypto')), 'end'); "
+        "simulate('krylov', rows, n_components=1, mask=True); print('cryptography' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["end", "True"]
+
+
+@pytest.fixture
+def lines():
+    with in_a_run() as lines:
+        yield lines
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("name", ["Krylov", "FAPS"])
+def test_over_flower_it_is_the_same_to_the_bit(name):
+    settings = {"n_components": 2, "max_rounds": 3, "evaluate": True, "mask": MaskedSums(threshold=0.6)}
+    result = getattr(strategies, name)(**settings).fit(grid_of(FIVE))
+    simulated = simulate(name.lower(), FIVE, **settings)
+    np.testing.assert_array_equal(result.components_, simulated.components_)
+    np.testing.assert_array_equal(result.explained_variance_, simulated.explained_variance_)
+    assert result.mse_ == simulated.mse_
+
+
+@pytest.mark.usefixtures("lines")
+def test_over_flower_no_reply_tells_a_number_of_rows():
+    grid, told = grid_of(FIVE), []
+
+    def look(message, reply):
+        told.append(reply.content["fitres.num_examples"]["num_examples"])
+        return reply
+
+    grid.tamper = look
+    strategies.SSI(n_components=2, mask=True).fit(grid)
+    assert set(told) == {0}
+
+
+def step_of(message):
+    """The step of the protocol that a message over Flower asks for, and its sum."""
+    names = config_of(message)["names"].split(",")
+    arrays = dict(zip(names, (a.numpy() for a in message.content["fitins.parameters"].values()), strict=True))
+    return int(arrays["mask.step"]), int(arrays.get("mask.number", -1))
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", [(0, -1), (1, -1), (2, 2), (3, 2)], ids=str)
+@pytest.mark.parametrize("who", [(2,), (0, 3)], ids=["one", "two"])
+def test_nodes_killed_over_flower(who, step, when):
+    """Before they get a message or after they have answered it, in the set-up and in the third sum."""
+    grid = grid_of(SEVEN)
+    dead = [grid.node(i) for i in who]
+
+    def kill(message, reply=None):
+        node = message.metadata.dst_node_id
+        if node in dead and node in grid.nodes and step_of(message) == step:
+            grid.kill(node)
+        return reply
+
+    if when == "before":
+        grid.on_push = kill
+    else:
+        grid.tamper = kill
+    result = strategies.SSI(n_components=2, mask=True).fit(grid)
+    assert is_pca_of(result, [X for i, X in enumerate(SEVEN) if i not in who], angle=1e-4)
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_restarted_node_comes_back_with_a_new_set_up():
+    grid = grid_of(FIVE)
+    node = grid.node(1)
+
+    def restart(message):
+        if message.metadata.dst_node_id == node and step_of(message) == (2, 2):
+            grid.forget(node)
+            grid.on_push = None
+
+    grid.on_push = restart
+    result = strategies.SSI(n_components=2, mask=True).fit(grid)
+    assert is_pca_of(result, FIVE, angle=1e-4)
+    assert len(result.history.of("mask.keys")) == 2
+
+
+def test_over_flower_a_value_beyond_the_bound_is_named_and_the_run_goes_on_without_the_node(lines):
+    parts = [X * (100.0 if i == 3 else 1.0) for i, X in enumerate(FIVE)]
+    grid = grid_of(parts)
+    result = strategies.SSI(n_components=2, center=False, mask=MaskedSums(bound=2e3)).fit(grid)
+    assert result.n_samples_ == sum(len(X) for i, X in enumerate(parts) if i != 3)
+    assert result.status.ok
+    assert any(f"node {grid.node(3)} was left out: Every entry of Y of this client must be" in line for line in lines)
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_server_killed_in_a_sum_goes_on_with_a_new_set_up(tmp_path):
+    path, grid = tmp_path / "run.ckpt", grid_of(FIVE)
+    whole = strategies.SSI(n_components=2, mask=True).fit(grid_of(FIVE))
+
+    def interrupt(session):
+        if len(session.history) == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        strategies.SSI(n_components=2, mask=True, checkpoint=path).fit(grid, on_round=interrupt)
+    resumed = strategies.SSI(n_components=2, mask=True, checkpoint=path).fit(grid)
+    np.testing.assert_array_equal(resumed.components_, whole.components_)
+
+
+@pytest.mark.usefixtures("lines")
+def test_columns_that_differ_are_named_at_the_set_up():
+    parts = [X[:, :7] if i == 2 else X for i, X in enumerate(FIVE)]
+    grid = grid_of(parts)
+    result = strategies.Krylov(n_components=2, mask=True).fit(grid)
+    (reason,) = [r.failures[str(grid.node(2))] for r in result.history if r.failures]
+    assert re.search(r"The number of columns of client \d+ must be 8, as at most clients\. Got 7\.", reason)
+    assert is_pca_of(result, [X for i, X in enumerate(parts) if i != 2])

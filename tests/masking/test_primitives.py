@@ -1,0 +1,113 @@
+"""Known answers: RFC 7748, RFC 5869, RFC 8439, the ssss vectors of the library; and its second implementations."""
+
+import numpy as np
+import pytest
+from Crypto.Cipher import ChaCha20 as OtherChaCha20
+from Crypto.Cipher import ChaCha20_Poly1305 as OtherAEAD
+from Crypto.Hash import SHA256
+from Crypto.Protocol import KDF
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from flower_pca.core.errors import ProtocolError
+from flower_pca.masking import primitives
+
+ALICE = "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a"
+ALICE_PUBLIC = "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"
+BOB_PUBLIC = "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
+SHARED = "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
+ZEROS = (  # RFC 8439, A.1, vector 1
+    "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+    "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+)
+SHARES = {  # ssss adds x^k to the polynomial: 1, 4, 5, 16 for k = 2
+    "d9fe73909bae28b3757854c0af7ad405": (
+        "594ae8964294174d95c33756d2504170",
+        "d897459d29da574eb40e93ec552ffe6e",
+        "5823de9bf0e068b054b5f07a28056b1b",
+        "db2c1f8bff46d748f795da995bd080cb",
+    ),
+    "bf4f902d9a7efafd1f3ffd9291fd5de9": (
+        "557bd3b0748064b533469722d1cc7935",
+        "6b2717164783c66d47cd28f2119f14d0",
+        "8113548ba97d58256bb4424251ae300c",
+        "179e9e5a218483ddaeda57539139cf04",
+    ),
+}
+
+
+def test_key_agreement_is_that_of_rfc_7748():
+    alice = X25519PrivateKey.from_private_bytes(bytes.fromhex(ALICE))
+    assert alice.public_key().public_bytes_raw().hex() == ALICE_PUBLIC
+    assert primitives.agree(alice, bytes.fromhex(BOB_PUBLIC)).hex() == SHARED
+
+
+def test_both_sides_agree_and_a_third_does_not():
+    a, b, c = (bytes([i]) * 16 for i in range(3))
+    one, other = (primitives.agree(primitives.private(x), primitives.public(y)) for x, y in ((a, b), (b, a)))
+    assert one == other != primitives.agree(primitives.private(c), primitives.public(b))
+
+
+def test_a_key_that_fixes_the_secret_is_refused():
+    with pytest.raises(ProtocolError, match=r"A public key must be a proper one\."):
+        primitives.agree(primitives.private(bytes(16)), bytes(32))
+
+
+def test_key_derivation_is_that_of_rfc_5869():
+    assert primitives.derive(b"\x0b" * 22, b"").hex() == (
+        "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"  # A.3, the first 32 bytes
+    )
+    other = KDF.HKDF(b"secret", 32, b"", SHA256, context=b"info")
+    assert primitives.derive(b"secret", b"info") == other
+
+
+def test_a_mask_is_the_stream_of_rfc_8439():
+    words = primitives.stream(bytes(32), 8)
+    assert words.dtype == np.uint64
+    assert words.tobytes().hex() == ZEROS
+    key = bytes(range(32))
+    assert primitives.stream(key, 1000).tobytes() == OtherChaCha20.new(key=key, nonce=bytes(12)).encrypt(bytes(8000))
+
+
+def test_sealed_shares_are_those_of_another_implementation():
+    key, text, context = bytes(range(32)), bytes(range(100, 164)), b"from 1 to 2"
+    cipher = OtherAEAD.new(key=key, nonce=bytes(12))
+    cipher.update(context)
+    sealed = b"".join(cipher.encrypt_and_digest(text))
+    assert primitives.seal(key, text, context) == sealed
+    assert len(sealed) == primitives.SEALED
+    assert primitives.unseal(key, sealed, context) == text
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "of another sum", "under another key"])
+def test_what_was_changed_is_not_opened(how):
+    key, context = bytes(range(32)), b"sum 3"
+    sealed = bytearray(primitives.seal(key, bytes(32), context))
+    if how == "flipped":
+        sealed[7] ^= 1
+    if how == "cut":
+        del sealed[-1]
+    other = {"of another sum": (key, b"sum 4"), "under another key": (bytes(32), context)}.get(how, (key, context))
+    with pytest.raises(ProtocolError, match=r"A sealed share must be as its sender sealed it for this sum\."):
+        primitives.unseal(other[0], bytes(sealed), other[1])
+
+
+@pytest.mark.parametrize("secret", SHARES)
+def test_sharing_is_that_of_the_vectors(secret):
+    powers = (1, 4, 5, 16)
+    shares = [
+        (bytes.fromhex(share)[:-1] + bytes([bytes.fromhex(share)[-1] ^ power]))
+        for share, power in zip(SHARES[secret], powers, strict=True)
+    ]
+    for i, j in ((0, 1), (0, 3), (2, 1)):
+        assert primitives.combine([(i, shares[i]), (j, shares[j])]).hex() == secret
+
+
+@pytest.mark.parametrize(("needed", "count"), [(2, 2), (3, 5), (16, 30)])
+def test_any_enough_shares_bring_a_secret_back_and_fewer_do_not(needed, count):
+    secret = bytes(range(16))
+    shares = list(enumerate(primitives.split(secret, needed, count)))
+    rng = np.random.default_rng(count)
+    for _ in range(3):
+        chosen = [shares[i] for i in rng.permutation(count)[:needed]]
+        assert primitives.combine(chosen) == secret
+        assert primitives.combine(chosen[:-1]) != secret

@@ -1,0 +1,324 @@
+"""What a server sees, and what a client never does, whoever drops out or lies. A run driven message by message."""
+
+import numpy as np
+import pytest
+from masked import Run, pooled, shards
+from scipy.stats import chi2
+
+from flower_pca import registry
+from flower_pca.core.errors import NotEnoughNodes, ProtocolError
+from flower_pca.core.linalg import norm2
+from flower_pca.core.stage import Failure, Reply
+from flower_pca.masking import fixed, messages, primitives
+from flower_pca.masking import group as server
+from flower_pca.masking.client import Secrets
+from flower_pca.masking.settings import MaskedSums
+
+FIVE = shards(5)
+
+
+def close(components, parts, within=1e-5):
+    return norm2(components.T - pooled(parts).T @ (pooled(parts) @ components.T)) < within
+
+
+def upload(run, client, key, selves):
+    """The attack: an upload without its masks, given the seeds of its mask key and of its self-mask."""
+    message, arrays = run.sent[-1], run.came[-1]
+    own, setup = message.arrays_for(client), message.arrays["mask.setup"].tobytes()
+    number, position = int(own["mask.number"]), run.session._group.position[client]
+    y = arrays[client]["mask.y"]
+    y = y - primitives.stream(primitives.derive(selves, messages.alone(setup, number, position)), len(y))
+    private = primitives.private(key)
+    for peer, public in zip(own["mask.peers"].tolist(), messages.texts(own["mask.keys"]), strict=True):
+        context = messages.pair(setup, number, *sorted((position, peer)))
+        mask = primitives.stream(primitives.derive(primitives.agree(private, public), context), len(y))
+        y = y - mask if peer > position else y + mask
+    return y
+
+
+def bytes_look_uniform(words, level=1e-6):
+    """Pearson's test over the 256 values of a byte."""
+    counts = np.bincount(words.view(np.uint8), minlength=256)
+    expected = counts.sum() / 256
+    return chi2.sf(((counts - expected) ** 2 / expected).sum(), 255) > level
+
+
+@pytest.fixture
+def seeded(monkeypatch):
+    """Secrets from a seed, so that a statistical test says the same every time."""
+    rng = np.random.default_rng(5)
+    monkeypatch.setattr(primitives, "fresh", lambda: rng.bytes(16))
+
+
+def test_two_messages_of_set_up_and_two_for_each_sum():
+    run = Run(FIVE, "krylov(max_rounds=2)")
+    result = run.finish()
+    stages = [r.stage for r in result.history]
+    assert stages[:6] == ["mask.keys", "mask.shares", "summed_opening", "mask.sum", "summed_opening", "mask.sum"]
+    assert stages[6:] == ["krylov", "mask.sum"] * result.rounds
+    assert [message.number for message in run.sent] == list(range(len(stages)))
+    assert all(r.asked == r.answered == 5 for r in result.history)
+
+
+@pytest.mark.usefixtures("seeded")
+def test_an_upload_is_indistinguishable_from_uniform_and_its_content_is_not():
+    run = Run(shards(3, d=60), "ssi(oversample=10)").until("upload", 1)
+    run.step()
+    message, arrays = run.sent[-1], run.came[-1]
+    bounds = messages.bounds(message.arrays)
+    for i in range(3):
+        assert len(arrays[i]["mask.y"]) > 800
+        assert bytes_look_uniform(arrays[i]["mask.y"])
+        up, _ = run.session._stage.client(messages.plain(message.arrays), run.nodes[i], {})
+        assert not bytes_look_uniform(fixed.encode(up, bounds, 3))
+    differences = arrays[0]["mask.y"] - arrays[1]["mask.y"]
+    assert bytes_look_uniform(differences)
+
+
+def test_two_runs_and_two_sums_share_no_mask_and_no_key():
+    words, keys = [], []
+    for _ in range(2):
+        run = Run(FIVE, "ssi(max_rounds=2)")
+        run.finish()
+        for answers in run.came:
+            words += [a["mask.y"] for a in answers.values() if "mask.y" in a]
+            keys += [a["mask.key"].tobytes() for a in answers.values() if "mask.key" in a]
+    everything = np.concatenate(words)
+    assert len(everything) > 1000
+    assert len(np.unique(everything)) == len(everything)
+    assert len(set(keys)) == len(keys)
+
+
+def test_nothing_but_sums_is_told_in_the_clear():
+    """Not one number of rows, not one entry of an answer, by name or by value."""
+    run = Run(FIVE, "ssi", evaluate=True)
+    run.finish()
+    told = {name for answers in run.came for arrays in answers.values() for name in arrays}
+    assert told == {"mask.exchange", "mask.key", "mask.d", "mask.shares", "mask.y", "mask.selves", "mask.keys"}
+    counts = {float(node.n) for node in run.nodes}
+    for answers in run.came:
+        for arrays in answers.values():
+            assert all(float(a) not in counts for a in arrays.values() if a.ndim == 0)
+
+
+def test_a_client_that_drops_at_sum_3_leaves_its_earlier_uploads_hidden(monkeypatch):
+    found = []
+    combine = primitives.combine
+    monkeypatch.setattr(server.primitives, "combine", lambda shares: found.append(combine(shares)) or found[-1])
+    run, victim, seen = Run(FIVE, "ssi(min_rounds=3)"), 4, []
+    for number in (0, 1):
+        run.until("upload", number)
+        before = Secrets.of(run.memories[victim]).own.tobytes()
+        run.step()
+        seen.append((run.sent[-1], run.came[-1], before))
+        found.clear()
+        run.step()
+        assert before[:16] in found  # the server knows its self-mask, as of everybody who survives
+        assert before[16:32] not in found
+    run.until("upload", 2)
+    own = Secrets.of(run.memories[victim]).own.tobytes()
+    run.step(silent={victim})
+    found.clear()
+    run.step(gone={victim})
+    assert own[16:32] in found  # its mask key of this sum has been found again ...
+    assert own[:16] not in found
+    late_message, late, _ = run.sent[-2], {**run.came[-2]}, None
+    for message, arrays, secrets in seen:
+        attack = Run(FIVE, "ssi")
+        attack.session._group, attack.sent, attack.came = run.session._group, [message], [arrays]
+        bounds = messages.bounds(message.arrays)
+        exposed = upload(attack, victim, secrets[16:32], secrets[:16])  # the attack itself works, given that sum's key
+        up, _ = run.session._stages[0].client(messages.plain(message.arrays), run.nodes[victim], {})
+        np.testing.assert_array_equal(exposed, fixed.encode(up, bounds, 5))
+        hidden = upload(attack, victim, own[16:32], secrets[:16])  # ... and opens no other
+        with pytest.raises(ProtocolError, match="looks like noise"):
+            fixed.decode(hidden, {name: a.shape for name, a in up.items()}, bounds, 5)
+    assert victim not in late
+    assert int(late_message.arrays["mask.number"]) == 2
+
+
+def test_a_late_upload_of_a_dropped_client_is_discarded_and_never_unmasked():
+    run = Run(FIVE, "ssi(min_rounds=3)").until("upload", 2)
+    message = run.message()
+    replies = [run.answer(message, i) for i in message.to]
+    late = replies.pop(2)
+    run.session.advance([*replies, Failure(2, "late")])
+    unmask = run.message()
+    assert 2 not in unmask.to
+    answers = [run.answer(unmask, i) for i in unmask.to]
+    record = run.session.advance([late, *answers])
+    assert "It was not counted" in record.failures["2"]
+    for client in (0, 1, 3, 4):  # whoever asks again for shares of it, to unmask it as if it had survived, gets none
+        forged = {**unmask.arrays_for(client)}
+        forged["mask.survived"] = np.append(forged["mask.survived"], forged["mask.dropped"])
+        forged["mask.dropped"] = forged["mask.dropped"][:0]
+        with pytest.raises(ProtocolError, match="A masked message must be the next one of its set-up"):
+            messages_to(run, client, forged)
+    stale = Reply(2, run.message().number, late.arrays)  # the same under a new number is no answer to anything else
+    record = run.session.advance([stale, *(run.answer(run.message(), i) for i in (0, 1, 3, 4))])
+    assert record.answered == 4
+    assert "must be made of" in record.failures["2"]
+
+
+def messages_to(run, client, arrays):
+    """A client's answer to these arrays; its memory stays, as after an error."""
+    return registry.answer("masked", arrays, run.nodes[client], run.memories[client])[0]
+
+
+def test_a_client_gives_away_one_share_of_a_peer_and_only_if_enough_survive():
+    run = Run(FIVE, "ssi").until("unmask", 0)
+    asked = run.message().arrays_for(1)
+    peers = asked["mask.survived"]
+    lies = {
+        "both shares": {"mask.dropped": peers[:1]},
+        "too few": {"mask.survived": peers[:1], "mask.dropped": peers[1:]},
+        "nobody in between": {"mask.survived": peers[:-1]},
+        "one twice": {"mask.survived": np.append(peers[:-1], peers[0])},
+        "of another sum": {"mask.number": np.array(1)},
+    }
+    for lie in lies.values():
+        with pytest.raises(ProtocolError, match="Nothing was sent in return"):
+            messages_to(run, 1, {**asked, **lie})
+    up = messages_to(run, 1, asked)
+    assert up["mask.selves"].shape == (5, 16)
+    assert up["mask.keys"].shape == (0, 16)
+
+
+@pytest.mark.parametrize("what", ["shares", "upload", "unmask"])
+def test_a_replayed_message_is_refused(what):
+    run = Run(FIVE, "ssi").until(what, 0)
+    message = run.message()
+    run.step()
+    with pytest.raises(ProtocolError, match=r"or one that came before\. Nothing was sent in return"):
+        messages_to(run, 0, message.arrays_for(0))
+
+
+def test_the_secrets_of_a_sum_are_gone_when_it_is_unmasked():
+    run = Run(FIVE, "ssi").until("unmask", 0)
+    before = Secrets.of(run.memories[0])
+    run.step()
+    stored = b"".join(np.asarray(a).tobytes() for a in run.memories[0].values())
+    own = before.own.tobytes()
+    for secret in (own[:16], own[16:32], *messages.texts(before.held)):
+        assert secret not in stored
+    assert before.coming.tobytes() in stored
+
+
+LIES = {
+    "too low a threshold": {"mask.needed": np.array(2)},
+    "itself as a peer": {"mask.position": np.array(1)},
+    "nobody": {"mask.peers": np.empty(0, dtype=np.int64), "mask.exchanges": np.empty((0, 32), dtype=np.uint8)},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_set_up_that_would_not_protect_is_refused(lie):
+    run = Run(FIVE, "ssi")
+    run.step()
+    asked = run.message().arrays_for(0)
+    with pytest.raises(ProtocolError, match="Nothing was sent in return"):
+        messages_to(run, 0, {**asked, **LIES[lie]})
+
+
+def test_a_server_that_plays_all_the_peers_by_one_key_is_refused():
+    run = Run(FIVE, "ssi")
+    run.step()
+    asked = run.message().arrays_for(0)
+    asked["mask.exchanges"] = np.repeat(asked["mask.exchanges"][:1], 4, axis=0)
+    with pytest.raises(ProtocolError, match="The clients of a set-up must be different ones"):
+        messages_to(run, 0, asked)
+
+
+def test_a_server_that_puts_a_mask_key_of_its_own_in_a_peer_s_place_is_refused():
+    run = Run(FIVE, "ssi").until("upload", 1)
+    asked = run.message().arrays_for(0)
+    asked["mask.keys"] = asked["mask.keys"].copy()
+    asked["mask.keys"][1] = messages.raw(primitives.public(bytes(16)))
+    with pytest.raises(ProtocolError, match="The key of a peer for a sum must be the one that it has sealed"):
+        messages_to(run, 0, asked)
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "swapped"])
+def test_sealed_shares_that_were_tampered_with_are_refused_by_their_receiver(how):
+    run = Run(FIVE, "ssi").until("upload", 0)
+    asked = run.message().arrays_for(0)
+    sealed = asked["mask.shares"].copy()
+    if how == "flipped":
+        sealed[2, 5] ^= 16
+    sealed = {"flipped": sealed, "cut": sealed[:, :-1], "swapped": sealed[::-1]}[how]
+    with pytest.raises(ProtocolError, match="A sealed share must be as its sender sealed it for this sum"):
+        messages_to(run, 0, {**asked, "mask.shares": sealed})
+
+
+def test_a_truncated_upload_is_left_out_and_named_and_its_sender_not_asked_again():
+    def cut(reply):
+        if reply.client == 3 and "mask.y" in reply.arrays:
+            return Reply(3, reply.number, {**reply.arrays, "mask.y": reply.arrays["mask.y"][:-1]})
+        return reply
+
+    run = Run(FIVE, "ssi").until("upload", 2)
+    record = run.step(change=cut)
+    assert "mask.y, must be a real array of shape" in record.failures["3"]
+    result = run.finish()
+    assert run.session.banned == {3}
+    assert close(result.components_, [X for i, X in enumerate(FIVE) if i != 3])
+
+
+@pytest.mark.parametrize("name", ["mask.selves", "mask.keys"])
+def test_flipped_shares_spoil_no_result(name):
+    """The sum that they would have spoilt is noise, which shows; it is asked for again with new keys."""
+
+    def flip(reply):
+        a = reply.arrays[name].copy()
+        a[..., 0] ^= 1
+        return Reply(reply.client, reply.number, {**reply.arrays, name: a})
+
+    run = Run(FIVE, "ssi").until("upload", 2)
+    run.step(silent={4} if name == "mask.keys" else ())
+    run.step(gone={4} if name == "mask.keys" else (), change=flip)
+    assert run.due("keys", 0)
+    result = run.finish()
+    assert result.n_samples_ == sum(map(len, FIVE))
+    assert close(result.components_, FIVE)
+
+
+def test_a_client_that_lost_its_secrets_is_out_of_the_sum_and_comes_back_with_a_new_set_up():
+    run = Run(FIVE, "ssi(min_rounds=4)").until("upload", 2)
+    run.memories[3] = {}
+    record = run.step()
+    assert "The secrets of client 3 must be there" in record.failures["3"]
+    run.step()
+    assert run.due("keys", 0)
+    record = run.step()
+    assert record.answered == 5
+    result = run.finish()
+    assert result.n_samples_ == sum(map(len, FIVE))
+    assert close(result.components_, FIVE)
+
+
+@pytest.mark.parametrize("masks", [MaskedSums(threshold=0.7), MaskedSums(threshold=0.99)])
+def test_fewer_survivors_than_the_threshold_end_the_run(masks):
+    run = Run(FIVE, "ssi", masks=masks).until("upload", 1)
+    with pytest.raises(NotEnoughNodes, match=r"The clients that have uploaded must be at least [45], of each one's"):
+        run.step(silent={0, 1} if masks.threshold == 0.7 else {0})
+
+
+def test_rings_of_neighbours_are_regular_symmetric_and_whole():
+    for clients, degree in ((200, 40), (101, 2), (30, 6), (5, 4), (2, 1)):
+        near = server.graph(clients, degree)
+        assert all(len(set(peers)) == degree for peers in near)
+        assert all(i in near[j] and i != j for i in range(clients) for j in near[i])
+        reached, new = {0}, [0]
+        while new:
+            new = [j for i in new for j in near[i] if j not in reached and not reached.add(j)]
+        assert len(reached) == clients
+    assert server.graph(200, 40) != server.graph(200, 40)
+
+
+def test_degrees_and_thresholds():
+    masks = MaskedSums()
+    assert [masks.degree(n) for n in (2, 30, 100)] == [1, 29, 99]
+    assert [masks.degree(n) for n in (101, 200, 1000)] == [36, 40, 46]
+    assert [masks.needed(n) for n in (2, 3, 4, 5, 41)] == [2, 2, 3, 3, 21]
+    assert MaskedSums(neighbours=6).degree(4) == 3
+    assert MaskedSums(threshold=0.99).needed(5) == 5

@@ -1,0 +1,76 @@
+"""Files of arrays: npy, npz, scipy's sparse npz, and svmlight text."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from flower_pca.core import checks
+from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.data.reading import needing, reading, texts
+from flower_pca.data.table import Table
+
+
+def npy(*, path: str) -> Table:
+    """An array saved by numpy.save, memory-mapped."""
+    with reading(path, "an array saved by numpy.save") as file:
+        return Table((np.lib.format.open_memmap(file, mode="r"),))
+
+
+def npz(*, path: str, key: str = "X", beside: Sequence[str] = ()) -> Table:
+    """One array of a file saved by numpy.savez; others of it, with one value for each row, may go beside."""
+    with (
+        reading(path, "saved by numpy.savez, without pickled objects") as file,
+        file.open("rb") as raw,
+        np.load(raw) as archive,
+    ):
+        names = ", ".join(archive)
+        if key not in archive:
+            remedy = f"Write npz(path={path!r}, key={next(iter(archive), '...')!r})."
+            raise ConfigError(checks.sentence(f"The key of {file}", f"one of {names}", repr(key), remedy))
+        for name in texts("beside", beside):
+            if name not in archive:
+                remedy = checks.did_you_mean(name, archive)
+                raise ConfigError(checks.sentence(f"A column of {file}", f"one of {names}", repr(name), remedy))
+        rows = np.asarray(archive[key])
+        columns = {name: np.asarray(archive[name]) for name in beside}
+    for name, column in columns.items():
+        if column.shape != rows.shape[:1]:
+            rule, got = f"{len(rows)} values, one for each row", f"shape {column.shape}"
+            raise DataError(checks.sentence(f"{name} of {file}", rule, got, "Choose another column."))
+    return Table((rows,), beside=columns)
+
+
+def sparse(*, path: str) -> Table:
+    """A matrix saved by scipy.sparse.save_npz."""
+    from scipy.sparse import load_npz
+
+    with reading(path, "saved by scipy.sparse.save_npz") as file, file.open("rb") as raw:
+        loaded: Any = load_npz(raw)
+        return Table((loaded.tocsr(),))
+
+
+def svmlight(*, path: str, features: int | None = None) -> Table:
+    """Lines of "label index:value ...", as a sparse matrix; the labels go beside, as y. Needs scikit-learn.
+
+    Args:
+        path: The file.
+        features: The number of columns, where the last ones may not occur in this file.
+    """
+    if features is not None:
+        checks.integer("features", features, least=1)
+    with needing("scikit-learn", "sklearn"):
+        from sklearn.datasets import load_svmlight_file
+    with reading(path, 'lines of "label index:value ..."') as file, file.open("rb") as raw:
+        rows, labels = load_svmlight_file(raw, n_features=features)
+    return Table((rows,), beside={"y": labels})
+
+
+def npz_or_sparse(*, path: str, beside: Sequence[str] = ()) -> Table:
+    """The kind of npz file that a bare path speaks of."""
+    with reading(path, "a zip file") as file, zipfile.ZipFile(file) as archive:
+        names = set(archive.namelist())
+    return sparse(path=path) if {"format.npy", "shape.npy"} <= names else npz(path=path, beside=beside)

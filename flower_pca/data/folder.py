@@ -1,0 +1,81 @@
+"""A folder of one file per client."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flower_pca.core import checks
+from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.data.reading import listed, reading
+from flower_pca.data.table import Table
+
+Reader = Callable[..., Table]
+
+
+def read(
+    readers: Mapping[str, Reader],
+    *,
+    path: str,
+    pattern: str = "*",
+    columns: Sequence[str] | None = None,
+    beside: Sequence[str] = (),
+) -> Table:
+    """One part for each file, in the order of their names, numbers by their size; the names go beside, as file.
+
+    Args:
+        readers: The functions that read a file, by the ending of its name; files with other endings are passed over.
+        path: The folder.
+        pattern: Which files: "*.csv", say.
+        columns: Names of the columns to use, of files that have names.
+        beside: Names of columns that are no features, of files that can have them.
+    """
+    with reading(path, "a folder with one file per client") as place:
+        if not place.is_dir():
+            raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
+        found = [f for f in place.glob(str(pattern)) if f.suffix.lower() in readers and not f.name.startswith(".")]
+        files = sorted((file for file in found if file.is_file()), key=_natural)
+    if not files:
+        rule = f"one with files that match {pattern!r} and end in {', '.join(readers)}"
+        raise DataError(checks.sentence(f"The folder {place}", rule, "none", "Check the folder."))
+    apart = tuple(name for name in beside if name != "file")
+    wanted = {name: value for name, value in (("columns", columns), ("beside", apart)) if value}
+    tables = [_one(readers[file.suffix.lower()], file, wanted) for file in files]
+    tables = [_like(tables[0], table, files[0], file) for table, file in zip(tables, files, strict=True)]
+    whole = [file.stem for file in files]
+    ids = whole if len(set(whole)) == len(whole) else [file.name for file in files]
+    parts = tuple(table.parts[0] for table in tables)
+    sizes = [int(part.shape[0]) for part in parts]
+    columns_apart = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
+    return Table(parts, tables[0].names, {**columns_apart, "file": np.repeat(np.array(ids), sizes)})
+
+
+def _one(reader: Reader, file: Path, wanted: Mapping[str, Any]) -> Table:
+    known = inspect.signature(reader).parameters
+    for name in wanted:
+        if name not in known:
+            remedy = "Leave it out, or use files with named columns."
+            raise ConfigError(checks.sentence(f"{name} of {file}", "left out", repr(wanted[name]), remedy))
+    return reader(path=str(file), **wanted)
+
+
+def _like(first: Table, table: Table, one: Path, other: Path) -> Table:
+    """The columns in the order of the first file's, by their names."""
+    rows, d = table.parts[0], first.parts[0].shape[-1]
+    if table.names == first.names and rows.shape[-1] == d:
+        return table
+    if table.names and sorted(table.names) == sorted(first.names):
+        return Table((rows[:, [table.names.index(name) for name in first.names]],), first.names, table.beside)
+    rule = f"those of {one.name}: {listed(first.names)}" if first.names else f"{d}, as in {one.name}"
+    got = listed(table.names) or rows.shape[-1]
+    raise DataError(checks.sentence(f"The columns of {other}", rule, got, "Give every client the same features."))
+
+
+def _natural(file: Path) -> list[Any]:
+    """client2 before client10."""
+    return [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in re.split(r"(\d+)", file.name)]

@@ -1,0 +1,193 @@
+"""Which rows of a table each client of a simulation gets: pure functions of sizes or of a column of labels."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.core import checks
+from flower_pca.core import spec as specs
+from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.core.linalg import Array
+from flower_pca.data.table import Table, take
+
+CLIENTS: Final = 10  # how many there are, where nobody says
+
+
+def make(
+    spec: str, n_rows: int, n_clients: int | None = None, *, beside: Mapping[str, Array] | None = None
+) -> list[Array]:
+    """The rows of each client, as indices.
+
+    Every row goes to exactly one client, and every client gets at least one, unless the spec asks for less.
+
+    Args:
+        spec: A name, or a string such as "iid(seed=1)" or "dirichlet(0.3, column='y')".
+        n_rows: How many rows there are.
+        n_clients: How many clients; left out, as many as the spec says or the column has, else 10.
+        beside: Columns with a value for each row, by which some partitions deal.
+    """
+    deal = _bound(spec)
+    values = _column(deal, beside or {}) if deal.func in BY_COLUMN else None
+    if n_clients is None:
+        n_clients = _natural(deal, values)
+    checks.integer("The number of clients", n_clients, least=1)
+    if n_rows < n_clients:
+        rule = f"at least {n_clients}, one for each client"
+        raise DataError(checks.sentence("The number of rows", rule, n_rows, "Use fewer clients."))
+    return deal(n_rows if values is None else values, n_clients)
+
+
+def column(spec: str) -> str | None:
+    """The name of the column that a partition deals by; None if it needs none."""
+    deal = _bound(spec)
+    if deal.func not in BY_COLUMN:
+        return None
+    default = inspect.signature(deal.func).parameters["column"].default
+    return str(deal.keywords.get("column", default))
+
+
+def deal(table: Table, spec: str | None = None, n_clients: int | None = None) -> list[Any]:
+    """The rows of each client. Without a spec: as the table's own parts say, else contiguous."""
+    if spec is None and len(table.parts) > 1:
+        if n_clients not in (None, len(table.parts)):
+            rule = f"{len(table.parts)}, one for each file"
+            remedy = "Leave it out, or name a partition to mix the files."
+            raise ConfigError(checks.sentence("The number of clients", rule, n_clients, remedy))
+        return list(table.parts)
+    rows = table.rows
+    parts = make(spec or "contiguous", int(rows.shape[0]), n_clients, beside=table.beside)
+    return [take(rows, part) for part in parts if len(part)]
+
+
+def contiguous(n_rows: int, n_clients: int) -> list[Array]:
+    """Equal runs of rows, in their order."""
+    return np.array_split(np.arange(n_rows), n_clients)
+
+
+def iid(n_rows: int, n_clients: int, *, seed: int = 0) -> list[Array]:
+    """Equal shares of the rows, shuffled."""
+    checks.integer("seed", seed)
+    shuffled = np.random.default_rng(seed).permutation(n_rows)
+    return [np.sort(share) for share in np.array_split(shuffled, n_clients)]
+
+
+def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Array]:
+    """Runs of rows in their order, of these sizes; sizes count relative to one another."""
+    try:
+        weights = np.asarray(sizes, dtype=np.float64)
+    except (TypeError, ValueError):
+        weights = np.empty(0)
+    if weights.shape != (n_clients,) or not np.all(np.isfinite(weights)) or weights.min() <= 0.0:
+        rule = f"{n_clients} positive numbers, one for each client"
+        raise ConfigError(checks.sentence("sizes", rule, repr(sizes), "Write by_size(sizes=[3, 2, 1])."))
+    return _runs(shares(n_rows, weights))
+
+
+def power_law(n_rows: int, n_clients: int, *, exponent: float = 1.0) -> list[Array]:
+    """Runs of rows in their order; client i gets a share of (i + 1)^-exponent, relative to the others."""
+    checks.number("exponent", exponent, least=0.0, most=20.0, remedy="Use 1; 0 makes all clients equal.")
+    return _runs(shares(n_rows, np.arange(1, n_clients + 1) ** -float(exponent)))
+
+
+def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: int = 1, seed: int = 0) -> list[Array]:
+    """Few labels at each client: rows in the order of their labels, in runs, of which each client is dealt some.
+
+    The non-iid partition of McMahan, Moore, Ramage, Hampson, Agueera y Arcas 2017.
+    """
+    checks.integer("per_client", per_client, least=1, remedy="Use 1 or 2.")
+    checks.integer("seed", seed)
+    rng, runs = np.random.default_rng(seed), n_clients * per_client
+    if len(labels) < runs:
+        rule = f"at least {runs}, {per_client} for each client"
+        raise DataError(checks.sentence("The number of rows", rule, len(labels), "Use fewer clients."))
+    mixed = rng.permutation(len(labels))
+    order = mixed[np.argsort(_codes(labels)[mixed], kind="stable")]
+    pieces = np.array_split(order, runs)
+    dealt = rng.permutation(runs).reshape(n_clients, per_client)
+    return [np.sort(np.concatenate([pieces[i] for i in own])) for own in dealt]
+
+
+def dirichlet(
+    labels: Array, n_clients: int, *, alpha: float, column: str = "y", min_rows: int = 1, seed: int = 0
+) -> list[Array]:
+    """The rows of each label in shares drawn from Dirichlet(alpha, ..., alpha): the smaller, the less alike.
+
+    A client left with fewer than `min_rows` gets rows of the largest ones; with min_rows=0 clients may stay empty.
+    Reference: Hsu, Qi, Brown 2019.
+    """
+    checks.number("alpha", alpha, least=1e-3, most=1e6, remedy="Try 0.3.")
+    checks.integer("min_rows", min_rows, most=max(len(labels) // n_clients, 0), remedy="Ask for fewer, or use 1.")
+    checks.integer("seed", seed)
+    rng, codes = np.random.default_rng(seed), _codes(labels)
+    parts: list[list[Array]] = [[] for _ in range(n_clients)]
+    for label in range(int(codes.max(initial=-1)) + 1):
+        rows = rng.permutation(np.flatnonzero(codes == label))
+        ends = np.rint(np.cumsum(rng.dirichlet(np.full(n_clients, float(alpha)))) * len(rows)).astype(int)
+        for part, own in zip(parts, np.split(rows, ends[:-1]), strict=True):
+            part.append(own)
+    dealt = [np.concatenate(part) for part in parts]
+    while min(map(len, dealt)) < min_rows:
+        poor, rich = int(np.argmin([len(p) for p in dealt])), int(np.argmax([len(p) for p in dealt]))
+        dealt[poor], dealt[rich] = np.append(dealt[poor], dealt[rich][-1]), dealt[rich][:-1]
+    return [np.sort(part) for part in dealt]
+
+
+def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
+    """One client for each value of a column, in the order of the values: sites, patients, devices."""
+    codes = _codes(ids)
+    found = int(codes.max(initial=-1)) + 1
+    if found != n_clients:
+        rule, remedy = f"{found}, one for each value of {column}", "Leave it out."
+        raise ConfigError(checks.sentence("The number of clients", rule, n_clients, remedy))
+    order = np.argsort(codes, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(codes, minlength=found))[:-1])
+
+
+def shares(n_rows: int, weights: Array) -> Array:
+    """n_rows as a sum of whole numbers of at least 1, as nearly in proportion to the weights as that allows."""
+    i = np.arange(len(weights))
+    ends = np.rint(np.cumsum(weights) / np.sum(weights) * n_rows).astype(int)
+    ends = np.maximum.accumulate(ends - i) + i
+    return np.diff(np.clip(ends, i + 1, n_rows - i[::-1]), prepend=0)
+
+
+def _runs(sizes: Array) -> list[Array]:
+    return np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])
+
+
+def _codes(values: Array) -> Array:
+    """Each value as its number among the values that occur, in their order."""
+    return np.asarray(np.unique(values, return_inverse=True)[1]).reshape(-1)
+
+
+def _bound(spec: str) -> partial[list[Array]]:
+    rule = 'a name, or a spec such as "iid(seed=1)"'
+    bound = specs.bind(spec, PARTITIONS, what="The partition", rule=rule)
+    return bound if isinstance(bound, partial) else partial(bound)
+
+
+def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
+    name = deal.keywords.get("column", inspect.signature(deal.func).parameters["column"].default)
+    kind = deal.func.__name__
+    if name not in beside:
+        rule = f"one of {', '.join(beside)}" if beside else "one that the data has beside its rows"
+        remedy = f"Write {kind}(..., column='...')." if beside else "Use data with such a column, or iid."
+        raise ConfigError(checks.sentence(f"The column of {kind}", rule, repr(name), remedy))
+    return np.asarray(beside[name])
+
+
+def _natural(deal: partial[list[Array]], values: Array | None) -> int:
+    if deal.func is by_column:
+        return len(np.unique(np.asarray(values)))
+    sizes = deal.keywords.get("sizes")
+    return len(sizes) if isinstance(sizes, list | tuple) else CLIENTS
+
+
+BY_COLUMN: Final[tuple[Callable[..., list[Array]], ...]] = (by_label, dirichlet, by_column)
+_BY_NUMBER: Final[tuple[Callable[..., list[Array]], ...]] = (contiguous, iid, by_size, power_law)
+PARTITIONS: Final[dict[str, Callable[..., list[Array]]]] = {deal.__name__: deal for deal in (*_BY_NUMBER, *BY_COLUMN)}

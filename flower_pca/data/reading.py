@@ -1,0 +1,78 @@
+"""What all readers of files share: errors that name the file, and the words for optional packages."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from flower_pca.core import checks
+from flower_pca.core.errors import ConfigError, DataError
+
+
+@contextmanager
+def reading(path: object, rule: str) -> Iterator[Path]:
+    """The file to read; what goes wrong with it becomes a DataError that names it."""
+    if not isinstance(path, str):
+        raise ConfigError(checks.sentence("path", "text", repr(path), "Put it in quotes."))
+    file = Path(path).expanduser().absolute()
+    what = f"The data file {file}"
+    try:
+        yield file
+    except FileNotFoundError as error:
+        remedy = "Check its path; a relative one starts where the process runs."
+        raise DataError(checks.sentence(what, "there", "no such file", remedy)) from error
+    except (ConfigError, DataError):
+        raise
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, csv.Error) as error:
+        got = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
+        raise DataError(checks.sentence(what, rule, got, "Check the file, or name another source.")) from error
+
+
+@contextmanager
+def needing(package: str, extra: str) -> Iterator[None]:
+    """Imports of a package that is optional; without it a ConfigError says how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        remedy = f'Run: pip install "flower-pca[{extra}]"'
+        raise ConfigError(checks.sentence(package, "installed to read this", "no such package", remedy)) from error
+
+
+def texts(what: str, value: object) -> tuple[str, ...]:
+    """Names of columns: a list of text."""
+    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    raise ConfigError(checks.sentence(what, "a list of names", repr(value), f"Write {what}=['a', 'b']."))
+
+
+def chosen(
+    file: object, names: Sequence[str], columns: object, beside: object
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the features and of the columns beside them; all that are not beside, if none are chosen."""
+    for name in names:
+        if list(names).count(name) > 1:
+            got = f"{name!r} more than once"
+            raise DataError(checks.sentence(f"The columns of {file}", "named differently", got, "Rename them."))
+    apart = texts("beside", beside)
+    features = tuple(name for name in names if name not in apart) if columns is None else texts("columns", columns)
+    for name in (*features, *apart):
+        if name not in names:
+            remedy = checks.did_you_mean(name, names)
+            raise ConfigError(checks.sentence(f"A column of {file}", f"one of {listed(names)}", repr(name), remedy))
+    return features, apart
+
+
+def no_numbers(file: object, bad: Mapping[str, str]) -> DataError:
+    """The error about columns that are no numbers: an example of each, by its name."""
+    got = listed([f"{example} in column {name}" for name, example in bad.items()])
+    remedy = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."
+    return DataError(checks.sentence(f"The columns of {file}", "numbers", got, remedy))
+
+
+def listed(words: Sequence[str]) -> str:
+    """A list that stays readable when it is long."""
+    most = 20
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

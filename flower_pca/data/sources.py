@@ -1,0 +1,92 @@
+"""Where rows come from: one function and one row of the table per source.
+
+A source is named by a spec string, "npz(path='patients.npz', key='X')", or by a bare path: its ending picks the
+source, and a folder is one with a file per client.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from flower_pca.core import checks
+from flower_pca.core import spec as specs
+from flower_pca.core.errors import DataError
+from flower_pca.data import folder as folders
+from flower_pca.data.files import npy, npz, npz_or_sparse, sparse, svmlight
+from flower_pca.data.sets import hugging_face, sklearn
+from flower_pca.data.synthetic import arithmetic, geometric, synthetic
+from flower_pca.data.table import Table
+from flower_pca.data.tabular import csv, parquet
+
+ENDINGS: Final[dict[str, Callable[..., Table]]] = {
+    ".npy": npy,
+    ".npz": npz_or_sparse,
+    ".csv": csv,
+    ".parquet": parquet,
+    ".svm": svmlight,
+    ".svmlight": svmlight,
+    ".libsvm": svmlight,
+}
+
+
+def folder(*, path: str, pattern: str = "*", columns: Sequence[str] | None = None, beside: Sequence[str] = ()) -> Table:
+    """A folder with one file per client; the files' names go beside, as file.
+
+    Args:
+        path: The folder.
+        pattern: Which of its files: "*.csv", say.
+        columns: Names of the columns to use, of csv and parquet files.
+        beside: Names of columns that are no features, of files that can have them.
+    """
+    return folders.read(ENDINGS, path=path, pattern=pattern, columns=columns, beside=beside)
+
+
+SOURCES: Final[dict[str, Callable[..., Table]]] = {
+    source.__name__: source
+    for source in (
+        *(npy, npz, sparse, csv, parquet, svmlight, folder, sklearn, hugging_face),
+        *(synthetic, geometric, arithmetic),
+    )
+}
+
+
+def make(spec: str) -> Any:
+    """The rows that a spec string or a bare path names: a two-dimensional array, dense, memory-mapped or sparse."""
+    return table(spec).rows
+
+
+def table(spec: str, *, beside: Sequence[str] = ()) -> Table:
+    """The rows with what is known of them.
+
+    Args:
+        spec: A spec string or a bare path.
+        beside: Names of columns to keep beside the rows, as if the spec had asked for them.
+    """
+    load = _source(spec)
+    given = load.keywords if isinstance(load, partial) else {}
+    if beside and "beside" in inspect.signature(load).parameters:
+        already = given.get("beside", ())
+        more = tuple(name for name in beside if name not in already)
+        load = partial(load, beside=(*already, *more)) if isinstance(already, list | tuple) else load
+    loaded: Table = load()
+    for part in loaded.parts:
+        if part.ndim != 2:
+            remedy = "A vector becomes x[:, None]."
+            raise DataError(checks.sentence(f"The data of {spec}", "a table", f"{part.ndim} dimensions", remedy))
+    return loaded
+
+
+def _source(spec: str) -> Callable[..., Table]:
+    if isinstance(spec, str):
+        ending = Path(spec).suffix.lower()
+        if ending in ENDINGS:
+            return partial(ENDINGS[ending], path=spec)
+        if spec not in SOURCES and Path(spec).expanduser().is_dir():
+            return partial(folder, path=spec)
+    endings = ", ".join(ENDINGS)
+    rule = f"a name, a folder, a path that ends in {endings}, or a spec such as \"npz(path='x.npz', key='X')\""
+    return specs.bind(spec, SOURCES, what="The data source", rule=rule)

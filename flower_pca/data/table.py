@@ -1,0 +1,47 @@
+"""Table: what a source gives. Rows of numbers, and beside them columns that say whose or of which kind a row is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flower_pca.core.linalg import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows with what is known of them.
+
+    Attributes:
+        parts: The rows, n x d (dense, memory-mapped or sparse); in several parts if the source knows its clients.
+        names: Names of the columns, where they have any.
+        beside: Columns that are no features, by name: labels, or the client that a row is of.
+    """
+
+    parts: tuple[Any, ...]
+    names: tuple[str, ...] = ()
+    beside: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> Any:
+        """All rows, one part after the other."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        if any(hasattr(part, "tocsr") for part in self.parts):
+            from scipy.sparse import vstack
+
+            return vstack(self.parts, format="csr")
+        return np.concatenate(self.parts)
+
+
+def take(rows: Any, index: Array) -> Any:
+    """The rows with these indices; consecutive ones are not copied, so that memory-mapped rows stay on disk."""
+    if len(index) == 0:
+        return rows[:0]
+    first, last = int(index[0]), int(index[-1])
+    if last - first + 1 == len(index) and np.all(np.diff(index) == 1):
+        return rows[first : last + 1]
+    return rows[index]

@@ -1,0 +1,153 @@
+"""Tables with named columns: csv and parquet. An empty cell is a missing value, NaN."""
+
+from __future__ import annotations
+
+import csv as tables
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.core import checks
+from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.core.linalg import Array
+from flower_pca.data.reading import chosen, needing, no_numbers, reading
+from flower_pca.data.table import Table
+
+_GAPS: Final = ("", "na", "n/a", "nan", "null", "none")  # what stands in files for a value that is missing
+
+
+def csv(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str] = (), sep: str = ",") -> Table:
+    """Numbers between commas, one row a line; a first line with words in it names the columns.
+
+    Args:
+        path: The file, in UTF-8.
+        columns: Names of the columns to use; all that are not beside, if left out. Without names they are 1, 2, ...
+        beside: Names of columns that are no features: labels, or whose row it is. They may be text.
+        sep: What stands between two cells.
+    """
+    if not isinstance(sep, str) or len(sep) != 1:
+        raise ConfigError(checks.sentence("sep", "one character", repr(sep), "Write sep=';'."))
+    with reading(path, "text in UTF-8 with commas") as file, file.open(encoding="utf-8-sig", newline="") as lines:
+        first = next(filter(None, tables.reader(lines, delimiter=sep)), [])
+        header = not all(_is_number(cell) for cell in first)
+        names = [cell.strip() for cell in first] if header else [str(j + 1) for j in range(len(first))]
+        features, apart = chosen(file, names, columns, beside) if first else ((), ())
+        whole = features == tuple(names)
+        values: dict[str, list[str]] = {name: [] for name in apart}
+        if not whole:  # numpy would pass over cells too many
+            for record in _records(file, _after_header(lines, sep, header), len(names)):
+                for name in apart:
+                    values[name].append(record[names.index(name)])
+        places = None if whole else [names.index(name) for name in features]
+        rows = _loaded(lines, sep, header, places) if features else np.empty((0, 0))
+        if rows is None:
+            raise _complaint(file, _after_header(lines, sep, header), names, features)
+    rows = rows if rows.size else np.empty((0, len(features)))
+    return Table((rows,), features, {name: _plain(cells) for name, cells in values.items()})
+
+
+def parquet(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str] = ()) -> Table:
+    """A parquet file. Needs pyarrow.
+
+    Args:
+        path: The file.
+        columns: Names of the columns to use; all that are not beside, if left out.
+        beside: Names of columns that are no features: labels, or whose row it is. They may be text.
+    """
+    with needing("pyarrow", "parquet"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    with reading(path, "a parquet file") as file, file.open("rb") as raw:
+        source = pq.ParquetFile(raw)
+        names = source.schema_arrow.names
+        features, apart = chosen(file, names, columns, beside)
+        table = source.read(columns=[*features, *apart])
+        kinds = {name: table.schema.field(name).type for name in features}
+        number = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
+        bad = {name: str(kind) for name, kind in kinds.items() if not any(is_one(kind) for is_one in number)}
+        if bad:
+            raise no_numbers(file, bad)
+        single = all(pa.types.is_float32(kind) or pa.types.is_float16(kind) for kind in kinds.values())
+        rows = np.empty((table.num_rows, len(features)), dtype=np.float32 if single and features else np.float64)
+        for j, name in enumerate(features):
+            rows[:, j] = table[name].cast(pa.float64(), safe=False).to_numpy()
+        values = {name: _decoded(table[name]) for name in apart}
+    return Table((rows,), features, values)
+
+
+def _decoded(column: Any) -> Array:
+    whole = column.combine_chunks()
+    return np.asarray((whole.dictionary_decode() if hasattr(whole, "dictionary_decode") else whole).to_pylist())
+
+
+def _after_header(lines: Any, sep: str, header: bool) -> Any:
+    """The records from the first one with values on; the lines are left there too."""
+    lines.seek(0)
+    reader = tables.reader(lines, delimiter=sep)
+    if header:
+        next(filter(None, reader))
+    return reader
+
+
+def _loaded(lines: Any, sep: str, header: bool, places: list[int] | None) -> Array | None:
+    """The cells by numpy's own reader, which is slower where some are empty; None if some are not numbers."""
+    options: dict[str, Any] = {"delimiter": sep, "comments": None, "quotechar": '"', "ndmin": 2, "usecols": places}
+    slower: dict[str, Any] = {"converters": _value, "encoding": None}
+    for more in ({}, slower):
+        _after_header(lines, sep, header)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # about a file without rows, which is LocalData's matter
+                return np.asarray(np.loadtxt(lines, **{**options, **more}))
+        except UnicodeDecodeError:
+            raise
+        except ValueError:
+            continue
+    return None
+
+
+def _records(file: Path, reader: Any, width: int) -> Iterator[list[str]]:
+    """The lines with cells; all of one width."""
+    for record in filter(None, reader):
+        if len(record) != width:
+            what, rule = f"Line {reader.line_num} of {file}", f"of {width} cells, as the first one"
+            raise DataError(checks.sentence(what, rule, len(record), "Mend the file."))
+        yield record
+
+
+def _complaint(file: Path, reader: Any, names: Sequence[str], features: Sequence[str]) -> DataError:
+    """What keeps the features from being numbers: a line of another width, or the columns that are not."""
+    bad: dict[str, str] = {}
+    for record in _records(file, reader, len(names)):
+        for name, cell in zip(names, record, strict=True):
+            if name in features and not _is_number(cell):
+                bad.setdefault(name, repr(cell))
+    return no_numbers(file, bad)
+
+
+def _value(cell: str) -> float:
+    if cell.strip().lower() in _GAPS:
+        return np.nan
+    if not _is_value(cell):
+        raise ValueError(cell)
+    return float(cell)
+
+
+def _plain(cells: Sequence[str]) -> Array:
+    """Labels as numbers where all of them are, else as text."""
+    return np.array([float(cell) for cell in cells]) if all(map(_is_value, cells)) else np.array(cells)
+
+
+def _is_number(cell: str) -> bool:
+    return _is_value(cell) or cell.strip().lower() in _GAPS
+
+
+def _is_value(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell  # which only Python reads

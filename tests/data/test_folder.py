@@ -1,0 +1,67 @@
+"""A folder with a file per client: the files are the clients, in their natural order, with one set of columns."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from flower_pca import ConfigError, DataError
+from flower_pca.data import partition
+from flower_pca.data.sources import make, table
+
+PARTS = [np.arange(4.0).reshape(2, 2), np.ones((1, 2)), np.full((3, 2), 7.0)]
+
+
+def test_files_are_clients_in_their_natural_order(tmp_path):
+    for name, part in zip(("client1", "client2", "client10"), PARTS, strict=True):
+        np.save(tmp_path / f"{name}.npy", part)
+    (tmp_path / "README.txt").write_text("not data")
+    (tmp_path / ".hidden.npy").write_text("not data")
+    found = table(str(tmp_path))
+    shards = partition.deal(found)
+    assert all(isinstance(shard, np.memmap) for shard in shards)
+    assert all(np.array_equal(a, b) for a, b in zip(shards, PARTS, strict=True))
+    assert np.array_equal(make(f"folder(path={str(tmp_path)!r})"), np.vstack(PARTS))
+    assert found.beside["file"].tolist() == ["client1"] * 2 + ["client2"] + ["client10"] * 3
+    again = partition.deal(table(str(tmp_path), beside=["file"]), "by_column('file')")
+    assert sorted(map(len, again)) == [1, 2, 3]
+    assert [len(shard) for shard in partition.deal(found, "iid", 2)] == [3, 3]
+    with pytest.raises(ConfigError, match=r"^The number of clients must be 3, one for each file\. Got 2\."):
+        partition.deal(found, None, 2)
+
+
+def test_sparse_files_stay_sparse(tmp_path):
+    for i, part in enumerate(PARTS):
+        sparse.save_npz(tmp_path / f"{i}.npz", sparse.csr_array(part))
+    rows = make(str(tmp_path))
+    assert sparse.issparse(rows)
+    assert np.array_equal(rows.toarray(), np.vstack(PARTS))
+
+
+def test_columns_are_brought_into_the_first_files_order(tmp_path):
+    (tmp_path / "a.csv").write_text("age,bmi,site\n1,2,x\n")
+    (tmp_path / "b.csv").write_text("site,bmi,age\ny,20,10\n")
+    found = table(f"folder(path={str(tmp_path)!r}, beside=['site'])")
+    assert found.names == ("age", "bmi")
+    assert np.array_equal(found.rows, [[1, 2], [10, 20]])
+    assert found.beside["site"].tolist() == ["x", "y"]
+    chosen = make(f"folder(path={str(tmp_path)!r}, pattern='*.csv', columns=['bmi'])")
+    assert np.array_equal(chosen, [[2], [20]])
+
+
+def test_what_does_not_fit_is_named(tmp_path):
+    (tmp_path / "a.csv").write_text("age,bmi\n1,2\n")
+    (tmp_path / "b.csv").write_text("age,size\n1,2\n")
+    with pytest.raises(DataError, match=r"b\.csv must be those of a\.csv: age, bmi\. Got age, size\."):
+        make(str(tmp_path))
+    (tmp_path / "b.csv").unlink()
+    np.save(tmp_path / "c.npy", np.ones((2, 3)))
+    with pytest.raises(DataError, match=r"c\.npy must be those of a\.csv: age, bmi\. Got 3\."):
+        make(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"^columns of .*c\.npy must be left out\."):
+        make(f"folder(path={str(tmp_path)!r}, columns=['age'])")
+    with pytest.raises(DataError, match=r"must be one with files that match '\*\.parquet'"):
+        make(f"folder(path={str(tmp_path)!r}, pattern='*.parquet')")
+    with pytest.raises(DataError, match=r"^The data file .*/none must be there\."):
+        make(f"folder(path={str(tmp_path / 'none')!r})")
+    with pytest.raises(DataError, match=r"a\.csv must be a folder with one file per client\."):
+        make(f"folder(path={str(tmp_path / 'a.csv')!r})")

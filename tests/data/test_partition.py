@@ -1,0 +1,178 @@
+"""Every partition deals every row out once, leaves no client empty, and depends on nothing but its seed."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flower_pca import ConfigError, DataError
+from flower_pca.data.partition import PARTITIONS, column, deal, make, shares
+from flower_pca.data.table import Table
+
+SPECS = {
+    "by_label": "by_label(per_client=1, seed=2)",
+    "dirichlet": "dirichlet(0.3, seed=1)",
+    "by_column": "by_column('site')",
+    "contiguous": "contiguous",
+    "iid": "iid(seed=3)",
+    "by_size": "by_size(sizes={sizes})",
+    "power_law": "power_law(exponent=1.7)",
+}
+
+
+def spec(name, n_clients):
+    return SPECS[name].format(sizes=[float(i * i + 1) for i in range(n_clients)])
+
+
+def test_every_partition_is_tested():
+    assert set(SPECS) == set(PARTITIONS)
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+@given(st.data())
+def test_every_row_has_one_client_and_every_client_a_row(name, data):
+    n_clients = data.draw(st.integers(1, 30))
+    n_rows = data.draw(st.integers(n_clients, 300))
+    labels = np.array(data.draw(st.lists(st.sampled_from("abc"), min_size=n_rows, max_size=n_rows)))
+    ids = np.arange(n_rows) % n_clients
+    parts = make(spec(name, n_clients), n_rows, n_clients, beside={"y": labels, "site": ids})
+    assert len(parts) == n_clients
+    assert min(map(len, parts)) >= 1
+    assert sorted(np.concatenate(parts).tolist()) == list(range(n_rows))
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_it_is_the_same_every_time(name):
+    beside = {"y": np.arange(50) % 3, "site": np.arange(50) % 4}
+    for a, b in zip(*(make(spec(name, 4), 50, 4, beside=beside) for _ in range(2)), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_iid_shuffles_by_its_seed():
+    first, again = make("iid", 100, 4), make("iid(seed=1)", 100, 4)
+    assert not np.array_equal(first[0], np.arange(25))
+    assert not np.array_equal(first[0], again[0])
+    assert [len(part) for part in first] == [25, 25, 25, 25]
+
+
+def test_contiguous_keeps_the_order_in_equal_parts():
+    assert [part.tolist() for part in make("contiguous", 5, 2)] == [[0, 1, 2], [3, 4]]
+
+
+def test_by_size_gives_the_sizes_themselves_where_they_add_up():
+    assert [len(part) for part in make("by_size(sizes=[7, 2, 1])", 10, 3)] == [7, 2, 1]
+    assert [len(part) for part in make("by_size(sizes=[0.7, 0.2, 0.1])", 100, 3)] == [70, 20, 10]
+
+
+@given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=20), st.integers(0, 200))
+def test_shares_add_up_and_are_near_the_weights(weights, spare):
+    n = len(weights) + spare
+    sizes = shares(n, np.array(weights))
+    assert sizes.sum() == n
+    assert sizes.min() >= 1
+    wanted = np.array(weights) / np.sum(weights) * n
+    assert np.all(np.abs(np.cumsum(sizes) - np.cumsum(wanted)) <= len(weights))
+
+
+def test_a_power_law_falls():
+    sizes = [len(part) for part in make("power_law", 1000, 5)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 4 * sizes[4]
+    assert len({len(part) for part in make("power_law(exponent=0)", 1000, 5)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("idd", r"^The partition must be one of contiguous, iid.* Got 'idd'\. Did you mean 'iid'\?"),
+        ("iid(sed=1)", r"^Every parameter of iid must be among seed\. Got 'sed'\. Did you mean 'seed'\?"),
+        ("iid(1, 2)", r"^The partition must be a name, or a spec such as .* Give parameters by name"),
+        ("iid(1, seed=2)", r"^The partition must be a name, or a spec such as .* Give parameters by name"),
+        ("contiguous(1)", r"^The partition must be a name, or a spec such as .* Give parameters by name"),
+        ("dirichlet(0.3)", r"^The column of dirichlet must be one that the data has beside its rows\. Got 'y'\."),
+        ("by_column", r"^The parameters of by_column must be complete\. Got no column\."),
+        ("iid(seed=-1)", r"^seed must be a whole number of at least 0\. Got -1\."),
+        ("by_size", r"^The parameters of by_size must be complete\. Got no sizes\. Write by_size\(sizes=\.\.\.\)\."),
+        ("by_size(sizes=[1, 2])", r"^sizes must be 3 positive numbers, one for each client\. Got \[1, 2\]\."),
+        ("by_size(sizes=[1, 0, 2])", r"^sizes must be 3 positive numbers"),
+        ("by_size(sizes='abc')", r"^sizes must be 3 positive numbers"),
+        ("power_law(exponent=-1)", r"^exponent must be a finite number of at least 0 and at most 20\. Got -1\."),
+    ],
+)
+def test_bad_specs_are_refused_in_words(text, message):
+    with pytest.raises(ConfigError, match=message):
+        make(text, 10, 3)
+
+
+def test_too_few_rows_are_refused():
+    with pytest.raises(DataError, match=r"^The number of rows must be at least 4, one for each client\. Got 3\."):
+        make("contiguous", 3, 4)
+    with pytest.raises(ConfigError, match=r"^The number of clients must be a whole number of at least 1\. Got 0\."):
+        make("contiguous", 3, 0)
+
+
+LABELS = np.repeat(np.arange(10), 100)
+
+
+def entropy(parts, labels):
+    """The mean entropy of the labels at a client, in bits: log2 of how many labels it sees, if evenly."""
+    shares = [np.bincount(labels[part], minlength=10) / max(len(part), 1) for part in parts]
+    return np.mean([-(p[p > 0] * np.log2(p[p > 0])).sum() for p in shares])
+
+
+def test_dirichlet_mixes_labels_the_more_the_larger_alpha():
+    def mixed(alpha):
+        return entropy(make(f"dirichlet({alpha})", 1000, 10, beside={"y": LABELS}), LABELS)
+
+    assert mixed(0.05) < 1.2 < mixed(0.5) < 2.9 < mixed(1e4)
+    assert abs(mixed(1e6) - np.log2(10)) < 0.01
+
+
+def test_dirichlet_has_the_shares_of_its_law():
+    """A share of Dirichlet(a, ..., a) over N clients has variance (N - 1) / (N^2 (N a + 1))."""
+    shares = [
+        [len(part) / 10000 for part in make(f"dirichlet(0.5, seed={s})", 10000, 4, beside={"y": np.zeros(10000)})]
+        for s in range(400)
+    ]
+    assert abs(np.var(shares) / (3 / (16 * 3)) - 1) < 0.15
+
+
+def test_clients_are_empty_only_if_asked():
+    beside = {"y": np.zeros(40)}
+    sizes = [min(map(len, make("dirichlet(0.01)", 40, 8, beside=beside))) for _ in range(3)]
+    assert sizes == [1, 1, 1]
+    assert min(map(len, make("dirichlet(0.01, min_rows=5)", 40, 8, beside=beside))) == 5
+    parts = make("dirichlet(0.01, min_rows=0)", 40, 8, beside=beside)
+    assert min(map(len, parts)) == 0
+    table = Table((np.arange(80.0).reshape(40, 2),), beside=beside)
+    shards = deal(table, "dirichlet(0.01, min_rows=0)", 8)
+    assert len(shards) == sum(len(part) > 0 for part in parts)
+    assert sum(map(len, shards)) == 40
+
+
+@pytest.mark.parametrize("per_client", [1, 2, 5])
+def test_by_label_gives_few_labels_to_each(per_client):
+    parts = make(f"by_label(per_client={per_client})", 1000, 10, beside={"y": LABELS})
+    assert max(len(np.unique(LABELS[part])) for part in parts) <= per_client
+    assert {len(part) for part in parts} <= set(range(98, 103))
+
+
+def test_by_column_is_one_client_for_each_value():
+    sites = np.array(["Ulm", "Bonn", "Ulm", "Jena", "Bonn", "Ulm"])
+    parts = make("by_column('site')", 6, beside={"site": sites})
+    assert [part.tolist() for part in parts] == [[1, 4], [3], [0, 2, 5]]
+    with pytest.raises(ConfigError, match=r"^The number of clients must be 3, one for each value of site\. Got 2\."):
+        make("by_column('site')", 6, 2, beside={"site": sites})
+    with pytest.raises(ConfigError, match=r"^The column of by_column must be one of site\. Got 'town'\."):
+        make("by_column('town')", 6, beside={"site": sites})
+
+
+def test_the_number_of_clients_where_nobody_says_it():
+    assert len(make("iid", 100)) == 10
+    assert len(make("by_size([3, 2, 1])", 100)) == 3
+    assert len(deal(Table((np.ones((50, 2)),)))) == 10
+
+
+def test_the_column_that_a_partition_needs():
+    wanted = {"iid": None, "by_label": "y", "dirichlet(0.3, column='digit')": "digit", "by_column('site')": "site"}
+    assert {text: column(text) for text in wanted} == wanted

@@ -1,0 +1,63 @@
+"""Ready data sets: scikit-learn's own, and Hugging Face's loader on a small local set."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from flower_pca import ConfigError, DataError
+from flower_pca.data import partition
+from flower_pca.data.sources import make, table
+
+
+@pytest.mark.parametrize("name", ["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"])
+def test_scikit_learns_sets(name):
+    bunch = getattr(pytest.importorskip("sklearn.datasets"), f"load_{name}")()
+    found = table(f"sklearn({name!r})")
+    assert np.array_equal(found.rows, bunch.data)
+    assert found.names == tuple(bunch.feature_names)
+    if name != "linnerud":  # which has three targets
+        assert np.array_equal(found.beside["y"], bunch.target)
+
+
+def test_an_unknown_set_is_refused():
+    with pytest.raises(ConfigError, match=r"must be one of 'breast_cancer', .* Got 'iriss'\. Did you mean 'iris'\?"):
+        make("sklearn('iriss')")
+
+
+@pytest.fixture
+def local(tmp_path, monkeypatch):
+    """A data set as the loader finds it in a folder; it is imported here, as it warns."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        datasets = pytest.importorskip("datasets")
+        pytest.importorskip("flwr_datasets")
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+        records = [{"x": 0.5 * i, "v": [i, i + 1], "site": f"s{i % 2}", "z": i} for i in range(6)]
+        (tmp_path / "set").mkdir()
+        (tmp_path / "set/train.jsonl").write_text("\n".join(map(json.dumps, records)))
+        yield str(tmp_path / "set")
+
+
+def test_a_local_set_of_hugging_face(local):
+    wanted = np.array([[0.5 * i, i, i + 1, i] for i in range(6)])
+    found = table(f"hugging_face({local!r})", beside=["site"])
+    assert np.array_equal(found.rows, wanted)
+    assert [len(part) for part in partition.deal(found, "by_column('site')")] == [3, 3]
+    chosen = table(f"hugging_face(name={local!r}, columns=['z', 'x'])")
+    assert chosen.names == ("z", "x")
+    assert np.array_equal(chosen.rows, wanted[:, [3, 0]])
+    with pytest.raises(DataError, match=r"must be numbers\. Got 's0' in column site\."):
+        make(f"hugging_face(name={local!r})")
+    with pytest.raises(ConfigError, match=r"must be one of x, v, site, z\. Got 'w'"):
+        make(f"hugging_face(name={local!r}, columns=['w'])")
+
+
+def test_what_cannot_be_loaded_is_named(local):
+    for text in (f"hugging_face({local + '-none'!r})", f"hugging_face({local!r}, split='test')"):
+        with pytest.raises(DataError, match=r"^The data set .* must be one that can be loaded\. Got "):
+            make(text)

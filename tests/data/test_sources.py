@@ -1,0 +1,246 @@
+"""Every source gives back what was written, and says in words what it cannot read."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from flower_pca import ConfigError, DataError, simulate
+from flower_pca.core.local import LocalData
+from flower_pca.data.sources import SOURCES, make, table
+from flower_pca.data.table import take
+
+X = np.random.default_rng(0).standard_normal((20, 4)).round(3)
+S = sparse.random_array((20, 4), density=0.4, rng=np.random.default_rng(1), format="csr")
+
+
+def written(folder, name):
+    """A file of the source's kind that holds X, or S."""
+    path = folder / f"x.{'npz' if name == 'sparse' else name}"
+    if name == "npy":
+        np.save(path, X)
+    elif name == "npz":
+        np.savez(path, X=X, y=X[:, 0])
+    elif name == "sparse":
+        sparse.save_npz(path, S)
+    elif name == "parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.table(dict(zip("abcd", X.T, strict=True))), path)
+    elif name == "svmlight":
+        pytest.importorskip("sklearn.datasets").dump_svmlight_file(X, X[:, 0] > 0, str(path))
+    else:
+        np.savetxt(path, X, delimiter=",", header="a,b,c,d", comments="")
+    return path
+
+
+FILES = ["npy", "npz", "sparse", "csv", "parquet", "svmlight"]
+ELSEWHERE = {"folder", "sklearn", "hugging_face", "synthetic", "geometric", "arithmetic"}  # tested below or next door
+
+
+def test_every_source_is_tested():
+    assert set(SOURCES) == {*FILES, *ELSEWHERE}
+
+
+def dense(rows):
+    return rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
+
+
+@pytest.mark.parametrize("bare", [True, False])
+@pytest.mark.parametrize("name", FILES)
+def test_it_gives_back_what_was_written(name, bare, tmp_path):
+    path = written(tmp_path, name)
+    rows = make(str(path) if bare else f"{name}(path={str(path)!r})")
+    assert np.array_equal(dense(rows), S.toarray() if name == "sparse" else X)
+    assert LocalData(rows).n == 20
+
+
+def test_npy_stays_on_disk_and_so_does_a_run_of_its_rows(tmp_path):
+    rows = make(str(written(tmp_path, "npy")))
+    assert isinstance(rows, np.memmap)
+    run = take(rows, np.arange(3, 9))
+    assert isinstance(run, np.memmap)
+    assert np.shares_memory(run, rows)
+    assert np.array_equal(run, X[3:9])
+
+
+@pytest.mark.parametrize("index", [[4], [0, 1, 2], [0, 2, 3], [5, 4, 6], [19]])
+@pytest.mark.parametrize("rows", [X, S], ids=["dense", "sparse"])
+def test_take_takes_these_rows(rows, index):
+    assert np.array_equal(dense(take(rows, np.array(index))), dense(rows)[index])
+
+
+def test_a_home_folder_and_a_relative_path_are_understood(tmp_path, monkeypatch):
+    written(tmp_path, "npy")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert np.array_equal(make("~/x.npy"), X)
+    assert np.array_equal(make("x.npy"), X)
+
+
+def test_npz_gives_the_array_that_is_asked_for(tmp_path):
+    path = written(tmp_path, "npz")
+    with pytest.raises(DataError, match=r"^The data of .* must be a table\. Got 1 dimensions\."):
+        make(f"npz(path={str(path)!r}, key='y')")
+    with pytest.raises(ConfigError, match=r"x\.npz must be one of X, y\. Got 'Z'\. Write npz\(path='.*', key='X'\)\.$"):
+        make(f"npz(path={str(path)!r}, key='Z')")
+
+
+CSV = {
+    "a header": ("a,b\n1,2\n3,4\n", [[1, 2], [3, 4]]),
+    "no header": ("1,2\n3,4\n", [[1, 2], [3, 4]]),
+    "a quoted header over two lines": ('"a\nb",c\n1,2\n', [[1, 2]]),
+    "quotes, spaces and exponents": ('a,b\n"1", 2e3\n', [[1, 2000]]),
+    "a byte order mark": ("\ufeffa,b\n1,2\n", [[1, 2]]),
+    "Windows line ends": ("a,b\r\n1,2\r\n", [[1, 2]]),
+    "empty lines": ("\na,b\n\n1,2\n\n", [[1, 2]]),
+    "one column": ("1\n2\n", [[1], [2]]),
+    "no end of the last line": ("1,2\n3,4", [[1, 2], [3, 4]]),
+}
+
+
+@pytest.mark.parametrize("case", CSV)
+def test_csv_reads(case, tmp_path):
+    text, rows = CSV[case]
+    (tmp_path / "x.csv").write_bytes(text.encode())
+    assert np.array_equal(make(str(tmp_path / "x.csv")), np.array(rows, dtype=float))
+
+
+BAD_CSV = {
+    "text columns": (
+        "age,city,sex,size\n1,Bonn,f,2\n3,Jena,m,4\n",
+        r"x\.csv must be numbers\. Got 'Bonn' in column city, 'f' in column sex\. Choose others with "
+        r"columns=\[\.\.\.\], keep these apart with beside=\[\.\.\.\], or encode them\.",
+    ),
+    "text without a header": ("1,2\nx,4\n", r"must be numbers\. Got 'x' in column 1\."),
+    "semicolons": ("a;b\n1;2\n", r"must be numbers\. Got '1;2' in column a;b\."),
+    "a short line": ("a,b\n1,2\n\n3\n", r"^Line 4 of .*x\.csv must be of 2 cells, as the first one\. Got 1\."),
+    "numbers that only Python reads": ("a\n1_000\n", r"must be numbers\. Got '1_000' in column a\."),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CSV)
+def test_csv_refuses(case, tmp_path):
+    text, message = BAD_CSV[case]
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        make(str(tmp_path / "x.csv"))
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n"])
+def test_csv_without_rows_is_an_empty_table(text, tmp_path):
+    (tmp_path / "x.csv").write_text(text)
+    rows = make(str(tmp_path / "x.csv"))
+    assert rows.shape == (0, text.count(",") + bool(text))
+    with pytest.raises(DataError, match="at least one row and one column"):
+        LocalData(rows)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named(name, tmp_path):
+    with pytest.raises(DataError, match=r"^The data file /.*/none must be there\. Got no such file\. Check its path"):
+        make(f"{name}(path={str(tmp_path / 'none')!r})")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00", b"PK\x03\x04 half\n\xff", b"\xff\xfe\x00\x01,2\n"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_broken_file_is_named(name, content, tmp_path):
+    path = tmp_path / "x.bin"
+    path.write_bytes(content)
+    if name in ("csv", "svmlight") and not content:
+        return  # an empty table, see above
+    with pytest.raises(DataError, match=r"^The (data file|columns of) /.*/x\.bin must be "):
+        make(f"{name}(path={str(path)!r})")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("other", FILES)
+def test_a_file_of_another_kind_is_named(name, other, tmp_path):
+    if name == other:
+        return
+    path = written(tmp_path, other)
+    if name == "csv" and other == "svmlight":
+        return  # a table of one column of text, see below
+    with pytest.raises((DataError, ConfigError), match=r"/x\.(npy|npz|csv|parquet|svmlight) must be "):
+        make(f"{name}(path={str(path)!r})")
+
+
+def test_pickled_objects_are_never_loaded(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[object()]]), allow_pickle=True)
+    np.savez(tmp_path / "x.npz", X=np.array([[object()]]))
+    for path in ("x.npy", "x.npz"):
+        with pytest.raises(DataError, match=r"x\.np[yz] must be "):
+            make(str(tmp_path / path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("npyy(path='x')", r"^The data source must be one of npy, npz.* Got 'npyy'\. Did you mean 'npy'\?"),
+        ("npy(pth='x')", r"^Every parameter of npy must be among path\. Got 'pth'\. Did you mean 'path'\?"),
+        ("npy", r"^The parameters of npy must be complete\. Got no path\. Write npy\(path=\.\.\.\)\."),
+        ("npy(path=3)", r"^path must be text\. Got 3\. Put it in quotes\."),
+        (
+            "/data/x.xls",
+            r"^The data source must be a name, a folder, a path that ends in \.npy, .*, or a spec",
+        ),
+        (None, r"^The data source must be .* Got None\."),
+        ("synthetic(n=0)", r"^n must be a whole number of at least 1\. Got 0\."),
+        ("synthetic(n=3, clients=4)", r"^n must be at least 4, one row for each client\. Got 3\."),
+    ],
+)
+def test_bad_specs_are_refused_in_words(text, message):
+    with pytest.raises(ConfigError, match=message):
+        make(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "law"),
+    [
+        ("geometric(n=300, d=20, xi=1.1)", 1.1 ** -np.arange(20.0)),
+        ("arithmetic(n=300, d=20, kappa=50.0)", np.linspace(1.0, 1 / 50, 20)),
+        ("geometric(n=3, d=1)", [1.0]),
+    ],
+)
+def test_spectra_are_those_of_the_spec(text, law):
+    np.testing.assert_allclose(np.linalg.svd(make(text), compute_uv=False), law, rtol=0, atol=1e-14)
+    assert np.array_equal(make(text), make(text))
+    assert not np.allclose(make(text), make(text.replace(")", ", seed=1)")))
+
+
+def clients_of(text):
+    rows = table(text)
+    return [rows.rows[rows.beside["client"] == i] for i in range(rows.beside["client"].max() + 1)]
+
+
+def test_means_sizes_and_spectra_differ_as_much_as_asked():
+    alike = "n=40000, d=5, clients=4, means=0.0, sizes=0.0, spectra=0.0, tilt=0.0"
+    variances = np.arange(1.0, 6.0) ** -2 + 0.02**2
+    for X in clients_of(f"synthetic({alike})"):
+        assert len(X) == 10000
+        assert np.abs(X.mean(axis=0)).max() < 0.05
+        np.testing.assert_allclose(np.linalg.eigvalsh(np.cov(X.T))[::-1], variances, rtol=0.1)
+    assert [len(X) for X in clients_of("synthetic(n=60, clients=3, sizes=1.0)")] == [33, 16, 11]
+    means = [
+        np.linalg.norm(X.mean(axis=0)) for X in clients_of(f"synthetic({alike})".replace("means=0.0", "means=9.0"))
+    ]
+    assert min(means) > 3.0
+    slopes = [
+        np.polyfit(np.log(np.arange(1, 6)), np.log(np.linalg.eigvalsh(np.cov(X.T))[::-1]), 1)[0]
+        for X in clients_of(f"synthetic({alike})".replace("spectra=0.0", "spectra=0.6"))
+    ]
+    assert max(slopes) - min(slopes) > 0.4
+
+
+def test_synthetic_rows_are_as_asked_and_seeded():
+    rows = make("synthetic(n=301, d=7, clients=4, seed=5)")
+    assert rows.shape == (301, 7)
+    assert np.array_equal(rows, make("synthetic(n=301, d=7, clients=4, seed=5)"))
+    assert not np.allclose(rows, make("synthetic(n=301, d=7, clients=4, seed=6)"))
+    assert make("synthetic(n=1, d=1, clients=1)").shape == (1, 1)
+
+
+def test_synthetic_clients_differ_and_their_spectrum_falls():
+    rows = make("synthetic(n=4000, d=20, clients=4)")
+    first, last = rows[:1000], rows[-400:]
+    assert np.linalg.norm(first.mean(axis=0) - last.mean(axis=0)) > 0.2
+    values = simulate("krylov", [rows], n_components=20).explained_variance_
+    assert values[0] > 10 * values[4] > 10 * values[19]

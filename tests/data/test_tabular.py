@@ -1,0 +1,128 @@
+"""Tables with named columns: the ones that are chosen come out, gaps are NaN, and text is refused by name."""
+
+import numpy as np
+import pytest
+
+from flower_pca import ConfigError, DataError, simulate
+from flower_pca.data import partition
+from flower_pca.data.sources import make, table
+from flower_pca.data.tabular import csv, parquet
+
+AGE, BMI, SITE = [31.0, 45.0, np.nan], [22.5, 30.25, 27.0], ["Bonn", "Jena", "Bonn"]
+
+
+@pytest.fixture(params=["csv", "parquet"])
+def patients(request, tmp_path):
+    """A table with a gap and a text column, in both kinds of file; the reader of the kind, and its path."""
+    path = tmp_path / f"patients.{request.param}"
+    if request.param == "csv":
+        path.write_text("age,site,bmi\n31,Bonn,22.5\n45,Jena,30.25\n,Bonn,27\n")
+        return csv, str(path)
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    ages = pa.array([31, 45, None], type=pa.int32())
+    pq.write_table(pa.table({"age": ages, "site": pa.array(SITE).dictionary_encode(), "bmi": BMI}), path)
+    return parquet, str(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "names", "rows"),
+    [
+        ({"columns": ["bmi", "age"]}, ("bmi", "age"), [BMI, AGE]),
+        ({"beside": ["site"]}, ("age", "bmi"), [AGE, BMI]),
+        ({"columns": ["bmi"], "beside": ["site", "age"]}, ("bmi",), [BMI]),
+    ],
+)
+def test_the_columns_that_are_asked_for(patients, options, names, rows):
+    read, path = patients
+    found = read(path=path, **options)
+    assert found.names == names
+    assert np.array_equal(found.rows, np.transpose(rows), equal_nan=True)
+    assert set(found.beside) == set(options.get("beside", []))
+    if "site" in found.beside:
+        assert found.beside["site"].tolist() == SITE
+
+
+def test_text_is_refused_by_name_with_what_to_do(patients):
+    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site\. Choose others with"):
+        make(patients[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": ["bmj"]}, r"^A column of .* must be one of age, site, bmi\. Got 'bmj'\. Did you mean 'bmi'\?"),
+        ({"beside": ["sit"]}, r"Got 'sit'\. Did you mean 'site'\?"),
+        ({"columns": "age"}, r"^columns must be a list of names\. Got 'age'\. Write columns=\['a', 'b'\]\."),
+        ({"beside": 3}, r"^beside must be a list of names\. Got 3\."),
+    ],
+)
+def test_bad_columns_are_refused_in_words(patients, options, message):
+    with pytest.raises(ConfigError, match=message):
+        patients[0](path=patients[1], **options)
+
+
+def test_a_gap_is_an_error_until_it_is_told_what_to_do(patients):
+    """The mean of the two ages that are there is 38; three rows, so that the answer has a closed form."""
+    rows = patients[0](path=patients[1], columns=["age", "bmi"]).rows
+    with pytest.raises(DataError, match=r'Got 1 NaN and 0 infinite entries\..* or use missing="mean"\.'):
+        simulate("krylov", [rows], n_components=1)
+    result = simulate("krylov", [rows[:1], rows[1:]], n_components=2, missing="mean")
+    np.testing.assert_allclose(result.mean_, [38.0, 79.75 / 3])
+    np.testing.assert_allclose(result.total_variance_, np.var([31, 45, 38], ddof=1) + np.var(BMI, ddof=1))
+
+
+def test_the_partition_brings_the_column_that_it_deals_by(patients):
+    found = table(patients[1], beside=[partition.column("by_column('site')")])
+    bonn, jena = partition.deal(found, "by_column('site')")
+    assert np.array_equal(bonn, [[31, 22.5], [np.nan, 27]], equal_nan=True)
+    assert np.array_equal(jena, [[45, 30.25]])
+
+
+def test_csv_with_another_separator_and_every_word_for_a_gap(tmp_path):
+    (tmp_path / "x.csv").write_text("a;b\n1;NA\nnan;2\nNULL;n/a\n none ;\n")
+    rows = make(f"csv(path={str(tmp_path / 'x.csv')!r}, sep=';')")
+    nan = np.nan
+    assert np.array_equal(rows, [[1, nan], [nan, 2], [nan, nan], [nan, nan]], equal_nan=True)
+    with pytest.raises(ConfigError, match=r"^sep must be one character\. Got ';;'"):
+        csv(path=str(tmp_path / "x.csv"), sep=";;")
+
+
+def test_a_first_line_with_gaps_is_no_header_and_columns_have_numbers(tmp_path):
+    (tmp_path / "x.csv").write_text("1,,3\n4,5,6\n")
+    found = csv(path=str(tmp_path / "x.csv"), columns=["3", "2"])
+    assert np.array_equal(found.rows, [[3, np.nan], [6, 5]], equal_nan=True)
+
+
+def test_columns_of_one_name_are_refused(tmp_path):
+    (tmp_path / "x.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(DataError, match=r"must be named differently\. Got 'a' more than once\."):
+        make(str(tmp_path / "x.csv"))
+
+
+def test_parquet_kinds(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    import datetime
+    import decimal
+
+    single = pa.table({"a": pa.array([1.5, None], type=pa.float32()), "b": pa.array([2.0, 3.0], type=pa.float32())})
+    pq.write_table(single, tmp_path / "single.parquet")
+    assert make(str(tmp_path / "single.parquet")).dtype == np.float32
+    mixed = {"a": [True, None], "b": [decimal.Decimal("1.25"), decimal.Decimal("2.50")], "c": [1, 2]}
+    pq.write_table(pa.table(mixed), tmp_path / "mixed.parquet")
+    assert np.array_equal(make(str(tmp_path / "mixed.parquet")), [[1, 1.25, 1], [np.nan, 2.5, 2]], equal_nan=True)
+    pq.write_table(pa.table({"day": [datetime.date(2026, 1, 1)]}), tmp_path / "day.parquet")
+    with pytest.raises(DataError, match=r"must be numbers\. Got date32\[day\] in column day\."):
+        make(str(tmp_path / "day.parquet"))
+
+
+def test_a_line_of_another_width_is_named_whatever_is_chosen(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b,c\n1,2,3\n4,5,6,7\n")
+    for options in ("", ", columns=['a']", ", beside=['b']"):
+        with pytest.raises(DataError, match=r"^Line 3 of .*x\.csv must be of 3 cells, as the first one\. Got 4\."):
+            make(f"csv(path={str(tmp_path / 'x.csv')!r}{options})")
+
+
+def test_no_features_are_an_empty_table(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match="at least one row and one column"):
+        simulate("krylov", [make(f"csv(path={str(tmp_path / 'x.csv')!r}, beside=['a', 'b'])")], n_components=1)

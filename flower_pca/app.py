@@ -1,0 +1,116 @@
+"""The ServerApp and the ClientApp that `flwr run` starts, in simulation and in deployment alike.
+
+The run-config of pyproject.toml says what to compute; a node's own node-config says which rows it has and what it
+serves: data, allow, min-rows, memory-dir, output-dir, share-own, min-noise, max-clip, masked-only, max-messages and
+max-rank; for trackers data may be a folder of batches, or be cut by batch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from logging import INFO
+from pathlib import Path
+from typing import Any, Final
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from flower_pca import clients, registry
+from flower_pca.core import checks
+from flower_pca.core.errors import ConfigError
+from flower_pca.core.stream import Stream
+from flower_pca.data import partition, sources
+from flower_pca.data.arrivals import Arrivals
+from flower_pca.data.table import take
+from flower_pca.strategies import PCAStrategy, TrackingStrategy
+from flower_pca.strategies.log import log
+
+_RULES: Final = (  # of a node's own, beside data and allow: arguments of client_app
+    *("min-rows", "memory-dir", "output-dir", "share-own"),
+    *("min-noise", "max-clip", "masked-only", "max-messages", "max-rank"),
+)
+
+server_app = ServerApp()
+client_app = ClientApp()
+
+
+@server_app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the strategy that the run-config describes, and save its result as result.npz in the output folder."""
+    folder = Path(str(context.run_config["output"])).expanduser().resolve()
+    settings = _settings(context)
+    folder.mkdir(parents=True, exist_ok=True)
+    if settings.get("checkpoint"):
+        settings["checkpoint"] = folder / settings["checkpoint"]
+    strategy = _tracking(settings, context) if _tracks(context.run_config) else PCAStrategy(**settings)
+    result = strategy.fit(grid)
+    log(INFO, "Components saved in %s", result.save(folder / "result.npz"))
+
+
+@client_app.train()
+@client_app.evaluate()
+@client_app.query()
+def answer(message: Message, context: Context) -> Message:
+    """Answer under the rules of this node's node-config."""
+    node = context.node_config
+    allow = str(node["allow"]) if "allow" in node else None
+    given = {name: node[name] for name in _RULES if name in node}
+    return _serving(allow, **{name.replace("-", "_"): value for name, value in given.items()})(message, context)
+
+
+@lru_cache(maxsize=1)
+def _serving(allow: str | None, **rules: Any) -> ClientApp:
+    names = None if allow is None else [name.strip() for name in allow.split(",") if name.strip()]
+    return clients.client_app(_load, allow=names, **rules)
+
+
+def _load(context: Context) -> Any:
+    """The node's own rows, or its part of those that the run-config names; as a stream, where they are cut by batch."""
+    node, config = context.node_config, context.run_config
+    if "data" in node:
+        data = str(node["data"])
+        if _tracks(config) and Path(data).expanduser().is_dir():
+            return Stream(Arrivals(data), who="this node")
+        rows = sources.make(data)
+        return Stream(rows, batch=int(node["batch"]), who="this node") if "batch" in node else rows
+    if "ray" not in sys.modules or "partition-id" not in node:
+        # A real node: else whoever starts a run could choose one of its files, or mix in synthetic rows.
+        remedy = "Start the SuperNode with --node-config 'data=\"/path/x.npy\"'."
+        raise ConfigError(checks.sentence("The node-config of this node", "one with data", "none", remedy))
+    rows, parts = _whole(str(config["data"]), str(config["partition"]), int(node["num-partitions"]))
+    own = take(rows, parts[int(node["partition-id"])])
+    batch = int(config.get("batch", 0))
+    return Stream(own, batch=batch, who=f"client {node['partition-id']}") if batch else own
+
+
+@lru_cache(maxsize=1)
+def _whole(data: str, deal: str, clients: int) -> Any:
+    """All rows and who gets which; once per process, as a worker of a simulation plays many nodes."""
+    needed = partition.column(deal)
+    table = sources.table(data, beside=() if needed is None else (needed,))
+    rows = table.rows
+    return rows, partition.make(deal, int(rows.shape[0]), clients, beside=table.beside)
+
+
+def _tracks(config: Mapping[str, Any]) -> bool:
+    return str(config.get("algorithm", "")).split("(")[0].strip() in registry.TRACKERS
+
+
+def _tracking(settings: dict[str, Any], context: Context) -> TrackingStrategy:
+    """The strategy of a tracker, which has fewer parameters than PCAStrategy, and steps at an interval."""
+    config = context.run_config
+    names = inspect.signature(TrackingStrategy).parameters
+    given = {name: value for name, value in settings.items() if name in names}
+    steps, interval = int(config.get("steps", 0)), float(config.get("interval", 0.0))
+    return TrackingStrategy(settings["algorithm"], **given, steps=steps or None, interval=interval)
+
+
+def _settings(context: Context) -> dict[str, Any]:
+    """The parameters of PCAStrategy in the run-config, which has hyphens in their names and "" for None."""
+    names = {name.replace("_", "-"): name for name in inspect.signature(PCAStrategy).parameters}
+    given = {names[key]: value for key, value in context.run_config.items() if key in names}
+    return {name: None if value == "" else value for name, value in given.items()}

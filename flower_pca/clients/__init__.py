@@ -1,0 +1,44 @@
+"""Flower's client side: PCAClient, one named client per algorithm, and ready ClientApps."""
+
+from flower_pca.clients.app import client_app, register
+from flower_pca.clients.base import PCAClient
+from flower_pca.clients.named import (
+    ConsensusRPCAClient,
+    DCFPCAClient,
+    DistPCAClient,
+    DRSVDClient,
+    ExactPerPCAClient,
+    FAPSClient,
+    FedOAPMClient,
+    KrylovClient,
+    LocalPowerClient,
+    NoisyCovarianceClient,
+    PerPCAClient,
+    RobustTrackingClient,
+    SSIClient,
+    STMissClient,
+    UDAClient,
+    WDAClient,
+)
+
+__all__ = [
+    "ConsensusRPCAClient",
+    "DCFPCAClient",
+    "DRSVDClient",
+    "DistPCAClient",
+    "ExactPerPCAClient",
+    "FAPSClient",
+    "FedOAPMClient",
+    "KrylovClient",
+    "LocalPowerClient",
+    "NoisyCovarianceClient",
+    "PCAClient",
+    "PerPCAClient",
+    "RobustTrackingClient",
+    "SSIClient",
+    "STMissClient",
+    "UDAClient",
+    "WDAClient",
+    "client_app",
+    "register",
+]

@@ -1,0 +1,244 @@
+"""PCAClient: the node's side of every algorithm, as a Flower NumPyClient with a policy of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from flwr.app import Context
+from flwr.client import NumPyClient
+
+from flower_pca import registry, wire
+from flower_pca.clients.memory import FileStore, Memory, StateStore
+from flower_pca.clients.policy import Policy, RefusalError, ledger
+from flower_pca.core import archive, checks, noise
+from flower_pca.core.errors import ConfigError, FlowerPCAError, ProtocolError
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.stage import Arrays
+from flower_pca.core.stream import Stream
+from flower_pca.masking import messages
+
+_SERVED: Final = (*registry.ALGORITHMS, *registry.TRACKERS)
+
+
+class PCAClient(NumPyClient):
+    """Answers a strategy of `flower_pca.strategies` from rows that never leave the node.
+
+    Args:
+        data: The node's rows: an array (dense, scipy sparse or memory-mapped), or a LocalData; for trackers a Stream.
+        context: The node's Flower context, in which it keeps what its algorithm has to remember between rounds (FAPS
+            does); without one it refuses such an algorithm.
+        allow: Names of the algorithms that the node serves; all of them if left out.
+        min_rows: Rows below which the node answers nothing.
+        memory_dir: A folder of the node's own for its memory, instead of the context: it outlives restarts.
+        output_dir: A folder of the node's own for the result that its algorithm gives the node itself, if any: the
+            file flower_pca-own-KEY.npz, KEY its partition-id or node id. Nothing of it goes to the server.
+            Of a Stream, a folder of that name: an npz for every step.
+        share_own: Whether the node agrees to send its own components to a server that asks for them, to start from
+            (personalized algorithms with init="upload" or "qu") or to compare nodes by (with collect=True).
+        min_noise: The least deviation of the noise on every answer, as a multiple of the clip squared: the node then
+            answers only runs with dp, and only those that ask for so much.
+        max_clip: The largest norm to which a run with dp may clip its rows; the node then answers no others.
+        masked_only: Whether the node answers under masks only.
+        max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.
+        max_rank: The rank, at most, of all blocks it answers without masks while its rows stay the same, over all runs:
+            after d independent columns a server knows C_i. d / 2 is a sensible choice. Needs memory_dir.
+
+    Example:
+        >>> app = ClientApp(client_fn=lambda context: PCAClient(load(context), context=context).to_client())
+    """
+
+    algorithms: ClassVar[tuple[str, ...]] = ()  # those that the class is restricted to; empty: no restriction
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        context: Context | None = None,
+        allow: Collection[str] | None = None,
+        min_rows: int = 1,
+        memory_dir: str | os.PathLike[str] | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        share_own: bool = False,
+        min_noise: float | None = None,
+        max_clip: float | None = None,
+        masked_only: bool = False,
+        max_messages: int | None = None,
+        max_rank: int | None = None,
+    ) -> None:
+        checks.integer("min_rows", min_rows, least=1)
+        self._allow = self._allowed(allow)
+        self._min_rows = min_rows
+        self._share_own = share_own
+        self._floor = noise.Floor(min_noise, max_clip)
+        self._data = data
+        if isinstance(data, Stream):
+            data.min_rows = max(data.min_rows, min_rows)
+        partition = None if context is None else context.node_config.get("partition-id")
+        self._key = wire.NO_KEY if partition is None else int(partition)
+        self._store: StateStore | FileStore | None = None if context is None else StateStore(context.state)
+        self._own: Path | None = None
+        path: Path | None = None
+        for name, folder in (("memory_dir", memory_dir), ("output_dir", output_dir)):
+            if folder is not None and context is None:
+                remedy = f"Write PCAClient(data, context=context, {name}=...)."
+                raise ConfigError(checks.sentence(name, "used with the node's context", "no context", remedy))
+        if context is not None:
+            who = context.node_id if partition is None else int(partition)
+            self._store = self._store if memory_dir is None else FileStore(memory_dir, str(who))
+            path = None if memory_dir is None else ledger(memory_dir, str(who))
+            self._own = None if output_dir is None else own_file(output_dir, who)
+            if self._own is not None and isinstance(data, Stream):
+                data.write_to(self._own.with_suffix(""))
+        if max_rank is not None and isinstance(data, Stream):
+            remedy = "Leave it out, or serve rows at rest."
+            raise ConfigError(checks.sentence("max_rank", "used with rows that stay the same", "a Stream", remedy))
+        rules: dict[str, Any] = {"max_messages": max_messages, "max_rank": max_rank, "path": path}
+        self._policy = Policy(context, masked_only=masked_only, **rules)
+
+    def fit(self, parameters: list[Array], config: wire.Config) -> tuple[list[Array], int, wire.Config]:
+        """Answer one message of a strategy."""
+        try:
+            request = wire.read_request(parameters, config)
+            arrays, n = self._answer(request)
+        except FlowerPCAError as error:
+            return [], 0, self._refuse(error, config)
+        return wire.write_fit(arrays, n, request.number, self._key)
+
+    def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
+        """Answer a strategy's evaluation: the mean squared reconstruction error of the node's rows."""
+        try:
+            request = wire.read_request(parameters, config)
+            arrays, n = self._answer(request)
+        except FlowerPCAError as error:
+            return 0.0, 0, self._refuse(error, config)
+        return wire.write_evaluate(arrays, n, request.number, self._key)
+
+    def get_properties(self, config: wire.Config) -> dict[str, wire.Scalar]:
+        """What a server may know before a run: columns, the algorithms served, and the layout spoken."""
+        data = self._rows()
+        suited = registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS
+        served = sorted(set(suited) & (self._allow if self._allow is not None else set(suited)))
+        return {"n_features": data.d or 0, "algorithms": ",".join(served), "flower_pca": wire.LAYOUT}
+
+    def _answer(self, request: wire.Request) -> tuple[Arrays, int]:
+        self._admit(request)
+        self._policy.admit(request)
+        masked = request.stage == messages.STAGE  # then not even the number of rows is told
+        data = self._rows()
+        n = data.n if isinstance(data, LocalData) else -1
+        _check(request, data.d)
+        if 0 <= n < self._min_rows:
+            rule, got = f"at least {self._min_rows}", "fewer" if masked else n
+            raise RefusalError(checks.sentence("The rows of this node", rule, got, "Ask again when it has more."))
+        before = self._remembered(request)
+        rows, data = data, data.framed(request.frame) if isinstance(data, LocalData) else data
+        up, after = self._compute(request, data, before)
+        if isinstance(rows, LocalData):
+            self._policy.weigh(request, rows, up)
+        if (after or before) and self._store is None:
+            rule = f"given its context to serve {request.algorithm}, which has to remember"
+            remedy = "Write PCAClient(data, context=context)."
+            raise RefusalError(checks.sentence("This client", rule, "none", remedy))
+        if self._store is not None and (after or before):
+            self._store.save(Memory(request.run, request.number, {} if masked else before, after))
+        if self._own is not None and not masked and (own := registry.own(request.stage, after, data)):
+            self._own.parent.mkdir(parents=True, exist_ok=True)
+            archive.write(self._own, "own result", {"algorithm": request.algorithm, "run": request.run}, own)
+        if noise.asked(request.arrays):
+            n = 1  # how many rows there are is told with noise only
+        if masked:
+            return up, 0
+        # Of a stream what counts is the batch of this step.
+        return self._withheld(request, up), n if n >= 0 else int(up["rows"])
+
+    def _remembered(self, request: wire.Request) -> Arrays:
+        memory = Memory() if self._store is None else self._store.load()
+        if noise.asked(request.arrays):  # what has been told is told, whichever message comes again
+            return dict(memory.after or {}) if memory.run == request.run else {}
+        if request.stage == messages.STAGE:
+            return memory.newest(request.run)
+        return memory.at(request.run, request.number)
+
+    def _withheld(self, request: wire.Request, up: Arrays) -> Arrays:
+        """The answer without what shows the node's own results, unless it agrees to that."""
+        secret = () if self._share_own else registry.STAGES[request.stage].reveals(request.arrays)
+        return {name: a[:, :0] if name in secret else a for name, a in up.items()}
+
+    @staticmethod
+    def _compute(request: wire.Request, data: LocalData | Stream, memory: Arrays) -> tuple[Arrays, Arrays]:
+        try:
+            return registry.answer(request.stage, request.arrays, data, memory)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            if isinstance(error, FlowerPCAError):
+                raise
+            got = f"one that fails here ({type(error).__name__}: {error})"
+            rule = f"one that the stage {request.stage} of this version can work on"
+            remedy = "Install the same flower_pca everywhere."
+            raise ProtocolError(checks.sentence("A message", rule, got, remedy)) from error
+
+    def _admit(self, request: wire.Request) -> None:
+        stage, arrays = messages.inner_stage(request.arrays) or request.stage, messages.plain(request.arrays)
+        owners = registry.owners(stage)
+        asked = {request.algorithm, *(() if request.algorithm in owners else owners)}
+        if stage != request.stage and (stage not in registry.STAGES or registry.STAGES[stage].reveals(arrays)):
+            rule, got = "a sum that shows nothing of a node's own results", stage
+            raise RefusalError(checks.sentence("What is asked for under masks", rule, got, "Check the sender."))
+        if stage != request.stage and noise.asked(arrays):
+            remedy = "Leave one of them out."
+            raise RefusalError(checks.sentence("A message with noise", "without masks", "one with masks", remedy))
+        if self._allow is not None and not asked <= self._allow:
+            rule = f"one of those that this node serves ({', '.join(sorted(self._allow))})"
+            got = ", ".join(sorted(asked - self._allow))
+            raise RefusalError(checks.sentence("The algorithm", rule, got, "Ask the node's operator."))
+        if (refusal := self._floor.refusal(request.arrays)) is not None:
+            raise RefusalError(refusal)
+
+    def _rows(self) -> LocalData | Stream:
+        if not isinstance(self._data, LocalData | Stream):
+            self._data = LocalData(self._data, who="this node", missing=True)  # whether NaN may be says the message
+        return self._data
+
+    def _refuse(self, error: FlowerPCAError, config: wire.Config) -> wire.Config:
+        number = config.get("number")
+        return wire.refusal(str(error), number if isinstance(number, int) else -1, self._key)
+
+    @classmethod
+    def _allowed(cls, allow: Collection[str] | None) -> frozenset[str] | None:
+        own = frozenset(cls.algorithms) or None
+        if allow is None:
+            return own
+        if isinstance(allow, str):
+            allow = [allow]
+        for name in allow:
+            if name not in _SERVED:
+                remedy = checks.did_you_mean(name, _SERVED)
+                known = ", ".join(_SERVED)
+                raise ConfigError(checks.sentence("Every algorithm in allow", f"one of {known}", repr(name), remedy))
+        return frozenset(allow) if own is None else own & frozenset(allow)
+
+
+def own_file(folder: str | os.PathLike[str], key: int) -> Path:
+    """Where the node with this partition-id (or node id, if it has none) leaves its own result: an npz."""
+    return Path(folder) / f"flower_pca-own-{key}.npz"
+
+
+def _check(request: wire.Request, d: int | None) -> None:
+    """Refuse what no strategy of ours sends. A frame of another shape could single out rows, which no answer may do."""
+    frame, remedy = request.frame, "Check the sender."
+    parts = (("mean", frame.mean), ("scale", frame.scale), ("fill", frame.fill))
+    framed = {name: a for name, a in parts if a is not None}
+    for name, a in {**request.arrays, **framed}.items():
+        if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
+            got = f"dtype {a.dtype}" if a.dtype.kind not in "fiub" else "NaN or infinite entries"
+            raise ProtocolError(checks.sentence(f"{name} of a message", "real and finite", got, remedy))
+    for name, a in framed.items():
+        if a.shape != (d,) or a.dtype.kind != "f":
+            got = f"shape {a.shape} and dtype {a.dtype}"
+            raise ProtocolError(checks.sentence(f"The {name} of a message", f"{d} numbers", got, remedy))
+    if frame.scale is not None and not (frame.scale > 0.0).all():
+        raise ProtocolError(checks.sentence("The scale of a message", "above 0", "others", remedy))

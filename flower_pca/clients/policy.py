@@ -1,0 +1,128 @@
+"""A node's own rules, which hold whatever a server asks: what it has refused, no message can get."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from flwr.app import ConfigRecord, Context
+
+from flower_pca import wire
+from flower_pca.core import archive, checks, linalg
+from flower_pca.core.errors import ConfigError, FlowerPCAError, ProtocolError
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.stage import Arrays
+from flower_pca.masking import messages
+
+_ANSWERED: Final = "flower_pca.answered"
+_NEW: Final = 1e-8  # of its length: what a column must have outside the known ones to be a new one
+_FILE: Final = "blocks answered"
+
+
+class RefusalError(FlowerPCAError):
+    """The node's own rules forbid the answer."""
+
+
+class Policy:
+    """How much a node tells: in masks only, so many messages in a run, blocks up to a rank.
+
+    Args:
+        context: The node's Flower context, which counts the messages of a run.
+        masked_only: Whether the node answers under masks only.
+        max_messages: Messages that it answers in a run of Flower at most, those of masks' set-up included.
+        max_rank: The rank, at most, of all blocks answered without masks since the rows last changed. From answers to d
+            independent columns C_i follows exactly; d / 2 is a sensible choice.
+        path: The node's own file in which it remembers these blocks from run to run.
+    """
+
+    def __init__(
+        self,
+        context: Context | None,
+        *,
+        masked_only: bool = False,
+        max_messages: int | None = None,
+        max_rank: int | None = None,
+        path: Path | None = None,
+    ) -> None:
+        checks.choice("masked_only", masked_only, (True, False))
+        if max_messages is not None:
+            checks.integer("max_messages", max_messages, least=1)
+            if context is None:
+                remedy = "Write PCAClient(data, context=context, max_messages=...)."
+                raise ConfigError(checks.sentence("max_messages", "used with the node's context", "no context", remedy))
+        if max_rank is not None:
+            checks.integer("max_rank", max_rank, least=1)
+            if path is None:
+                remedy = "Give memory_dir, a folder of the node's own: the count has to outlive a run."
+                raise ConfigError(checks.sentence("max_rank", "used with memory_dir", "none", remedy))
+        self._context, self._path = context, path
+        self._masked_only, self._most, self._rank = bool(masked_only), max_messages, max_rank
+
+    def admit(self, request: wire.Request) -> None:
+        """Refuse a message for what it is; count it."""
+        if self._masked_only and request.stage != messages.STAGE:
+            remedy = "Run the strategy with mask=True."
+            got = "one without masks"
+            raise RefusalError(checks.sentence("A message to this node", "masked: masked_only is set", got, remedy))
+        if self._most is not None and self._context is not None:
+            records = self._context.state.config_records
+            answered = int(records[_ANSWERED]["messages"]) if _ANSWERED in records else 0  # type: ignore[arg-type]
+            if answered >= self._most:
+                rule = f"at most {self._most}: that is its max_messages"
+                remedy = "Ask the node's operator, or for an algorithm of fewer rounds."
+                raise RefusalError(checks.sentence("The messages to this node in a run", rule, "one more", remedy))
+            records[_ANSWERED] = ConfigRecord({"messages": answered + 1})
+
+    def weigh(self, request: wire.Request, data: LocalData, up: Arrays) -> None:
+        """Refuse an answer without masks that would tell products with more columns than the node allows."""
+        if self._rank is None or self._path is None or request.stage == messages.STAGE:
+            return
+        mark = [data.n, data.d, data.fingerprint()]
+        known = self._known(self._path, mark, data.d)
+        told = np.hstack([known, linalg.independent(linalg.complement(_columns(request, data.d, up), known), _NEW)])
+        if told.shape[1] > self._rank:
+            rule = f"at most {self._rank}: that is its max_rank"
+            remedy = "Run the strategy with mask=True, or ask the node's operator."
+            what = "The rank of all blocks that this node has answered"
+            raise RefusalError(checks.sentence(what, rule, f"{told.shape[1]} with this message", remedy))
+        if told.shape[1] > known.shape[1]:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            archive.write(self._path, _FILE, {"rows": mark}, {"told": told}, private=True)
+
+    @staticmethod
+    def _known(path: Path, mark: list[int], d: int) -> Array:
+        """An orthonormal basis of what was asked of these very rows before."""
+        try:
+            header, arrays = archive.read(path, _FILE)
+        except FileNotFoundError:
+            return np.empty((d, 0))
+        except ProtocolError as error:  # to take it for none would forget what has been told
+            rule, got = "one that this node has written", "another"
+            remedy = "Its operator has to look at it, or to remove it."
+            raise RefusalError(checks.sentence(f"{path.name} of this node", rule, got, remedy)) from error
+        return arrays["told"] if header["rows"] == mark else np.empty((d, 0))
+
+
+def ledger(folder: str | os.PathLike[str], key: str) -> Path:
+    """Where the node with this key keeps which blocks it has answered."""
+    return Path(folder) / f"flower_pca-told-{key}.npz"
+
+
+def _columns(request: wire.Request, d: int, up: Arrays) -> Array:
+    """The columns whose products with C_i an answer tells, in the rows' own units and of length one.
+
+    Those of the blocks in the message; without one, those of the bases in the answer, which are directions of C_i.
+    """
+    blocks: list[Any] = [a for a in request.arrays.values() if a.ndim == 2 and len(a) == d]
+    if "seed" in request.arrays and "width" in request.arrays:
+        width, seed = int(request.arrays["width"]), int(request.arrays["seed"])
+        blocks.append(linalg.random_block(d, min(width, d), seed))
+    blocks = blocks or [a for a in up.values() if a.ndim == 2 and len(a) == d]
+    columns = np.hstack([np.empty((d, 0)), *blocks]).astype(np.float64)
+    if request.frame.scale is not None:
+        columns = columns / request.frame.scale[:, None]
+    lengths = linalg.column_norms(columns)
+    return np.asarray(columns[:, lengths > 0.0] / lengths[lengths > 0.0])

@@ -1,0 +1,164 @@
+"""compare(): several algorithms on the same rows, against the PCA of all rows in one place."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca import registry
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import ConfigError
+from flower_pca.core.iteration import Algorithm, Iterative
+from flower_pca.core.linalg import Array
+from flower_pca.core.local import LocalData
+from flower_pca.core.result import PCAResult
+from flower_pca.core.rows import Frame, merge
+from flower_pca.core.session import Session
+from flower_pca.data.table import Table
+from flower_pca.simulation.in_process import clients_of, simulate
+
+_GRAM: Final = 4096  # columns up to which the reference is the eigenproblem of one d x d matrix
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """How one algorithm fared.
+
+    Attributes:
+        algorithm: Its spec string.
+        result: What it found.
+        angle: The largest angle between its components and the pooled ones, in radians.
+        angles: That angle after each message in which it was known.
+        messages: Which messages these were, counted from 1.
+    """
+
+    algorithm: str
+    result: PCAResult
+    angle: float
+    angles: tuple[float, ...]
+    messages: tuple[int, ...]
+
+    @property
+    def seconds(self) -> float:
+        """From the first message sent to the last answer counted."""
+        return sum(record.seconds for record in self.result.history)
+
+    @property
+    def traffic(self) -> tuple[int, ...]:
+        """The bytes that all clients had sent and received by the messages in `messages`."""
+        sent = np.cumsum([record.bytes_up + record.bytes_down for record in self.result.history])
+        return tuple(int(sent[number - 1]) for number in self.messages)
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures, as plain values."""
+        history = self.result.history
+        return {
+            "algorithm": self.algorithm,
+            "outcome": self.result.status.outcome.value,
+            "rounds": self.result.rounds,
+            "messages": len(history),
+            "bytes_up": history.bytes_up,
+            "bytes_down": history.bytes_down,
+            "seconds": self.seconds,
+            "angle": self.angle,
+            "explained_variance": self.result.explained_variance_.tolist(),
+            "course": [
+                {"message": m, "bytes": b, "angle": a}
+                for m, b, a in zip(self.messages, self.traffic, self.angles, strict=True)
+            ],
+        }
+
+
+def compare(
+    shards: Sequence[Any],
+    *,
+    algorithms: Sequence[str | Algorithm[Any]],
+    n_components: int | float,
+    center: bool = True,
+    scale: str | None = None,
+    missing: str = "error",
+    seed: int = 0,
+    tol: float | None = None,
+    max_rounds: int | None = None,
+    on_round: Callable[[Session], None] | None = None,
+) -> tuple[Course, ...]:
+    """Run each algorithm on the same shards in this process, and measure it against the pooled PCA.
+
+    The reference is the eigenproblem of the covariance of all rows, which no federation could form.
+
+    Args:
+        shards: One two-dimensional array per client.
+        algorithms: Names, spec strings or instances.
+        n_components: How many components, or the fraction of the total variance that they shall exceed.
+        center: Whether to subtract the mean of all rows.
+        scale: None, "std" or "max_abs".
+        missing: "error", or "mean": NaN then becomes the mean of its column.
+        seed: Seed of everything random.
+        tol: The error at which those that iterate have converged; their own values if left out.
+        max_rounds: Rounds that those that iterate take at most.
+        on_round: Called with the session after every round.
+
+    Raises:
+        ConfigError: If a parameter is not valid.
+        DataError: If a shard cannot be used.
+    """
+    if isinstance(algorithms, str) or len(algorithms) == 0:
+        remedy = 'Write ["krylov", "ssi"].'
+        raise ConfigError(checks.sentence("algorithms", "a list with at least one", repr(algorithms), remedy))
+    stopping = {name: value for name, value in (("tol", tol), ("max_rounds", max_rounds)) if value is not None}
+    chosen = [_stopping(registry.make(algorithm), stopping) for algorithm in algorithms]
+    checks.components(n_components)
+    frame: dict[str, Any] = {"center": center, "scale": scale, "missing": missing}
+    truth = pooled(shards, n_components, **frame)
+    courses = []
+    for algorithm in chosen:
+        angles: dict[int, float] = {}
+
+        def watch(session: Session, angles: dict[int, float] = angles) -> None:
+            if (Z := session.estimate()) is not None:
+                angles[len(session.history)] = _angle(Z, truth)
+            if on_round is not None:
+                on_round(session)
+
+        result = simulate(algorithm, shards, n_components=n_components, seed=seed, on_round=watch, **frame)
+        courses.append(
+            Course(
+                algorithm=algorithm.spec,
+                result=result,
+                angle=_angle(result.components_.T, truth),
+                angles=tuple(angles.values()),
+                messages=tuple(angles),
+            )
+        )
+    return tuple(courses)
+
+
+def pooled(shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str) -> Array:
+    """The leading directions of all rows in one place (d x k, or more), by LAPACK."""
+    clients = clients_of(shards, missing=missing == "mean")
+    total = functools.reduce(merge, (client.moments() for client in clients))
+    divisor: Array | None = None
+    if scale == "std":
+        divisor = np.sqrt(total.m2 / total.seen)
+    elif scale == "max_abs":
+        divisor = np.max([client.peak() for client in clients], axis=0)
+    divisor = None if divisor is None else np.where(divisor > 0.0, divisor, 1.0)
+    frame = Frame(total.mean if center else None, divisor, total.mean if missing == "mean" else None)
+    d = clients[0].d
+    if d <= _GRAM:
+        C = sum((client.framed(frame, keep=False).gram() for client in clients), np.zeros((d, d)))
+        return linalg.eigh_descending(C)[1]
+    k = n_components if isinstance(n_components, int) else min(total.n, d)
+    return LocalData(Table(tuple(shards)).rows, missing=missing == "mean").framed(frame).top(k)[0]
+
+
+def _angle(Z: Array, truth: Array) -> float:
+    return float(linalg.principal_angles(Z, truth[:, : Z.shape[1]])[-1])
+
+
+def _stopping(algorithm: Algorithm[Any], given: dict[str, Any]) -> Algorithm[Any]:
+    return registry.make(algorithm, **given) if isinstance(algorithm, Iterative) else algorithm

@@ -1,0 +1,176 @@
+"""A simulation on Flower's Ray engine: the same strategies and clients as in a deployment, in worker processes."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from flower_pca.core import archive, checks
+from flower_pca.core.errors import ConfigError
+from flower_pca.core.result import PCAResult
+from flower_pca.core.session import Session
+from flower_pca.core.stage import Arrays
+from flower_pca.core.stream import Stream
+from flower_pca.core.tracking import TrackingSession
+from flower_pca.core.tracking_result import TrackingResult
+from flower_pca.simulation import shards as files
+from flower_pca.simulation import streams as streamed
+
+if TYPE_CHECKING:
+    from flower_pca.strategies import PCAStrategy
+
+_DIRECT: Final = "RAY_max_direct_call_object_size"  # larger messages take a detour through Ray's object store
+_DIRECT_BYTES: Final = 2**20
+_START: Final = 300.0  # seconds for all virtual nodes to register
+
+
+def run(
+    settings: dict[str, Any],
+    shards: Sequence[Any],
+    public: Collection[int],
+    *,
+    num_cpus_per_client: float,
+    address: str | None,
+    on_round: Callable[[Session], None] | None,
+) -> PCAResult:
+    """Run a PCAStrategy with these settings over one virtual node per shard; own results of `public` ones come back."""
+    _require_ray()
+    from flower_pca.clients.base import own_file
+    from flower_pca.strategies import PCAStrategy
+
+    def back(output: Path) -> dict[int, Arrays]:
+        written = [(i, own_file(output, i)) for i in public]
+        return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
+
+    strategy = PCAStrategy(**settings, min_nodes=len(shards), node_timeout=_START)
+    cluster = _backend(num_cpus_per_client, address)
+    found, own = _simulated(strategy, shards, files.save, files.load, back, cluster, on_round)
+    result: PCAResult = replace(found, own=own)
+    return result
+
+
+def track(
+    settings: dict[str, Any],
+    streams: Sequence[Stream],
+    *,
+    num_cpus_per_client: float,
+    address: str | None,
+    on_round: Callable[[TrackingSession], None] | None,
+) -> TrackingResult:
+    """Run a TrackingStrategy with these settings over one virtual node per stream; what streams keep comes back."""
+    _require_ray()
+    if not all(stream.repeatable for stream in streams):
+        remedy = "Give a list or a function."
+        raise ConfigError(checks.sentence("A stream on Ray", "one for other processes", "an iterator", remedy))
+    from flower_pca.clients.base import own_file
+    from flower_pca.strategies import TrackingStrategy
+
+    def back(output: Path) -> None:
+        for i, stream in enumerate(streams):
+            stream.take_over(own_file(output, i).with_suffix(""))
+
+    strategy = TrackingStrategy(**settings, min_nodes=len(streams), node_timeout=_START)
+    cluster = _backend(num_cpus_per_client, address)
+    result: TrackingResult = _simulated(strategy, streams, streamed.save, streamed.load, back, cluster, on_round)[0]
+    return result
+
+
+def _require_ray() -> None:
+    if importlib.util.find_spec("ray") is None:
+        remedy = 'Install it: pip install "flower-pca[simulation]".'
+        raise ConfigError(checks.sentence('backend="ray"', "used with Ray installed", "no Ray", remedy))
+
+
+def _backend(num_cpus_per_client: float, address: str | None) -> dict[str, Any]:
+    checks.number("num_cpus_per_client", num_cpus_per_client, least=0.01, remedy="Use 1.")
+    resources = {"num_cpus": num_cpus_per_client, "num_gpus": 0.0}
+    return {"client_resources": resources, "init_args": {} if address is None else {"address": address}}
+
+
+def _simulated(
+    strategy: PCAStrategy,
+    shards: Sequence[Any],
+    save: Callable[[Path, int, Any], None],
+    load: Callable[[Path, int], Any],
+    back: Callable[[Path], Any],
+    cluster: dict[str, Any],
+    on_round: Callable[[Any], None] | None,
+) -> tuple[Any, Any]:
+    from flwr.serverapp import ServerApp
+    from flwr.simulation import run_simulation
+
+    from flower_pca.clients import client_app
+
+    results: list[Any] = []
+    stopped = threading.Event()
+    server = ServerApp()
+
+    @server.main()
+    def main(grid: Any, context: Any) -> None:
+        until: Any = _Until(stopped, grid)
+        results.append(strategy.fit(until, on_round=on_round))
+
+    with tempfile.TemporaryDirectory(prefix="flower_pca-") as name, _quiet(), _environment():
+        folder = Path(name)
+        for index, shard in enumerate(shards):
+            save(folder, index, shard)
+        # What a virtual node keeps lies in its worker's memory: it comes back as it does on a real node, by files.
+        output = folder / "own"
+        clients = client_app(lambda context: load(folder, int(context.node_config["partition-id"])), output_dir=output)
+        try:
+            run_simulation(server, clients, len(shards), backend_config=cluster)
+        except BaseException:
+            stopped.set()
+            raise
+        own = back(output)
+    if not results:
+        raise RuntimeError("the simulation ended without a result: its server was stopped")
+    return results[0], own
+
+
+class _Until:
+    """A grid until the simulation is interrupted: then it ends the server's thread, which no node will answer."""
+
+    def __init__(self, stopped: threading.Event, grid: Any) -> None:
+        self._stopped, self._grid = stopped, grid
+
+    def __getattr__(self, name: str) -> Any:
+        if self._stopped.is_set():
+            raise SystemExit
+        return getattr(self._grid, name)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep from users what is meant for callers of Flower: that this entry point has a successor in its CLI."""
+
+    def relevant(record: logging.LogRecord) -> bool:
+        return "DEPRECATED FEATURE" not in record.getMessage()
+
+    logger = logging.getLogger("flwr")
+    logger.addFilter(relevant)
+    try:
+        yield
+    finally:
+        logger.removeFilter(relevant)
+
+
+@contextlib.contextmanager
+def _environment() -> Iterator[None]:
+    """Let messages of our size pass between processes directly; leave the environment as it was."""
+    before = dict(os.environ)
+    os.environ.setdefault(_DIRECT, str(_DIRECT_BYTES))
+    try:
+        yield
+    finally:
+        for name in set(os.environ) - set(before):
+            del os.environ[name]
+        os.environ.update(before)

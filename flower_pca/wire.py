@@ -1,0 +1,186 @@
+"""The only code that knows Flower's records: the layout of Flower's NumPyClient, both ways.
+
+A request travels as fitins.parameters (or evaluateins.parameters), a list of arrays, and fitins.config, which holds
+the arrays' names; an answer as fitres.parameters, fitres.num_examples, fitres.metrics and fitres.status. So a server of
+ours drives Flower's own `ClientApp(client_fn=...)`, and a client of ours is an ordinary NumPyClient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from flower_pca.core import checks
+from flower_pca.core.errors import ProtocolError
+from flower_pca.core.linalg import Array
+from flower_pca.core.rows import Frame
+from flower_pca.core.stage import Arrays, Broadcast
+
+Scalar: TypeAlias = bool | bytes | float | int | str
+Config: TypeAlias = dict[str, Scalar]
+
+LAYOUT: Final = 1  # of the messages; both sides must speak the same one
+EVALUATE: Final = "evaluate"  # the stage that travels as Flower's evaluate; all others travel as train
+NO_KEY: Final = -1  # of a client without a partition-id
+_EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
+_FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A message of the server as a client reads it."""
+
+    algorithm: str
+    stage: str
+    run: str
+    number: int
+    arrays: Arrays
+    frame: Frame
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A client's answer as the server reads it; `refusal` says why there is none."""
+
+    number: int
+    key: int
+    arrays: Arrays
+    num_examples: int
+    refusal: str | None = None
+
+
+def kind(stage: str) -> str:
+    """Flower's type of the messages of a stage: "train" or "evaluate"."""
+    return EVALUATE if stage == EVALUATE else "train"
+
+
+def write_request(message: Broadcast, client: int, *, algorithm: str, run: str, extra: Mapping[str, Any]) -> RecordDict:
+    """The records of a message for one client; `extra` is the caller's own configuration."""
+    arrays = message.arrays_for(client)
+    parts = ((name, getattr(message.frame, part)) for name, part in _FRAME.items())
+    arrays.update((name, array) for name, array in parts if array is not None)
+    config = {
+        **extra,
+        "flower_pca": LAYOUT,
+        "algorithm": algorithm,
+        "stage": message.stage,
+        "run": run,
+        "number": message.number,
+        "names": ",".join(arrays),
+    }
+    ins = "evaluateins" if message.stage == EVALUATE else "fitins"
+    content = RecordDict()
+    content.array_records[f"{ins}.parameters"] = ArrayRecord([np.asarray(a) for a in arrays.values()])
+    content.config_records[f"{ins}.config"] = ConfigRecord(config)
+    return content
+
+
+def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
+    """The parameters and the config that Flower would hand to a NumPyClient's fit or evaluate."""
+    ins = "evaluateins" if kind == EVALUATE else "fitins"
+    records, configs = content.array_records, content.config_records
+    if f"{ins}.parameters" not in records or f"{ins}.config" not in configs:
+        got = ", ".join(sorted(content)) or "nothing"
+        remedy = "Send it with a strategy of flower_pca."
+        raise ProtocolError(checks.sentence(f"A {kind} message", f"made of {ins}.parameters and .config", got, remedy))
+    return _arrays(records[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
+
+
+def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
+    """The message in what a NumPyClient's fit or evaluate gets."""
+    layout = config.get("flower_pca")
+    if layout != LAYOUT:
+        rule = f"of layout {LAYOUT}"
+        got = "a message of another strategy" if layout is None else f"layout {layout}"
+        raise ProtocolError(checks.sentence("A message", rule, got, "Install the same flower_pca everywhere."))
+    arrays = _named("A message", parameters, config)
+    frame = Frame(**{part: arrays.pop(name, None) for name, part in _FRAME.items()})
+    algorithm, stage, run = (_value("A message", config, name, str) for name in ("algorithm", "stage", "run"))
+    return Request(algorithm, stage, run, _value("A message", config, "number", int), arrays, frame)
+
+
+def write_fit(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[list[Array], int, Config]:
+    """What a NumPyClient's fit returns for these arrays."""
+    metrics: Config = {"flower_pca": LAYOUT, "number": number, "key": key, "names": ",".join(arrays)}
+    return [np.asarray(a) for a in arrays.values()], num_examples, metrics
+
+
+def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
+    """What a NumPyClient's evaluate returns: single numbers, which travel as metrics; the loss is a mean."""
+    numbers: Config = {name: a.item() for name, a in arrays.items()}
+    metrics: Config = {**numbers, "flower_pca": LAYOUT, "number": number, "key": key, "names": ",".join(arrays)}
+    return float(arrays["squares"]) / num_examples, num_examples, metrics
+
+
+def refusal(reason: str, number: int, key: int) -> Config:
+    """The metrics of a client that gives no answer, and says why."""
+    return {"flower_pca": LAYOUT, "number": number, "key": key, "names": "", "refusal": reason}
+
+
+def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
+    """The records that Flower would make of what fit or evaluate returned."""
+    res = "evaluateres" if kind == EVALUATE else "fitres"
+    content = RecordDict()
+    content.config_records[f"{res}.metrics"] = ConfigRecord(dict(metrics))
+    content.metric_records[f"{res}.num_examples"] = MetricRecord({"num_examples": num_examples})
+    if kind == EVALUATE:
+        content.metric_records[f"{res}.loss"] = MetricRecord({"loss": first})
+    else:
+        content.array_records[f"{res}.parameters"] = ArrayRecord(list(first))
+    content.config_records[f"{res}.status"] = ConfigRecord({"code": 0, "message": "Success"})
+    return content
+
+
+def read_reply(content: RecordDict, kind: str) -> Answer:
+    """A client's answer in the records of its reply."""
+    res = "evaluateres" if kind == EVALUATE else "fitres"
+    who = "An answer"
+    if f"{res}.metrics" not in content.config_records or f"{res}.num_examples" not in content.metric_records:
+        got = ", ".join(sorted(content)) or "nothing"
+        remedy = "Serve it with a client of flower_pca."
+        raise ProtocolError(checks.sentence(who, f"made of {res}.metrics and {res}.num_examples", got, remedy))
+    metrics = content.config_records[f"{res}.metrics"]
+    number, key = _value(who, metrics, "number", int), _value(who, metrics, "key", int)
+    num_examples = _value(who, content.metric_records[f"{res}.num_examples"], "num_examples", int)
+    if "refusal" in metrics:
+        return Answer(number, key, {}, num_examples, _value(who, metrics, "refusal", str))
+    if kind == EVALUATE:
+        names = _value(who, metrics, "names", str).split(",")
+        return Answer(number, key, {n: np.array(_value(who, metrics, n, int, float)) for n in names}, num_examples)
+    if f"{res}.parameters" not in content.array_records:
+        raise ProtocolError(checks.sentence(who, f"made of {res}.parameters", "none", "Check the client."))
+    return Answer(number, key, _named(who, _arrays(content.array_records[f"{res}.parameters"]), metrics), num_examples)
+
+
+def _arrays(record: ArrayRecord) -> list[Array]:
+    try:
+        arrays = [array.numpy() for name, array in record.items() if name != _EMPTY]
+        if not all(isinstance(array, np.ndarray) for array in arrays):
+            raise TypeError("an archive of arrays")
+        return arrays
+    except Exception as error:  # bytes from elsewhere: numpy raises nearly anything on them
+        rule = "made of numpy arrays without pickles"
+        got = f"bytes that numpy cannot read ({type(error).__name__})"
+        raise ProtocolError(checks.sentence("A message", rule, got, "Check the sender.")) from error
+
+
+def _named(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
+    text = _value(who, config, "names", str)
+    names = text.split(",") if text else []
+    if len(names) != len(arrays) or len(set(names)) != len(names):
+        rule = f"made of one array for each of its names, {text or 'none'}"
+        raise ProtocolError(checks.sentence(who, rule, f"{len(arrays)} arrays", "Check the sender."))
+    return dict(zip(names, arrays, strict=True))
+
+
+def _value(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any]) -> Any:
+    value = config.get(name)
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        kinds = " or ".join(kind.__name__ for kind in wanted)
+        got = "none" if value is None else f"{name}={value!r}"
+        raise ProtocolError(checks.sentence(who, f"one with {name} ({kinds})", got, "Check the sender."))
+    return value

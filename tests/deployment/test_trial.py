@@ -1,0 +1,107 @@
+"""The trial of docs/deployment.md, terminal by terminal as it stands there; only ports and folders are this test's."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from local_superlink import end_all
+from pages import ROOT, blocks, text
+
+from flower_pca import PCAResult, simulate
+
+BIN = Path(sys.executable).parent
+PATIENCE = 240.0  # seconds for the whole of it
+
+pytestmark = [
+    pytest.mark.transport,
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="it finds the processes to end in /proc"),
+]
+
+
+def section():
+    """The shell blocks, the settings and the rows of the page's section on one machine."""
+    page = "docs/deployment.md"
+    part = re.search(r"^## A try on one machine\n(.*?)^## ", text(page), re.DOTALL | re.MULTILINE)[1]
+    mine = {kind: [block for block in blocks(page, kind) if block in part] for kind in ("sh", "toml", "python")}
+    *terminals, last = mine["sh"]
+    assert (len(terminals), len(mine["toml"]), len(mine["python"])) == (3, 1, 1)
+    return terminals, last, mine["toml"][0], mine["python"][0]
+
+
+def free_ports(count):
+    opened = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in opened]
+    for each in opened:
+        each.close()
+    return ports
+
+
+@pytest.fixture
+def terminal(tmp_path):
+    """Starts a shell block in a terminal of its own, with ports and folders of this test; ends all in the end."""
+    home, started = tmp_path / "home", []
+    home.mkdir()
+    ports = dict(zip(("8000", "8001", "8002"), map(str, free_ports(3)), strict=True))
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("FLWR_")},
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "COLUMNS": "200",
+        "NO_COLOR": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+    }
+
+    def moved(block):
+        for there, here in ports.items():
+            block = re.sub(rf"\b{there}\b", here, block)
+        return block.replace("/tmp/pca", str(tmp_path / "pca"))
+
+    def start(block, cwd=tmp_path):
+        log = (tmp_path / f"terminal-{len(started)}.log").open("wb")
+        process = subprocess.Popen(
+            ["sh", "-ec", moved(block)], cwd=cwd, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+        log.close()
+        started.append(process)
+        return process, Path(log.name)
+
+    start.moved, start.home = moved, home
+    yield start
+    end_all(home)
+    for process in started:
+        process.wait(20)
+
+
+def seen(log, words, until):
+    while not re.search(words, log.read_text(errors="replace")):
+        assert time.monotonic() < until, f"no {words!r} in:\n{log.read_text(errors='replace')}"
+        time.sleep(0.1)
+
+
+def test_the_trial_on_one_machine_gives_the_components_of_all_rows(terminal, tmp_path, monkeypatch):
+    until = time.monotonic() + PATIENCE
+    terminals, last, settings, rows = section()
+    monkeypatch.chdir(tmp_path)
+    exec(compile(rows, "docs/deployment.md", "exec"), {})
+    (terminal.home / "config.toml").write_text(terminal.moved(settings))
+    for block, ready in zip(terminals, ("Starting Flower SuperLink", "SuperNode ID", "SuperNode ID"), strict=True):
+        _, log = terminal(block)
+        seen(log, ready, until)
+    process, log = terminal(last, cwd=ROOT)
+    assert process.wait(until - time.monotonic()) == 0, log.read_text()
+    printed = log.read_text()
+    assert "finished:completed" in printed
+    shards = [np.load(tmp_path / f"rows-{i}.npy") for i in range(2)]
+    result, here = PCAResult.load(tmp_path / "pca/result.npz"), simulate("krylov", shards, n_components=3)
+    assert result.components_.tobytes() == here.components_.tobytes()
+    assert here.table() in printed
+    X = np.vstack(shards)
+    assert result.angle_to(np.linalg.svd(X - X.mean(axis=0))[2][:3]) < 1e-6

@@ -1,0 +1,31 @@
+"""What the nodes do in the tests' federations: ours, and the barest product as `train.plain`."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, RecordDict
+
+from flower_pca import Stream
+from flower_pca.clients import client_app
+
+
+def load(context):
+    stall = Path(context.node_config["stall"])
+    if stall.exists():  # until the test has done what it wants to do while a message is at work
+        stall.with_suffix(".reached").touch()
+        until = time.monotonic() + 120
+        while stall.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+    rows, cut = np.load(context.node_config["data"]), Path(context.node_config["data"]).with_name("batch")
+    return Stream(rows, batch=int(cut.read_text())) if cut.exists() else rows
+
+
+app = client_app(load)
+
+
+@app.train("plain")
+def plain(message, context):
+    X = np.load(context.node_config["data"])
+    (Z,) = message.content["arrays"].to_numpy_ndarrays()
+    return Message(RecordDict({"arrays": ArrayRecord([X.T @ (X @ Z)])}), reply_to=message)

@@ -1,0 +1,52 @@
+"""What the server does in the tests' federations: a strategy of ours, or the barest power iteration."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.serverapp import ServerApp
+
+from flower_pca import strategies
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid, context):
+    folder = Path(context.run_config["folder"])
+    orders = json.loads((folder / "orders.json").read_text())
+    (folder / "pid").write_text(str(os.getpid()))
+    try:
+        (plain if orders["strategy"] is None else ours)(grid, folder, **orders)
+    except Exception as error:
+        (folder / "error").write_text(f"{type(error).__name__}: {error}")
+        raise
+
+
+def ours(grid, folder, strategy, hold, parameters):
+    def after(session):
+        if len(session.history) == hold:
+            (folder / "held").touch()
+            until = time.monotonic() + 120
+            while not (folder / "go").exists() and time.monotonic() < until:
+                time.sleep(0.05)
+
+    strategy = getattr(strategies, strategy)(**parameters)
+    strategy.fit(grid, on_round=after).save(folder / "result.npz")
+
+
+def plain(grid, folder, strategy, hold, parameters):
+    nodes = list(grid.get_node_ids())
+    Z = np.random.default_rng(0).standard_normal(parameters["shape"])
+    seconds = []
+    for number in range(parameters["rounds"]):
+        began = time.perf_counter()
+        content = RecordDict({"arrays": ArrayRecord([Z])})
+        messages = [Message(content, node, "train.plain", group_id=str(number)) for node in nodes]
+        replies = list(grid.send_and_receive(messages))
+        Z, _ = np.linalg.qr(sum(reply.content["arrays"].to_numpy_ndarrays()[0] for reply in replies))
+        seconds.append(time.perf_counter() - began)
+    (folder / "seconds.json").write_text(json.dumps(seconds))

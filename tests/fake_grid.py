@@ -1,0 +1,217 @@
+"""Flower's Grid in memory: a federation of ClientApp nodes in this process, with every fault that a network has."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid
+    from flwr.supercore.task_identity import TaskIdentity
+
+    from flower_pca.clients import client_app
+    from flower_pca.strategies import exchange
+
+Array = np.ndarray[Any, Any]
+
+
+@contextmanager
+def in_a_run() -> Iterator[list[str]]:
+    """Flower's identity of a running task, no pauses between two looks for replies, and the lines that are logged."""
+    names, pauses = ("_run_id", "_task_id", "_node_id"), (exchange._SHORTEST, exchange._LONGEST)
+    before = [getattr(TaskIdentity, name) for name in names]
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("flwr")
+    others = list(logger.handlers)
+    logger.handlers[:] = [handler]
+    TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 0
+    exchange._SHORTEST, exchange._LONGEST = 0.0, 0.001  # type: ignore[misc]
+    try:
+        yield lines
+    finally:
+        exchange._SHORTEST, exchange._LONGEST = pauses  # type: ignore[misc]
+        logger.handlers[:] = others
+        for name, value in zip(names, before, strict=True):
+            setattr(TaskIdentity, name, value)
+
+
+class FakeGrid(Grid):
+    """Nodes with random ids; replies come shuffled, half of those that are ready at a time.
+
+    Hooks, all None at first:
+        on_push(message): called before a message goes out; it may kill and add nodes, or raise.
+        on_pull(): called before replies are fetched; likewise.
+        tamper(message, reply) -> reply: what is given in its place; None if the reply is lost.
+        delay(message) -> int: by so many pulls a reply is late.
+    """
+
+    def __init__(self, app: ClientApp, n: int, *, seed: int = 0, partitions: bool = True) -> None:
+        self.app, self.rng, self._partitions = app, np.random.default_rng(seed), partitions
+        self.nodes: dict[int, Context] = {}
+        self.on_push: Callable[[Message], None] | None = None
+        self.on_pull: Callable[[], None] | None = None
+        self.tamper: Callable[[Message, Message], Message | None] | None = None
+        self.delay: Callable[[Message], int] | None = None
+        self.sent: list[Message] = []
+        self.held: weakref.WeakSet[Message] = weakref.WeakSet()
+        self._ready: dict[str, list[Any]] = {}
+        self._joined = 0
+        for _ in range(n):
+            self.add()
+
+    def add(self) -> int:
+        """A node more."""
+        node, i = int(self.rng.integers(1, 2**62)), self._joined
+        config = {"partition-id": i} if self._partitions else {"which": i}
+        self.nodes[node] = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
+        self._joined += 1
+        return node
+
+    def kill(self, node: int) -> None:
+        """A node is gone: no longer listed, and messages to it are answered by Flower, with an error."""
+        del self.nodes[node]
+
+    def forget(self, node: int) -> None:
+        """A node is restarted under its old id: its state is gone."""
+        self.nodes[node].state = RecordDict()
+
+    def node(self, position: int) -> int:
+        """The id of the node that has the rows at this position."""
+        return next(n for n, c in self.nodes.items() if position in c.node_config.values())
+
+    @property
+    def counts(self) -> Counter[int]:
+        """Messages sent to each node."""
+        return Counter(m.metadata.dst_node_id for m in self.sent)
+
+    def set_run(self, run: Any) -> None:
+        raise NotImplementedError
+
+    @property
+    def run(self) -> Any:
+        raise NotImplementedError
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        raise NotImplementedError
+
+    def get_nodes(self) -> Iterable[Any]:
+        raise NotImplementedError
+
+    def get_node_ids(self) -> Iterable[int]:
+        return [int(n) for n in self.rng.permutation(np.array(list(self.nodes), dtype=np.int64))]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        identities = []
+        for message in messages:
+            identity = str(uuid.UUID(bytes=self.rng.bytes(16)))
+            message.metadata.__dict__["_message_id"] = identity
+            identities.append(identity)
+            self.sent.append(message)
+            if self.on_push is not None:
+                self.on_push(message)
+            reply: Message | None = self._answer(message)
+            if self.tamper is not None and reply is not None:
+                reply = self.tamper(message, reply)
+            if reply is not None:
+                self._ready[identity] = [self.delay(message) if self.delay else 0, reply]
+        return identities
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        if self.on_pull is not None:
+            self.on_pull()
+        waiting = [i for i in message_ids if i in self._ready]
+        ready = [i for i in waiting if self._ready[i][0] <= 0]
+        for i in waiting:
+            self._ready[i][0] -= 1
+        self.rng.shuffle(ready)
+        came = [self._ready.pop(i)[1] for i in ready[: (len(ready) + 1) // 2]]
+        self.held.update(came)
+        return came
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        identities = list(self.push_messages(messages))
+        self.rng.shuffle(identities)
+        return [self._ready.pop(i)[1] for i in identities if i in self._ready]
+
+    def _answer(self, message: Message) -> Message:
+        node = message.metadata.dst_node_id
+        if node not in self.nodes:
+            return Message(Error(code=5, reason="Node Unavailable"), reply_to=message)
+        try:
+            return self.app(message, self.nodes[node])
+        except Exception as error:  # as a SuperNode does
+            return Message(Error(code=2, reason=f"ClientApp failed\n{error!r}"), reply_to=message)
+
+
+def config_of(message: Message) -> Any:
+    """The configuration in a request of ours."""
+    return next(iter(message.content.config_records.values()))
+
+
+def metrics_of(reply: Message) -> Any:
+    """The metrics in an answer of ours."""
+    return next(r for name, r in reply.content.config_records.items() if name.endswith("metrics"))
+
+
+def arrays_in(reply: Message) -> dict[str, Array]:
+    """The arrays in an answer of ours, by name."""
+    values = [a.numpy() for a in reply.content["fitres.parameters"].values()]  # type: ignore[union-attr]
+    return dict(zip(metrics_of(reply)["names"].split(","), values, strict=True))
+
+
+def with_arrays(reply: Message, arrays: dict[str, Array]) -> Message:
+    """The reply with these arrays instead of its own."""
+    reply.content["fitres.parameters"] = ArrayRecord([np.asarray(a) for a in arrays.values()])
+    metrics_of(reply)["names"] = ",".join(arrays)
+    return reply
+
+
+def app_of(shards: Sequence[Any], **policy: Any) -> ClientApp:
+    """A ClientApp whose nodes hold these rows, by position."""
+    return client_app(lambda context: shards[next(iter(context.node_config.values()))], **policy)
+
+
+def grid_of(shards: Sequence[Any], n: int | None = None, *, seed: int = 0, **policy: Any) -> FakeGrid:
+    """A grid with a node for each of the first n of these shards; later ones are for nodes that join."""
+    return FakeGrid(app_of(shards, **policy), len(shards) if n is None else n, seed=seed)
+
+
+def rows(n_nodes: int = 5, d: int = 10, seed: int = 0) -> list[Array]:
+    """Shards of unequal sizes and different means; a spectrum that falls by a half."""
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    sizes = rng.integers(20, 60, n_nodes)
+    return [rng.standard_normal((n, d)) * 0.5 ** np.arange(d) @ basis + 0.1 * rng.standard_normal(d) for n in sizes]
+
+
+def pooled(shards: Sequence[Array], k: int) -> tuple[Array, Array, Array]:
+    """Components with their largest entries positive, variances and mean, by LAPACK's SVD of all rows together."""
+    X = np.vstack(shards)
+    mean = X.mean(axis=0)
+    _, s, V = np.linalg.svd(X - mean, full_matrices=False)
+    V = V[:k] * np.sign(V[np.arange(k), np.abs(V[:k]).argmax(axis=1)])[:, None]
+    return V, s[:k] ** 2 / (len(X) - 1), mean
+
+
+def is_pca_of(result: Any, shards: Sequence[Array], *, angle: float = 1e-5) -> bool:
+    """Whether a result is the PCA of the rows of these shards together."""
+    V, variances, mean = pooled(shards, len(result.components_))
+    same = result.n_samples_ == sum(map(len, shards)) and np.allclose(result.mean_, mean, rtol=0, atol=1e-12)
+    return bool(
+        same
+        and np.linalg.norm(result.components_ - V, ord=2) <= angle
+        and np.allclose(result.explained_variance_, variances, rtol=angle**2 + 1e-12, atol=0)
+    )

@@ -1,0 +1,67 @@
+"""The `flower-pca` command.
+
+Exit codes: 0 all went well; 1 the run failed, or ended short of its goal; 2 an error in what was asked for; 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from flower_pca.commands import audit, compare, keys, listing, run, show, track, transform
+from flower_pca.core.errors import FlowerPCAError, NotEnoughNodes
+
+_COMMANDS: Final = (run, compare, transform, track, show, listing, audit, keys)
+_CODES: Final = "exit codes: 0 well; 1 the run failed or did not converge; 2 bad usage or input; 130 interrupted"
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command, and return its exit code."""
+    given = _parser().parse_args(arguments)
+    try:
+        return int(given.run(given))
+    except FlowerPCAError as error:
+        sys.stderr.write(f"flower-pca: {error}\n")
+        return FAILED if isinstance(error, NotEnoughNodes) else USAGE  # what else there is, is wrong with the input
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stderr.write(f"flower-pca: {error.strerror or error}: {error.filename or 'no file'}.\n")
+        return USAGE
+    except KeyboardInterrupt as interrupt:
+        words = f" {interrupt}" if str(interrupt) else ""
+        sys.stderr.write(f"flower-pca: Interrupted.{words}\n")
+        return INTERRUPTED
+
+
+def console() -> NoReturn:
+    """Run the command as a process of its own."""
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads on: `flower-pca list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = FAILED
+    if code == INTERRUPTED:
+        sys.stderr.flush()
+        os._exit(code)  # threads of Flower's engine may still wait for nodes that are gone, and never end
+    sys.exit(code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from flower_pca import __version__
+
+    parser = argparse.ArgumentParser(prog="flower-pca", description="Federated PCA for Flower.", epilog=_CODES)
+    parser.add_argument("--version", action="version", version=f"flower-pca {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in _COMMANDS:
+        command.add(commands)
+    return parser
+
+
+if __name__ == "__main__":
+    console()

@@ -1,0 +1,51 @@
+"""`flower-pca audit`: what the server of a run learns about a single client."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from flower_pca.commands import common
+from flower_pca.core import checks
+from flower_pca.core.errors import ConfigError
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    words = "measure what the server of a run learns about each client; write leaks.csv and a picture"
+    parser = common.parser(commands, "audit", words, run)
+    common.arguments_of_data(parser)
+    common.argument_of_algorithm(parser)
+    parser.add_argument("--masked", action="store_true", help="the server sees only sums, as under masks")
+    common.argument_of_output(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the audit, write the files, print the table."""
+    from flower_pca import registry
+    from flower_pca.privacy import audit
+
+    place = common.folder(given.out)
+    registry.make(given.algorithm)  # before the data is read, which may take long
+    settings = common.settings(given)
+    if settings.pop("missing") != "error":
+        remedy = "Impute before the audit."
+        raise ConfigError(checks.sentence("missing in an audit", '"error"', repr(given.missing), remedy))
+    with common.progress("starting") as on_round:
+        found = audit(given.algorithm, common.clients_of(given), masked=given.masked, on_round=on_round, **settings)
+    drawn = importlib.util.find_spec("matplotlib") is not None
+    with common.writing(place) as draft:
+        found.save(draft / "leaks.csv")
+        if drawn:
+            found.picture(draft / "leak.svg")
+    if given.json:
+        worst = [asdict(leak) for leak in found.worst()]
+        course = [asdict(point) for point in found.convergence]
+        common.print_json({"algorithm": found.algorithm, "masked": found.masked, "leaks": worst, "convergence": course})
+        return 0
+    picture = "and leak.svg" if drawn else 'and no picture: pip install "flower-pca[plot]"'
+    sys.stdout.write(f"{found.table()}\nWrote leaks.csv {picture} to {place}\n")
+    return 0

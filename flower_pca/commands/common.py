@@ -1,0 +1,153 @@
+"""What the commands share: the arguments about data and frame, tables, JSON, and a progress bar."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flower_pca.core import checks
+from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.core.session import MISSING, SCALES, Session
+
+
+def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    """The parser of a command, with --json."""
+    added: argparse.ArgumentParser = commands.add_parser(
+        name, help=words, description=f"{words[0].upper()}{words[1:]}."
+    )
+    added.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    added.set_defaults(run=run)
+    return added
+
+
+def arguments_of_data(added: argparse.ArgumentParser) -> None:
+    """DATA and how it is dealt out and framed."""
+    text = "a path, a folder of one file per client, or a spec such as \"csv(path='x.csv', columns=['a', 'b'])\""
+    added.add_argument("data", metavar="DATA", help=text)
+    added.add_argument(
+        "--clients", type=int, metavar="N", help="how many clients (default: as the partition says, else 10)"
+    )
+    text = "who gets which rows: contiguous, \"dirichlet(0.3, column='y')\", \"by_column('site')\", ..."
+    added.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
+    text = "how many components, or the share of the variance in (0, 1) that they shall exceed (default: 2)"
+    added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
+    text = "whether to subtract the mean (default: what the algorithm is used to)"
+    added.add_argument("--center", action=argparse.BooleanOptionalAction, help=text)
+    added.add_argument(
+        "--scale", choices=[kind for kind in SCALES if kind], help="what each column is divided by (default: nothing)"
+    )
+    text = 'what NaN and empty cells are: an error, or values that become the "mean" of their column (default: error)'
+    added.add_argument("--missing", choices=MISSING, default="error", help=text)
+    added.add_argument("--seed", type=int, default=0, metavar="S", help="seed of everything random (default: 0)")
+    added.add_argument("--tol", type=float, metavar="T", help="error at which a run has converged (default: its own)")
+    added.add_argument("--max-rounds", type=int, metavar="R", help="rounds that a run takes at most")
+
+
+def argument_of_algorithm(added: argparse.ArgumentParser) -> None:
+    """--algorithm, a single one."""
+    text = 'a name, or a spec such as "faps(inner_steps=5)"; see flower-pca list (default: krylov)'
+    added.add_argument("--algorithm", default="krylov", metavar="SPEC", help=text)
+
+
+def argument_of_output(added: argparse.ArgumentParser) -> None:
+    """--out, a folder."""
+    text = "folder to write to (default: flower-pca-out)"
+    added.add_argument("--out", type=Path, default=Path("flower-pca-out"), metavar="DIR", help=text)
+
+
+def settings(given: argparse.Namespace) -> dict[str, Any]:
+    """What both `simulate` and `compare` take."""
+    names = ("center", "scale", "missing", "seed", "tol", "max_rounds")
+    return {"n_components": given.components, **{name: getattr(given, name) for name in names}}
+
+
+def clients_of(given: argparse.Namespace) -> list[Any]:
+    """The rows of each client."""
+    from flower_pca.data import partition, sources
+
+    needed = None if given.partition is None else partition.column(given.partition)
+    table = sources.table(given.data, beside=() if needed is None else (needed,))
+    return partition.deal(table, given.partition, given.clients)
+
+
+def folder(path: Path) -> Path:
+    """The folder to write to, which may be a new one: what would keep it from being written is found before the run."""
+    place = path.expanduser().absolute()
+    if place.exists() and not place.is_dir():
+        raise ConfigError(checks.sentence("The folder for the output", "a folder", f"a file, {place}", "Name another."))
+    above = next(parent for parent in (place, *place.parents) if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        got = f"{above}, which is not"
+        raise ConfigError(checks.sentence("The folder for the output", "writable", got, "Name another."))
+    return place
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[Path]:
+    """A draft of the folder: what is in it at the end moves to `place`, and nothing of it if anything goes wrong."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as name:
+        draft = Path(name)
+        yield draft
+        place.mkdir(exist_ok=True)
+        for file in sorted(draft.iterdir()):
+            os.replace(file, place / file.name)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[Session], None]]:
+    """Called after every round; shows it on standard error if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda session: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda session: bar.update(task, description=str(session.history[-1]))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[int] = ()) -> None:
+    """Print rows under a heading, by rich; columns in `text` hold words."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for j, name in enumerate(head):
+        drawn.add_column(name, justify="left" if j in text else "right", no_wrap=j not in text)
+    for row in rows:
+        drawn.add_row(*row)
+    Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 160).print(drawn)
+
+
+def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Print a value as JSON, whose numbers are all finite."""
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def result_of(path: str) -> Any:
+    """The result in a file."""
+    from flower_pca.core.result import PCAResult
+
+    try:
+        return PCAResult.load(path)
+    except FileNotFoundError as error:
+        remedy = "Give the result.npz that a run has written."
+        raise DataError(checks.sentence("The result", "there", f"no file {path}", remedy)) from error
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)

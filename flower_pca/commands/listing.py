@@ -1,0 +1,52 @@
+"""`flower-pca list`: every algorithm, as its own docstring and fields describe it."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+from dataclasses import fields
+from typing import Any
+
+from flower_pca import registry
+from flower_pca.commands import common
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    words = "list every algorithm with its parameters, the cost of a round, and when to prefer it"
+    common.parser(commands, "list", words, run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print the list."""
+    every = [described(name) for name in registry.ALGORITHMS]
+    if given.json:
+        common.print_json(every)
+        return 0
+    for one in every:
+        parameters = ", ".join(f"{name}={value!r}" for name, value in one["parameters"].items())
+        lines = [one["algorithm"], f"  {one['what']}", f"  parameters: {parameters}"]
+        lines += [f"  {head}: {one[key]}" for head, key in (("cost", "cost"), ("prefer it", "prefer"))]
+        sys.stdout.write("\n".join(lines) + "\n\n")
+    return 0
+
+
+def described(name: str) -> dict[str, Any]:
+    """An algorithm's name, first line, parameters with defaults, cost of a round, and when to prefer it."""
+    algorithm = registry.ALGORITHMS[name]
+    text = inspect.getdoc(algorithm) or ""
+    return {
+        "algorithm": name,
+        "what": text.splitlines()[0],
+        "parameters": {field.name: field.default for field in fields(algorithm)},
+        "cost": _paragraph(text, r"Cost(?: per round)?"),
+        "prefer": _paragraph(text, r"Prefer it"),
+    }
+
+
+def _paragraph(text: str, head: str) -> str:
+    """What follows a heading such as "Cost per round:", up to the next one or an empty line, in one line."""
+    found = re.search(rf"^{head}:(.*?)(?=^\S[\w ,]*:|^\s*$|\Z)", text, re.DOTALL | re.MULTILINE)
+    return " ".join(found.group(1).split()) if found else ""

@@ -1,0 +1,76 @@
+"""`flower-pca run`: the components of rows that are dealt out to simulated clients."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+from flower_pca.commands import common
+from flower_pca.commands.show import as_json, print_result
+from flower_pca.core import checks
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    words = "simulate a federation on one machine; write result.npz, history.csv and report.html"
+    parser = common.parser(commands, "run", words, run)
+    common.arguments_of_data(parser)
+    common.argument_of_algorithm(parser)
+    parser.add_argument("--evaluate", action="store_true", help="also measure the error of reconstruction")
+    text = "a plain loop in this process, or Flower's engine with a virtual node per client (default: in_process)"
+    parser.add_argument("--backend", choices=("in_process", "ray"), default="in_process", help=text)
+    text = "keep the state here after every round; the same command then goes on after an interruption"
+    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help=text)
+    common.argument_of_output(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run, write the files, print the variances; 1 if the run ended short of its goal."""
+    from flower_pca import registry, report
+    from flower_pca.simulation import simulate
+
+    place = common.folder(given.out)
+    registry.make(given.algorithm)  # before the data is read, which may take long
+    checks.components(given.components)
+    checkpoint = None if given.checkpoint is None else given.checkpoint.expanduser().absolute()
+    if checkpoint is not None:
+        checks.parent("the checkpoint", checkpoint)
+    shards = common.clients_of(given)
+    options = {**common.settings(given), "evaluate": given.evaluate, "backend": given.backend}
+    try:
+        with common.progress("starting") as on_round:
+            result = simulate(given.algorithm, shards, checkpoint=checkpoint, on_round=on_round, **options)
+    except KeyboardInterrupt:
+        if checkpoint is None or not checkpoint.exists():
+            raise
+        raise KeyboardInterrupt(f"The state of the run is in {checkpoint}; the same command goes on from it.") from None
+    with common.writing(place) as draft:
+        result.save(draft / "result.npz")
+        _history(result, draft / "history.csv")
+        report.write(result, draft / "report.html", title=_title(given.data), shards=shards)
+    if given.json:
+        common.print_json({**as_json(result), "clients": len(shards), "out": str(place)})
+    else:
+        print_result(result)
+        sys.stdout.write(f"Wrote result.npz, history.csv and report.html to {place}\n")
+    return 0 if result.status.ok else 1
+
+
+def _history(result: Any, path: Path) -> None:
+    """One line for each message; the metrics of all stages have a column each."""
+    records = result.history.to_json()
+    metrics = list(dict.fromkeys(name for record in records for name in record["metrics"]))
+    plain = ("number", "stage", "asked", "answered", "bytes_down", "bytes_up", "seconds")
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([*plain, "failed", *metrics])
+        for record in records:
+            numbers = [record["metrics"].get(name, "") for name in metrics]
+            writer.writerow([*(record[name] for name in plain), len(record["failures"]), *numbers])
+
+
+def _title(data: str) -> str:
+    return f"Principal components of {Path(data).name if '(' not in data else data}"

@@ -1,0 +1,89 @@
+"""The course of a run: its error against messages and against bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from flower_pca.core.history import History
+from flower_pca.core.result import PCAResult
+from flower_pca.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_UNITS: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+
+
+def iterates(history: History) -> bool:
+    """Whether the run has measured an error round by round."""
+    return any("error" in record.metrics for record in history)
+
+
+def convergence(ax: Axes, result: PCAResult) -> None:
+    """The error after each message; of a run that does not iterate, the true residuals of its components."""
+    if not iterates(result.history):
+        _residuals(ax, result)
+        return
+    _curve(ax, result.history, np.arange(1.0, len(result.history) + 1.0))
+    ax.set_xlim(0.4, len(result.history) + 0.6)
+    ax.xaxis.set_major_locator(style.integers())
+    style.tidy(ax, "Convergence", "message", "error, as the run measures it")
+    if len(result.history.of("opening")) > 1:
+        style.legend(ax)
+
+
+def traffic(ax: Axes, result: PCAResult) -> None:
+    """The error against what has been sent so far, both ways; of a run that does not iterate, each message's bytes."""
+    history = result.history
+    sent = np.cumsum([record.bytes_up + record.bytes_down for record in history], dtype=float)
+    if not iterates(history):
+        _bytes(ax, history)
+        return
+    size, unit = _unit(sent[-1])
+    _curve(ax, history, sent / size)
+    ax.set_xlim(0.0, 1.04 * sent[-1] / size)
+    style.tidy(
+        ax, "Convergence against bytes", f"{unit} sent so far, by all, both ways", "error, as the run measures it"
+    )
+    if len(history.of("opening")) > 1:
+        style.legend(ax)
+
+
+def _curve(ax: Axes, history: History, place: np.ndarray[Any, Any]) -> None:
+    measured = np.array([i for i, record in enumerate(history) if "error" in record.metrics])
+    error = np.maximum([history[i].metrics["error"] for i in measured], style.FLOOR)
+    reopened = [i for i, record in enumerate(history) if record.stage == "opening"][1:]
+    for i in reopened:
+        label = "clients changed" if i == reopened[0] else None
+        ax.axvline(place[i], color=style.FAINT, lw=1.0, ls=(0, (4, 3)), label=label)
+    size = 4.5 if len(measured) <= style.DENSE else 2.5
+    for part in np.split(np.arange(len(measured)), np.flatnonzero(np.diff(measured) > 1) + 1):  # no line across a gap
+        ax.semilogy(place[measured[part]], error[part], color=style.COLOURS[0], lw=1.8, marker="o", ms=size)
+    style.decades(ax, error)
+
+
+def _residuals(ax: Axes, result: PCAResult) -> None:
+    number = np.arange(1, result.n_components_ + 1)
+    residual = np.maximum(result.residuals_, style.FLOOR)
+    ax.semilogy(number, residual, color=style.COLOURS[0], lw=0, marker="o", ms=6 if len(number) <= style.DENSE else 3)
+    style.decades(ax, residual)
+    style.numbered(ax, len(number))
+    style.tidy(ax, "Residuals", "component", "true residual / first eigenvalue")
+
+
+def _bytes(ax: Axes, history: History) -> None:
+    number = np.arange(1, len(history) + 1)
+    down = np.array([record.bytes_down for record in history], dtype=float)
+    up = np.array([record.bytes_up for record in history], dtype=float)
+    size, unit = _unit(max(float((up + down).max()), 1.0))
+    ax.bar(number, up / size, width=0.62, color=style.COLOURS[0], label="up")
+    ax.bar(number, down / size, width=0.62, bottom=up / size, color=style.BAR, label="down")
+    style.numbered(ax, len(number))
+    style.tidy(ax, "Bytes of each message", "message", f"{unit}, all clients together")
+    style.legend(ax)
+
+
+def _unit(largest: float) -> tuple[float, str]:
+    return next((size, unit) for size, unit in _UNITS if largest >= size)

@@ -1,0 +1,26 @@
+"""The documents, and the code blocks in them."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
+EVERY = [*PAGES, "CONTRIBUTING.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("examples/*/README.md"))]
+SHELLS = ("sh", "shell", "bash", "console")
+
+
+def text(page):
+    """What a page says."""
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(page, *languages):
+    """Its code blocks in one of these languages."""
+    return re.findall(rf"^```(?:{'|'.join(languages)})\n(.*?)^```$", text(page), re.DOTALL | re.MULTILINE)
+
+
+def languages(page):
+    """The languages of all its code blocks."""
+    opened = re.findall(r"^```(.*)$", text(page), re.MULTILINE)
+    assert opened[1::2] == [""] * (len(opened) // 2), f"a block of {page} does not end"
+    return opened[::2]

@@ -1,0 +1,46 @@
+"""The shared checks over every algorithm of the registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import checks
+import protocol_checks
+import pytest
+
+from flower_pca import make
+from flower_pca.core.iteration import Iterative
+from flower_pca.registry import ALGORITHMS
+
+EXACT = [name for name in checks.PLAIN if not checks.averages(name)]
+AVERAGES = [name for name in checks.PLAIN if checks.averages(name)]
+CASES = [
+    *((name, check) for name in ALGORITHMS for check in protocol_checks.FOR_ALL),
+    *((name, check) for name in checks.PLAIN for check in (*checks.FOR_ALL, *protocol_checks.FOR_PLAIN)),
+    *((name, check) for name in ALGORITHMS if name not in checks.PLAIN for check in checks.FOR_OTHERS),
+    *((name, check) for name in EXACT for check in checks.FOR_EXACT),
+    *((name, check) for name in AVERAGES for check in checks.FOR_AVERAGES),
+]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("name", "check"), [pytest.param(n, c, id=f"{n}-{c.__name__}") for n, c in CASES])
+def test_check(name: str, check: checks.Check, seed: int, tmp_path: Path) -> None:
+    check(name, seed, tmp_path)
+
+
+def test_both_kinds_are_listed() -> None:
+    assert AVERAGES
+    assert any(issubclass(ALGORITHMS[name], Iterative) for name in EXACT)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_registered_under_its_own_name(name: str) -> None:
+    assert make(name).name == name
+    assert type(make(name)) is ALGORITHMS[name]
+
+
+def test_spec_with_a_word() -> None:
+    algorithm = make("local_power(align='sign', decay=False)")
+    assert algorithm.spec == "local_power(align='sign', decay=False)"
+    assert make(algorithm.spec, local_steps=2) == make("local_power", align="sign", decay=False, local_steps=2)

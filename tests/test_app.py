@@ -1,0 +1,169 @@
+"""The app that `flwr run` starts: a node's node-config has the last word on its rows and on what it serves."""
+
+import sys
+import warnings
+from types import ModuleType
+
+import numpy as np
+import pytest
+from fake_grid import FakeGrid, in_a_run, is_pca_of
+
+from flower_pca import NotEnoughNodes, PCAResult, RobustResult, registry
+from flower_pca.data import sources
+
+with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from flwr.app import Context, RecordDict
+
+    from flower_pca import app
+
+DATA = "synthetic(n=200, d=6, clients=3)"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run the app on nodes with these node-configs; returns the result and what was logged."""
+
+    def start(nodes, **config):
+        config = {"data": DATA, "partition": "contiguous", "n-components": 2, "output": str(tmp_path / "out"), **config}
+        config = {name.replace("_", "-"): value for name, value in config.items()}
+        if any("data" not in node and node for node in nodes):
+            monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))  # a simulation's processes have it
+        app._serving.cache_clear()  # nodes of another test have the same ids
+        with in_a_run() as lines:
+            grid = FakeGrid(app.client_app, len(nodes))
+            for context, node_config in zip(grid.nodes.values(), nodes, strict=True):
+                context.node_config, context.run_config = node_config, config
+            context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=config)
+            app.server_app(grid, context)
+        return PCAResult.load(tmp_path / "out/result.npz"), lines
+
+    return start
+
+
+def simulated(n):
+    return [{"partition-id": i, "num-partitions": n} for i in range(n)]
+
+
+def deployed(folder, n=3, **node_config):
+    """n nodes with a file each."""
+    shards = np.array_split(sources.make(DATA), n)
+    for i, shard in enumerate(shards):
+        np.save(folder / f"{i}.npy", shard)
+    return [{"data": str(folder / f"{i}.npy"), **node_config} for i in range(n)], shards
+
+
+@pytest.mark.parametrize("partition", ["contiguous", "iid(seed=1)", "power_law", "by_size(sizes=[1, 2, 3])"])
+def test_a_simulation_deals_the_rows_of_the_run_config(run, partition, tmp_path):
+    result, lines = run(simulated(3), partition=partition)
+    assert is_pca_of(result, [sources.make(DATA)])
+    assert lines[-1] == f"Components saved in {tmp_path / 'out/result.npz'}"
+
+
+def test_a_deployment_uses_the_rows_of_the_nodes(run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    result, _ = run(nodes, data="/of/no/account.npy")
+    assert is_pca_of(result, shards)
+
+
+def test_missing_values_become_the_mean_of_all_nodes(run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    mean = np.vstack([shards[0], shards[1][1:], shards[2]])[:, 2].mean()
+    holes = shards[1].astype(str)
+    holes[0, 2] = ""
+    np.savetxt(tmp_path / "1.csv", holes, fmt="%s", delimiter=",")
+    nodes[1]["data"] = f"csv(path={str(tmp_path / '1.csv')!r})"
+    shards[1][0, 2] = mean
+    result, _ = run(nodes, missing="mean")
+    assert is_pca_of(result, shards)
+
+
+def test_a_node_may_have_both(run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    result, _ = run([{**node, "partition-id": i} for i, node in enumerate(nodes)])
+    assert is_pca_of(result, shards)
+
+
+def test_a_run_cannot_choose_a_file_of_a_node(run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    result, lines = run([*nodes, {}], data=nodes[0]["data"])
+    assert is_pca_of(result, shards)
+    assert any("The node-config of this node must be one with data. Got none." in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ({"allow": "faps, ssi"}, "The algorithm must be one of those that this node serves (faps, ssi). Got krylov."),
+        ({"allow": "krylow"}, "Did you mean 'krylov'?"),
+        ({"min-rows": 1000}, "The rows of this node must be at least 1000."),
+        ({"max-messages": 1}, "The messages to this node in a run must be at most 1: that is its max_messages."),
+        ({"masked-only": True}, "A message to this node must be masked: masked_only is set."),
+        ({"max-rank": 5}, "max_rank must be used with memory_dir. Got none."),
+        ({"min-rows": "many"}, "min_rows must be a whole number of at least 1. Got 'many'."),
+        ({"data": "/none.csv"}, "The data file /none.csv must be there."),
+        ({"data": "cvs(path='x')"}, "Did you mean 'csv'?"),
+    ],
+)
+def test_a_node_refuses_under_its_own_rules_and_the_others_go_on(run, rule, reason, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    nodes[1].update(rule)
+    result, lines = run(nodes)
+    assert is_pca_of(result, [shards[0], shards[2]])
+    assert any(reason in line for line in lines), lines
+
+
+def test_a_node_serves_what_it_allows(run, tmp_path):
+    nodes, shards = deployed(tmp_path, allow="krylov,faps", **{"min-rows": 10})
+    result, _ = run(nodes)
+    assert is_pca_of(result, shards)
+
+
+def test_masks_by_a_key_of_the_run_config(run, tmp_path):
+    nodes, shards = deployed(tmp_path, **{"masked-only": True})
+    result, _ = run(nodes, mask=True)
+    assert is_pca_of(result, shards)
+    assert result.history[0].stage == "mask.keys"
+
+
+def test_a_node_keeps_its_memory_where_it_is_told(run, tmp_path):
+    nodes, _ = deployed(tmp_path, **{"memory-dir": str(tmp_path / "memory")})
+    run(nodes, algorithm="faps(max_rounds=3)")
+    assert len(list((tmp_path / "memory").iterdir())) == 3
+
+
+def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_centred(run, tmp_path):
+    nodes, shards = deployed(tmp_path, **{"output-dir": str(tmp_path / "own")})
+    result, _ = run(nodes, algorithm="consensus_rpca(gamma=0.5)", center="")
+    assert isinstance(result, RobustResult)
+    assert not result.centered
+    written = [np.load(place) for place in (tmp_path / "own").iterdir()]
+    assert sorted(len(file["L"]) for file in written) == sorted(map(len, shards))
+    assert all(np.abs(file["L"] + file["S"]).max() > 0.0 for file in written)
+    krylov, _ = run(nodes, center="")
+    assert krylov.centered
+    assert len(list((tmp_path / "own").iterdir())) == 3  # a plain PCA leaves nothing of its own
+
+
+@pytest.mark.filterwarnings("ignore:theta must be")  # these rows are not personal
+@pytest.mark.parametrize("name", registry.ALGORITHMS)
+def test_every_algorithm_runs_by_its_name(run, name):
+    result, _ = run(simulated(2), algorithm=name, center=False)
+    assert result.algorithm.startswith(name)
+    assert not result.centered
+
+
+def test_empty_text_means_none(run):
+    result, _ = run(simulated(2), scale="", checkpoint="", seed=4, evaluate=True)
+    assert result.scale_ is None
+    assert result.seed == 4
+    assert result.mse_ is not None
+
+
+def test_a_checkpoint_lies_in_the_output_folder_and_is_gone_at_the_end(run, tmp_path):
+    refused, _ = deployed(tmp_path, allow="krylov")
+    with pytest.raises(NotEnoughNodes):
+        run(refused, algorithm="ssi", checkpoint="run.ckpt")
+    assert [place.name for place in (tmp_path / "out").iterdir()] == ["run.ckpt"]
+    run(simulated(2), algorithm="krylov", checkpoint=str(tmp_path / "elsewhere.ckpt"))
+    assert not (tmp_path / "elsewhere.ckpt").exists()

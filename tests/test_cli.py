@@ -1,0 +1,320 @@
+"""The command: what it writes and prints agrees with the library, mistakes are one sentence, and Ctrl-C is clean."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+from builders import mixed, pooled, sine
+
+from flower_pca import PCAResult, cli, registry, simulate
+from flower_pca.commands import common, listing
+from flower_pca.commands.compare import specs_in
+from flower_pca.data import partition
+
+X = np.vstack(mixed(0).shards)
+LABELS = np.arange(150) % 3
+
+
+@pytest.fixture
+def data(tmp_path):
+    np.savez(tmp_path / "x.npz", X=X, y=LABELS)
+    return str(tmp_path / "x.npz")
+
+
+def flower_pca(capsys, *words):
+    """The exit code, standard output and standard error."""
+    code = cli.main([str(word) for word in words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def started(*words, **options):
+    """The command as a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0"}
+    command = [sys.executable, "-m", "flower_pca.cli", *map(str, words)]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_run_writes_the_result_its_history_and_a_report(data, tmp_path, capsys):
+    out = tmp_path / "new/out"
+    words = ["run", data, "--components", 3, "--clients", 4, "--partition", "dirichlet(0.3)", "--tol", 1e-10]
+    code, said, err = flower_pca(capsys, *words, "--evaluate", "--out", out)
+    assert (code, err) == (0, "")
+    assert sorted(file.name for file in out.iterdir()) == ["history.csv", "report.html", "result.npz"]
+    result, reference = PCAResult.load(out / "result.npz"), pooled([X])
+    assert sine(result.components_, reference.components[:3]) <= 1e-8
+    parts = partition.make("dirichlet(0.3)", 150, 4, beside={"y": LABELS})
+    shards = [X[part] for part in parts]
+    alone = simulate("krylov", shards, n_components=3, tol=1e-10, evaluate=True)
+    assert result.components_.tobytes() == alone.components_.tobytes()
+    for variance, share in zip(reference.variances[:3], result.explained_variance_ratio_, strict=True):
+        assert f"{variance:.6g}" in said
+        assert f"{share:.2%}" in said
+    assert "<html" in (out / "report.html").read_text(encoding="utf-8")
+    with (out / "history.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["stage"] for row in rows] == [record.stage for record in result.history]
+    assert sum(int(row["bytes_up"]) for row in rows) == result.history.bytes_up
+    errors = [float(row["error"]) for row in rows if row["error"]]
+    assert errors == [record.metrics["error"] for record in result.history if "error" in record.metrics]
+
+
+def test_run_for_machines_and_of_a_folder_of_files_with_gaps(tmp_path, capsys):
+    shards = [S.copy() for S in mixed(0).shards]
+    shards[1][0, 3] = np.nan
+    (tmp_path / "sites").mkdir()
+    for i, S in enumerate(shards):
+        np.savetxt(tmp_path / f"sites/site{i}.csv", S, delimiter=",", header="abcdefghijkl".replace("", ",")[1:-1])
+    words = ["run", tmp_path / "sites", "--components", "0.8", "--json", "--out", tmp_path / "out"]
+    code, said, err = flower_pca(capsys, *words)
+    assert (code, said) == (2, "")
+    assert re.search(r'^flower-pca: The data of client 1 must be finite\. .* use missing="mean"\.\n$', err)
+    assert not (tmp_path / "out").exists()
+    code, said, err = flower_pca(capsys, *words, "--missing", "mean", "--scale", "std")
+    figures = json.loads(said)
+    result = simulate("krylov", shards, n_components=0.8, missing="mean", scale="std")
+    assert (code, err, figures["clients"], figures["outcome"]) == (0, "", 3, "converged")
+    np.testing.assert_allclose(figures["explained_variance"], result.explained_variance_, rtol=1e-12)
+    assert figures["n_components"] == result.n_components_
+
+
+def test_a_run_that_does_not_converge_says_so_and_still_writes(data, tmp_path, capsys):
+    code, said, _ = flower_pca(capsys, "run", data, "--algorithm", "ssi", "--max-rounds", 2, "--out", tmp_path / "out")
+    assert code == 1
+    assert "max_rounds" in said
+    assert PCAResult.load(tmp_path / "out/result.npz").status.outcome == "max_rounds"
+
+
+MISTAKES = {
+    "no file": (["none.csv"], r"The data file .*/none\.csv must be there\. Got no such file\. Check its path;"),
+    "a text column": (["text.csv"], r"The columns of .*text\.csv must be numbers\. Got 'Bonn' in column city\."),
+    "an unknown source": (["xyz(3)"], r"The data source must be one of npy, .* Got 'xyz'\."),
+    "an unknown partition": (["x.npz", "--partition", "iidd"], r"The partition must be .* Did you mean 'iid'\?"),
+    "no such label": (["x.npz", "--partition", "by_column('z')"], r"A column of .* must be one of X, y\. Got 'z'\."),
+    "too many clients": (["x.npz", "--clients", "151"], r"The number of rows must be at least 151, one for each"),
+    "no clients": (["x.npz", "--clients", "0"], r"The number of clients must be a whole number of at least 1\."),
+    "too many components": (["x.npz", "--components", "13"], r"n_components must be at most min\(n_samples"),
+    "k of nothing": (["x.npz", "--components", "0"], r"n_components must be a whole number of at least 1, or a frac"),
+    "k above one": (["x.npz", "--components", "1.5"], r"n_components must be a whole number of at least 1, or a frac"),
+    "an algorithm": (["x.npz", "--algorithm", "krylow"], r"The algorithm must be .* Did you mean 'krylov'\?"),
+    "a parameter": (["x.npz", "--algorithm", "faps(inner=3)"], r"Every parameter of faps must be among"),
+    "a tolerance": (["x.npz", "--tol", "-1"], r"tol of krylov must be a finite number of at least 0\."),
+    "the output is a file": (["x.npz", "--out", "x.npz"], r"The folder for the output must be a folder\. Got a file"),
+    "a checkpoint nowhere": (["x.npz", "--checkpoint", "no/run.ckpt"], r"The folder of the checkpoint must be there\."),
+    "a checkpoint of others": (["x.npz", "--checkpoint", "text.csv"], r".*text\.csv must be a checkpoint that"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(case, data, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.csv").write_text("age,city\n1,Bonn\n")
+    before = sorted(tmp_path.iterdir())
+    words, message = MISTAKES[case]
+    code, said, err = flower_pca(capsys, "run", *words)
+    assert (code, said) == (2, "")
+    assert re.match(f"flower-pca: {message}", err), err
+    assert err.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["run", "x.npz", "--components", "many"], ["walk"], ["list", "more"]])
+def test_bad_usage_ends_with_two(words):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(words)
+
+
+def test_a_report_that_fails_leaves_nothing_half_written(data, tmp_path, capsys, monkeypatch):
+    def fail(*args, **options):
+        raise OSError(28, "No space left on device", "report.html")
+
+    monkeypatch.setattr("flower_pca.report.write", fail)
+    code, _, err = flower_pca(capsys, "run", data, "--out", tmp_path / "out")
+    assert (code, err) == (2, "flower-pca: No space left on device: report.html.\n")
+    assert [file.name for file in tmp_path.iterdir()] == ["x.npz"]
+
+
+@pytest.fixture
+def result(data, tmp_path, capsys):
+    flower_pca(capsys, "run", data, "--components", 3, "--out", tmp_path / "out")
+    return tmp_path / "out/result.npz"
+
+
+@pytest.mark.parametrize("kind", ["npy", "csv"])
+def test_transform_writes_the_scores(kind, result, data, tmp_path, capsys):
+    path = tmp_path / f"scores.{kind}"
+    code, said, _ = flower_pca(capsys, "transform", result, data, "-o", path)
+    scores = np.load(path) if kind == "npy" else np.loadtxt(path, delimiter=",", skiprows=1)
+    reference = pooled([X])
+    wanted = (X - reference.mean) @ reference.components[:3].T
+    np.testing.assert_allclose(np.abs(scores), np.abs(wanted), atol=1e-6)
+    assert (code, "150 x 3 scores" in said) == (0, True)
+    _, said, _ = flower_pca(capsys, "transform", result, data, "-o", path, "--json")
+    assert json.loads(said) == {"rows": 150, "components": 3, "out": str(path)}
+
+
+def test_transform_refuses_in_words(result, data, tmp_path, capsys):
+    np.save(tmp_path / "narrow.npy", X[:, :5])
+    for words, message in (
+        ([result, tmp_path / "narrow.npy", "-o", tmp_path / "s.npy"], "The number of columns must be 12. Got 5."),
+        ([result, data, "-o", tmp_path / "s.txt"], "The file for the scores must be one that ends in .npy or .csv."),
+        ([result, data, "-o", tmp_path / "no/s.npy"], "The folder of the scores must be there."),
+        ([tmp_path / "none.npz", data, "-o", tmp_path / "s.npy"], "The result must be there. Got no file"),
+        ([data, data, "-o", tmp_path / "s.npy"], f"{data} must be a result that flower_pca has saved."),
+    ):
+        code, said, err = flower_pca(capsys, "transform", *words)
+        assert (code, said, message in err, err.count("\n")) == (2, "", True, 1), err
+    assert not (tmp_path / "s.npy").exists()
+
+
+def test_show_prints_what_is_in_a_result(result, capsys):
+    loaded = PCAResult.load(result)
+    code, said, _ = flower_pca(capsys, "show", result)
+    assert code == 0
+    assert all(f"{variance:.6g}" in said for variance in loaded.explained_variance_)
+    assert str(loaded.status) in said
+    figures = json.loads(flower_pca(capsys, "show", result, "--json")[1])
+    assert figures["explained_variance"] == loaded.explained_variance_.tolist()
+    assert figures["bytes_up"] == loaded.history.bytes_up
+
+
+def test_compare_measures_and_draws(data, tmp_path, capsys):
+    words = ["compare", data, "--algorithms", "krylov,faps(inner_steps=5, tol=1e-4),uda", "--clients", 3]
+    words += ["--components", 3]
+    code, said, err = flower_pca(capsys, *words, "--out", tmp_path / "out")
+    assert (code, err) == (0, "")
+    names = {file.name for file in (tmp_path / "out").iterdir()}
+    assert names == {"comparison.csv", "comparison.json", "comparison.svg"}
+    figures = json.loads((tmp_path / "out/comparison.json").read_text())
+    assert [one["algorithm"] for one in figures] == ["krylov", "faps(tol=0.0001, inner_steps=5)", "uda"]
+    reference = pooled([X]).components[:3]
+    for one in figures:
+        alone = simulate(one["algorithm"], np.array_split(X, 3), n_components=3)
+        np.testing.assert_allclose(np.sin(one["angle"]), sine(alone.components_, reference), atol=1e-12)
+        assert f"{one['angle']:.2e}" in said
+        assert f"{one['bytes_up']:,}" in said
+    with (tmp_path / "out/comparison.csv").open(newline="") as file:
+        assert [row["algorithm"] for row in csv.DictReader(file)] == [one["algorithm"] for one in figures]
+    picture = (tmp_path / "out/comparison.svg").read_text(encoding="utf-8")
+    assert picture.startswith("<?xml")
+    code, said, _ = flower_pca(capsys, *words, "--json", "--out", tmp_path / "out")
+    assert [one["messages"] for one in json.loads(said)] == [one["messages"] for one in figures]
+    code, _, err = flower_pca(capsys, "compare", data, "--algorithms", "krylov,ssj")
+    assert (code, "Did you mean 'ssi'?" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "specs"), [("a,b", ["a", "b"]), (" a(x=1, y=2) , b ", ["a(x=1, y=2)", "b"]), ("a", ["a"]), (",", [])]
+)
+def test_commas_within_brackets_do_not_part_specs(text, specs):
+    assert specs_in(text) == specs
+
+
+def test_list_says_of_every_algorithm_what_its_docstring_says(capsys):
+    code, said, _ = flower_pca(capsys, "list")
+    every = json.loads(flower_pca(capsys, "list", "--json")[1])
+    assert code == 0
+    assert [one["algorithm"] for one in every] == list(registry.ALGORITHMS)
+    for one in every:
+        assert one == listing.described(one["algorithm"])
+        text = " ".join((registry.ALGORITHMS[one["algorithm"]].__doc__ or "").split())
+        for part in ("what", "cost", "prefer"):
+            assert len(one[part]) > 10, one
+            assert one[part] in text
+            assert one[part] in said
+        assert "Args:" not in one["prefer"]
+        assert "Prefer" not in one["cost"]
+        registry.make(one["algorithm"], **one["parameters"])
+
+
+def test_progress_is_shown_on_a_terminal_only(data, tmp_path, capsys, monkeypatch):
+    with common.progress("starting") as on_round:
+        simulate("krylov", [X], n_components=2, on_round=on_round)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with common.progress("starting") as on_round:
+        simulate("krylov", [X], n_components=2, on_round=on_round)
+    assert "round" in capsys.readouterr().err
+
+
+def test_a_process_says_its_version_and_loads_nothing_heavy_for_help():
+    from flower_pca import __version__
+
+    for words, text in ((["--version"], f"flower-pca {__version__}\n"), (["-h"], "exit codes: 0 well; 1 the run")):
+        process = started(*words)
+        said, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, "")
+        assert text in said
+    code = "import sys, flower_pca.cli; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"matplotlib", "sklearn", "pandas", "pyarrow", "flwr", "rich", "ray"}.isdisjoint(loaded)
+
+
+def test_a_reader_that_stops_is_no_traceback():
+    process = started("list")
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(timeout=60) == 1
+
+
+def interrupted(words, checkpoint):
+    """Start a run, and press Ctrl-C once its checkpoint is there."""
+    process = started(*words)
+    deadline = time.monotonic() + 60
+    while not (checkpoint.exists() or process.poll() is not None) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    said, err = process.communicate(timeout=60)
+    return process.returncode, said, err
+
+
+def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path, capsys):
+    out, checkpoint = tmp_path / "out", tmp_path / "run.ckpt"
+    data = ["run", "geometric(n=600, d=300, xi=1.001)", "--algorithm", "ssi", "--tol", 1e-14, "--components", 20]
+    data += ["--clients", 2, "--max-rounds", 200, "--out", out]
+    code, said, err = interrupted([*data, "--checkpoint", checkpoint], checkpoint)
+    assert (code, said) == (130, "")
+    assert (
+        err == f"flower-pca: Interrupted. The state of the run is in {checkpoint}; the same command goes on from it.\n"
+    )
+    assert [file.name for file in tmp_path.iterdir()] == ["run.ckpt"]
+    assert flower_pca(capsys, *data, "--checkpoint", checkpoint)[0] == 1  # all its rounds, but not to 1e-14
+    assert not checkpoint.exists()
+    resumed = PCAResult.load(out / "result.npz")
+    assert flower_pca(capsys, *data)[0] == 1
+    whole = PCAResult.load(out / "result.npz")
+    assert resumed.rounds == whole.rounds == 200
+    assert resumed.components_.tobytes() == whole.components_.tobytes()
+
+
+def test_an_interruption_without_a_checkpoint_says_only_that(data, tmp_path, capsys, monkeypatch):
+    def interrupt(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flower_pca.simulation.simulate", interrupt)
+    code, said, err = flower_pca(capsys, "run", data, "--out", tmp_path / "out")
+    assert (code, said, err) == (130, "", "flower-pca: Interrupted.\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_on_ray_prints_json_alone(data, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("ray")
+    words = ["run", data, "--components", 3, "--clients", 2, "--out", tmp_path / "out", "--json"]
+    process = started(*words, "--backend", "ray")
+    said, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err
+    plain = simulate("krylov", np.array_split(X, 2), n_components=3)
+    assert json.loads(said)["explained_variance"] == plain.explained_variance_.tolist()

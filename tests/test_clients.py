@@ -1,0 +1,348 @@
+"""The node's side: its policy, its memory, its rows, and what it imports."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from fake_grid import FakeGrid, app_of, grid_of, in_a_run, is_pca_of, rows
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from scipy import sparse
+
+from flower_pca import registry, simulate, strategies, wire
+from flower_pca.clients import FAPSClient, KrylovClient, PCAClient, client_app
+from flower_pca.core.errors import ConfigError, DataError, NotEnoughNodes
+from flower_pca.core.local import LocalData
+from flower_pca.core.rows import Frame
+from flower_pca.core.stage import Broadcast
+from flower_pca.strategies import PCAStrategy
+
+SHARDS = rows()
+BAD = 2
+OTHERS = [shard for i, shard in enumerate(SHARDS) if i != BAD]
+FAPS = {"max_rounds": 6, "inner_steps": 2}
+
+
+@pytest.fixture(autouse=True)
+def lines():
+    with in_a_run() as lines:
+        yield lines
+
+
+def context(node=7, **config):
+    return Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
+
+
+def faps_request(number=3, run="r"):
+    Z = np.linalg.qr(np.random.default_rng(number).standard_normal((10, 2)))[0]
+    arrays = {"Z": Z, "inner_steps": np.array(2), "inner_tol": np.array(0.0)}
+    given = Broadcast("faps", number, arrays, Frame(), (1,))
+    return wire.open_request(wire.write_request(given, 1, algorithm="faps", run=run, extra={}), "train")
+
+
+def memory_of(state):
+    return {n: a.numpy() for n, a in state.array_records.get("flower_pca.memory", {}).items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[n], b[n]) for n in a)
+
+
+def mixed(special, others=None):
+    """A ClientApp whose node BAD is served by `special`."""
+    others = PCAClient if others is None else others
+
+    def client_fn(context):
+        i = context.node_config["partition-id"]
+        return (special if i == BAD else others)(SHARDS[i], context=context).to_client()
+
+    return ClientApp(client_fn=client_fn)
+
+
+REFUSING = {
+    "allow": (lambda X, context: PCAClient(X, context=context, allow={"ssi", "faps"}), r"serves \(faps, ssi\)"),
+    "allow_one": (lambda X, context: PCAClient(X, context=context, allow="ssi"), r"serves \(ssi\)"),
+    "named": (FAPSClient, r"serves \(faps\)"),
+    "both": (lambda X, context: FAPSClient(X, context=context, allow={"krylov"}), r"serves \(\)"),
+    "min_rows": (lambda X, context: PCAClient(X, context=context, min_rows=1000), "at least 1000"),
+}
+
+
+@pytest.mark.parametrize("how", REFUSING)
+def test_a_refusal_is_named_at_the_server_and_the_others_go_on(how, lines):
+    special, words = REFUSING[how]
+    grid = FakeGrid(mixed(special), 5)
+    result = strategies.Krylov(n_components=2).fit(grid)
+    node = str(grid.node(BAD))
+    (reason,) = [r.failures[node] for r in result.history if node in r.failures]
+    assert re.search(words, reason)
+    assert any(f"node {node} was left out: {reason}" in line for line in lines)
+    assert is_pca_of(result, OTHERS)
+    assert grid.counts[int(node)] == 1  # it is not asked again
+
+
+def test_policies_of_client_app():
+    grid = grid_of(SHARDS, min_rows=min(map(len, SHARDS)) + 1, allow=["krylov"])
+    small = min(range(5), key=lambda i: len(SHARDS[i]))
+    assert is_pca_of(strategies.Krylov(n_components=2).fit(grid), [s for i, s in enumerate(SHARDS) if i != small])
+    with pytest.raises(NotEnoughNodes, match="at least 2"):
+        strategies.SSI(n_components=2).fit(grid)
+
+
+def test_a_node_that_allows_an_algorithm_answers_its_other_stages_too():
+    """Opening, Ritz and evaluation belong to every algorithm; another algorithm's stage under its name does not."""
+    client = FAPSClient(SHARDS[0])
+    for algorithm, stage, refused in [("faps", "ritz", 0), ("krylov", "ritz", 1), ("faps", "krylov", 1)]:
+        given = Broadcast(stage, 1, {"Z": np.eye(10)[:, :2], "B": np.eye(10)[:, :2]}, Frame(), (1,))
+        sent = wire.write_request(given, 1, algorithm=algorithm, run="r", extra={})
+        assert ("refusal" in client.fit(*wire.open_request(sent, "train"))[2]) == refused
+
+
+@pytest.mark.parametrize("wrong", [{"allow": ["krilov"]}, {"min_rows": 0}, {"min_rows": 1.5}], ids=str)
+def test_wrong_policies_are_refused_at_construction(wrong):
+    with pytest.raises(ConfigError, match=r"must be .*\. Got .*\. (Did you mean 'krylov'|Choose)"):
+        PCAClient(SHARDS[0], **wrong)
+
+
+def test_properties():
+    everything = {"n_features": 10, "algorithms": ",".join(sorted(registry.ALGORITHMS)), "flower_pca": wire.LAYOUT}
+    assert PCAClient(SHARDS[0]).get_properties({}) == everything
+    assert KrylovClient(SHARDS[0]).get_properties({})["algorithms"] == "krylov"
+    grid = FakeGrid(app_of(SHARDS, allow={"ssi", "faps"}), 1)
+    (reply,) = grid.send_and_receive([Message(RecordDict(), grid.node(0), "query")])
+    assert dict(reply.content["getpropertiesres.properties"]) == {**everything, "algorithms": "faps,ssi"}
+
+
+def test_a_client_without_context_serves_what_needs_no_memory():
+    """Flower makes a new client for every message: one without context would begin anew in every round."""
+    answer = PCAClient(SHARDS[0]).fit(*faps_request())
+    assert "must be given its context to serve faps, which has to remember" in answer[2]["refusal"]
+    assert "Write PCAClient(data, context=context)" in answer[2]["refusal"]
+    app = ClientApp(client_fn=lambda ctx: PCAClient(SHARDS[ctx.node_config["partition-id"]]).to_client())
+    assert is_pca_of(strategies.Krylov(n_components=2).fit(FakeGrid(app, len(SHARDS))), SHARDS)
+
+
+def test_the_memory_is_what_makes_the_next_answer():
+    first, second = faps_request(3), faps_request(4)
+    kept = PCAClient(SHARDS[0], context=(place := context()))
+    kept.fit(*first)
+    fresh = PCAClient(SHARDS[0], context=context()).fit(*second)[0][0]
+    (answer,) = PCAClient(SHARDS[0], context=place).fit(*second)[0]
+    assert not np.array_equal(answer, fresh)
+    assert np.array_equal(answer, kept.fit(*second)[0][0])
+
+
+D = SHARDS[0].shape[1]
+ONES = np.ones(D)
+REFUSED = [
+    (Frame(np.zeros((len(SHARDS[0]), D))), {}, "The mean of a message must be 10 numbers. Got shape"),
+    (Frame(np.zeros((D, 1))), {}, "The mean of a message must be 10 numbers. Got shape"),
+    (Frame(np.zeros(1)), {}, "The mean of a message must be 10 numbers. Got shape"),
+    (Frame(None, np.ones((len(SHARDS[0]), 1))), {}, "The scale of a message must be 10 numbers. Got shape"),
+    (Frame(None, np.r_[0.0, ONES[1:]]), {}, "The scale of a message must be above 0."),
+    (Frame(None, -ONES), {}, "The scale of a message must be above 0."),
+    (
+        Frame(None, np.ones(D, dtype=int)),
+        {},
+        "The scale of a message must be 10 numbers. Got shape (10,) and dtype int",
+    ),
+    (Frame(np.r_[np.inf, ONES[1:]]), {}, "mean of a message must be real and finite. Got NaN or infinite entries."),
+    (Frame(None, np.r_[np.nan, ONES[1:]]), {}, "scale of a message must be real and finite."),
+    (Frame(ONES * 1j), {}, "mean of a message must be real and finite. Got dtype complex128."),
+    (Frame(), {"Z": np.full((D, 2), np.nan)}, "Z of a message must be real and finite."),
+]
+
+
+@pytest.mark.parametrize(("frame", "arrays", "reason"), REFUSED)
+def test_a_message_that_no_strategy_sends_is_refused(frame, arrays, reason):
+    """Such a frame could single out rows: a mean of shape (n, d) that is huge in all rows but one, say."""
+    given = Broadcast("ssi", 1, {"Z": np.eye(D)[:, :2], **arrays}, frame, (1,))
+    content = wire.write_request(given, 1, algorithm="ssi", run="r", extra={})
+    parameters, n, metrics = PCAClient(SHARDS[0]).fit(*wire.open_request(content, "train"))
+    assert (parameters, n) == ([], 0)
+    assert reason in metrics["refusal"]
+
+
+def test_a_folder_for_the_memory_needs_the_context(tmp_path):
+    with pytest.raises(ConfigError, match="memory_dir must be used with the node's context"):
+        PCAClient(SHARDS[0], memory_dir=tmp_path)
+
+
+def test_a_message_that_comes_again_is_answered_alike_and_another_run_starts_anew():
+    client = PCAClient(SHARDS[0], context=context())
+    answers = [client.fit(*faps_request(n))[0][0] for n in (3, 4, 4, 4, 5)]
+    assert np.array_equal(answers[1], answers[2])
+    assert np.array_equal(answers[1], answers[3])
+    other = PCAClient(SHARDS[0], context=context()).fit(*faps_request(4, run="s"))[0][0]
+    assert np.array_equal(client.fit(*faps_request(4, run="s"))[0][0], other)
+
+
+@pytest.mark.parametrize("name", registry.ALGORITHMS)
+def test_the_memory_in_the_state_is_small(name):
+    """Two generations of the arrays of the stage, and none where the algorithm is memoryless or done with them."""
+    grid = grid_of(SHARDS)
+    rounds = {"ssi": 4, "local_power": 4, "dcf_pca": 4, "per_pca": 12}
+    given = FAPS if name == "faps" else {"max_rounds": rounds[name]} if name in rounds else {}
+    PCAStrategy(registry.make(name, **given), n_components=2).fit(grid)
+    for node in grid.nodes.values():
+        kept = memory_of(node.state)
+        if name == "faps":
+            parts = {f"{part}.{n}" for part in ("before", "after") for n in ("X", "W", "beta", "distances")}
+            assert set(kept) == parts
+            assert sum(a.nbytes for a in kept.values()) <= 2 * 8 * (2 * 10 * 2 + 1 + 6)
+        elif name in ("dcf_pca", "consensus_rpca"):
+            parts = {"before.V", "after.V", "after.U", "after.lam"}  # what the closing message leaves
+            assert set(kept) == parts
+            assert sum(a.nbytes for a in kept.values()) <= 8 * (2 * 60 * 2 + 10 * 2 + 1)
+        elif name in ("per_pca", "exact_per_pca"):
+            before = {"before.V"} if name == "per_pca" else set()
+            assert set(kept) == {*before, "after.V", "after.variances"}
+            assert sum(a.nbytes for a in kept.values()) == 8 * (10 * len(kept) - 9)
+        else:
+            assert sum(a.nbytes for a in kept.values()) == 0
+
+
+def test_memory_in_a_file_outlives_the_context(tmp_path):
+    first, second = faps_request(3), faps_request(4)
+    kept = PCAClient(SHARDS[0], context=context())
+    expected = [kept.fit(*request)[0][0] for request in (first, second)]
+    for request, answer in zip((first, second), expected, strict=True):
+        place = context(**{"partition-id": 4})
+        client = PCAClient(SHARDS[0], context=place, memory_dir=tmp_path / "new")
+        assert np.array_equal(client.fit(*request)[0][0], answer)
+        assert not place.state
+    assert len(list((tmp_path / "new").iterdir())) == 1  # one per node, none left over
+
+
+def spoil(path, how):
+    data = path.read_bytes()
+    with np.load(path) as file:
+        arrays = dict(file)
+    header = arrays.pop("header.json")
+    match how:
+        case "empty":
+            path.write_bytes(b"")
+        case "cut":
+            path.write_bytes(data[: len(data) // 2])
+        case "text":
+            path.write_text("not a memory")
+        case "flipped":
+            path.write_bytes(data[:300] + bytes(b ^ 255 for b in data[300:340]) + data[340:])
+        case "no_header":
+            np.savez(path, **arrays)
+        case "other_names":
+            np.savez(path, **{"header.json": header, "x": np.eye(2)})
+        case "no_run":
+            np.savez(path, **{"header.json": np.frombuffer(b'{"kind": "memory"}', np.uint8)}, **arrays)
+        case "a_list":
+            np.savez(path, **{"header.json": np.frombuffer(b"[1]", np.uint8)}, **arrays)
+        case "other_shapes":
+            np.savez(path, **{"header.json": header}, **{n: np.zeros(3) for n in arrays})
+
+
+SPOILED = ["empty", "cut", "text", "flipped", "no_header", "other_names", "no_run", "a_list", "other_shapes"]
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_corrupted_memory_file_counts_as_none(how, tmp_path):
+    first, second = faps_request(3), faps_request(4)
+    PCAClient(SHARDS[0], context=context(), memory_dir=tmp_path).fit(*first)
+    (path,) = tmp_path.iterdir()
+    spoil(path, how)
+    answer = PCAClient(SHARDS[0], context=context(), memory_dir=tmp_path).fit(*second)
+    assert "refusal" not in answer[2]
+    assert np.array_equal(answer[0][0], PCAClient(SHARDS[0], context=context()).fit(*second)[0][0])
+
+
+@pytest.mark.parametrize("n_nodes", [5, 8])
+def test_rows_are_loaded_once_per_node(n_nodes):
+    loaded, shards = [], rows(n_nodes)
+
+    def load(context):
+        loaded.append(context.node_id)
+        return shards[context.node_config["partition-id"]]
+
+    grid = FakeGrid(client_app(load), n_nodes)
+    strategies.Krylov(n_components=2, evaluate=True).fit(grid)
+    assert sorted(loaded) == sorted(grid.nodes)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "local", "single", "ints", "lists"])
+def test_kinds_of_rows(kind):
+    make = {
+        "sparse": sparse.csr_array,
+        "local": LocalData,
+        "single": lambda X: X.astype(np.float32),
+        "ints": lambda X: np.round(10 * X).astype(int),
+        "lists": lambda X: X.tolist(),
+    }[kind]
+    shards = [make(X) for X in SHARDS]
+    result = strategies.Krylov(n_components=2).fit(grid_of(shards))
+    reference = simulate("krylov", SHARDS if kind == "local" else shards, n_components=2)
+    assert np.array_equal(result.components_, reference.components_)
+
+
+def nan_rows(X):
+    return np.where(np.arange(len(X))[:, None] == 3, np.nan, X)
+
+
+BAD_ROWS = {
+    "nan": (nan_rows, "The data of this node must be finite. Got 10 NaN and 0 infinite"),
+    "strings": (lambda X: X.astype(str), "The data of this node must be"),
+    "vector": (lambda X: X[0], "The data of this node must be"),
+    "empty": (lambda X: X[:0], "The data of this node must be at least one row"),
+    "none": (lambda X: None, "The data of this node must be"),
+    "objects": (lambda X: np.array([[{}]], dtype=object), "The data of this node must be"),
+    "columns": (lambda X: X[:, :-1], "umber of columns"),
+}
+
+
+@pytest.mark.parametrize("serve", ["client_app", "client_fn"])
+@pytest.mark.parametrize("bad", BAD_ROWS)
+def test_bad_rows_at_a_node_are_named_at_the_server_and_left_out(bad, serve):
+    make, words = BAD_ROWS[bad]
+    shards = [make(X) if i == BAD else X for i, X in enumerate(SHARDS)]
+    app = ClientApp(client_fn=lambda c: PCAClient(shards[c.node_config["partition-id"]], context=c).to_client())
+    grid = FakeGrid(app, 5) if serve == "client_fn" else grid_of(shards)
+    result = strategies.Krylov(n_components=2).fit(grid)
+    node = str(grid.node(BAD))
+    assert words in result.history[0].failures[node]
+    assert is_pca_of(result, OTHERS)
+
+
+@pytest.mark.parametrize("position", [0, 4])
+def test_one_node_with_other_columns_does_not_outvote_the_rest(position):
+    """Whichever comes first in the order of the sum."""
+    shards = [X[:, :-1] if i == position else X for i, X in enumerate(SHARDS)]
+    result = strategies.Krylov(n_components=2).fit(grid_of(shards))
+    assert is_pca_of(result, [X for i, X in enumerate(SHARDS) if i != position])
+
+
+def test_rows_that_cannot_be_loaded_are_an_error_reply():
+    def load(context):
+        if context.node_config["partition-id"] == BAD:
+            raise FileNotFoundError("rows.npy")
+        return SHARDS[context.node_config["partition-id"]]
+
+    grid = FakeGrid(client_app(load), 5)
+    result = strategies.Krylov(n_components=2).fit(grid)
+    assert "rows.npy" in result.history[0].failures[str(grid.node(BAD))]
+    assert is_pca_of(result, OTHERS)
+
+
+def test_bad_rows_in_a_client_of_ones_own():
+    with pytest.raises(DataError, match="The data of this node must be finite"):
+        PCAClient(np.full((3, 2), np.inf)).get_properties({})
+    assert PCAClient(nan_rows(SHARDS[0])).get_properties({})["n_features"] == SHARDS[0].shape[1]  # a run may allow NaN
+
+
+def test_the_nodes_side_imports_nothing_heavy():
+    code = (
+        "import sys, flower_pca.clients\n"
+        "heavy = {'ray', 'matplotlib', 'sklearn', 'pandas', 'torch', 'flower_pca.strategies'} & set(sys.modules)\n"
+        "print(sorted(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

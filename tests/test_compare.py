@@ -1,0 +1,103 @@
+"""compare() measures every algorithm against LAPACK's answer for all rows in one place."""
+
+import sys
+
+import numpy as np
+import pytest
+from builders import mixed, pooled, sine
+from scipy import sparse
+
+from flower_pca import ConfigError, DataError, make, simulate
+from flower_pca.simulation import compare
+from flower_pca.simulation.compare import pooled as reference
+
+ALGORITHMS = ["krylov", "ssi", make("local_power"), "faps(inner_steps=5)", "uda"]
+
+
+@pytest.fixture(scope="module")
+def courses():
+    return compare(mixed(0).shards, algorithms=ALGORITHMS, n_components=3, seed=2)
+
+
+def test_the_results_are_those_of_the_runs_alone(courses):
+    assert [course.algorithm for course in courses] == ["krylov", "ssi", "local_power", "faps(inner_steps=5)", "uda"]
+    for course, algorithm in zip(courses, ALGORITHMS, strict=True):
+        alone = simulate(algorithm, mixed(0).shards, n_components=3, seed=2)
+        assert course.result.components_.tobytes() == alone.components_.tobytes()
+
+
+def test_the_angles_are_those_to_lapacks_answer(courses):
+    truth = pooled(mixed(0).shards).components[:3]
+    for course in courses:
+        np.testing.assert_allclose(np.sin(course.angle), sine(course.result.components_, truth), atol=1e-12)
+        assert len(course.angles) == len(course.messages) == len(course.traffic)
+        np.testing.assert_allclose(course.angles[-1], course.angle, rtol=1e-6, atol=1e-12)
+    krylov, ssi, _, _, uda = courses
+    assert krylov.angle < 1e-6 < uda.angle
+    assert min(np.diff(ssi.angles[:10])) < 0 < min(ssi.angles)
+
+
+def test_the_figures_are_those_of_the_history(courses):
+    for course in courses:
+        history, figures = course.result.history, course.to_json()
+        assert course.messages[0] == 1
+        assert course.traffic[-1] == history.bytes_up + history.bytes_down
+        assert figures["seconds"] == course.seconds == sum(record.seconds for record in history) > 0
+        assert (figures["messages"], figures["bytes_up"]) == (len(history), history.bytes_up)
+        assert [point["angle"] for point in figures["course"]] == list(course.angles)
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("scale", [None, "std", "max_abs"])
+def test_the_reference_is_lapacks_in_every_frame(center, scale):
+    shards = mixed(1).shards
+    truth = pooled(shards, center=center, scale=scale).components[:3]
+    for kind in (np.asarray, sparse.csr_array):
+        Z = reference([kind(X) for X in shards], 3, center=center, scale=scale, missing="error")
+        assert sine(Z[:, :3].T, truth) <= 1e-10
+
+
+def test_the_reference_of_wide_and_of_missing_values(monkeypatch):
+    shards = [X.copy() for X in mixed(2).shards]
+    shards[0][3, 4] = np.nan
+    filled = [np.where(np.isnan(X), np.nanmean(np.vstack(shards), axis=0), X) for X in shards]
+    truth = pooled(filled).components[:3]
+    for most in (4096, 2):
+        monkeypatch.setattr(sys.modules[reference.__module__], "_GRAM", most)
+        Z = reference(shards, 3, center=True, scale=None, missing="mean")
+        assert sine(Z[:, :3].T, truth) <= 1e-10
+
+
+def test_a_share_of_the_variance_and_limits():
+    few, many = compare(mixed(0).shards, algorithms=["ssi", "krylov"], n_components=0.9, max_rounds=4, tol=1e-3)
+    assert few.result.rounds <= 4
+    assert many.angle < 1e-2
+    assert compare(mixed(0).shards, algorithms=["uda"], n_components=2, tol=1e-3)[0].algorithm == "uda"
+
+
+def test_what_cannot_be_compared_is_refused_before_any_run():
+    seen = []
+    for algorithms, message in ((["krylov", "ssj"], "Did you mean 'ssi'"), ([], "at least one"), ("ssi", "a list")):
+        with pytest.raises(ConfigError, match=message):
+            compare(mixed(0).shards, algorithms=algorithms, n_components=2, on_round=seen.append)
+    with pytest.raises(DataError, match="shards must be"):
+        compare([], algorithms=["ssi"], n_components=2)
+    assert seen == []
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_the_picture_has_a_curve_for_each_on_both_sides(courses, kind, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from flower_pca.plots import comparison, style
+
+    drawn, write = [], style.write
+    monkeypatch.setattr(style, "write", lambda figure, *rest: (drawn.append(figure), write(figure, *rest)))
+    path = comparison.draw(courses, tmp_path / f"picture.{kind}")
+    assert path.read_bytes()[:5] in (b"<?xml", b"\x89PNG\r")
+    for ax, places in zip(drawn[0].axes, ("messages", "traffic"), strict=True):
+        for line, course in zip(ax.lines, courses, strict=True):
+            assert line.get_label() == course.algorithm
+            assert np.array_equal(line.get_xdata(), getattr(course, places))
+            np.testing.assert_allclose(line.get_ydata(), np.maximum(course.angles, 1e-17))
+    with pytest.raises(ConfigError, match=r"one that ends in \.svg or \.png"):
+        comparison.draw(courses, tmp_path / "picture.gif")

@@ -1,0 +1,125 @@
+"""The site of the documentation: built without a network, whole, and a browser asks nobody else for anything."""
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+import warnings
+from html.parser import HTMLParser
+
+import pytest
+from pages import PAGES, ROOT, text
+
+import flower_pca
+
+with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from flower_pca import clients, strategies
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("mkdocs", "material", "mkdocstrings")),
+    reason='it takes what builds the documentation: pip install --group docs "."',
+)
+
+# Runs before anything else in the process that builds.
+NO_NETWORK = """
+import socket
+
+def refuse(*arguments, **options):
+    raise OSError("no network in this build")
+
+socket.getaddrinfo = socket.create_connection = socket.socket.connect = refuse
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("docs")
+    (folder / "sitecustomize.py").write_text(NO_NETWORK)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]), "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder / "site")]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "WARNING" not in run.stderr, run.stderr
+    return folder / "site"
+
+
+def test_the_refusal_of_a_network_is_real(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(NO_NETWORK)
+    code = "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9')"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert "no network in this build" in run.stderr
+
+
+def test_every_page_is_built_and_in_the_menu(site):
+    first = (site / "index.html").read_text(encoding="utf-8")
+    for page in PAGES:
+        if page.startswith("docs/"):
+            name = page.removeprefix("docs/").replace(".md", ".html")
+            assert (site / name).exists()
+            assert f'href="{name}"' in first, name
+
+
+def test_the_guide_to_a_new_algorithm_is_that_of_contributing(site):
+    page = (site / "adding-an-algorithm.html").read_text(encoding="utf-8")
+    assert page.count("MomentumState") >= text("CONTRIBUTING.md").count("MomentumState") > 5
+    assert "--8&lt;--" not in page
+
+
+def test_the_reference_has_every_public_name(site):
+    page = (site / "reference.html").read_text(encoding="utf-8")
+    anchors = set(re.findall(r'id="(flower_pca\.[\w.]+)"', page))
+    names = {f"flower_pca.{name}" for name in flower_pca.__all__ if name != "__version__"}
+    names |= {f"flower_pca.strategies.{name}" for name in strategies.__all__}
+    names |= {f"flower_pca.clients.{name}" for name in clients.__all__}
+    assert {name for name in names if name not in anchors} == set()
+    assert "flower_pca.PCAResult.plot" in anchors
+    assert "Raised when" not in page
+
+
+class Sources(HTMLParser):
+    """What a page makes a browser fetch by itself."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.fetched = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if tag in ("script", "img", "iframe", "source", "video") and "src" in given:
+            self.fetched.append(given["src"])
+        if tag == "link" and given.get("rel") not in ("canonical", "prev", "next"):
+            self.fetched.append(given["href"])
+
+
+def test_no_page_fetches_anything_from_elsewhere(site):
+    pages = sorted(site.glob("*.html"))
+    assert len(pages) >= len(PAGES) - 1
+    for page in pages:
+        fetched = Sources(page.read_text(encoding="utf-8")).fetched
+        assert fetched
+        assert [address for address in fetched if re.match(r"[a-z]+:|//", address)] == [], page.name
+
+
+@pytest.mark.parametrize("name", ["index.html", "reference.html", "deployment.html", "comparison.html"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_browser_shows_a_page_without_complaint(tab, site, name, width):
+    tab.open((site / name).as_uri(), width=width, height=800, mobile=width < 800)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.evaluate("document.querySelector('h1').innerText.length") > 3
+    assert [url for url in tab.requests if not url.startswith(("file://", "data:"))] == []
+    assert [what for what in tab.complaints if "search" not in str(what)] == []  # its worker needs a web server
+
+
+def test_ci_builds_the_documentation_as_this_test_does():
+    script = [shlex.split(line.replace('"$venv"', "VENV")) for line in text(".ci/run").splitlines() if line[:1] != "#"]
+    (build,) = [line for line in script if "mkdocs" in line]
+    assert build[1:6] == ["VENV/bin/python", "-m", "mkdocs", "build", "--quiet"]
+    assert "--strict" in build
+    assert ["VENV/bin/python", "-m", "pip", "install", "--quiet", "--group", "docs"] in script
+    assert "docs" in tomllib.loads(text("pyproject.toml"))["dependency-groups"]

@@ -1,0 +1,515 @@
+"""Nodes that die, join, lie and forget, replies that come late or not at all, and a server that is killed."""
+
+import io
+
+import numpy as np
+import pytest
+from fake_grid import arrays_in, config_of, grid_of, in_a_run, is_pca_of, metrics_of, rows, with_arrays
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+
+from flower_pca import registry, simulate, strategies
+from flower_pca.core.errors import FlowerPCAError, NotEnoughNodes, ProtocolError
+from flower_pca.strategies import PCAStrategy, base
+from flower_pca.strategies.exchange import WINDOW
+
+SHARDS = rows()
+BAD = 2  # the position of the node that has the fault
+OTHERS = [shard for i, shard in enumerate(SHARDS) if i != BAD]
+SHORT = {
+    "faps": {"max_rounds": 8, "inner_steps": 2},
+    "local_power": {"max_rounds": 8},
+    "ssi": {"max_rounds": 8},
+    "dcf_pca": {"max_rounds": 3, "step": "scaled"},
+    "consensus_rpca": {"max_rounds": 4},
+    "per_pca": {"max_rounds": 6},
+}
+EXACT = {"krylov": {}, "ssi": {}, "local_power": {"local_steps": 2, "halve_every": 1}, "faps": {"inner_steps": 3}}
+exact = pytest.mark.parametrize("name", EXACT)
+
+
+@pytest.fixture(autouse=True)
+def lines():
+    with in_a_run() as lines:
+        yield lines
+
+
+def strategy(name, **parameters):
+    return PCAStrategy(registry.make(name, **EXACT.get(name, {})), n_components=2, **parameters)
+
+
+def number(message):
+    return config_of(message)["number"]
+
+
+def at(grid, rounds, change, position=BAD):
+    """Let `change(message, reply)` give the reply of one node in these rounds."""
+    node = grid.node(position)
+    grid.tamper = lambda m, r: change(m, r) if m.metadata.dst_node_id == node and number(m) in rounds else r
+    return str(node)
+
+
+def failed(result, node):
+    return [r.failures[node] for r in result.history if node in r.failures]
+
+
+def error(reason="boom", code=2):
+    return lambda message, reply: Message(Error(code=code, reason=reason), reply_to=message)
+
+
+@exact
+@pytest.mark.parametrize("when", [0, 1, 2])
+def test_a_node_that_dies(name, when):
+    grid = grid_of(SHARDS)
+    node = grid.node(BAD)
+    grid.on_push = lambda message: node in grid.nodes and number(message) == when and grid.kill(node)
+    result = strategy(name).fit(grid)
+    assert is_pca_of(result, OTHERS)
+    assert failed(result, str(node)) == ["error 5: Node Unavailable"] * len(failed(result, str(node)))
+    assert failed(result, str(node))
+
+
+@exact
+@pytest.mark.parametrize("when", [1, 2])
+def test_a_node_that_joins(name, when):
+    grid = grid_of(SHARDS, 4)
+    grid.on_push = lambda message: len(grid.nodes) == 4 and number(message) == when and grid.add()
+    assert is_pca_of(strategy(name).fit(grid), SHARDS)
+
+
+def test_nodes_that_die_and_join_in_turn():
+    shards = rows(8)
+    grid = grid_of(shards, 5)
+    changes = {1: lambda: grid.kill(grid.node(0)), 3: grid.add, 5: lambda: grid.kill(grid.node(3)), 7: grid.add}
+    grid.on_push = lambda message: changes.pop(number(message), lambda: None)()
+    result = strategies.Krylov(n_components=2).fit(grid)
+    assert not changes
+    assert is_pca_of(result, [shards[c.node_config["partition-id"]] for c in grid.nodes.values()])
+
+
+@exact
+@pytest.mark.parametrize("when", [0, 1])
+def test_an_error_reply_is_counted_named_and_survived(name, when):
+    grid = grid_of(SHARDS)
+    node = at(grid, {when}, error("boom\nthe last line"))
+    result = strategy(name).fit(grid)
+    assert failed(result, node) == ["error 2: the last line"]
+    assert (result.history[when].answered, result.history[when].asked) == (4, 5)
+    assert is_pca_of(result, SHARDS) or is_pca_of(result, OTHERS)
+
+
+@pytest.mark.parametrize("reason", ["", " \n", None])
+def test_an_error_without_words(reason):
+    grid = grid_of(SHARDS)
+    node = at(grid, {1}, error(reason))
+    result = strategy("krylov").fit(grid)
+    assert [words.split(":")[0] for words in failed(result, node)] == ["error 2"]
+    assert is_pca_of(result, SHARDS)
+
+
+@exact
+def test_a_node_that_answers_nothing_but_errors(name):
+    grid = grid_of(SHARDS)
+    node = at(grid, range(999), error())
+    result = strategy(name).fit(grid)
+    assert is_pca_of(result, OTHERS)
+    assert failed(result, node)
+
+
+def changed(change, which=("product", "S", "Y", "V")):
+    """A reply with one of its arrays changed."""
+
+    def tamper(message, reply):
+        return with_arrays(reply, {n: change(a) if n in which else a for n, a in arrays_in(reply).items()})
+
+    return tamper
+
+
+def spotted(value):
+    def change(a):
+        a = np.array(a, dtype=float)
+        a.flat[a.size // 2] = value
+        return a
+
+    return change
+
+
+def older(message, reply):
+    metrics_of(reply)["number"] -= 1
+    return reply
+
+
+CHANGES = {
+    "row_less": lambda a: a[:-1],
+    "column_more": lambda a: np.hstack([a, a[:, :1]]),
+    "one_column": lambda a: a[:, :1],
+    "no_column": lambda a: a[:, :0],
+    "transposed": lambda a: a.T,
+    "cube": lambda a: a[None],
+    "complex": lambda a: a + 1j,
+    "bool": lambda a: a > 0,
+    "text": lambda a: a.astype(str),
+    "nan": spotted(np.nan),
+    "inf": spotted(-np.inf),
+}
+BAD_REPLIES = {
+    **{bad: (changed(change), "must be") for bad, change in CHANGES.items()},
+    "nan": (changed(CHANGES["nan"]), "must be finite. Got 1 NaN or infinite"),
+    "renamed": (lambda m, r: with_arrays(r, {f"x{n}": a for n, a in arrays_in(r).items()}), "must be made of"),
+    "nothing": (lambda m, r: with_arrays(r, {}), "must be made of"),
+    "older": (older, "must be one to message"),
+    "foreign": (lambda m, r: Message(RecordDict({"x": ConfigRecord({"a": 1})}), reply_to=m), "must be made of"),
+}
+
+
+@pytest.mark.parametrize("when", [0, 1])
+@pytest.mark.parametrize("bad", BAD_REPLIES)
+@pytest.mark.parametrize("name", ["krylov", "ssi"])
+def test_a_bad_reply_is_left_out_and_named(name, bad, when, lines):
+    change, reason = BAD_REPLIES[bad]
+    for position in (0, BAD):  # first, and in the middle of the order of the sum
+        grid = grid_of(SHARDS)
+        node = at(grid, {when}, change, position)
+        result = strategy(name).fit(grid)
+        assert reason in failed(result, node)[0]
+        assert any(f"node {node} was left out: " in line and reason in line for line in lines)
+        assert all(set(r.failures) <= {node} for r in result.history)
+        others = [shard for i, shard in enumerate(SHARDS) if i != position]
+        assert is_pca_of(result, others) or (bad == "older" and is_pca_of(result, SHARDS))
+
+
+ONE_SHOT = [
+    *[("uda", 1, "V", bad) for bad in ("nan", "row_less", "column_more", "transposed", "cube", "complex")],
+    *[("wda", 1, "S", bad) for bad in ("nan", "row_less", "negative", "cube")],
+    *[("dr_svd", 1, "G", bad) for bad in ("nan", "row_less", "column_more", "one_column")],
+    *[("dr_svd", 2, "R", bad) for bad in ("nan", "column_more", "cube")],
+    *[("dr_svd", 3, "B", bad) for bad in ("inf", "transposed")],
+]
+
+
+@pytest.mark.parametrize(("name", "when", "field", "bad"), ONE_SHOT)
+def test_a_bad_reply_to_a_one_shot_algorithm(name, when, field, bad):
+    change = {**CHANGES, "negative": lambda a: -a}[bad]
+    grid = grid_of(SHARDS)
+    node = at(grid, {when}, changed(change, (field,)))
+    result = strategy(name).fit(grid)
+    assert failed(result, node)
+    assert result.n_samples_ == sum(map(len, OTHERS))
+    if name != "dr_svd":  # which starts from another random block after its return to the opening
+        reference = simulate(name, OTHERS, n_components=2)
+        assert np.allclose(result.components_, reference.components_, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["uda", "wda", "dr_svd", "local_power", "krylov"])
+def test_a_wider_float_is_taken_or_named(name):
+    """Some nodes' floats have 80 bits; LAPACK knows none of these."""
+    grid = grid_of(SHARDS)
+    node = at(grid, range(99), changed(lambda a: a.astype(np.longdouble), ("V", "S", "G", "R", "B", "Y", "X")))
+    result = strategy(name).fit(grid)
+    reference = simulate(registry.make(name, **EXACT.get(name, {})), SHARDS, n_components=2)
+    assert failed(result, node) or np.allclose(result.components_, reference.components_, rtol=0, atol=1e-10)
+
+
+CANNOT_BE = [
+    *[("n", value) for value in (0, -7, 2.5, 10**15)],
+    *[("m2", value) for value in (-1.0, 1e308)],
+    *[("eps", value) for value in (1e9, 1e-3, -1.0)],
+    ("mean", 1e200),
+    ("product", 1e308),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), CANNOT_BE)
+def test_figures_that_cannot_be(field, value):
+    """A count is a whole number of at least one; squares are not negative; a precision is between 0 and 1."""
+    grid = grid_of(SHARDS)
+    node = at(grid, {0}, changed(lambda a: np.full(a.shape, value), (field,)))
+    result = strategy("krylov").fit(grid)
+    assert failed(result, node)
+    assert is_pca_of(result, OTHERS)
+
+
+@pytest.mark.parametrize("name", ["krylov", "ssi"])
+def test_a_product_that_cannot_be_does_not_spoil_the_sum(name):
+    grid = grid_of(SHARDS)
+    node = at(grid, {1}, changed(lambda a: np.full(a.shape, -1e250)))
+    result = strategy(name).fit(grid)
+    assert "at most 1e+140 in size. Got 1e+250" in failed(result, node)[0]
+    assert is_pca_of(result, OTHERS)
+
+
+@pytest.mark.parametrize("name", ["uda", "wda"])
+def test_an_average_takes_no_vectors_that_outweigh_the_others(name):
+    grid = grid_of(SHARDS)
+    node = at(grid, {1}, changed(lambda a: 30.0 * a, ("V",)))
+    result = strategy(name).fit(grid)
+    assert "The columns of V must be orthonormal." in failed(result, node)[0]
+    reference = simulate(name, OTHERS, n_components=2)
+    assert np.allclose(result.components_, reference.components_, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["krylov", "ssi", "uda"])
+def test_a_silent_node_takes_no_time_from_those_behind_it(name):
+    """The first of more nodes than the window never answers: the others are asked, and in time, all the same."""
+    shards = rows(WINDOW + 9)
+    grid = grid_of(shards)
+    node = at(grid, range(1, 99), lambda message, reply: None, position=0)
+    result = strategy(name, round_timeout=1.0).fit(grid)
+    assert set(failed(result, node)) == {"no answer within 1 s"}
+    assert all(set(r.failures) <= {str(node)} or set(r.failures) <= {node} for r in result.history)
+    if name != "uda":
+        assert is_pca_of(result, shards[1:]) or is_pca_of(result, shards)
+
+
+def test_a_node_that_is_silent_twice_is_asked_no_more():
+    """Every one of its silences costs the whole timeout."""
+    grid = grid_of(SHARDS)
+    node = at(grid, range(1, 999), lambda message, reply: None)
+    result = strategy("faps", round_timeout=0.3).fit(grid)
+    assert len(failed(result, node)) == 2
+    assert is_pca_of(result, OTHERS) or is_pca_of(result, SHARDS)
+
+
+def test_where_all_nodes_are_left_out_the_first_reason_is_said():
+    grid = grid_of(SHARDS)
+    grid.tamper = lambda message, reply: BAD_REPLIES["nan"][0](message, reply)
+    with pytest.raises(NotEnoughNodes, match=r"5 left out, the first because: .*must be finite"):
+        strategy("krylov", min_nodes=2).fit(grid)
+
+
+def test_too_few_nodes_end_the_run_after_node_timeout():
+    with pytest.raises(
+        NotEnoughNodes, match=r"The nodes connected must be at least 6\. Got 5 after 0\.3 s\. Start more"
+    ):
+        strategy("krylov", min_nodes=6, node_timeout=0.3).fit(grid_of(SHARDS))
+
+
+def test_nodes_that_come_while_the_server_waits(monkeypatch):
+    monkeypatch.setattr(base, "_POLL", 0.0)
+    grid, looks = grid_of(SHARDS, 2), iter(range(99))
+
+    def look():
+        if next(looks) % 3 == 2 and len(grid.nodes) < 5:
+            grid.add()
+        return list(grid.nodes)
+
+    monkeypatch.setattr(grid, "get_node_ids", look)
+    assert is_pca_of(strategy("krylov", min_nodes=5).fit(grid), SHARDS)
+
+
+def test_too_few_nodes_left_end_the_run():
+    grid = grid_of(SHARDS)
+    at(grid, {1}, BAD_REPLIES["nan"][0])
+    with pytest.raises(NotEnoughNodes, match=r"at least 5\. Got 4, and 1 left out"):
+        strategy("krylov", min_nodes=5, node_timeout=0.3).fit(grid)
+
+
+@pytest.mark.parametrize("when", [0, 1])
+@pytest.mark.parametrize("name", ["krylov", "ssi"])
+def test_a_node_that_falls_silent_does_not_hold_up_the_run(name, when):
+    grid = grid_of(SHARDS)
+    last = when if name == "ssi" else 99
+    node = at(grid, range(when, last + 1), lambda message, reply: None)
+    result = strategy(name, round_timeout=0.5).fit(grid)
+    assert set(failed(result, node)) == {"no answer within 0.5 s"}
+    assert is_pca_of(result, OTHERS) or is_pca_of(result, SHARDS)
+
+
+def test_a_silent_federation_ends():
+    grid = grid_of(SHARDS)
+    grid.tamper = lambda message, reply: None
+    with pytest.raises(NotEnoughNodes, match=r"5 left out, the first because: no answer within 0\.1 s\."):
+        strategy("ssi", round_timeout=0.1).fit(grid)
+    assert set(grid.counts.values()) == {2}
+
+
+@pytest.mark.parametrize("name", ["krylov", "ssi"])
+def test_a_late_answer_to_an_old_round_is_not_taken_for_the_new_one(name):
+    """The answer to message 1 comes in the place of that to message 2."""
+    grid, late = grid_of(SHARDS), []
+
+    def change(message, reply):
+        if number(message) == 1:
+            late.append(reply)
+            return None
+        return Message(late[0].content, reply_to=message)
+
+    node = at(grid, {1, 2}, change)
+    result = strategy(name, round_timeout=0.5).fit(grid)
+    assert "must be one to message 2. Got one to message 1. It came late." in failed(result, node)[1]
+    assert is_pca_of(result, SHARDS) or is_pca_of(result, OTHERS)
+
+
+def test_replies_that_come_late_within_a_round_are_waited_for():
+    grid = grid_of(SHARDS)
+    grid.delay = lambda message: message.metadata.dst_node_id % 7
+    reference = simulate("krylov", SHARDS, n_components=2)
+    assert np.array_equal(strategies.Krylov(n_components=2).fit(grid).components_, reference.components_)
+
+
+@pytest.mark.parametrize("who", [[BAD], range(5)], ids=["one", "all"])
+def test_lost_memory_is_recovered_from(who):
+    grid = grid_of(SHARDS)
+    grid.on_push = lambda message: [grid.forget(grid.node(i)) for i in who if number(message) in (4, 9)]
+    result = strategy("faps").fit(grid)
+    assert result.status.ok
+    assert is_pca_of(result, SHARDS)
+
+
+class Killed(BaseException):
+    """The server's process ends."""
+
+
+def killing(grid, how):
+    """Kill the server once in every round: after it, or when some or all of the nodes have answered its message."""
+    numbers = set()
+
+    def die(answered):
+        n = number(grid.sent[-1])
+        if n not in numbers and sum(number(m) == n for m in grid.sent) == answered:
+            numbers.add(n)
+            raise Killed
+
+    if how == "some":
+        grid.on_push = lambda message: die(3)
+    if how == "all":
+        grid.on_pull = lambda: die(5)
+    return (lambda session: die(5)) if how == "after" else None
+
+
+@pytest.mark.parametrize("how", ["after", "some", "all"])
+@pytest.mark.parametrize("memory", ["state", "files"])
+@pytest.mark.parametrize("name", registry.ALGORITHMS)
+def test_a_server_killed_in_every_round_goes_on_bit_for_bit(name, memory, how, tmp_path):
+    algorithm = registry.make(name, **SHORT.get(name, {}))
+    grid = grid_of(SHARDS, **({"memory_dir": tmp_path / "nodes"} if memory == "files" else {}))
+    on_round, path, lives = killing(grid, how), tmp_path / "run", 0
+    while True:
+        lives += 1
+        try:
+            new = PCAStrategy(algorithm, n_components=2, scale="std", evaluate=True, checkpoint=path)
+            result = new.fit(grid, on_round=on_round)
+            break
+        except Killed:
+            if memory == "files":
+                for node in grid.nodes:
+                    grid.forget(node)
+    reference = simulate(algorithm, SHARDS, n_components=2, scale="std", evaluate=True)
+    assert lives == len(reference.history) + 1
+    assert np.array_equal(result.components_, reference.components_)
+    assert np.array_equal(result.explained_variance_, reference.explained_variance_)
+    assert result.mse_ == reference.mse_
+    assert [r.number for r in result.history] == [r.number for r in reference.history]
+    assert not path.exists()
+
+
+def test_a_resumed_run_samples_the_same_nodes(tmp_path):
+    shards = rows(8)
+    grid = grid_of(shards)
+    seen = set()
+
+    def on_round(session):
+        if len(session.history) not in seen:
+            seen.add(len(session.history))
+            raise Killed
+
+    while True:
+        try:
+            new = strategies.SSI(n_components=2, fraction=0.5, max_rounds=6, checkpoint=tmp_path / "run")
+            result = new.fit(grid, on_round=on_round)
+            break
+        except Killed:
+            pass
+    reference = simulate("ssi", shards, n_components=2, participation=0.5, max_rounds=6)
+    assert np.array_equal(result.components_, reference.components_)
+
+
+def test_a_checkpoint_of_another_run_or_none_at_all_is_refused(tmp_path):
+    path = tmp_path / "run"
+
+    def die(session):
+        raise Killed
+
+    with pytest.raises(Killed):
+        strategies.SSI(n_components=2, checkpoint=path).fit(grid_of(SHARDS), on_round=die)
+    with pytest.raises(
+        FlowerPCAError, match=r"The checkpoint must be one of this very run\. Got one of .*n_components=2"
+    ):
+        strategies.SSI(n_components=3, checkpoint=path).fit(grid_of(SHARDS))
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ProtocolError, match="must be a server checkpoint that flower_pca has saved"):
+        strategies.SSI(n_components=2, checkpoint=path).fit(grid_of(SHARDS))
+
+
+def spoiled(rng):
+    """A change of a reply that leaves no doubt that it is wrong, or that leaves its meaning alone."""
+
+    def saved(save, a):
+        save(file := io.BytesIO(), a)
+        return file.getvalue()
+
+    def raw(data):
+        def tamper(message, reply):
+            record = reply.content["fitres.parameters"]
+            key = list(record)[int(rng.integers(len(record)))]
+            record[key] = Array(dtype="float64", shape=(1,), stype="numpy.ndarray", data=data(record[key].data))
+            return reply
+
+        return tamper
+
+    def metric(name, *values):
+        def tamper(message, reply):
+            metrics_of(reply)[name] = values[int(rng.integers(len(values)))]
+            return reply
+
+        return tamper
+
+    def record(change):
+        def tamper(message, reply):
+            names = list(reply.content)
+            change(reply.content, names[int(rng.integers(len(names)))])
+            return reply
+
+        return tamper
+
+    def dtype(name):
+        return lambda m, r: with_arrays(
+            r, {n: a.astype(name) if a.dtype.kind == "f" else a for n, a in arrays_in(r).items()}
+        )
+
+    return [
+        raw(lambda b: b[: int(rng.integers(len(b)))]),
+        raw(lambda b: rng.bytes(int(rng.integers(200)))),
+        raw(lambda b: bytes([b[0] ^ 1]) + b[1:]),
+        raw(lambda b: b[:10] + rng.bytes(20) + b[30:]),
+        raw(lambda b: saved(np.savez, np.eye(2))),
+        raw(lambda b: saved(np.save, np.array([{}], dtype=object))),
+        metric("names", "", "x", "a,a", 3, [1.0], "mean,mean", ",,,", "S,", "\x00"),
+        metric("number", -1, 10**9, -(2**63), "0", 0.0, b"", []),
+        metric("key", -5, 2**62, 0, "a", 1.5, []),
+        metric("refusal", "No.", "", 3, "a\nb"),
+        record(lambda content, name: content.pop(name)),
+        record(lambda content, name: content.update({name: ConfigRecord()})),
+        record(lambda content, name: content.update({name: MetricRecord({"num_examples": [1.5]})})),
+        record(lambda content, name: content.update({f"x{name}": content.pop(name)})),
+        record(lambda content, name: content.update({"more": ArrayRecord([np.eye(3)])})),
+        *[error(reason) for reason in ("", "a\n\nb", "\t", None)],
+        *[dtype(name) for name in ("longdouble", ">f8", "complex64", "M8[s]", "S", "U")],
+        *[tamper for tamper, _ in BAD_REPLIES.values()],
+    ]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_fuzzed_replies_give_no_wrong_answer_and_no_crash(seed):
+    rng = np.random.default_rng(seed)
+    changes = spoiled(rng)
+    name = "ssi" if seed // len(changes) == 1 else "krylov"
+    change = changes[seed % len(changes)]
+    grid, position = grid_of(SHARDS, seed=seed), int(rng.integers(5))
+    first = int(rng.integers(2))
+    at(grid, range(first, first + int(rng.integers(1, 3))), change, position)
+    try:
+        result = strategy(name).fit(grid)
+    except FlowerPCAError:
+        return
+    others = [shard for i, shard in enumerate(SHARDS) if i != position]
+    assert is_pca_of(result, SHARDS) or is_pca_of(result, others)

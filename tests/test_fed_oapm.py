@@ -1,0 +1,151 @@
+"""FedOAPM and the channel: noise floors of the theory, the top eigenvalue, and other algorithms over the air."""
+
+import numpy as np
+import pytest
+
+from flower_pca import AirChannel, ConfigError, FedOAPM, Krylov, simulate
+from sims import moving
+
+N, R, S = 200, 8, 1.1
+
+
+def error(result, U):
+    return moving.se(result.components_.T, U)
+
+
+def solve(X, sigma, seed, **parameters):
+    algorithm = FedOAPM(tol=0.0, patience=10**6, **parameters)
+    return simulate(
+        algorithm, [X[::2], X[1::2]], n_components=R, center=False, channel=AirChannel(noise_std=sigma, seed=seed)
+    )
+
+
+@pytest.mark.parametrize(("eta", "low", "high"), [(1, 0.85, 1.15), (10, 0.85, 1.3), (50, 0.95, 2.6)])
+def test_the_error_floor_is_the_noise_over_the_eta_th_power_of_the_eigenvalue(eta, low, high):
+    for seed in range(5):
+        X, U = moving.low_rank(n=N, r=R, s=S, seed=seed)
+        result = solve(X, 1e-5, seed, qr_every=eta, max_rounds=300)
+        predicted = 1e-5 * (np.sqrt(N - R) + np.sqrt(R)) / S ** (2 * eta)
+        assert low <= error(result, U) / predicted <= high
+
+
+def test_the_top_eigenvalue_is_estimated_to_the_noise():
+    for seed in range(5):
+        X = np.diag(np.linspace(3.0, 1.0, 30)) @ moving.orth(np.random.default_rng(seed).standard_normal((30, 30)))
+        result = simulate(
+            FedOAPM(max_rounds=10, tol=0.0),
+            [X],
+            n_components=4,
+            center=False,
+            channel=AirChannel(noise_std=1e-3, seed=seed),
+        )
+        exact = np.linalg.svd(X)
+        sine = moving.se(result.components_.T, exact[2][:1].T)
+        found = result.explained_variance_[0] * (result.n_samples_ - 1)
+        assert abs(found - 9.0) / 9.0 <= 5e-3 * np.sqrt(4) / 9.0 + sine**2
+
+
+def test_uncentred_the_mean_is_the_first_component():
+    X = np.random.default_rng(0).standard_normal((60, 12)) + 5.0
+    plain = simulate("fed_oapm", [X], n_components=2, center=False)
+    assert error(plain, np.linalg.svd(X)[2][:1].T) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["ssi", "krylov", "faps", "fed_oapm"])
+def test_every_algorithm_that_sums_runs_over_the_same_channel(name):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((300, 20)) * np.r_[9.0, 7.0, np.ones(18)]
+    shards = np.array_split(X, 3)
+    C = (X - X.mean(axis=0)).T @ (X - X.mean(axis=0))
+    exact = np.linalg.eigh(C)[1][:, ::-1][:, :2]
+    errors = []
+    for sigma in (0.0, 10.0, 1000.0):
+        silent = AirChannel(noise_std=sigma, seed=2)
+        result = simulate(name, shards, n_components=2, center=True, max_rounds=60, patience=60, channel=silent)
+        errors.append(error(result, exact))
+        again = simulate(name, shards, n_components=2, center=True, max_rounds=60, patience=60, channel=silent)
+        assert np.array_equal(result.components_, again.components_)
+    assert errors[0] < 1e-4
+    assert 1e-4 < errors[1] < 0.05
+    assert errors[2] > 3 * errors[1]
+    ideal = simulate(name, shards, n_components=2, center=True, max_rounds=60, patience=60)
+    assert errors[0] == pytest.approx(error(ideal, exact), abs=1e-12)
+
+
+def test_what_does_not_sum_cannot_go_over_the_air():
+    for name in ("uda", "dr_svd", "dist_pca", "wda", "local_power"):
+        with pytest.raises(ConfigError, match=r"An algorithm over the air must be one that sums replies\. Got"):
+            simulate(name, [np.eye(4)], n_components=1, channel=AirChannel(noise_std=1.0))
+
+
+def test_noise_is_added_once_to_the_sum_whatever_the_number_of_clients():
+    X = np.random.default_rng(3).standard_normal((120, 10)) * np.arange(10, 0, -1)
+    a, b = (
+        simulate("krylov", np.array_split(X, k), n_components=2, channel=AirChannel(noise_std=5.0, seed=1))
+        for k in (1, 6)
+    )
+    np.testing.assert_allclose(a.components_, b.components_, atol=1e-9)
+    heard = AirChannel(noise_std=2.0, seed=4).received({"S": np.zeros((400, 50)), "n": np.array(7)}, number=3)
+    assert heard["n"] == 7  # counts are digital
+    assert heard["S"].std() == pytest.approx(2.0, rel=0.03)
+    other = AirChannel(noise_std=2.0, seed=4).received({"S": np.zeros((400, 50))}, number=4)
+    assert abs(np.corrcoef(heard["S"].ravel(), other["S"].ravel())[0, 1]) < 0.03
+
+
+def test_gains_are_inverted_up_to_their_error():
+    reply = {"S": np.ones((3, 2)), "n": np.array(5)}
+    perfect = AirChannel(noise_std=0.0, gain=(0.1, 3.0))
+    assert np.array_equal(perfect.faded(reply, number=0, position=1)["S"], reply["S"])
+    factors = [
+        AirChannel(noise_std=0.0, gain=gain, gain_error=0.2).faded(reply, number=number, position=0)
+        for gain in (1.0, 4.0)
+        for number in range(2000)
+    ]
+    spread = np.array([f["S"][0, 0] for f in factors]).reshape(2, 2000).std(axis=1)
+    np.testing.assert_allclose(spread, [0.2, 0.05], rtol=0.08)
+    assert all(f["n"] == 5 for f in factors)
+    with pytest.raises(ConfigError, match=r"The gains of the channel must be at least 3\. Got 2"):
+        perfect.faded(reply, number=0, position=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"noise_std": -1.0}, "noise_std of the channel must be a finite number of at least 0"),
+        ({"noise_std": 1.0, "seed": -1}, "seed of the channel must be a whole number"),
+        ({"noise_std": 1.0, "gain": 0.0}, "Every gain of the channel must be a finite number"),
+        ({"noise_std": 1.0, "gain": ()}, "The gains of the channel must be there. Got none"),
+        ({"noise_std": 1.0, "gain_error": -0.1}, "gain_error of the channel must be a finite number"),
+    ],
+)
+def test_a_bad_channel_is_one_sentence(settings, message):
+    with pytest.raises(ConfigError) as caught:
+        AirChannel(**settings)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_block_that_would_overflow_is_refused():
+    X = 1e6 * np.diag(np.arange(6.0, 0.0, -1.0))
+    with pytest.raises(ConfigError, match=r"qr_every of fed_oapm must be small enough for the eigenvalues\. Got 50"):
+        simulate(FedOAPM(qr_every=50, tol=0.0), [X, X], n_components=2)
+
+
+def test_the_channel_is_part_of_what_a_checkpoint_belongs_to(tmp_path):
+    class StopError(Exception):
+        pass
+
+    def stop(session):
+        if len(session.history) == 3:
+            raise StopError
+
+    X = np.random.default_rng(5).standard_normal((40, 9))
+    air = AirChannel(noise_std=0.1, seed=1)
+    settings = {"n_components": 2, "checkpoint": tmp_path / "c.npz"}
+    algorithm = Krylov(tol=0.0, max_rounds=5, patience=50)
+    whole = simulate(algorithm, [X], n_components=2, channel=air)
+    with pytest.raises(StopError):
+        simulate(algorithm, [X], channel=air, on_round=stop, **settings)
+    with pytest.raises(ConfigError, match="one of this very run"):
+        simulate(algorithm, [X], channel=AirChannel(noise_std=0.1, seed=2), **settings)
+    resumed = simulate(algorithm, [X], channel=air, **settings)
+    assert np.array_equal(whole.components_, resumed.components_)

@@ -1,0 +1,67 @@
+"""`flwr run`, as the README has it: the saved components are those of the pooled rows, and a crash is seen."""
+
+import tomllib
+
+import numpy as np
+import pytest
+from local_superlink import ROOT, LocalSuperLink, needed
+
+from flower_pca import PCAResult
+from flower_pca.data import sources
+
+pytestmark = needed
+
+
+@pytest.fixture(scope="module")
+def superlink(tmp_path_factory):
+    link = LocalSuperLink(tmp_path_factory.mktemp("flwr"))
+    yield link
+    link.close()
+
+
+def components(X, k):
+    V = np.linalg.svd(X, full_matrices=False)[2][:k]
+    return V * np.sign(V[np.arange(k), np.abs(V).argmax(axis=1)])[:, None]
+
+
+def test_with_its_defaults_it_saves_the_components_of_the_pooled_rows(superlink):
+    run = superlink.run(ROOT, 3)
+    assert run.status == "finished:completed", run
+    path = superlink.folder / "flower-pca-out/result.npz"
+    assert f"Components saved in {path}" in run.log
+    result = PCAResult.load(path)
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    X = sources.make(config["data"])
+    assert result.status.ok
+    assert result.n_samples_ == len(X)
+    assert np.allclose(result.mean_, X.mean(axis=0))
+    assert np.linalg.norm(result.components_ - components(X - X.mean(axis=0), config["n-components"])) < 1e-6
+
+
+def test_it_takes_what_the_run_config_says(superlink):
+    X = np.random.default_rng(1).standard_normal((300, 8)) * 0.6 ** np.arange(8) + np.arange(8)
+    X[:, 1:] += X[:, :-1]
+    np.savez(superlink.folder / "rows.npz", X=X)
+    data = f"npz(path='{superlink.folder}/rows.npz', key='X')"
+    config = (
+        f"data=\"{data}\" partition='iid(seed=3)' algorithm='ssi(tol=1e-11)' n-components=0.9 scale='std' "
+        f"evaluate=true output='{superlink.folder}/given' checkpoint='run.ckpt'"
+    )
+    run = superlink.run(ROOT, 2, config)
+    assert run.status == "finished:completed", run
+    result = PCAResult.load(superlink.folder / "given/result.npz")
+    Z = (X - X.mean(axis=0)) / X.std(axis=0, ddof=0)
+    values = np.linalg.svd(Z, compute_uv=False) ** 2
+    k = int(np.searchsorted(np.cumsum(values) / values.sum(), 0.9)) + 1
+    assert result.algorithm.startswith("ssi(")
+    assert np.linalg.norm(result.components_ - components(Z, k)) < 1e-6
+    assert result.mse_ is not None
+    assert [place.name for place in (superlink.folder / "given").iterdir()] == ["result.npz"]
+
+
+def test_a_crash_is_seen(superlink):
+    run = superlink.run(ROOT, 2, f"data='{superlink.folder}/none.npy' output='{superlink.folder}/crashed'")
+    assert run.status == "finished:failed", run
+    assert "must be at least 2. Got 0, and 2 left out, the first because: " in run.details
+    assert f"The data file {superlink.folder}/none.npy must be there. Got no such file." in run.log
+    assert not list((superlink.folder / "crashed").iterdir())

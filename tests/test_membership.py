@@ -1,0 +1,120 @@
+"""Clients that die for good, join late, or flap: the answer is that of those who are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+from builders import disjoint, mixed, pooled, sine
+from checks import PLAIN, averages, exact, is_of, openings, orthonormal, promise
+
+from flower_pca import NotEnoughNodes, Outcome, make, simulate
+from flower_pca.core.iteration import Iterative
+from flower_pca.registry import ALGORITHMS
+
+SEEDS = pytest.mark.parametrize("seed", [0, 1])
+
+
+@SEEDS
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("gone", [0, 2])
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_client_that_dies_for_good(name: str, gone: int, number: int, seed: int) -> None:
+    problem = mixed(seed)
+    left = [i for i in range(3) if i != gone]
+    result = simulate(
+        exact(name), problem.shards, n_components=3, seed=seed,
+        participation=lambda m: range(3) if m < number else left,
+    )  # fmt: skip
+    if openings(result) == 1:  # it died after its last answer
+        assert len(result.history) <= number
+        left = [0, 1, 2]
+    is_of(result, name, [problem.shards[i] for i in left], 3, seed)
+
+
+@SEEDS
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_client_that_joins_late(name: str, number: int, seed: int) -> None:
+    problem = mixed(seed)
+    result = simulate(
+        exact(name), problem.shards, n_components=3, seed=seed,
+        participation=lambda m: (1, 2) if m < number else (0, 1, 2),
+    )  # fmt: skip
+    assert openings(result) == 2
+    is_of(result, name, problem.shards, 3, seed)
+
+
+@SEEDS
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("scale", [None, "max_abs"])
+@pytest.mark.parametrize("name", PLAIN)
+def test_disjoint_features_change_hands(name: str, scale: str | None, center: bool, seed: int) -> None:
+    """The newcomer's features are orthogonal to all that is known, and matter most."""
+    problem = disjoint(seed)
+    left = problem.shards[1:]
+    result = simulate(
+        exact(name), problem.shards, n_components=2, center=center, scale=scale, seed=seed,
+        participation=lambda m: (0, 1) if m < 2 else (1, 2),
+    )  # fmt: skip
+    if scale is None:
+        is_of(result, name, left, 2, seed, center)
+        return
+    reference = pooled([X[:, 4:] for X in left], center=center, scale=scale)  # the first four columns are zero now
+    np.testing.assert_allclose(result.total_variance_, reference.total, rtol=1e-12)
+    if not averages(name):
+        bound = promise(exact(name), reference, 2)
+        assert result.status.ok, result.status
+        assert sine(result.components_[:, 4:], reference.components[:2]) <= bound
+        assert np.abs(result.components_[:, :4]).max() <= bound
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_warm_start_never_looks_invariant(seed: int) -> None:
+    """Krylov, many times over: the leading direction is one that the block it restarts with can hardly see."""
+    problem = disjoint(seed)
+    result = simulate(
+        "krylov", problem.shards, n_components=1, center=False, seed=seed,
+        participation=lambda m: (0, 1) if m < 2 else (1, 2),
+    )  # fmt: skip
+    is_of(result, "krylov", problem.shards[1:], 1, seed, center=False)
+
+
+FLAPPING: dict[str, Callable[[int], Iterable[int]]] = {
+    "every message": lambda m: (0, 1) if m % 2 else (0, 1, 2),
+    "in turns": lambda m: (m % 3, (m + 1) % 3),
+    "one at a time": lambda m: (m % 3,),
+    "every third": lambda m: (0, 1) if m % 3 == 0 else (0, 1, 2),
+    "at random": lambda m: [i for i in range(3) if np.random.default_rng([m, i]).random() < 0.6] or [0],
+}
+
+
+@pytest.mark.parametrize("schedule", FLAPPING)
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_flapping_set_comes_to_an_end(name: str, schedule: str) -> None:
+    """A clear error, a status that says so, or the right answer for one set of clients; and soon."""
+
+    def present(number: int) -> Iterable[int]:
+        assert number < 1500, "the run does not end"
+        return FLAPPING[schedule](number)
+
+    shards = mixed(0).shards
+    algorithm = make(name, max_rounds=200) if issubclass(ALGORITHMS[name], Iterative) else make(name)
+    error: NotEnoughNodes | None = None
+    try:
+        result = simulate(algorithm, shards, n_components=3, participation=present)
+    except NotEnoughNodes as raised:
+        error = raised
+    if error is not None:
+        assert str(error).startswith(("The set of clients must be stable. Got", "The usable answers to a message must"))
+        return
+    orthonormal(result)
+    sets = chain.from_iterable(combinations(shards, size) for size in (1, 2, 3))
+    (members,) = (list(s) for s in sets if sum(map(len, s)) == result.n_samples_)
+    reference = pooled(members)
+    np.testing.assert_allclose(result.total_variance_, reference.total, rtol=1e-12)
+    assert (result.explained_variance_ <= reference.variances[:3] * (1.0 + 1e-12)).all()
+    if result.status.outcome is Outcome.CONVERGED:
+        assert sine(result.components_, reference.components[:3]) <= promise(algorithm, reference, 3)

@@ -1,0 +1,158 @@
+"""Results that a client keeps for itself: handed over by a simulation, written by a node, never sent."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from builders import deal, pooled, rows, sine
+from fake_grid import FakeGrid, app_of, in_a_run
+
+from flower_pca import ConfigError, PCAResult, registry, simulate
+from flower_pca.algorithms.ssi import SSI
+from flower_pca.clients import PCAClient
+from flower_pca.core.ritz import RayleighRitz
+from flower_pca.strategies import PCAStrategy
+
+SHARDS = deal(rows(90, [6.0, 4.0, 1.0, 0.5, 0.2], seed=3) + 2.0, (40, 30, 20))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeping(RayleighRitz):
+    """Rayleigh-Ritz, after which a client keeps the basis, and has the scores of its rows for itself."""
+
+    name: ClassVar[str] = "keeping"
+
+    @staticmethod
+    def client(arrays, data, memory):
+        up, memory = RayleighRitz.client(arrays, data, memory)
+        return up, {**memory, "Z": arrays["Z"]}
+
+    @staticmethod
+    def own(memory, data):
+        return {"scores": data.scores(memory["Z"])}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class KeptResult(PCAResult):
+    """A result of a class of its own."""
+
+    _NUMBERS: ClassVar[tuple[str, ...]] = (*PCAResult._NUMBERS, "answer")
+
+    answer: int
+
+    @classmethod
+    def _fields(cls, model):
+        return {**super()._fields(model), "answer": int(model.left["answer"])}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeper(SSI):
+    """SSI that ends so, uncentred if nothing else is said."""
+
+    name: ClassVar[str] = "keeper"
+    centers: ClassVar[bool] = False
+    Closing: ClassVar[type] = Keeping
+    Result: ClassVar[type[PCAResult]] = KeptResult
+
+    def finish(self, state, model):
+        from dataclasses import replace
+
+        return replace(super().finish(state, model), product=None, left={"answer": np.array(42)})
+
+
+@pytest.fixture(autouse=True)
+def _listed(monkeypatch):
+    monkeypatch.setattr(registry, "ALGORITHMS", {**registry.ALGORITHMS, "keeper": Keeper})
+    monkeypatch.setattr(registry, "STAGES", {**registry.STAGES, "keeper": Keeper, "keeping": Keeping})
+
+
+def spans_scores(own, shards, result):
+    """Whether each client's own scores are its rows along the common components, up to their order and signs."""
+    return all(
+        sine(np.linalg.qr(own[i]["scores"])[0].T, np.linalg.qr((shards[i] - result.mean_) @ result.components_.T)[0].T)
+        <= 1e-7
+        for i in own
+    )
+
+
+def test_a_simulation_hands_own_results_over_but_not_those_of_private_clients():
+    result = simulate("keeper", SHARDS, n_components=2)
+    assert sorted(result.own) == [0, 1, 2]
+    assert spans_scores(result.own, SHARDS, result)
+    assert sorted(simulate("keeper", SHARDS, n_components=2, private={0, 2}).own) == [1]
+    assert simulate("ssi", SHARDS, n_components=2).own == {}
+    for wrong in (3, -1):
+        with pytest.raises(ConfigError, match="Every client in private must be a whole number of at least 0 and at"):
+            simulate("keeper", SHARDS, n_components=2, private=[wrong])
+
+
+def test_the_default_of_center_is_the_algorithms():
+    reference = pooled(SHARDS, center=False)
+    plain = simulate("keeper", SHARDS, n_components=2)
+    assert not plain.centered
+    assert sine(plain.components_, reference.components[:2]) <= 1e-5
+    assert simulate("keeper", SHARDS, n_components=2, center=True).centered
+    assert simulate("ssi", SHARDS, n_components=2).centered
+
+
+def test_own_results_survive_an_evaluation_and_a_resumed_run(tmp_path):
+    whole = simulate("keeper", SHARDS, n_components=2, evaluate=True)
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(session):
+        if session.history[-1].stage == "keeping":
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        simulate("keeper", SHARDS, n_components=2, evaluate=True, checkpoint=tmp_path / "run.ckpt", on_round=stop)
+    resumed = simulate("keeper", SHARDS, n_components=2, evaluate=True, checkpoint=tmp_path / "run.ckpt")
+    for i in range(3):
+        np.testing.assert_array_equal(whole.own[i]["scores"], resumed.own[i]["scores"])
+    assert resumed.mse_ == whole.mse_
+
+
+def test_the_class_of_a_result_is_saved_and_read_back(tmp_path):
+    result = simulate("keeper", SHARDS, n_components=2)
+    assert type(result) is KeptResult
+    for reader in (PCAResult, KeptResult):
+        back = reader.load(result.save(tmp_path / "r.npz"))
+        assert type(back) is KeptResult
+        assert (back.answer, back.own) == (42, {})
+        np.testing.assert_array_equal(back.components_, result.components_)
+    plain = simulate("ssi", SHARDS, n_components=2)
+    assert type(PCAResult.load(plain.save(tmp_path / "p.npz"))) is PCAResult
+    assert repr(result).startswith("KeptResult(2 components of 90 x 5 by keeper")
+
+
+def test_a_node_writes_its_own_result_to_its_folder_and_nothing_of_it_is_sent(tmp_path):
+    with in_a_run():
+        grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path / "new"), 3)
+        result = PCAStrategy("keeper", n_components=2).fit(grid)
+        assert result.own == {}
+        files = sorted((tmp_path / "new").iterdir())
+        assert [file.name for file in files] == [f"flower_pca-own-{i}.npz" for i in range(3)]
+        own = {}
+        for i, file in enumerate(files):
+            with np.load(file) as arrays:
+                assert sorted(arrays.files) == ["header.json", "scores"]
+                assert b'"algorithm": "keeper"' in arrays["header.json"].tobytes()
+                own[i] = {"scores": arrays["scores"]}
+        assert spans_scores(own, SHARDS, result)
+        reference = simulate("keeper", SHARDS, n_components=2)
+        assert all(np.array_equal(own[i]["scores"], reference.own[i]["scores"]) for i in own)
+        silent = FakeGrid(app_of(SHARDS), 3)
+        assert np.array_equal(PCAStrategy("keeper", n_components=2).fit(silent).components_, result.components_)
+
+
+def test_a_folder_without_a_context_is_refused():
+    with pytest.raises(ConfigError, match="output_dir must be used with the node's context"):
+        PCAClient(SHARDS[0], output_dir="anywhere")
+
+
+def test_the_closing_of_one_algorithm_is_not_served_under_the_name_of_another():
+    assert registry.owners("keeping") == {"keeper"}
+    assert "keeper" not in registry.owners("ritz")
+    assert registry.owners("opening") == frozenset()

@@ -1,0 +1,171 @@
+"""Clients that are sampled, and clients that are absent for a while and come back."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import Problem, evenly, iid_clients, mixed, pooled, rows, sine
+from checks import PLAIN, agrees, exact, is_of, openings, promise
+
+from flower_pca import FAPS, ConfigError, NotEnoughNodes, PCAResult, make, simulate
+from flower_pca.core import archive
+from flower_pca.core.iteration import Iterative
+from flower_pca.core.local import LocalData
+from flower_pca.core.rows import Frame
+from flower_pca.registry import ALGORITHMS
+
+FIXED = [name for name in PLAIN if ALGORITHMS[name].fixed_set]
+FREE = [name for name in PLAIN if name not in FIXED]
+SAMPLING = [name for name in FREE if issubclass(ALGORITHMS[name], Iterative)]
+SEEDS = pytest.mark.parametrize("seed", [0, 1])
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_fixed_sets_refuse_fractions(name: str) -> None:
+    text = rf"The fraction of clients for {name} must be 1\.0\. Got 0\.5\. Use ssi, local_power or faps"
+    with pytest.raises(ConfigError, match=text):
+        simulate(name, mixed(0).shards, n_components=3, participation=0.5)
+    assert "krylov" in FIXED
+
+
+@SEEDS
+@pytest.mark.parametrize("name", SAMPLING)
+def test_a_fraction_of_like_clients_gives_the_exact_answer(name: str, seed: int) -> None:
+    """Every client holds the same rows, so that any sample is as good as all."""
+    X = np.vstack(mixed(seed).shards)
+    result = simulate(exact(name), [X] * 6, n_components=3, participation=0.5, seed=seed)
+    agrees(result, pooled([X] * 6), 3, promise(exact(name), pooled([X] * 6), 3))
+    for record in result.history:
+        assert record.asked == record.answered == (3 if record.stage == name else 6)
+
+
+@SEEDS
+@pytest.mark.parametrize("name", ["ssi", "local_power"])
+def test_a_fraction_of_iid_clients_is_as_close_as_their_sample(name: str, seed: int) -> None:
+    """The noisy power method ends at tan <= E / (gap - 2 E), E the worst error of a sample's covariance."""
+    problem = iid_clients(seed)
+    reference = pooled(problem.shards)
+    covariances = [(X - reference.mean).T @ (X - reference.mean) / len(X) for X in problem.shards]
+    C = np.mean(covariances, axis=0)
+    error = max(np.linalg.norm((a + b) / 2 - C, 2) for a, b in combinations(covariances, 2))
+    values = np.linalg.eigvalsh(C)[::-1]
+    bound = error / (values[2] - values[3] - 2.0 * error)
+    assert 0.0 < bound < 0.1
+    algorithm = make(name, tol=0.0, min_rounds=30, max_rounds=30)
+    result = simulate(algorithm, problem.shards, n_components=3, participation=0.5, seed=seed)
+    assert sine(result.components_, reference.components[:3]) <= bound
+    assert not result.status.ok
+    V, C = result.components_, C * (8000 / 7999)  # variances are those of all rows, not of the last sample
+    np.testing.assert_allclose(result.explained_variance_, np.diag(V @ C @ V.T), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", SAMPLING)
+def test_samples_follow_from_the_seed(name: str) -> None:
+    shards = evenly(rows(200, [4.0, 3.0, 1.0, 0.9, 0.8], seed=3), 10)
+
+    def run(seed: int) -> PCAResult:
+        algorithm = make(name, tol=0.0, max_rounds=4)
+        return simulate(algorithm, shards, n_components=2, participation=0.3, seed=seed)
+
+    np.testing.assert_array_equal(run(1).components_, run(1).components_)
+    assert (run(1).components_ != run(2).components_).any()
+
+
+@SEEDS
+@pytest.mark.parametrize("name", FIXED)
+def test_absence_for_one_message_costs_one_message(name: str, seed: int) -> None:
+    problem = mixed(seed)
+    whole = simulate(exact(name), problem.shards, n_components=3, seed=seed)
+    for number in range(1, len(whole.history)):
+        result = simulate(
+            exact(name), problem.shards, n_components=3, seed=seed,
+            participation=lambda m, number=number: (0, 2) if m == number else (0, 1, 2),
+        )  # fmt: skip
+        assert len(result.history) == len(whole.history) + 1
+        assert [r.asked for r in result.history][number : number + 2] == [2, 1]
+        assert openings(result) == 1
+        is_of(result, name, problem.shards, 3, seed)
+
+
+@SEEDS
+@pytest.mark.parametrize("name", ["krylov", "dr_svd"])
+def test_absence_for_two_messages_is_a_change_of_clients(name: str, seed: int) -> None:
+    problem = mixed(seed)
+    result = simulate(
+        exact(name), problem.shards, n_components=3, seed=seed,
+        participation=lambda m: (0, 2) if m in (1, 2) else (0, 1, 2),
+    )  # fmt: skip
+    assert openings(result) > 1
+    is_of(result, name, problem.shards, 3, seed)
+
+
+@SEEDS
+@pytest.mark.parametrize("name", SAMPLING)
+def test_absence_does_not_restart_the_others(name: str, seed: int) -> None:
+    problem = mixed(seed)
+    result = simulate(
+        exact(name), problem.shards, n_components=3, seed=seed,
+        participation=lambda m: (0, 1) if m in (1, 3) else (0, 1, 2),
+    )  # fmt: skip
+    assert openings(result) == 1
+    is_of(result, name, problem.shards, 3, seed)
+
+
+@SEEDS
+@pytest.mark.parametrize("name", ["ssi", "local_power"])
+def test_a_long_absence_is_not_forgotten_when_it_ends(name: str, seed: int) -> None:
+    """Whenever it comes back: also just after the others have converged without it."""
+    problem = mixed(seed)
+    for back in range(2, 30):
+        result = simulate(
+            exact(name), problem.shards, n_components=3, seed=seed,
+            participation=lambda m, back=back: (1, 2) if 1 <= m < back else (0, 1, 2),
+        )  # fmt: skip
+        away = len(result.history) <= back  # the run had ended before it came back
+        is_of(result, name, problem.shards[1:] if away else problem.shards, 3, seed)
+
+
+def test_faps_goes_on_from_the_subspace_of_an_absent_client(tmp_path: Path) -> None:
+    problem, path, seen = mixed(0), tmp_path / "run.npz", []
+
+    def on_round(session: Any) -> None:
+        seen.append(archive.read(path, "checkpoint")[1])
+
+    simulate(
+        make("faps", tol=0.0, max_rounds=9), problem.shards, n_components=3, checkpoint=path, on_round=on_round,
+        participation=lambda m: (0, 1) if m in (3, 4, 5) else (0, 1, 2),
+    )  # fmt: skip
+    kept = [
+        {key.removeprefix("memory.2."): a for key, a in arrays.items() if key.startswith("memory.2.")}
+        for arrays in seen
+    ]
+    for later in kept[3:6]:
+        assert later.keys() == kept[2].keys() >= {"X", "W", "beta"}
+        for key, a in later.items():
+            np.testing.assert_array_equal(a, kept[2][key], strict=True)
+    message = {"Z": seen[5]["state.Z"], "inner_steps": np.array(10), "inner_tol": np.array(0.0)}
+    data = LocalData(problem.shards[2]).framed(Frame(seen[5]["model.frame.mean"]))
+    _, expected = FAPS.client(message, data, kept[5])
+    assert (expected["X"] != kept[5]["X"]).any()
+    for key, a in expected.items():
+        np.testing.assert_array_equal(kept[6][key], a, strict=True)
+
+
+def test_fewer_clients_than_wanted() -> None:
+    problem: Problem = mixed(0)
+    text = r"The clients present must be at least 3\. Got 2\. Start more, or lower the minimum\."
+    for first in (0, 1, 2):
+        with pytest.raises(NotEnoughNodes, match=text):
+            simulate(
+                "ssi", problem.shards, n_components=3, min_clients=3,
+                participation=lambda m, first=first: (0, 1) if m >= first else (0, 1, 2),
+            )  # fmt: skip
+    with pytest.raises(NotEnoughNodes, match=r"at least 4\. Got 3"):
+        simulate("krylov", problem.shards, n_components=3, min_clients=4)
+    with pytest.raises(NotEnoughNodes, match=r"at least 1\. Got 0"):
+        simulate("krylov", problem.shards, n_components=3, participation=lambda m: [])
+    assert simulate("krylov", problem.shards, n_components=3, min_clients=3).status.ok

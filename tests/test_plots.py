@@ -1,0 +1,256 @@
+"""Pictures are whole files of every kind of result; they show its numbers; a missing matplotlib is said so."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from io import BytesIO
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex, to_rgb
+from scipy import sparse
+
+from flower_pca import ConfigError, simulate
+from flower_pca.plots import PICTURES, figure, style
+
+WHAT = ["overview", *PICTURES]
+
+
+def rows(d=12, seed=0, sizes=(60, 25)):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((n, d)) * 0.8 ** np.arange(d) + 0.2 * i for i, n in enumerate(sizes)]
+
+
+def result(algorithm="krylov", *, d=12, k=3, **options):
+    return simulate(algorithm, rows(d), n_components=k, **options)
+
+
+CASES = {
+    "curves": lambda: result(),
+    "one component": lambda: result(k=1),
+    "one feature": lambda: result(d=1, k=1),
+    "all components": lambda: result(d=5, k=5),
+    "heatmap": lambda: result(d=20, k=9),
+    "more components than rows of a heatmap": lambda: result(d=45, k=40),
+    "many features": lambda: result(d=700, k=2),
+    "one shot": lambda: result("wda"),
+    "faps": lambda: result("faps", max_rounds=40),
+    "not converged": lambda: result("ssi", tol=0.0, max_rounds=7),
+    "clients changed": lambda: result(
+        d=40, k=4, tol=1e-12, participation=lambda message: [0, 1] if message < 3 else [0]
+    ),
+    "no variance": lambda: simulate("krylov", [np.ones((5, 3)), np.ones((4, 3))], n_components=2),
+}
+
+
+def size(png):
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    assert png[-12:] == b"\x00\x00\x00\x00IEND\xaeB`\x82"
+    return int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
+
+
+def axes(given, what, shards=None):
+    """The axes of a picture, before it is written."""
+    return figure(given, what, shards=shards).axes[0]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_of_every_kind_of_result_nothing_is_clipped_and_no_numbers_run_into_one_another(case):
+    given = CASES[case]()
+    for what in PICTURES:
+        drawn = figure(given, what, shards=rows(given.n_features_in_))
+        style.write(drawn, BytesIO(), "svg")
+        inches = drawn.get_tightbbox()
+        assert inches.x0 >= 0.0, what
+        assert inches.y0 >= 0.0, what
+        assert inches.x1 <= drawn.get_figwidth(), what
+        assert inches.y1 <= drawn.get_figheight(), what
+        for ax in drawn.axes:
+            left, right = ax.get_xlim()
+            labels = [tick.label1 for tick in ax.xaxis.get_major_ticks() if left <= tick.get_loc() <= right]
+            boxes = [label.get_window_extent() for label in labels if label.get_text()]
+            assert all(a.x1 < b.x0 for a, b in pairwise(boxes)), what
+            if ax.get_legend():
+                assert not ax.get_legend().get_window_extent().overlaps(ax.title.get_window_extent()), what
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_kind_of_result_has_an_overview_in_svg(case, tmp_path):
+    path = CASES[case]().plot("overview", tmp_path / "overview.svg")
+    assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("what", WHAT)
+def test_a_picture_of_pixels_is_sharp_on_paper(what, tmp_path):
+    width, height = size(result().plot(what, tmp_path / "picture.PNG", shards=rows()).read_bytes())
+    assert (width, height) == ((2600, 800) if what == "overview" else (960, 680))
+
+
+def pooled(d=12, k=3):
+    """Mean, components and eigenvalue shares of all rows together, by LAPACK."""
+    X = np.vstack(rows(d))
+    mean = X.mean(axis=0)
+    _, s, V = np.linalg.svd(X - mean, full_matrices=False)
+    return mean, V[:k], s**2 / np.sum(s**2)
+
+
+def test_variances_are_those_of_the_pooled_rows():
+    share = pooled()[2]
+    bars = [bar.get_height() for bar in axes(result(), "scree").patches]
+    np.testing.assert_allclose(bars, share[:3], rtol=1e-9)
+    assert [text.get_text() for text in axes(result(), "scree").texts] == [f"{r:.1%}" for r in share[:3]]
+    together = axes(result(k=12), "cumulative")
+    np.testing.assert_allclose(together.lines[0].get_ydata(), share.cumsum(), rtol=1e-9)
+    passed = [f"{mark:.0%} with {1 + int(np.sum(share.cumsum() < mark))}" for mark in (0.5, 0.8, 0.9, 0.95, 0.99)]
+    assert together.texts[0].get_text().splitlines() == passed
+
+
+def test_convergence_is_that_of_the_history_in_messages_and_in_bytes():
+    given = result("ssi", tol=1e-5)
+    errors = [record.metrics["error"] for record in given.history if "error" in record.metrics]
+    curve = axes(given, "convergence").lines[0]
+    assert curve.get_ydata().tolist() == errors
+    assert curve.get_xdata().tolist() == list(range(2, len(errors) + 2))
+    traffic = axes(given, "traffic")
+    total = given.history.bytes_up + given.history.bytes_down
+    assert traffic.lines[0].get_xdata()[-1] * 1e3 == pytest.approx(total)
+    assert traffic.get_xlabel().startswith("kB")
+
+
+def test_a_run_that_does_not_iterate_shows_residuals_and_messages():
+    given = result("uda")
+    assert axes(given, "convergence").lines[0].get_ydata().tolist() == given.residuals_.tolist()
+    bars = axes(given, "traffic").patches
+    assert len(bars) == 2 * len(given.history)
+    unit = {"kB": 1e3, "bytes": 1.0}[axes(given, "traffic").get_ylabel().split(",")[0]]
+    total = given.history.bytes_up + given.history.bytes_down
+    assert sum(bar.get_height() for bar in bars) * unit == pytest.approx(total)
+    assert PICTURES["traffic"].words(given) != PICTURES["traffic"].words(result())
+
+
+@pytest.mark.parametrize("kind", [list, sparse.csr_array, sparse.coo_array, np.asarray])
+def test_scores_lie_where_the_pooled_pca_puts_them_in_the_colour_of_their_client(kind):
+    mean, V, _ = pooled()
+    cloud = axes(result(tol=1e-12), "scores", [kind(part) for part in rows()]).collections[0]
+    cloud.update_scalarmappable()
+    points, colours = cloud.get_offsets(), cloud.get_facecolors()
+    for colour, part in zip(style.COLOURS, rows(), strict=False):
+        ours = points[[to_hex(c[:3]) == colour for c in colours]]
+        theirs = (part - mean) @ V[:2].T
+        assert len(ours) == len(theirs)
+        for j in range(2):
+            np.testing.assert_allclose(np.sort(np.abs(ours[:, j])), np.sort(np.abs(theirs[:, j])), atol=1e-7)
+
+
+def test_a_cloud_of_many_rows_is_thinned_and_says_so(tmp_path):
+    shards = rows(3, sizes=(9000, 5000, 2))
+    given = simulate("krylov", shards, n_components=2)
+    ax = axes(given, "scores", shards)
+    assert ax.get_title(loc="left") == "Scores of 4,668 of 14,002 rows"
+    assert set(ax.collections[0].get_array()) == {0, 1, 2}
+    assert given.plot("scores", tmp_path / "cloud.svg", shards=shards).stat().st_size < 600_000
+
+
+def test_errors_are_those_of_the_pooled_components():
+    mean, V, _ = pooled()
+    left = [np.mean(np.sum(((part - mean) - (part - mean) @ V.T @ V) ** 2, axis=1)) for part in rows()]
+    ax = axes(result(tol=1e-12), "errors", rows())
+    np.testing.assert_allclose([bar.get_height() for bar in ax.patches], left, rtol=1e-7)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), np.average(left, weights=[60, 25]), rtol=1e-7)
+
+
+def test_loadings_are_the_components():
+    given = result()
+    curves = axes(given, "loadings").lines[1:]
+    assert [curve.get_ydata().tolist() for curve in curves] == given.components_.tolist()
+    for d, k in [(20, 9), (300, 2)]:  # too many curves, or points, to be followed by eye
+        image = axes(result(d=d, k=k), "loadings").images[0]
+        np.testing.assert_array_equal(image.get_array(), result(d=d, k=k).components_)
+
+
+# What eyes without red or without green cones see of linear RGB: Vienot, Brettel, Mollon 1999.
+PROTAN = np.array([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]])
+DEUTAN = np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]])
+
+
+@pytest.mark.parametrize("sight", [PROTAN, DEUTAN, np.eye(3)], ids=["no red", "no green", "all"])
+def test_colours_are_told_apart_by_colour_blind_eyes(sight):
+    seen = [sight @ (np.array(to_rgb(colour)) ** 2.2) for colour in style.COLOURS]
+    seen = [np.clip(c, 0.0, 1.0) ** (1 / 2.2) for c in seen]
+    apart = [np.linalg.norm(a - b) for i, a in enumerate(seen) for b in seen[:i]]
+    assert min(apart) > 0.12
+
+
+def test_the_clients_changed_case_really_opens_twice():
+    given = CASES["clients changed"]()
+    assert len(given.history.of("opening")) == 2
+    assert axes(given, "convergence").get_legend().get_texts()[0].get_text() == "clients changed"
+
+
+def test_a_picture_replaces_the_old_one_and_leaves_nothing_beside(tmp_path):
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"old")
+    assert result().plot("scree", str(path)) == path
+    size(path.read_bytes())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_leaves_the_old_picture(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    def fail(self, file, **options):
+        file.write(b"half")
+        raise OSError("disk full")
+
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(Figure, "savefig", fail)
+    with pytest.raises(OSError, match="disk full"):
+        result().plot("overview", path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_the_same_result_gives_the_same_pictures(tmp_path, ending):
+    given = result()
+    for what in ("scree", "scores"):
+        first = given.plot(what, tmp_path / f"1.{ending}", shards=rows()).read_bytes()
+        assert replace(given).plot(what, tmp_path / f"2.{ending}", shards=rows()).read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "words"),
+    [
+        ("scre", "p.svg", r"The picture must be one of 'overview', 'scree', .* Did you mean 'scree'"),
+        ("scree", "p.pdf", r"name of a picture must be one that ends in .svg or .png. Got '.*p.pdf'"),
+        ("scores", "p.svg", r'The picture "scores" must be given the clients. rows. Got no shards'),
+        ("errors", "p.svg", r'The picture "errors" must be given'),
+    ],
+)
+def test_what_cannot_be_drawn_is_said_so(tmp_path, what, name, words):
+    with pytest.raises(ConfigError, match=words):
+        result().plot(what, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ConfigError, match=r'^matplotlib must be installed .* pip install "flower-pca\[plot\]"'):
+        result().plot("scree", tmp_path / "picture.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_neither_the_package_nor_a_picture_touches_pyplot(tmp_path):
+    code = (
+        "import sys, numpy as np, flower_pca, flower_pca.plots\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "X = np.random.default_rng(0).standard_normal((30, 5))\n"
+        "result = flower_pca.simulate('krylov', [X], n_components=2)\n"
+        f"result.plot('scores', {str(tmp_path / 'p.png')!r}, shards=[X])\n"
+        "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

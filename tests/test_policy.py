@@ -1,0 +1,162 @@
+"""What a node may refuse: messages without masks, too many of them, blocks beyond a rank. It says so by name."""
+
+import re
+import stat
+
+import numpy as np
+import pytest
+from fake_grid import grid_of, in_a_run, is_pca_of, rows
+from flwr.app import Context, RecordDict
+
+from flower_pca import strategies
+from flower_pca.clients import PCAClient, client_app
+from flower_pca.core.errors import ConfigError, NotEnoughNodes
+
+SHARDS = rows()
+REFUSED = 2
+OTHERS = [X for i, X in enumerate(SHARDS) if i != REFUSED]
+
+
+@pytest.fixture(autouse=True)
+def lines():
+    with in_a_run() as lines:
+        yield lines
+
+
+def grid_with(rules, shards=SHARDS):
+    """A grid of which one node has rules of its own."""
+    grid = grid_of(shards)
+    plain = grid.app
+    strict = client_app(lambda context: shards[REFUSED], **rules)
+    grid.app = lambda message, context: (strict if context.node_config["partition-id"] == REFUSED else plain)(
+        message, context
+    )
+    return grid
+
+
+def refusals(grid, result):
+    """By round: the stage, and what the node has said."""
+    node = str(grid.node(REFUSED))
+    return [(r.stage, r.number, r.failures[node]) for r in result.history if node in r.failures]
+
+
+def test_a_node_that_answers_in_masks_only():
+    grid = grid_with({"masked_only": True})
+    result = strategies.Krylov(n_components=2).fit(grid)
+    ((stage, number, words),) = refusals(grid, result)
+    assert (stage, number) == ("opening", 0)
+    assert "A message to this node must be masked: masked_only is set. Got one without masks." in words
+    assert is_pca_of(result, OTHERS)
+    masked = strategies.Krylov(n_components=2, mask=True).fit(grid)
+    assert is_pca_of(masked, SHARDS)
+
+
+def test_a_node_that_answers_so_many_messages_in_a_run():
+    grid = grid_with({"max_messages": 3})
+    result = strategies.SSI(n_components=2, min_rounds=6).fit(grid)
+    ((stage, number, words),) = refusals(grid, result)
+    assert (stage, number) == ("ssi", 3)
+    assert "The messages to this node in a run must be at most 3: that is its max_messages. Got one more." in words
+    assert is_pca_of(result, OTHERS, angle=1e-4)
+
+
+@pytest.mark.parametrize(("most", "round_"), [(3, 1), (4, 2), (7, 3), (10, None)])
+def test_a_node_refuses_in_the_round_that_would_pass_its_rank(most, round_, tmp_path):
+    """Two columns a round, of ten: the opening's two, then two new ones with every round of Krylov."""
+    grid = grid_with({"max_rank": most, "memory_dir": tmp_path})
+    seen = []
+
+    def look(message, reply):
+        if message.metadata.dst_node_id == grid.node(REFUSED):
+            arrays = [a.numpy() for a in message.content["fitins.parameters"].values()]
+            seen.append([a for a in arrays if a.shape == (10, 2)])
+        return reply
+
+    grid.tamper = look
+    result = strategies.Krylov(n_components=2, oversample=0, min_rounds=3).fit(grid)
+    said = refusals(grid, result)
+    blocks = [b for message in seen for b in message]
+    if round_ is None:
+        assert said == []
+        return
+    ((stage, number, words),) = said
+    assert (stage, number) == ("krylov", round_)
+    told = 2 + np.linalg.matrix_rank(np.hstack(blocks[:round_]))
+    assert f"must be at most {most}: that is its max_rank. Got {told} with this message" in words
+    assert is_pca_of(result, OTHERS, angle=1e-4)
+
+
+def test_what_was_told_is_remembered_from_run_to_run_until_the_rows_change(tmp_path):
+    rules = {"max_rank": 6, "memory_dir": tmp_path}
+    first = grid_with(rules)
+    assert refusals(first, strategies.UDA(n_components=2).fit(first)) == []
+    (path,) = tmp_path.glob("flower_pca-told-*.npz")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    second = grid_with(rules)
+    again = strategies.UDA(n_components=2).fit(second)  # the same block and the same answer: nothing is told anew
+    assert refusals(second, again) == []
+    third = grid_with(rules)
+    ((stage, number, words),) = refusals(third, strategies.UDA(n_components=2, seed=5).fit(third))
+    assert (stage, number) == ("opening", 0)
+    assert "max_rank" in words
+    changed = [X + (i == REFUSED) for i, X in enumerate(SHARDS)]
+    fourth = grid_with(rules, changed)
+    assert refusals(fourth, strategies.UDA(n_components=2, seed=5).fit(fourth)) == []
+
+
+def test_a_file_that_cannot_be_read_is_no_permission(tmp_path):
+    rules = {"max_rank": 9, "memory_dir": tmp_path}
+    (tmp_path / f"flower_pca-told-{REFUSED}.npz").write_bytes(b"nothing")
+    grid = grid_with(rules)
+    ((_, _, words),) = refusals(grid, strategies.Krylov(n_components=2).fit(grid))
+    assert "flower_pca-told-2.npz of this node must be one that this node has written" in words
+
+
+def test_masked_messages_do_not_count_for_the_rank(tmp_path):
+    grid = grid_with({"max_rank": 1, "memory_dir": tmp_path})
+    result = strategies.SSI(n_components=2, mask=True).fit(grid)
+    assert is_pca_of(result, SHARDS, angle=1e-4)
+
+
+def test_the_rank_is_that_of_blocks_in_the_units_of_the_rows(tmp_path):
+    """Under a scale a block Z asks for the product with Z / scale: columns that only look alike count twice."""
+    grid = grid_with({"max_rank": 10, "memory_dir": tmp_path})
+    strategies.SSI(n_components=2, scale="std").fit(grid)
+    with np.load(next(tmp_path.glob("flower_pca-told-*.npz"))) as file:
+        told = file["told"]
+    assert np.allclose(told.T @ told, np.eye(told.shape[1]), atol=1e-12)
+    assert 2 < told.shape[1] <= 10
+
+
+def test_under_masks_a_refusal_does_not_tell_the_number_of_rows():
+    grid = grid_with({"min_rows": 1000})
+    result = strategies.Krylov(n_components=2, mask=True).fit(grid)
+    ((stage, _, words),) = refusals(grid, result)
+    assert stage == "mask.keys"
+    assert "must be at least 1000. Got fewer." in words
+    assert is_pca_of(result, OTHERS)
+
+
+def test_too_many_refusals_end_the_run():
+    with pytest.raises(NotEnoughNodes, match="masked_only is set"):
+        strategies.Krylov(n_components=2).fit(grid_of(SHARDS, masked_only=True))
+
+
+def context():
+    return Context(run_id=1, node_id=7, node_config={}, state=RecordDict(), run_config={})
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ({"max_messages": 0}, "max_messages must be a whole number of at least 1. Got 0."),
+        ({"max_messages": 3}, "max_messages must be used with the node's context. Got no context."),
+        ({"max_rank": 0}, "max_rank must be a whole number of at least 1. Got 0."),
+        ({"max_rank": 5, "context": context}, "max_rank must be used with memory_dir. Got none."),
+        ({"masked_only": "yes"}, "masked_only must be one of True, False. Got 'yes'."),
+    ],
+)
+def test_wrong_rules_are_refused_at_construction(rules, words):
+    rules = {name: value() if name == "context" else value for name, value in rules.items()}
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        PCAClient(SHARDS[0], **rules)

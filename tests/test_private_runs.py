@@ -1,0 +1,223 @@
+"""Runs under differential privacy: what is spent, what is refused, and what is left of the answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_grid import FakeGrid, grid_of, in_a_run
+from scipy import sparse
+from scipy.stats import norm
+
+from flower_pca import DP, ConfigError, NotEnoughNodes, Outcome, PCAResult, clients, simulate, strategies
+from flower_pca.core.privacy import noise_share
+from flower_pca.strategies import PCAStrategy
+
+METHODS = ["ssi(oversample=2, max_rounds=4)", "krylov(max_rounds=3)", "noisy_covariance"]
+MESSAGES = dict(zip(METHODS, (4, 3, 1), strict=True))
+SPEC = "dp(epsilon=1.0, delta=1e-6, clip=4.0)"
+
+
+def shards(n=4000, d=12, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) * np.concatenate([[1.5, 1.2, 1.0], 0.25 * 0.9 ** np.arange(d - 3)])
+    return np.array_split(X @ np.linalg.qr(rng.standard_normal((d, d)))[0] + 0.2, 4)
+
+
+SHARDS = shards()
+
+
+def weak(**changes):
+    return DP(**{"epsilon": 300.0, "delta": 1e-6, "clip": 6.0, "noise_seed": 3, **changes})
+
+
+def loss(epsilon, mu):
+    """delta by the textbook form of the formula, which is accurate for moderate numbers."""
+    return norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
+def test_the_noise_on_all_messages_together_is_the_budget(method, epsilon):
+    seen = []
+    result = simulate(
+        method, SHARDS, n_components=3, dp=DP(epsilon=epsilon, delta=1e-6, clip=4.0),
+        on_round=lambda session: seen.append(session.history[-1].stage),
+    )  # fmt: skip
+    spent, T = result.privacy, MESSAGES[method]
+    assert seen == ["private_opening", *[method.split("(")[0]] * T]
+    mu = np.sqrt(T * (4.0**2 / spent.noise) ** 2 / 0.9)  # nine tenths of mu^2 are those of the algorithm
+    assert loss(epsilon, mu) == pytest.approx(1e-6, rel=1e-5)
+    assert (spent.delta, spent.clip, spent.messages) == (1e-6, 4.0, T + 1)
+    assert spent.epsilon == pytest.approx(epsilon, rel=1e-9)
+    assert spent.epsilon <= epsilon
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("run", [{}, {"center": False}, {"scale": "std"}, {"scale": "std", "center": False}], ids=str)
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])
+def test_with_little_noise_the_answer_is_nearly_the_exact_one(method, run, store):
+    method = method.replace("max_rounds=4", "max_rounds=15")
+    exact = simulate("krylov", SHARDS, n_components=3, **run)
+    dp = weak(epsilon=1e6, clip=30.0, reach=30.0)
+    found = simulate(method, [store(X) for X in SHARDS], n_components=3, dp=dp, **run)
+    assert found.angle_to(exact) < 0.02
+    assert abs(found.n_samples_ - exact.n_samples_) <= 2
+    np.testing.assert_allclose(found.mean_, exact.mean_, atol=0.01)
+    np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=0.02)
+    assert found.total_variance_ == pytest.approx(exact.total_variance_, rel=0.02)
+    if exact.scale_ is not None:
+        np.testing.assert_allclose(found.scale_, exact.scale_, rtol=0.02)
+
+
+def test_clipping_alone_gives_the_components_of_clipped_rows():
+    rows = np.vstack(SHARDS)
+    mean = rows.mean(axis=0)
+    F = (rows - mean) * np.minimum(1.0, 1.5 / np.linalg.norm(rows - mean, axis=1))[:, None]
+    truth = np.linalg.svd(F, full_matrices=False)[2][:3]
+    found = simulate("noisy_covariance", SHARDS, n_components=3, dp=weak(epsilon=1e9, clip=1.5, reach=50.0))
+    assert found.angle_to(truth) < 1e-3
+
+
+def test_noise_comes_again_with_its_seed_only():
+    one, again = (simulate("ssi(max_rounds=2)", SHARDS, n_components=2, dp=weak()) for _ in range(2))
+    free = simulate("ssi(max_rounds=2)", SHARDS, n_components=2, dp=weak(noise_seed=None))
+    assert one.components_.tobytes() == again.components_.tobytes()
+    assert one.components_.tobytes() != free.components_.tobytes()
+
+
+def test_a_tighter_budget_means_a_worse_answer():
+    exact = simulate("krylov", SHARDS, n_components=3)
+    angles = [
+        np.median([
+            simulate("ssi(max_rounds=4)", SHARDS, n_components=3, dp=weak(epsilon=e, noise_seed=s)).angle_to(exact)
+            for s in range(5)
+        ])
+        for e in (0.05, 2.0, 100.0)
+    ]  # fmt: skip
+    assert angles[0] > 3 * angles[1] > 3 * angles[2]
+
+
+def test_the_run_takes_exactly_its_rounds_and_says_so():
+    result = simulate("ssi(max_rounds=6, tol=0.5)", SHARDS, n_components=2, dp=weak())
+    assert result.rounds == 6
+    assert result.status.ok
+    assert result.status.outcome is Outcome.BUDGET_SPENT
+    assert "all 6 rounds" in result.status.words
+    narrow = simulate("krylov(max_rounds=9)", [X[:, :4] for X in SHARDS], n_components=2, dp=weak())
+    assert narrow.rounds == 9  # although the space is used up after one: how many rounds tells nothing
+
+
+def test_what_was_spent_is_saved_with_the_result(tmp_path):
+    result = simulate("noisy_covariance", SHARDS, n_components=2, dp=SPEC)
+    assert PCAResult.load(result.save(tmp_path / "r.npz")).privacy == result.privacy
+    assert PCAResult.load(simulate("ssi", SHARDS, n_components=2).save(tmp_path / "p.npz")).privacy is None
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "change", "words"),
+    [
+        ("faps", {}, "dp must be asked of ssi, krylov or noisy_covariance. Got faps. Use ssi."),
+        ("uda", {}, "Got uda."),
+        ("ssi", {}, "max_rounds of ssi with dp must be at most 100. Got 1000. Start with 5."),
+        ("noisy_covariance", {"n_components": 0.9}, "n_components with dp must be a whole number. Got 0.9."),
+        ("noisy_covariance", {"scale": "max_abs"}, "scale with dp must be None or \"std\". Got 'max_abs'."),
+        ("noisy_covariance", {"scale": "std"}, "reach of dp with a scale must be given. Got none."),
+        ("noisy_covariance", {"evaluate": True}, "evaluate with dp must be False."),
+        ("noisy_covariance", {"missing": "mean"}, "missing with dp must be \"error\". Got 'mean'."),
+        ("noisy_covariance", {"checkpoint": "run.ckpt"}, "The checkpoint with dp must be none. Got run.ckpt."),
+        ("noisy_covariance", {"dp": "dp(epsilon=1)"}, "The parameters of dp must be complete. Got no delta."),
+        ("noisy_covariance", {"dp": 3}, "dp must be a DP, or a string such as"),
+        ("noisy_covariance", {"dp": SPEC.replace("1e-6", "1.5")}, "delta and frame_share of dp must be below 1."),
+        ("noisy_covariance", {"dp": SPEC.replace("1.0", "-1.0")}, "epsilon of dp must be"),
+    ],
+)
+def test_what_does_not_go_with_dp_is_refused(algorithm, change, words):
+    with pytest.raises(ConfigError) as caught:
+        simulate(algorithm, SHARDS, **{"n_components": 2, "dp": SPEC, **change})
+    assert words in str(caught.value)
+
+
+def test_a_client_that_leaves_ends_krylov_and_not_ssi():
+    def present(number):
+        return range(4) if number < 2 else range(3)
+
+    with pytest.raises(NotEnoughNodes, match="The set of clients must be stable while the privacy budget is spent"):
+        simulate(METHODS[1], SHARDS, n_components=2, dp=weak(), participation=present)
+    result = simulate(METHODS[0], SHARDS, n_components=2, dp=weak(), participation=present)
+    assert result.privacy.messages == 5
+    assert result.angle_to(simulate("krylov", SHARDS, n_components=2)) < 0.2
+
+
+def test_too_few_rows_for_the_noise_are_said_to_be():
+    with pytest.raises(ValueError, match="with noise, must be at least 2"):
+        simulate("noisy_covariance", [np.ones((1, 3))], n_components=1, dp=weak(epsilon=1e6))
+
+
+@pytest.mark.parametrize("name", ["SSI", "Krylov", "NoisyCovariance"])
+def test_nodes_add_their_own_noise(name):
+    with in_a_run():
+        given = {} if name == "NoisyCovariance" else {"max_rounds": 3}
+        dp = "dp(epsilon=300.0, delta=1e-6, clip=6.0)"
+        strategy = getattr(strategies, name)(n_components=3, oversample=2, dp=dp, **given)
+        one, other = (strategy.fit(grid_of(SHARDS)) for _ in range(2))
+    exact = simulate("krylov", SHARDS, n_components=3)
+    assert one.angle_to(exact) < 0.3
+    assert one.components_.tobytes() != other.components_.tobytes()
+    assert one.privacy.epsilon == pytest.approx(300.0, rel=1e-9)
+
+
+def test_a_node_never_tells_its_number_of_rows():
+    told = []
+
+    def listen(message, reply):
+        told.append(reply.content.metric_records["fitres.num_examples"]["num_examples"])
+        return reply
+
+    with in_a_run():
+        grid = grid_of(SHARDS)
+        grid.tamper = listen
+        PCAStrategy("ssi(max_rounds=2)", n_components=2, dp=SPEC).fit(grid)
+    assert told == [1] * 12
+
+
+def test_a_seed_of_noise_at_nodes_is_refused():
+    with pytest.raises(ConfigError, match=r"noise_seed of dp at nodes must be None. Got 3\."):
+        PCAStrategy("noisy_covariance", dp=weak())
+
+
+@pytest.mark.parametrize(
+    ("rules", "dp", "words"),
+    [
+        ({"min_noise": 5.0}, None, "A message to this node must be one that asks for noise. Got one without dp."),
+        ({"min_noise": 1e9}, SPEC, "The noise at this node must be at least 1e+09 clip^2. Got"),
+        ({"max_clip": 3.0}, SPEC, "The clip at this node must be at most 3. Got 4."),
+    ],
+)
+def test_a_node_insists_on_its_own_bounds_whatever_the_server_asks(rules, dp, words):
+    app = clients.client_app(lambda context: SHARDS[context.node_config["partition-id"]], **rules)
+    with in_a_run(), pytest.raises(NotEnoughNodes) as caught:
+        PCAStrategy("noisy_covariance", n_components=2, dp=dp, node_timeout=0.1).fit(FakeGrid(app, 4))
+    assert words in str(caught.value)
+
+
+def test_a_run_within_a_nodes_bounds_is_answered():
+    app = clients.client_app(lambda context: SHARDS[context.node_config["partition-id"]], min_noise=1.0, max_clip=4.0)
+    with in_a_run():
+        result = PCAStrategy("noisy_covariance", n_components=2, dp=SPEC).fit(FakeGrid(app, 4))
+    assert result.privacy.noise >= 16.0
+
+
+@pytest.mark.parametrize("name", ["min_noise", "max_clip"])
+def test_a_nodes_bounds_are_checked(name):
+    with pytest.raises(ConfigError, match="The node's own bound on"):
+        clients.PCAClient(np.eye(3), **{name: -1.0})
+
+
+def test_shares_of_noise_add_up_to_it_at_the_fewest_survivors():
+    """Variances add: t clients with std / sqrt(t) each have std together."""
+    assert noise_share(3.0, 1) == 3.0
+    for survivors in (2, 7):
+        draws = noise_share(5.0, survivors) * np.random.default_rng(0).standard_normal((200_000, survivors))
+        assert draws.sum(axis=1).std() == pytest.approx(5.0, rel=0.01)
+    with pytest.raises(ConfigError, match="survivors must be"):
+        noise_share(1.0, 0)

@@ -1,0 +1,160 @@
+"""The public face: its names, its docstrings, and what an edge device has to import for it."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import flower_pca
+
+PACKAGE = Path(flower_pca.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+NAMES = [
+    "DCFPCA",
+    "DP",
+    "DRSVD",
+    "FAPS",
+    "SSI",
+    "UDA",
+    "WDA",
+    "AirChannel",
+    "ConfigError",
+    "ConsensusRPCA",
+    "DataError",
+    "DistPCA",
+    "ExactPerPCA",
+    "FedOAPM",
+    "FederatedPCA",
+    "FlowerPCAError",
+    "History",
+    "Krylov",
+    "LocalPower",
+    "MaskedSums",
+    "NoisyCovariance",
+    "NotEnoughNodes",
+    "Outcome",
+    "PCAResult",
+    "PerPCA",
+    "PersonalResult",
+    "ProtocolError",
+    "RobustResult",
+    "RobustTracking",
+    "Round",
+    "STMiss",
+    "Spent",
+    "Status",
+    "Stream",
+    "TrackingResult",
+    "__version__",
+    "make",
+    "simulate",
+    "track",
+]
+
+
+def order(name):
+    """Constants, then classes, then functions, each by the alphabet: ruff's order of __all__."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
+def imported(statement):
+    """The names of all modules that are loaded once this statement has run in a fresh interpreter."""
+    code = f"import sys\n{statement}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_public_names_are_these_in_order():
+    assert flower_pca.__all__ == NAMES
+    assert sorted(NAMES, key=order) == NAMES
+    assert all(hasattr(flower_pca, name) for name in NAMES)
+
+
+def test_nothing_else_is_imported_by_a_star():
+    names: dict[str, object] = {}
+    exec("from flower_pca import *", names)
+    assert set(names) - {"__builtins__"} == set(NAMES)
+    assert set(NAMES) <= set(dir(flower_pca))
+
+
+def test_the_version_is_that_of_the_distribution():
+    metadata = pytest.importorskip("importlib.metadata")
+    assert metadata.version("flower-pca") == flower_pca.__version__
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert "numpy" not in imported("import flower_pca")  # names come when they are asked for
+    loaded = imported("from flower_pca import Krylov, simulate")
+    assert "flower_pca.core.session" in loaded
+    for heavy in ("flwr", "ray", "matplotlib", "sklearn", "pandas", "grpc", "scipy.sparse", "scipy.linalg"):
+        assert heavy not in loaded
+
+
+CORE = [path.stem for path in sorted((PACKAGE / "core").glob("*.py")) if path.stem != "__init__"]
+
+
+def test_core_loads_numpy_and_scipy_only():
+    loaded = imported("\n".join(f"import flower_pca.core.{name}" for name in CORE))
+    assert {f"flower_pca.core.{name}" for name in CORE} <= loaded
+    outside = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
+    plain = {name.partition(".")[0] for name in imported("import numpy, scipy")}
+    assert {"flwr", "ray"}.isdisjoint(outside)
+    assert outside <= plain | {"flower_pca"}
+
+
+def imports(path):
+    """Every module that a file names in an import, wherever the import stands."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} imports relatively"
+            assert node.module is not None
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "core").glob("*.py")), ids=lambda path: path.stem)
+def test_core_imports_core_numpy_and_scipy_only(path):
+    for name in imports(path):
+        top = name.partition(".")[0]
+        if path.stem == "result" and name in ("flower_pca", "flower_pca.plots"):
+            continue  # plot() is for those who have matplotlib; the pictures know of results, not results of pictures
+        if top == "flower_pca":
+            assert name == "flower_pca.core" or name.startswith("flower_pca.core.")
+        elif top != "sklearn" or path.stem != "result":  # to_sklearn() is for those who have it
+            assert top in {*sys.stdlib_module_names, "numpy", "scipy"}
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "algorithms").glob("*.py")), ids=lambda path: path.stem)
+def test_algorithms_import_core_only(path):
+    for name in imports(path):
+        if name.startswith("flower_pca"):
+            assert name.startswith(("flower_pca.core", "flower_pca.algorithms"))
+        else:
+            assert name.partition(".")[0] in {*sys.stdlib_module_names, "numpy", "scipy"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_module_public_class_and_function_has_a_docstring(path):
+    tree = ast.parse(path.read_text())
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    public = [node for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]
+    assert ast.get_docstring(tree), f"{path.name} has no docstring"
+    assert [node.name for node in public if not ast.get_docstring(node)] == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "__version__"])
+def test_every_public_method_has_a_docstring_of_its_own_or_of_its_base(name):
+    thing = getattr(flower_pca, name)
+    assert inspect.getdoc(thing)
+    if inspect.isclass(thing):
+        members = [
+            member
+            for member, value in inspect.getmembers(thing)
+            if not member.startswith("_") and (inspect.isroutine(value) or isinstance(value, property))
+        ]
+        assert [member for member in members if not inspect.getdoc(getattr(thing, member))] == []

@@ -1,0 +1,165 @@
+"""Flower's Ray engine: the same bits as in process, errors as themselves, nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import deal, pooled, sine, synthetic
+from scipy import sparse
+
+from flower_pca import ConfigError, DataError, RobustTracking, Stream, simulate, track
+from flower_pca.simulation import shards as files
+from sims import moving
+
+ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
+
+SIZES = (300, 120, 60, 40, 9, 70, 31, 20)
+
+
+def eight() -> list[np.ndarray]:
+    X = synthetic(sum(SIZES), 24, 0.8 ** np.arange(24), seed=5)
+    return [part + i for i, part in enumerate(deal(X, SIZES))]
+
+
+def children() -> set[int]:
+    """All processes that descend from this one and have not ended."""
+    parents: dict[int, int] = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            state, parent = place.read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                parents[int(place.parent.name)] = int(parent)
+    found: set[int] = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
+        found |= more
+    return found - {os.getpid()}
+
+
+def test_ray_gives_the_bits_of_the_loop_in_process_under_masks() -> None:
+    shards = eight()[:4]
+    there, here = (
+        simulate("krylov", shards, n_components=3, evaluate=True, mask=True, backend=backend)
+        for backend in ("ray", "in_process")
+    )
+    np.testing.assert_array_equal(there.components_, here.components_)
+    assert there.mse_ == here.mse_
+    assert [r.stage for r in there.history] == [r.stage for r in here.history]
+
+
+@pytest.mark.parametrize("algorithm", ["krylov", "faps(max_rounds=4)", "consensus_rpca(max_rounds=6)"])
+def test_ray_gives_the_bits_of_the_loop_in_process(algorithm: str) -> None:
+    shards = eight()
+    there = simulate(algorithm, shards, n_components=3, scale="std", evaluate=True, seed=3, backend="ray")
+    here = simulate(algorithm, shards, n_components=3, scale="std", evaluate=True, seed=3)
+    for name in ("components_", "explained_variance_", "mean_", "scale_", "residuals_"):
+        np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
+    assert there.mse_ == here.mse_
+    assert there.own.keys() == here.own.keys()
+    assert len(here.own) == (8 if algorithm.startswith("consensus") else 0)
+    for i, parts in here.own.items():
+        assert all(np.array_equal(there.own[i][name], a) for name, a in parts.items())
+    assert [(r.stage, r.asked, r.answered) for r in there.history] == [
+        (r.stage, r.asked, r.answered) for r in here.history
+    ]
+
+
+def test_every_kind_of_shard_travels_and_nothing_is_left_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, environment = children(), dict(os.environ)
+    X = synthetic(90, 12, 0.6 ** np.arange(12), seed=1)
+    np.save(tmp_path / "rows.npy", X[:40])
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    counts = sparse.random_array((30, 12), density=0.3, rng=np.random.default_rng(0), format="csr")
+    shards = [mapped[:25], mapped[25:], counts, X[40:].astype(np.float32)]
+    seen: list[int] = []
+    result = simulate(
+        "krylov", shards, n_components=2, backend="ray", on_round=lambda session: seen.append(len(session.history))
+    )
+    rows = np.vstack([X[:40], counts.toarray(), X[40:].astype(np.float32)])
+    assert sine(pooled([rows]).components[:2], result.components_) < 1e-5
+    assert seen == list(range(1, len(result.history) + 1))
+    assert "DEPRECATED" not in caplog.text
+    assert not ray.is_initialized()
+    ours = ("PYTHONPATH", "RAY_max_direct_call_object_size")  # Flower and Ray set others when they are imported
+    assert [os.environ.get(name) for name in ours] == [environment.get(name) for name in ours]
+    deadline = time.monotonic() + 30
+    while (left := children() - before) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not left
+
+
+def test_an_error_of_the_server_reaches_the_caller_as_itself() -> None:
+    with pytest.raises(DataError, match=r'Every column under scale="std" must be varying'):
+        simulate("krylov", [np.ones((5, 3)), np.ones((4, 3))], n_components=1, scale="std", backend="ray")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"backend": "spark"}, "backend must be one of 'in_process', 'ray'"),
+        ({"backend": "ray", "participation": lambda number: (0,)}, "participation with Ray must be a fraction"),
+        ({"backend": "ray", "num_cpus_per_client": 0.0}, "num_cpus_per_client must be a finite number of at least"),
+    ],
+)
+def test_bad_settings_are_refused_before_ray_starts(settings: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        simulate("krylov", eight(), n_components=2, **settings)  # type: ignore[arg-type]
+    assert not ray.is_initialized()
+
+
+def test_without_ray_the_error_says_what_to_install() -> None:
+    code = (
+        "import importlib.util as u; find = u.find_spec;"
+        "u.find_spec = lambda name, *rest: None if name == 'ray' else find(name, *rest);"
+        "import numpy as np; from flower_pca import simulate;"
+        "simulate('krylov', [np.eye(3)], n_components=1, backend='ray')"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 1
+    assert 'Install it: pip install "flower-pca[simulation]".' in run.stderr.splitlines()[-1]
+
+
+def test_rows_of_a_mapped_file_are_named_not_copied(tmp_path: Path) -> None:
+    X = np.arange(600.0).reshape(100, 6)
+    np.save(tmp_path / "big.npy", X)
+    mapped = np.load(tmp_path / "big.npy", mmap_mode="r")
+    for index, part in enumerate((mapped, mapped[30:70], mapped[99:], mapped[::2], mapped[:, :3])):
+        files.save(tmp_path, index, part)
+        assert (tmp_path / f"{index}.json").exists() == (index < 3)
+        np.testing.assert_array_equal(np.vstack(list(files.load(tmp_path, index).rows())), part)
+
+
+def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep() -> None:
+    problem = moving.piecewise(n=40, r=3, d=480, change=240, rho=0.1, seed=2)
+    batches, truth = problem.batches(2), problem.truth[0].T
+    problem = moving.corrupted(problem, seed=2)
+    later = problem.batches(2)
+    start = moving.near(truth, 0.02, 2).T
+
+    def streams() -> list[Stream]:
+        first = [b if t == 0 else later[0][t] for t, b in enumerate(batches[0])]
+        return [Stream(first, keep=True), Stream(lambda t: later[1][t] if t < 3 else None, keep=True)]
+
+    here, there = streams(), streams()
+    tracker = RobustTracking(smallest_outlier=15.0, refine=True)
+    a = track(tracker, here, n_components=3, start=start, steps=4)
+    b = track(tracker, there, n_components=3, start=start, steps=4, backend="ray")
+    assert np.array_equal(a.components_, b.components_)
+    assert a.rows_.tolist() == [60, 60, 60, 30]
+    for mine, theirs in zip(here, there, strict=True):
+        assert set(mine.completed) == set(theirs.completed)
+        for step, batch in mine.completed.items():
+            assert np.array_equal(batch.rows, theirs.completed[step].rows)
+            assert np.array_equal(batch.outliers, theirs.completed[step].outliers)
+    with pytest.raises(ConfigError, match="A stream on Ray must be one for other processes"):
+        track("st_miss", [iter(batches[0])], n_components=3, backend="ray")

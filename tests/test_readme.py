@@ -1,0 +1,187 @@
+"""What the documents say is so: their code runs, their commands are those of .ci/run, their links lead somewhere."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from fake_grid import FakeGrid, in_a_run
+from pages import EVERY, PAGES, ROOT, blocks, text
+
+from flower_pca import PCAResult, registry, simulate
+from flower_pca.data import partition, sources
+from flower_pca.plots import PICTURES
+
+with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from flwr.app import Context, RecordDict
+
+# Pages that have no Python of their own: what the first shows is in CONTRIBUTING.md, run by tests/test_contributing.py.
+SILENT = {"docs/adding-an-algorithm.md", "docs/measurements.md", "docs/reference.md"}
+
+
+def steps(block):
+    """The commands of a shell block, each as its words."""
+    return [shlex.split(step) for step in block.replace("&&", "\n").splitlines() if step.strip()]
+
+
+COMMANDS = [steps(block) for block in blocks("README.md", "sh")]
+STEPS = [step for command in COMMANDS for step in command]
+
+
+def quickstart(arguments, cwd):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "error", *arguments]
+    run = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def run_page(page, only=lambda block: True):
+    """The names that are there after a page's Python has run from top to bottom."""
+    namespace = {"__name__": "page"}
+    for block in filter(only, blocks(page, "python")):
+        exec(compile(block, page, "exec"), namespace)
+    return namespace
+
+
+@pytest.mark.parametrize("page", sorted(set(PAGES) - SILENT))
+def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(page)
+
+
+def test_all_other_pages_have_python_to_run():
+    assert {page for page in PAGES if not blocks(page, "python")} == SILENT
+    assert not any(blocks(page, "python") for page in EVERY if page.startswith("examples/"))
+
+
+def test_what_the_comments_of_the_python_page_promise(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = "docs/python.md"
+    result = run_page(page, lambda block: "def " not in block and block in blocks(page, "python")[:2])["result"]
+    assert result.components_.shape == (3, 20)
+    assert result.status.ok
+    stopped = run_page(page, lambda block: "shards = [" in block or "max_rounds=5" in block)["result"]
+    assert stopped.status.outcome == "max_rounds"
+    assert not stopped.status.ok
+    whole = run_page(page)
+    assert whole["fewer"].angle_to(simulate("krylov", whole["shards"], n_components=3)) < 1e-6
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pca.npz", "report.html", "scores.png", "scree.svg"]
+    np.testing.assert_allclose(np.cov(whole["white"].T), np.eye(3), atol=1e-6)
+
+
+def test_the_python_page_names_every_picture():
+    table = re.search(r"^\| picture .*?\n\n", text("docs/python.md"), re.DOTALL | re.MULTILINE)[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (yes|no) \|$", table, re.MULTILINE))
+    assert rows.pop("overview") == "no"
+    assert rows == {what: "yes" if picture.per_client else "no" for what, picture in PICTURES.items()}
+
+
+def test_the_attack_of_the_privacy_page_succeeds_on_ssi_and_fails_on_faps():
+    found = run_page("docs/privacy.md")["found"]
+    assert found["ssi"] < 1e-9
+    assert found["faps"] > 0.5
+
+
+def test_the_privacy_page_has_every_algorithm():
+    table = re.search(r"^\| algorithm .*?\n\n", text("docs/privacy.md"), re.DOTALL | re.MULTILINE)[0]
+    assert set(re.findall(r"`(\w+)`", re.sub(r"\|[^|]*\|[^|]*\|$", "", table, flags=re.MULTILINE))) == set(
+        registry.ALGORITHMS
+    )
+
+
+def test_the_apps_of_the_pages_find_what_simulate_finds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for page, apps in {"README.md": ["client_app"], "docs/pipelines.md": ["client_app", "classic_app"]}.items():
+        names = run_page(page)
+        expected = simulate("krylov", names["shards"], n_components=3).components_
+        with in_a_run():
+            for name in apps:
+                context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
+                names["server_app"](FakeGrid(names[name], 3), context)
+                assert PCAResult.load("components.npz").components_.tobytes() == expected.tobytes()
+    with in_a_run():
+        result = names["strategy"].fit(FakeGrid(names["own_app"], 3))
+    assert result.components_.tobytes() == expected.tobytes()
+
+
+def test_the_data_page_names_every_source_and_partition():
+    for name in [*sources.SOURCES, *partition.PARTITIONS]:
+        assert re.search(rf"^\| `{name}[(`]", text("docs/data.md"), re.MULTILINE), name
+
+
+@pytest.mark.parametrize("page", [*EVERY, "CHANGELOG.md"])
+def test_links_within_the_repository_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", text(page)):
+        if "://" not in target:
+            assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def test_every_page_is_linked_from_the_first_one():
+    linked = set(re.findall(r"\]\(([^)#]+)\)", text("docs/index.md")))
+    assert linked == {page.removeprefix("docs/") for page in PAGES} - {"README.md", "index.md"}
+
+
+def test_the_readme_is_one_page():
+    assert len(text("README.md").splitlines()) <= 160
+
+
+def test_the_readme_has_two_commands_and_nothing_unknown_in_them():
+    assert len(COMMANDS) == 2
+    for step in STEPS:
+        assert step[:3] == ["python3.11", "-m", "venv"] or step[0] == ".venv/bin/python", step
+
+
+def test_a_virtual_environment_is_made_where_the_next_steps_look_for_it(tmp_path):
+    (step,) = [step for step in STEPS if step[0] == "python3.11"]
+    subprocess.run([sys.executable, *step[1:], "--without-pip"], cwd=tmp_path, check=True, timeout=300)
+    assert (tmp_path / ".venv/bin/python").exists()
+
+
+def test_the_quickstart_leaves_what_it_names(tmp_path):
+    (step,) = [step for step in STEPS if step[1].endswith(".py")]
+    script = str(ROOT / step[1])
+    printed = quickstart([script, *step[2:], "--out", str(tmp_path / "given")], tmp_path)
+    saved, picture = tmp_path / "given/quickstart.npz", tmp_path / "given/quickstart.png"
+    assert f"components  {saved.resolve()}\n" in printed
+    assert f"picture     {picture.resolve()}\n" in printed
+    assert PCAResult.load(saved).components_.shape == (3, 24)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    krylov, uda, plain = (
+        float(re.search(rf"^  {name}.* (\S+)$", printed, re.MULTILINE)[1]) for name in ("krylov", "uda", "plain")
+    )
+    assert krylov < 1e-4 < 1.0 < uda < plain
+
+
+def test_the_quickstart_writes_to_out_unless_told(tmp_path):
+    printed = quickstart([str(ROOT / "examples/quickstart.py")], tmp_path)
+    assert (tmp_path / "out/quickstart.npz").exists()
+    assert str((tmp_path / "out/quickstart.png").resolve()) in printed
+
+
+def test_ci_runs_the_commands_of_the_readme_and_ends_on_its_tests():
+    script = [line for line in text(".ci/run").splitlines() if line.strip() and not line.startswith("#")]
+    written = [shlex.split(line.replace('"$venv"', ".venv")) for line in script]
+    places = [written.index(step) for step in STEPS]
+    assert places == sorted(places)
+    assert written[-1] == STEPS[-1] == [".venv/bin/python", "-m", "pytest"]
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+
+
+def test_contributing_sets_up_with_the_same_steps():
+    setup = steps(blocks("CONTRIBUTING.md", "sh")[0])
+    assert [step for step in setup if step not in STEPS] == []
+
+
+def test_every_algorithm_is_in_the_table_and_has_its_half_page():
+    names = {*registry.ALGORITHMS, *registry.TRACKERS}
+    tables = re.findall(r"^\| algorithm .*?\n\n", text("README.md"), re.DOTALL | re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", "".join(tables))) == names
+    headings = re.findall(r"^## (.*)$", text("docs/algorithms.md"), re.MULTILINE)
+    assert headings.pop(0) == "Common to all"
+    assert {name for heading in headings for name in heading.split(", ")} == names

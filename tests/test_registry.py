@@ -1,0 +1,299 @@
+"""make(): by name, by spec string, by instance; and what it says of names and parameters that do not exist."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from flower_pca import ConfigError, Krylov, LocalPower, ProtocolError, make
+from flower_pca.core.local import LocalData
+from flower_pca.registry import ALGORITHMS, STAGES, TRACKERS, answer
+
+CHANGED = {
+    "krylov": {"oversample": 3, "tol": 1e-5, "min_rounds": 1, "max_rounds": 7, "patience": 4, "max_basis": 12},
+    "ssi": {"oversample": 2, "tol": 0.25, "min_rounds": 2, "max_rounds": 9, "patience": 3},
+    "local_power": {
+        "oversample": 1,
+        "tol": 1e-300,
+        "min_rounds": 1,
+        "max_rounds": 5,
+        "patience": 2,
+        "local_steps": 4,
+        "align": "sign",
+        "decay": False,
+        "halve_every": 2,
+    },
+    "faps": {
+        "oversample": 1,
+        "tol": 0.1,
+        "min_rounds": 1,
+        "max_rounds": 50,
+        "patience": 20,
+        "inner_steps": 3,
+        "inner_tol": 1e-3,
+    },
+    "uda": {"oversample": 2},
+    "wda": {"oversample": 2},
+    "dr_svd": {"oversample": 2, "rank": 8},
+    "dist_pca": {"oversample": 2, "local_components": 6},
+    "dcf_pca": {
+        "oversample": 1,
+        "tol": 1e-5,
+        "min_rounds": 1,
+        "max_rounds": 40,
+        "patience": 20,
+        "inner_steps": 3,
+        "sigma": 2.0,
+        "local_steps": 10,
+        "eta": 0.01,
+        "step": "scaled",
+        "anneal": False,
+        "init": "opening",
+        "threshold": 0.3,
+        "ridge": 0.5,
+    },
+    "consensus_rpca": {
+        "oversample": 1,
+        "tol": 1e-5,
+        "min_rounds": 1,
+        "max_rounds": 40,
+        "patience": 20,
+        "inner_steps": 5,
+        "sigma": 2.0,
+        "rank": "unknown",
+        "gamma": 0.7,
+        "ridge": 0.5,
+        "noise": 0.1,
+    },
+    "per_pca": {
+        "oversample": 1,
+        "tol": 0.1,
+        "min_rounds": 1,
+        "max_rounds": 50,
+        "patience": 20,
+        "local_components": 3,
+        "weights": "samples",
+        "init": "qu",
+        "start_rounds": 2,
+        "collect": True,
+        "choice": 2,
+        "retraction": "qr",
+        "step": 0.25,
+        "eta": 0.1,
+    },
+    "exact_per_pca": {
+        "oversample": 1,
+        "tol": 0.1,
+        "min_rounds": 1,
+        "max_rounds": 50,
+        "patience": 20,
+        "local_components": 3,
+        "weights": "samples",
+        "init": "random",
+        "start_rounds": 2,
+        "collect": True,
+        "acceleration": "none",
+        "local_steps": 2,
+    },
+    "fed_oapm": {
+        "oversample": 2,
+        "tol": 0.1,
+        "min_rounds": 2,
+        "max_rounds": 9,
+        "patience": 3,
+        "qr_every": 4,
+    },
+    "noisy_covariance": {"oversample": 2},
+}
+TOGETHER = {"per_pca": {"choice": 1}}  # a QR goes with that only
+
+
+def test_the_table_of_changed_values_covers_every_parameter_of_every_algorithm():
+    assert {name: set(values) for name, values in CHANGED.items()} == {
+        name: {f.name for f in dataclasses.fields(kind) if f.repr} for name, kind in ALGORITHMS.items()
+    }
+    for name, values in CHANGED.items():
+        default = make(name)
+        assert all(getattr(default, parameter) != value for parameter, value in values.items())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithm_is_made_by_its_name(name):
+    algorithm = make(name)
+    assert type(algorithm) is ALGORITHMS[name]
+    assert algorithm.name == algorithm.spec == name
+    assert make(f"  {name} ") == make(f"{name}()") == algorithm
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_the_spec_of_every_value_reads_back_as_the_same_algorithm(name):
+    for parameter, value in CHANGED[name].items():
+        changes = {parameter: value, **({"max_rounds": 3} if parameter == "min_rounds" else {})}
+        one = make(name, **changes)
+        assert f"{parameter}={value!r}" in one.spec
+        assert make(one.spec) == one
+    full = make(name, **{**CHANGED[name], **TOGETHER.get(name, {})})
+    assert make(full.spec) == full
+    assert make(full.spec).spec == full.spec
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("ssi", {"tol": np.float64(1e-3)}),
+        ("ssi", {"tol": np.float32(0.5)}),
+        ("krylov", {"max_basis": np.int64(9)}),
+        ("dr_svd", {"rank": np.int32(9)}),
+        ("local_power", {"decay": np.bool_(False)}),
+    ],
+)
+def test_the_spec_of_a_numpy_number_reads_back_too(name, values):
+    algorithm = make(name, **values)
+    assert make(algorithm.spec) == algorithm
+
+
+def test_parameters_beside_a_spec_win_over_those_in_it():
+    assert make("ssi(tol=0.5, patience=3)", tol=0.25) == make("ssi", tol=0.25, patience=3)
+
+
+def test_an_instance_is_taken_as_it_is_or_changed_in_a_copy():
+    algorithm = Krylov(tol=1e-4)
+    assert make(algorithm) == algorithm
+    changed = make(algorithm, max_basis=7)
+    assert changed == Krylov(tol=1e-4, max_basis=7)
+    assert algorithm.max_basis == 40
+
+
+LIST = (
+    "krylov, ssi, local_power, faps, uda, wda, dr_svd, dist_pca, fed_oapm, noisy_covariance, dcf_pca, "
+    "consensus_rpca, per_pca, exact_per_pca"
+)
+TRACKED = "st_miss, robust_tracking"
+
+
+@pytest.mark.parametrize(
+    ("word", "remedy"),
+    [
+        ("krilov", "Did you mean 'krylov'?"),
+        ("Krylov", "Did you mean 'krylov'?"),
+        ("SSI", "Did you mean 'ssi'?"),
+        ("DRSVD", "Did you mean 'dr_svd'?"),
+        ("localpower", "Did you mean 'local_power'?"),
+        ("xyzzy", "Choose one of these."),
+        ("opening", "Choose one of these."),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_known_one(word, remedy):
+    for spec in (word, f"{word}(tol=1)"):
+        with pytest.raises(ConfigError) as caught:
+            make(spec)
+        assert str(caught.value) == f"The algorithm must be one of {LIST}. Got {word!r}. {remedy}"
+
+
+@pytest.mark.parametrize("build", [lambda: make("ssi(tolerance=1)"), lambda: make("ssi", tolerance=1)])
+def test_an_unknown_parameter_is_refused_by_name(build):
+    with pytest.raises(ConfigError) as caught:
+        build()
+    assert str(caught.value) == (
+        "Every parameter of ssi must be among oversample, tol, min_rounds, max_rounds, patience. "
+        "Got 'tolerance'. Choose one of these."
+    )
+
+
+def test_an_unknown_parameter_of_an_instance_is_refused_by_name():
+    with pytest.raises(ConfigError, match=r"Every parameter of local_power .* Did you mean 'local_steps'\?"):
+        make(LocalPower(), local_step=3)
+
+
+@pytest.mark.parametrize("build", [lambda: make("uda(tol=1e-3)"), lambda: make("dr_svd", patience=2)])
+def test_a_one_shot_algorithm_has_no_stopping_rule(build):
+    with pytest.raises(ConfigError, match=r"Every parameter of (uda|dr_svd) must be among oversample"):
+        build()
+
+
+MALFORMED = [
+    "",
+    "ssi(",
+    "ssi)",
+    "ssi(0.1)",
+    "ssi(tol=1)(2)",
+    "ssi; krylov",
+    "ssi(tol=x)",
+    "ssi(tol=__import__('os'))",
+    "ssi(tol={[]: 1})",
+    "ssi(**{'tol': 1})",
+    "ssi(*[1])",
+    "ssi(tol=1, tol=2)",
+    "a.ssi",
+    "1 + 1",
+    "'ssi'",
+    "ssi\0",
+    "(" * 500,
+    3,
+    None,
+    ["ssi"],
+    Krylov,
+]
+
+
+@pytest.mark.parametrize("spec", MALFORMED, ids=repr)
+def test_a_malformed_spec_is_refused(spec):
+    with pytest.raises(ConfigError) as caught:
+        make(spec)
+    assert str(caught.value) == (
+        'The algorithm must be a name, an instance, or a spec such as "faps(inner_steps=5)". '
+        f"Got {spec!r}. Give parameters by name, as plain values."
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("ssi(tol=-1)", "tol of ssi must be a finite number of at least 0. Got -1. Try 1e-6."),
+        (
+            "krylov(max_basis=3)",
+            "max_basis of krylov must be a whole number of at least 4. Got 3. Use 40.",
+        ),
+        (
+            "local_power(align='signs')",
+            "align of local_power must be one of 'procrustes', 'sign', 'none'. Got 'signs'. Did you mean 'sign'?",
+        ),
+        (
+            "faps(inner_steps=0)",
+            "inner_steps of faps must be a whole number of at least 1. Got 0. Choose a whole number.",
+        ),
+        (
+            "uda(oversample=-1)",
+            "oversample of uda must be a whole number of at least 0. Got -1. Choose a whole number.",
+        ),
+    ],
+)
+def test_a_value_out_of_range_is_refused_when_the_algorithm_is_made(spec, message):
+    with pytest.raises(ConfigError) as caught:
+        make(spec)
+    assert str(caught.value) == message
+
+
+def test_every_stage_answers_under_its_own_name_and_others_are_refused():
+    assert all(stage.name == name for name, stage in STAGES.items())
+    assert set(STAGES) == {
+        *ALGORITHMS,
+        *TRACKERS,
+        "opening",
+        "private_opening",
+        "summed_opening",
+        "ritz",
+        "evaluate",
+        "low_rank",
+        "personal",
+    }
+    X = np.arange(6.0).reshape(3, 2)
+    up, memory = answer("ritz", {"Z": np.eye(2)}, LocalData(X), {"kept": np.ones(1)})
+    np.testing.assert_array_equal(up["Y"], X.T @ X)
+    assert set(memory) == {"kept"}
+    with pytest.raises(ProtocolError) as caught:
+        answer("ritzy", {}, LocalData(X), {})
+    assert str(caught.value) == (
+        f"The stage must be one of {LIST}, {TRACKED}, opening, private_opening, summed_opening, ritz, evaluate, "
+        "low_rank, personal. Got 'ritzy'. Install the same flower_pca everywhere."
+    )

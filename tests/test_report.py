@@ -1,0 +1,209 @@
+"""A report is one file with the numbers of its result, whole or not there; a real browser shows it as it should be."""
+
+import base64
+import importlib.util
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from flower_pca import PCAResult, report, simulate
+from flower_pca.plots import PICTURES
+
+PER_CLIENT = [what for what, picture in PICTURES.items() if picture.per_client]
+
+
+def shards(clients=4, d=10, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((20 + 5 * i, d)) * 0.8 ** np.arange(d) + 0.3 * i for i in range(clients)]
+
+
+@pytest.fixture(scope="module")
+def result():
+    return simulate("krylov", shards(), n_components=3, evaluate=True)
+
+
+def page(given, tmp_path, **options):
+    path = report.write(given, tmp_path / "report.html", **{"title": "Four sites", **options})
+    assert path == tmp_path / "report.html"
+    return path.read_text(encoding="utf-8")
+
+
+class Reader(HTMLParser):
+    """What a page consists of: headings, cells of tables, pictures, and every address it names."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.stack, self.text, self.tables, self.images, self.addresses = [], {}, {}, [], []
+        self.feed(text)
+        assert self.stack == []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.addresses += [given[name] for name in ("src", "href") if name in given]
+        if tag == "img":
+            self.images.append(given)
+        if tag not in ("img", "meta", "link"):
+            self.stack.append(tag)
+            self.text.setdefault(tag, []).append("")
+        if tag == "table":
+            self.tables[self.text["h2"][-1]] = []
+        if tag == "tr":
+            self.tables[self.text["h2"][-1]].append([])
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+        if tag in ("th", "td"):
+            self.tables[self.text["h2"][-1]][-1].append(self.text[tag][-1])
+
+    def handle_data(self, data):
+        if self.stack:
+            self.text[self.stack[-1]][-1] += data
+
+    @property
+    def facts(self):
+        return dict(zip(self.text["dt"], self.text["dd"], strict=True))
+
+
+def test_it_has_the_numbers_of_the_result(result, tmp_path):
+    read = Reader(page(result, tmp_path, shards=shards()))
+    X = np.vstack(shards())
+    values = np.linalg.eigvalsh(np.cov(X.T))[::-1]
+    assert read.text["h1"] == read.text["title"] == ["Four sites"]
+    facts = read.facts
+    assert (facts["rows"], facts["features"], facts["clients"], facts["components"]) == ("110", "10", "4", "3")
+    assert facts["variance explained"] == f"{values[:3].sum() / values.sum():.2%}"
+    assert facts["mean squared error"] == f"{values[3:].sum() * 109 / 110:.4g}"
+    assert facts["messages"] == str(len(result.history))
+    components = read.tables["Components"]
+    assert [row[:3] for row in components[1:]] == [
+        [str(j + 1), f"{v:.4g}", f"{v / values.sum():.2%}"] for j, v in enumerate(values[:3])
+    ]
+    _, _, V = np.linalg.svd(X - X.mean(axis=0))
+    rest = [np.mean(np.sum(((part - X.mean(axis=0)) @ V[3:].T) ** 2, axis=1)) for part in shards()]
+    assert read.tables["Clients"][1:] == [[str(i), str(20 + 5 * i), f"{e:.4g}"] for i, e in enumerate(rest)]
+    assert [row[1] for row in read.tables["Messages"][1:]] == [record.stage for record in result.history]
+
+
+def test_its_pictures_are_svg_within_the_file_and_nothing_is_fetched(result, tmp_path):
+    read = Reader(page(result, tmp_path, shards=shards()))
+    assert len(read.images) == len(PICTURES)
+    for image, picture in zip(read.images, PICTURES.values(), strict=True):
+        kind, data = image["src"].split(";base64,")
+        assert kind == "data:image/svg+xml"
+        assert ElementTree.fromstring(base64.b64decode(data)).tag.endswith("}svg")
+        assert image["alt"] == picture.words(result)
+    assert all(address.startswith("data:") for address in read.addresses)
+    assert "script" not in read.text
+
+
+def test_without_shards_it_leaves_the_clients_out(result, tmp_path):
+    read = Reader(page(result, tmp_path))
+    assert len(read.images) == len(PICTURES) - len(PER_CLIENT)
+    assert "Clients" not in read.tables
+
+
+def test_without_matplotlib_it_has_its_tables_and_says_what_to_install(result, tmp_path, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
+    text = page(result, tmp_path, shards=shards())
+    assert Reader(text).images == []
+    assert 'Pictures need matplotlib: pip install "flower-pca[plot]"' in text
+    assert {"Components", "Clients", "Messages"} <= set(Reader(text).tables)
+
+
+def test_how_the_run_ended_is_said_in_words_and_colour(result, tmp_path):
+    assert f'class="ended ok">L{result.status.words[1:]}.' in page(result, tmp_path)
+    short = simulate("ssi", shards(), n_components=3, tol=1e-12, max_rounds=4)
+    assert 'class="ended">Largest residual' in page(short, tmp_path)
+    assert "max rounds after 5 messages" in page(short, tmp_path)
+
+
+def test_long_tables_are_cut_in_the_middle(tmp_path):
+    many = shards(60, d=4)
+    given = simulate("ssi", many, n_components=2, tol=0.0, max_rounds=70, patience=100)
+    read = Reader(page(given, tmp_path, shards=many))
+    numbers = [row[0] for row in read.tables["Messages"][1:]]
+    assert numbers == [*map(str, range(1, 21)), "…", *map(str, range(len(given.history) - 19, len(given.history) + 1))]
+    errors = [float(row[2]) for row in read.tables["Clients, the 40 with the largest error"][1:]]
+    each = [
+        np.sum((part - given.mean_ - (part - given.mean_) @ given.components_.T @ given.components_) ** 2)
+        for part in many
+    ]
+    worst = sorted((e / len(part) for e, part in zip(each, many, strict=True)), reverse=True)[:40]
+    np.testing.assert_allclose(errors, worst, rtol=1e-3)
+
+
+def test_clients_that_were_left_out_are_named_with_the_reason_and_nothing_in_it_is_markup(tmp_path, result):
+    first = replace(result.history[0], failures={"7": "error 2: <script>alert('x')</script> & more"})
+    given = replace(result, history=type(result.history)((first, *result.history[1:])))
+    text = page(given, tmp_path, title="<b>Sites</b> & {co}")
+    assert "<script" not in text
+    read = Reader(text)
+    assert read.text["h1"] == ["<b>Sites</b> & {co}"]
+    assert read.tables["Clients that were left out"][1] == ["1", "7", "error 2: <script>alert('x')</script> & more"]
+
+
+def test_a_loaded_result_gives_the_same_report(result, tmp_path):
+    result.save(tmp_path / "result.npz")
+    assert page(PCAResult.load(tmp_path / "result.npz"), tmp_path) == page(result, tmp_path)
+
+
+def test_a_failure_leaves_the_old_report(result, tmp_path, monkeypatch):
+    (tmp_path / "report.html").write_text("old")
+    monkeypatch.setattr(report.style, "write", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        page(result, tmp_path)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
+
+
+HARD = {
+    "plain": lambda: (simulate("krylov", shards(), n_components=3, evaluate=True), "Four sites"),
+    "wide": lambda: (
+        simulate("ssi", shards(45, d=30), n_components=12, tol=0.0, max_rounds=50, patience=100),
+        "/data/" + "a_very_long_name_without_a_space" * 4 + ".npz",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+@pytest.mark.parametrize("width", [320, 390, 820, 1440])
+def test_a_browser_shows_all_of_it_at_every_width(tab, case, width, tmp_path):
+    given, title = HARD[case]()
+    why = "error 2: " + "no_space_in_this_reason_" * 9
+    history = type(given.history)((replace(given.history[0], failures={"9" * 19: why}), *given.history[1:]))
+    parts = shards() if case == "plain" else shards(45, d=30)
+    page(replace(given, history=history), tmp_path, title=title, shards=parts)
+    tab.open((tmp_path / "report.html").as_uri(), width=width, height=800, mobile=width < 800)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.evaluate("innerWidth") == width
+    assert tab.evaluate("[...document.images].filter(i => i.complete && i.naturalWidth > 300).length") == len(PICTURES)
+    assert tab.evaluate("Math.min(...[...document.images].map(i => i.clientWidth))") >= min(width - 60, 380)
+    outside = "[...document.querySelectorAll('h1,h2,p,dl div,figure,.wide')].filter(e => "
+    outside += "e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1 && "
+    outside += "getComputedStyle(e).overflowX != 'auto').length"
+    assert tab.evaluate(outside) == 0
+    assert tab.complaints == []
+    assert [url for url in tab.requests if not url.startswith(("file://", "data:"))] == []
+
+
+def test_it_prints(tab, result, tmp_path):
+    page(result, tmp_path, shards=shards())
+    tab.open((tmp_path / "report.html").as_uri(), width=1200, height=800)
+    printed = tab.pdf()
+    assert printed.startswith(b"%PDF-")
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 4
+    assert len(tab.screenshot()) > 50_000
+
+
+def test_the_browser_of_these_tests_hears_complaints_and_sees_what_is_too_wide(tab, tmp_path):
+    (tmp_path / "bad.html").write_text(
+        "<p style='width:900px'>x</p><img src='none.png'><script>console.error(1)</script>"
+    )
+    tab.open(Path(tmp_path / "bad.html").as_uri(), width=320, height=600)
+    assert tab.complaints
+    assert tab.evaluate("document.documentElement.scrollWidth") > 320

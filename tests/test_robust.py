@@ -1,0 +1,355 @@
+"""Robust PCA: exact recovery, whoever holds the rows and whoever is there; and words where there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from fake_grid import grid_of, in_a_run
+
+from flower_pca import ConfigError, DataError, Outcome, PCAResult, RobustResult, make, simulate
+from flower_pca.core.local import LocalData
+from flower_pca.strategies import ConsensusRPCA
+
+Array = np.ndarray[Any, Any]
+
+
+def pose(n: int, r: int, s: float, seed: int, d: int | None = None) -> tuple[Array, Array]:
+    """Low rank plus far entries of the size of the paper's, from a stream of their own."""
+    d = n if d is None else d
+    rng = np.random.default_rng([seed, 77])
+    L = rng.standard_normal((n, r)) @ rng.standard_normal((r, d))
+    S = np.zeros(n * d)
+    places = rng.choice(n * d, round(s * n * d), replace=False)
+    S[places] = np.sqrt(n * d) * rng.choice([-1.0, 1.0], len(places))
+    return L, S.reshape(n, d)
+
+
+def own(result: PCAResult, name: str) -> Array:
+    return np.vstack([result.own[i][name] for i in sorted(result.own)])
+
+
+def rel(result: PCAResult, L: Array) -> float:
+    return float(np.linalg.norm(own(result, "L") - L) / np.linalg.norm(L))
+
+
+def err(result: PCAResult, L: Array, S: Array) -> float:
+    """The paper's measure (30)."""
+    off = np.sum((own(result, "L") - L) ** 2) + np.sum((own(result, "S") - S) ** 2)
+    return float(off / (np.sum(L**2) + np.sum(S**2)))
+
+
+def sv_error(result: PCAResult, L: Array, r: int) -> float:
+    s, true = (np.linalg.svd(A, compute_uv=False) for A in (own(result, "L"), L))
+    return float(np.abs(s - true).max() / true[r - 1])
+
+
+SMALL = pose(120, 5, 0.05, seed=4, d=80)
+ROWS = SMALL[0] + SMALL[1]
+CUTS = (3, 10, 40, 41, 90)  # six clients of 3, 7, 30, 1, 49 and 30 rows
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("gamma", "rounds"), [(0.7, 40), (0.9, 125)])
+def test_exact_recovery_within_the_rounds_it_should_take(gamma: float, rounds: int, seed: int) -> None:
+    L, S = pose(500, 25, 0.05, seed)
+    algorithm = make("consensus_rpca", gamma=gamma, max_rounds=rounds)
+    result = simulate(algorithm, np.array_split(L + S, 10), n_components=25, seed=seed)
+    assert rel(result, L) < 1e-6
+    assert result.rounds <= rounds
+
+
+@pytest.mark.parametrize(("r", "s"), [(0.15, 0.15), (0.1, 0.2), (0.2, 0.1)])
+def test_the_corners_of_what_can_be_recovered(r: float, s: float) -> None:
+    L, S = pose(500, round(500 * r), s, seed=11)
+    result = simulate("consensus_rpca(max_rounds=150)", np.array_split(L + S, 10), n_components=round(500 * r), seed=1)
+    assert rel(result, L) <= 1e-5
+    assert result.status.ok, result.status
+    assert abs(result.outlier_share_ - s) <= 1e-4  # the failure test's measure is the true share of far entries
+
+
+@pytest.mark.parametrize("rank", ["bound", "unknown"])
+@pytest.mark.parametrize("n", [200, 500])
+def test_a_rank_that_is_only_bounded(n: int, rank: str) -> None:
+    L, S = pose(n, n // 20, 0.05, seed=2)
+    result = simulate(make("consensus_rpca", rank=rank), np.array_split(L + S, 10), n_components=n // 10, seed=5)
+    assert result.n_components_ == (n // 20 if rank == "unknown" else n // 10)
+    assert rel(result, L) <= (1e-6 if rank == "unknown" else 5e-6)
+    true = np.linalg.svd(L, compute_uv=False)
+    np.testing.assert_allclose(result.singular_values_[: n // 20], true[: n // 20], rtol=1e-6)
+    assert (result.singular_values_[n // 20 :] <= 1e-6 * true[0]).all()
+
+
+def test_a_rank_without_a_gap_stays_the_bound() -> None:
+    X = np.random.default_rng(0).standard_normal((60, 30))
+    result = simulate("consensus_rpca(rank='unknown', max_rounds=60)", np.array_split(X, 3), n_components=4)
+    assert result.n_components_ == 4
+
+
+def test_the_result_does_not_depend_on_who_holds_the_rows() -> None:
+    L, S = pose(200, 8, 0.08, seed=3, d=90)
+    runs = [
+        simulate("consensus_rpca(sigma=2.0, gamma=0.7)", np.array_split(L + S, clients), n_components=8, seed=6)
+        for clients in (1, 5, 50)
+    ]
+    uneven = np.split(L + S, [1, 4, 120])
+    runs.append(simulate("consensus_rpca(sigma=2.0, gamma=0.7)", uneven, n_components=8, seed=6))
+    for other in runs[1:]:
+        assert rel(other, own(runs[0], "L")) <= 1e-12
+        np.testing.assert_allclose(other.components_, runs[0].components_, atol=1e-12)
+        np.testing.assert_allclose(other.explained_variance_, runs[0].explained_variance_, rtol=1e-12)
+
+
+def test_components_are_those_of_the_low_rank_part() -> None:
+    L, _ = SMALL
+    result = simulate("consensus_rpca", np.split(ROWS, CUTS), n_components=5, evaluate=True)
+    _, s, Vt = np.linalg.svd(L, full_matrices=False)
+    assert isinstance(result, RobustResult)
+    assert result.angle_to(Vt[:5]) <= 1e-6
+    np.testing.assert_allclose(result.singular_values_, s[:5], rtol=1e-6)
+    np.testing.assert_allclose(result.explained_variance_ratio_.sum(), 1.0, rtol=1e-12)
+    fewer = simulate("consensus_rpca(oversample=3)", np.split(ROWS, CUTS), n_components=2)
+    assert fewer.angle_to(Vt[:2]) <= 1e-6
+    assert rel(fewer, L) <= 1e-6  # what clients keep is of all five
+
+
+@pytest.mark.parametrize("participation", [0.5, 0.2])
+def test_sampled_clients_still_recover_exactly(participation: Any) -> None:
+    """Six clients of 1 to 49 rows; a share of the rows makes lambda fall by as much less."""
+    L, _ = SMALL
+    result = simulate("consensus_rpca(gamma=0.8)", np.split(ROWS, CUTS), n_components=5, participation=participation)
+    assert rel(result, L) <= 1e-6
+    assert result.status.ok
+    assert result.n_samples_ == 120
+    assert sorted(result.own) == list(range(6))
+
+
+def test_a_round_without_an_answer_keeps_basis_and_threshold() -> None:
+    algorithm = make("consensus_rpca", sigma=2.0)
+    with in_a_run():
+        grid, seen = grid_of(np.split(ROWS, CUTS)), []
+        grid.tamper = lambda message, reply: None if 4 <= int(message.metadata.group_id) < 6 else reply
+        strategy = ConsensusRPCA(n_components=5, sigma=2.0, round_timeout=0.2, max_rounds=9)
+
+        def look(session: Any) -> None:
+            header, arrays = session.checkpoint()
+            if session.history[-1].stage == algorithm.name:
+                seen.append((arrays["state.U"].copy(), header["state"]["lam"]))
+
+        with pytest.raises(Exception, match="left out"):  # nodes that are silent twice are not asked again
+            strategy.fit(grid, on_round=look)
+    (before, lam), (after, same) = seen[2], seen[3]
+    np.testing.assert_array_equal(before, after)
+    assert lam == same
+
+
+@pytest.mark.parametrize("number", [5, 25, 42])
+def test_a_node_that_loses_its_memory_finds_back(number: int, tmp_path: Any) -> None:
+    """Message 42 is the closing one, in which the node starts from nothing."""
+    shards, (L, _) = np.split(ROWS, CUTS), SMALL
+    with in_a_run():
+        grid = grid_of(shards, output_dir=tmp_path)
+        lost = grid.node(4)
+        grid.on_push = lambda message: (
+            grid.forget(lost)
+            if message.metadata.dst_node_id == lost and message.metadata.group_id == str(number)
+            else None
+        )
+        result = ConsensusRPCA(n_components=5, gamma=0.7).fit(grid)
+    assert len(result.history) == 43
+    assert result.status.ok
+    with np.load(tmp_path / "flower_pca-own-4.npz") as file:
+        np.testing.assert_allclose(file["L"], L[41:90], atol=1e-4)
+    np.testing.assert_allclose(result.singular_values_, np.linalg.svd(L, compute_uv=False)[:5], rtol=1e-5)
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3, 11, 60])
+def test_a_sampled_run_is_resumed_to_the_bit(stop: int, tmp_path: Any) -> None:
+    """With the answers that the server holds, and with what the clients keep."""
+    shards, algorithm = np.split(ROWS, CUTS), make("consensus_rpca", gamma=0.7)
+
+    def run(on_round: Any = None) -> PCAResult:
+        return simulate(
+            algorithm, shards, n_components=5, participation=0.5, checkpoint=tmp_path / "run", on_round=on_round
+        )
+
+    class StoppedError(Exception):
+        pass
+
+    def interrupt(session: Any) -> None:
+        if len(session.history) == stop:
+            raise StoppedError
+
+    whole = run()
+    with pytest.raises(StoppedError):
+        run(interrupt)
+    resumed = run()
+    np.testing.assert_array_equal(resumed.components_, whole.components_)
+    for name in ("V", "L", "S"):
+        np.testing.assert_array_equal(own(resumed, name), own(whole, name))
+
+
+def test_a_client_that_leaves_for_good_is_out_of_the_answer() -> None:
+    shards, (L, _) = np.split(ROWS, CUTS), SMALL
+    result = simulate(
+        "consensus_rpca(gamma=0.7)", shards, n_components=5, participation=lambda m: range(6) if m < 20 else range(5)
+    )
+    assert result.n_samples_ == 90
+    assert sorted(result.own) == list(range(5))
+    assert rel(result, L[:90]) <= 1e-6
+    np.testing.assert_allclose(result.singular_values_, np.linalg.svd(L[:90], compute_uv=False)[:5], rtol=1e-6)
+
+
+def test_the_joint_objective_of_a_threshold_never_rises() -> None:
+    """With some answers missing too, once everybody has answered: block coordinate descent."""
+    lam, shards = 2.0, [LocalData(X) for X in np.split(ROWS, CUTS)]
+    algorithm = make("consensus_rpca", sigma=lam, noise=lam)  # so lambda stays
+    rng = np.random.default_rng(0)
+    from flower_pca.core.model import Model
+
+    model = Model(n_components=5, center=False, scale=None, seed=1, n=120, d=80, trace=1.0, basis=np.eye(80)[:, :5])
+    state, values = algorithm.start(model), []
+    memories: list[dict[str, Array]] = [{} for _ in shards]
+    for number in range(60):
+        arrays, total = algorithm.broadcast(state), None
+        here = [0, 2, 5] if number == 0 else range(6) if number < 3 else sorted(rng.choice(6, 2, replace=False))
+        for i in here:
+            up, memories[i] = algorithm.client(arrays, shards[i], memories[i])
+            total = algorithm.fold(state, total, i, up)
+        state = algorithm.server(state, total)
+        if number >= 2:
+            U, rho = state.U, float(arrays["rho"])
+            R = np.abs(ROWS - np.vstack([m["V"] for m in memories]) @ U.T)
+            V2 = sum(np.sum(m["V"] ** 2) for m in memories)
+            huber = np.sum(np.where(lam >= R, R**2 / 2, lam * R - lam**2 / 2))
+            values.append(huber + rho / 2 * (V2 + np.sum(U**2)))
+    assert state.lam == lam
+    assert values[-1] < 0.999 * values[0]
+    assert (np.diff(values) <= 1e-12 * values[0]).all()
+
+
+@pytest.mark.parametrize(("ratio", "collapses"), [(0.97, False), (1.03, True)])
+def test_the_ridge_at_which_everything_collapses_is_the_norm_of_the_clipped_rows(ratio: float, collapses: bool) -> None:
+    lam = 1.0
+    rho = ratio * np.linalg.norm(np.clip(ROWS, -lam, lam), 2)
+    algorithm = make("consensus_rpca", sigma=lam, noise=lam, ridge=rho / (lam * np.sqrt(120)), max_rounds=3000)
+    result = simulate(algorithm, np.split(ROWS, CUTS), n_components=5)
+    assert (result.singular_values_[0] < 1e-3) == collapses
+    assert ("has collapsed to zero" in result.status.words) == collapses
+    assert not (collapses and result.status.ok)
+
+
+def test_new_rows_are_seen_through_far_entries() -> None:
+    L, S = pose(150, 5, 0.05, seed=4, d=80)  # the factors of the first five columns differ: all rows anew
+    result = simulate("consensus_rpca", np.array_split((L + S)[:120], 4), n_components=5)
+    new = (L + S)[120:]
+    np.testing.assert_allclose(result.low_rank_part(new), L[120:], atol=1e-4)
+    np.testing.assert_allclose(result.sparse_part(new), S[120:], atol=1e-4)
+    scores = result.transform(new)
+    np.testing.assert_allclose(scores, L[120:] @ result.components_.T, atol=1e-4)
+    assert np.abs(new @ result.components_.T - scores).max() > 10.0
+    np.testing.assert_allclose(result.transform(scipy.sparse.csr_array(new)), scores, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [None, "max_abs"])
+@pytest.mark.parametrize("center", [False, True])
+def test_own_parts_add_up_to_the_rows_in_their_own_units(center: bool, scale: str | None) -> None:
+    shards = np.split(ROWS + 3.0 * np.arange(80), CUTS)
+    result = simulate("consensus_rpca", shards, n_components=6, center=center, scale=scale, private=[1])
+    assert sorted(result.own) == [0, 2, 3, 4, 5]
+    for i, parts in result.own.items():
+        unit = 1.0 if result.scale_ is None else result.scale_
+        assert np.abs((parts["L"] + parts["S"] - shards[i]) / unit).max() <= result.threshold_ + 1e-12
+        assert parts["V"].shape == (len(shards[i]), 6)
+
+
+def test_dense_noise_is_left_in_neither_part() -> None:
+    L, S = SMALL
+    noise = 0.05 * np.random.default_rng(8).standard_normal(L.shape)
+    result = simulate("consensus_rpca(noise=0.05, tol=1e-4)", np.split(ROWS + noise, CUTS), n_components=5)
+    oracle = np.linalg.svd(L + noise, full_matrices=False)
+    best = np.linalg.norm((oracle[0][:, :5] * oracle[1][:5]) @ oracle[2][:5] - L)
+    assert np.linalg.norm(own(result, "L") - L) <= 2.0 * best
+    assert np.mean((np.abs(own(result, "S")) > 1.0) == (S != 0.0)) == 1.0
+
+
+def test_saved_and_loaded_with_its_class(tmp_path: Any) -> None:
+    result = simulate("consensus_rpca(gamma=0.7)", np.split(ROWS, CUTS), n_components=5)
+    back = PCAResult.load(result.save(tmp_path / "robust.npz"))
+    assert isinstance(back, RobustResult)
+    for name in ("threshold_", "spread_", "outlier_share_", "status", "rounds", "centered"):
+        assert getattr(back, name) == getattr(result, name)
+    np.testing.assert_array_equal(back.transform(ROWS[:3]), result.transform(ROWS[:3]))
+    assert not back.own
+
+
+def test_flower_gives_the_bits_of_the_loop_in_process(tmp_path: Any) -> None:
+    shards = np.split(ROWS, CUTS)
+    here = simulate("consensus_rpca(gamma=0.7)", shards, n_components=5, evaluate=True, participation=0.5)
+    with in_a_run():
+        grid = grid_of(shards, output_dir=tmp_path)
+        there = ConsensusRPCA(n_components=5, gamma=0.7, evaluate=True, fraction=0.5).fit(grid)
+    for name in ("components_", "explained_variance_", "mean_", "residuals_"):
+        np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
+    assert (there.mse_, there.threshold_, there.outlier_share_) == (here.mse_, here.threshold_, here.outlier_share_)
+    for i, parts in here.own.items():
+        with np.load(tmp_path / f"flower_pca-own-{i}.npz") as file:
+            for name in ("V", "L", "S"):
+                np.testing.assert_array_equal(file[name], parts[name])
+
+
+def finite(result: PCAResult) -> bool:
+    arrays = [a for parts in result.own.values() for a in parts.values()]
+    return all(np.isfinite(a).all() for a in (*arrays, result.components_, result.explained_variance_))
+
+
+@pytest.mark.parametrize("name", ["consensus_rpca", "dcf_pca"])
+def test_awkward_rows_end_in_a_finite_answer_or_in_words(name: str) -> None:
+    L, _ = SMALL
+    zeros = simulate(name, [np.zeros((4, 6)), np.zeros((1, 6))], n_components=2)
+    assert finite(zeros)
+    assert zeros.status.ok
+    assert not own(zeros, "L").any()
+    with pytest.raises(DataError, match=r"The median of \|x\| must be above 0\. Got 0, .* Give sigma"):
+        simulate(name, [scipy.sparse.csr_array(np.diag(np.arange(1.0, 9.0)))], n_components=2)
+    many = L + pose(120, 1, 0.7, seed=9, d=80)[1]
+    lost = simulate(name, np.split(many, CUTS), n_components=5)
+    assert finite(lost)
+    assert not lost.status.ok
+    constant = ROWS.copy()
+    constant[:, 7] = 5.0
+    assert finite(simulate(name, np.split(constant, CUTS), n_components=6))
+    wrecked = simulate(make(name, ridge=40.0), np.split(ROWS, CUTS), n_components=5)
+    assert finite(wrecked)
+    assert wrecked.status.outcome is Outcome.STALLED
+    assert "Lower the ridge" in wrecked.status.words
+    with pytest.raises(ConfigError, match=f"n_components of {name} must be a whole number, the rank"):
+        simulate(name, [ROWS], n_components=0.9)
+
+
+def test_too_many_far_entries_are_told_with_a_remedy() -> None:
+    L, _ = SMALL
+    many = L + pose(120, 1, 0.6, seed=9, d=80)[1]
+    result = simulate("consensus_rpca", np.split(many, CUTS), n_components=5)
+    assert result.status.outcome is Outcome.STALLED
+    assert "of all entries lie far from the low-rank part: no low-rank part was found" in result.status.words
+    assert "Repeat it with gamma=0.949" in result.status.words
+    assert result.outlier_share_ > 0.5
+
+
+def test_constant_column_and_single_rows_are_recovered() -> None:
+    L, S = (A.copy() for A in SMALL)
+    L[:, 7], S[:, 7] = 5.0, 0.0
+    result = simulate("consensus_rpca", np.split(L + S, CUTS), n_components=6)  # the constant adds to the rank
+    assert rel(result, L) <= 1e-6
+
+
+@pytest.mark.parametrize("factor", [1e-8, 1e8])
+def test_the_scale_of_the_rows_does_not_matter(factor: float) -> None:
+    shards = np.split(ROWS, CUTS)
+    a, b = (simulate("consensus_rpca(gamma=0.7)", [c * X for X in shards], n_components=5) for c in (1.0, factor))
+    assert a.rounds == b.rounds
+    assert rel(b, factor * own(a, "L")) <= 1e-6
+    assert b.angle_to(a) <= 1e-6

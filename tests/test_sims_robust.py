@@ -1,0 +1,83 @@
+"""The comparators of robust PCA, and the experiments of DCF-PCA as they are run."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from sims import report, robust, rpca
+
+
+@pytest.mark.parametrize("name", rpca.METHODS)
+def test_the_comparators_recover_and_stop_when_they_should(name):
+    problem = rpca.pose(80, 4, 0.05, seed=1)
+    iterates = list(rpca.METHODS[name](problem.M))
+    (err, rel), most = problem.errors(*iterates[-1]), {"APGM": 130, "ALM": 60, "IALM": 25}[name]
+    assert len(iterates) <= most
+    assert rel <= (1e-3 if name == "APGM" else 5e-6)
+    assert err <= 1e-8
+
+
+def test_ialm_is_the_one_of_pyrpca():
+    pyrpca = pytest.importorskip("pyrpca")
+    problem = rpca.pose(60, 3, 0.1, seed=2)
+    *_, (L, S) = rpca.ialm(problem.M)
+    low, sparse = pyrpca.rpca_pcp_ialm(problem.M, 1 / np.sqrt(60), verbose=False)
+    np.testing.assert_allclose(L, low, atol=1e-4)
+    np.testing.assert_allclose(S, sparse, atol=1e-4)
+
+
+def test_the_problem_is_the_papers_and_its_measures_are_traps():
+    problem = rpca.pose(500, 25, 0.05, seed=0)
+    assert np.linalg.matrix_rank(problem.L) == 25
+    assert np.count_nonzero(problem.S) == 12500
+    assert set(np.abs(problem.S[problem.S != 0.0])) == {500.0}
+    err, rel = problem.errors(np.zeros_like(problem.L), problem.M)
+    assert err == pytest.approx(4e-3, rel=0.05)
+    assert rel == 1.0
+
+
+def test_a_course_ends_where_its_run_ends():
+    problem = rpca.pose(60, 3, 0.05, seed=0)
+    rows = list(robust.course("consensus_rpca(gamma=0.7)", problem, 3, seed=1, clients=4))
+    result, L = robust.solved("consensus_rpca(gamma=0.7)", problem, 3, seed=1, clients=4)
+    assert len(rows) == result.rounds
+    assert rows[-1][1] == problem.errors(L, problem.S)[1] <= 1e-6
+    rels = [row[1] for row in rows]
+    assert rels[0] > 0.1 > rels[12] > rels[-1]
+    assert (np.diff([row[2] for row in rows]) >= 0.0).all()
+
+
+@pytest.mark.parametrize("name", ["fig1", "fig4"])
+def test_an_experiment_leaves_its_table_and_curves(name, tmp_path, monkeypatch, capsys):
+    pose = robust.pose
+    monkeypatch.setattr(robust, "pose", lambda n, r, s, seed: pose(40, 2, s, seed))
+    small = report.options([], about="", known=("fig1",), seeds=(1, 1), data_dir=tmp_path)
+    monkeypatch.setattr(robust, "LOCAL", (2,))
+    course = robust.course
+    monkeypatch.setattr(robust, "course", lambda spec, problem, p, *rest: course(spec, problem, 2, *rest))
+    robust.CASES[name](report.Options(small.only, tmp_path, (), tmp_path, 1, False))
+    with open(tmp_path / f"robust_{name}.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    assert (tmp_path / f"robust_{name}_curves.csv").exists()
+    assert "Fig." in capsys.readouterr().out
+
+
+def test_without_the_video_its_table_is_left_out(tmp_path, capsys):
+    robust.main(["--only", "video", "--data-dir", str(tmp_path), "--out", str(tmp_path)])
+    assert "video is left out: no escalator_video.npz" in capsys.readouterr().err
+
+
+def test_the_video_over_eight_clients_is_near_ialms(tmp_path):
+    if not (robust.data.DATA_DIR / "escalator_video.npz").is_file():
+        pytest.skip("the real data are not there")
+    frames = np.load(robust.data.DATA_DIR / "escalator_video.npz")["frames"][:, ::3, ::3]
+    np.savez(tmp_path / "escalator_video.npz", frames=frames)
+    robust.main(["--only", "video", "--data-dir", str(tmp_path), "--out", str(tmp_path)])
+    with open(tmp_path / "robust_video.csv", encoding="utf-8") as file:
+        ours, theirs = csv.DictReader(file)
+    assert float(theirs["background apart"]) < 0.1
+    far = [float(row["far entries"].rstrip("%")) for row in (ours, theirs)]
+    assert abs(far[0] - far[1]) < 3.0
+    assert (tmp_path / "robust_video.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,50 @@
+"""The track command and the picture."""
+
+import numpy as np
+import pytest
+
+from flower_pca import STMiss, TrackingResult, cli, track
+from flower_pca.plots.tracking import movement
+from sims import moving
+
+R = 3
+PROBLEM = moving.piecewise(n=40, r=R, d=480, change=240, rho=0.1, seed=2)
+
+
+def test_the_command_prints_a_table_and_leaves_bases_and_picture(tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", PROBLEM.Y)
+    words = ["--batch", "60", "--rank", "3", "--clients", "2", "--out", str(tmp_path / "out")]
+    words += ["--algorithm", "st_miss(update_length=2)", "--detect", "--threshold", "0.5"]
+    assert cli.main(["track", str(tmp_path / "rows.npy"), *words]) == 0
+    printed = capsys.readouterr().out
+    result = TrackingResult.load(tmp_path / "out/tracking.npz")
+    reference = track(STMiss(update_length=2, detect=True, threshold=0.5), PROBLEM.batches(2), n_components=R)
+    assert np.array_equal(result.components_, reference.components_)
+    assert result.table() in printed
+    assert "changes at steps  4\n" in printed
+    assert f"picture           {(tmp_path / 'out/tracking.png').resolve()}\n" in printed
+    assert (tmp_path / "out/tracking.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["none.npy", "--batch", "6", "--rank", "2"], "The data file"),
+        (["{}", "--batch", "0", "--rank", "2"], "--batch must be a whole number of at least 1"),
+        (["{}", "--batch", "6", "--rank", "99"], "n_components must be at most the columns of client 0, 40"),
+        (["{}", "--batch", "6", "--rank", "2", "--clients", "7"], "--clients must be a whole number of at least 1 and"),
+        (["{}", "--batch", "6", "--rank", "2", "--algorithm", "pca"], "The tracker must be one of st_miss,"),
+    ],
+)
+def test_what_is_wrong_with_a_command_is_one_line(words, message, tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", PROBLEM.Y[:60])
+    words = [w.format(tmp_path / "rows.npy") for w in words]
+    assert cli.main(["track", *words, "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith(f"flower-pca: {message}")
+
+
+def test_the_picture_shows_the_error_where_the_truth_is_known(tmp_path):
+    result = track("st_miss(detect=True, update_length=2)", [PROBLEM.Y], n_components=R, batch=60)
+    plain, true = movement(result, tmp_path / "a.png"), movement(result, tmp_path / "b.png", truth=PROBLEM.truth)
+    assert plain.read_bytes().startswith(b"\x89PNG")
+    assert true.read_bytes() != plain.read_bytes()

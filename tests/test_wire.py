@@ -1,0 +1,326 @@
+"""The records of Flower's NumPyClient: every message there and back, Flower's own path beside ours, and bad ones."""
+
+import io
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fake_grid import FakeGrid, app_of, config_of, grid_of, in_a_run, rows
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
+from flwr.clientapp import ClientApp
+from flwr.compat.common import recorddict_compat as compat
+
+from flower_pca import registry, wire
+from flower_pca.clients import PCAClient
+from flower_pca.core.errors import ProtocolError
+from flower_pca.core.rows import Frame
+from flower_pca.core.stage import Broadcast
+from flower_pca.strategies import PCAStrategy
+
+SHORT = {
+    "faps": {"max_rounds": 3},
+    "ssi": {"max_rounds": 3},
+    "local_power": {"max_rounds": 4},
+    "krylov": {},
+    "dcf_pca": {"max_rounds": 2, "step": "scaled"},
+    "consensus_rpca": {"max_rounds": 2},
+}
+ARRAYS = {
+    "empty": np.empty(0),
+    "wide": np.empty((3, 0)),
+    "double": np.linspace(0, 1, 6).reshape(2, 3),
+    "single": np.float32([[1.5, -0.0]]),
+    "int": np.arange(4),
+    "bool": np.array([True, False]),
+    "number": np.array(2.5),
+    "switch": np.array(True),
+    "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    "extremes": np.array([np.nan, np.inf, 5e-324, -0.0]),
+    "view": np.arange(12.0).reshape(3, 4)[::2, ::-1],
+}
+SENTENCE = re.compile(r"^[A-Z][^\n]* must be [^\n]*\. Got [^\n]*\. [A-Z][^\n]*\.$")
+
+
+@pytest.fixture(autouse=True)
+def _run():
+    with in_a_run():
+        yield
+
+
+def same(a, b):
+    return list(a) == list(b) and all(
+        a[n].dtype == b[n].dtype and a[n].shape == b[n].shape and a[n].tobytes() == b[n].tobytes() for n in a
+    )
+
+
+def message(arrays, stage="krylov", **keywords):
+    return Broadcast(stage, 7, arrays, keywords.pop("frame", Frame()), (3, 4), keywords.pop("personal", {}))
+
+
+def written(arrays=None, stage="krylov"):
+    given = message(ARRAYS if arrays is None else arrays, stage)
+    return wire.write_request(given, 3, algorithm="krylov", run="r", extra={})
+
+
+def answered(arrays=None, number=7, key=2):
+    first, n, metrics = wire.write_fit(ARRAYS if arrays is None else arrays, 11, number, key)
+    return wire.write_reply("train", first, n, metrics)
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+@pytest.mark.parametrize("name", registry.ALGORITHMS)
+def test_real_messages_come_back_bit_for_bit(name, scale, monkeypatch):
+    seen, write, fit, evaluate = set(), wire.write_request, wire.write_fit, wire.write_evaluate
+
+    def request(given, client, *, algorithm, run, extra):
+        content = write(given, client, algorithm=algorithm, run=run, extra=extra)
+        got = wire.read_request(*wire.open_request(content, wire.kind(given.stage)))
+        assert same(got.arrays, given.arrays_for(client))
+        assert got.frame.same(given.frame)
+        assert (got.algorithm, got.stage, got.run, got.number) == (name, given.stage, run, given.number)
+        seen.add(given.stage)
+        return content
+
+    def answer(kind, writer):
+        def check(arrays, n, number, key):
+            made = writer(arrays, n, number, key)
+            got = wire.read_reply(wire.write_reply(kind, *made), kind)
+            assert same(got.arrays, {a: np.asarray(v) for a, v in arrays.items()})
+            assert (got.number, got.key, got.num_examples, got.refusal) == (number, key, n, None)
+            seen.add(kind)
+            return made
+
+        return check
+
+    fakes = {
+        "write_request": request,
+        "write_fit": answer("train", fit),
+        "write_evaluate": answer("evaluate", evaluate),
+    }
+    for function, fake in fakes.items():
+        monkeypatch.setattr(wire, function, fake)
+    algorithm = registry.make(name, **SHORT.get(name, {}))
+    PCAStrategy(algorithm, n_components=2, scale=scale, evaluate=True).fit(grid_of(rows(3)))
+    assert {"opening", name, "evaluate", "train"} <= seen
+
+
+@pytest.mark.parametrize("arrays", [ARRAYS, {}, {"only": np.array(1)}])
+def test_every_kind_of_array_there_and_back(arrays):
+    frame = Frame(np.arange(3.0), None)
+    given = message(arrays, frame=frame, personal={3: {"part": np.eye(2)}, 4: {"part": np.zeros(5)}})
+    content = wire.write_request(given, 3, algorithm="a", run="r", extra={"lr": 0.1})
+    parameters, config = wire.open_request(content, "train")
+    got = wire.read_request(parameters, config)
+    assert same(got.arrays, {**arrays, "part": np.eye(2)})
+    assert got.frame.same(frame)
+    assert config["lr"] == 0.1
+    back = wire.read_reply(answered(arrays), "train")
+    assert same(back.arrays, arrays)
+    assert (back.number, back.key, back.num_examples) == (7, 2, 11)
+
+
+def test_an_own_configuration_cannot_replace_ours():
+    content = wire.write_request(message({}), 3, algorithm="a", run="r", extra={"run": "x", "number": 0, "names": "y"})
+    got = wire.read_request(*wire.open_request(content, "train"))
+    assert (got.run, got.number, got.arrays) == ("r", 7, {})
+
+
+class Recorder(NumPyClient):
+    """Keeps what Flower hands to it, and answers with what the test wants."""
+
+    def __init__(self, log, returns):
+        self.log, self.returns = log, returns
+
+    def fit(self, parameters, config):
+        self.log.append((parameters, config))
+        return self.returns
+
+    evaluate = fit
+
+
+def through_flower(content, kind, returns):
+    """The reply and the arguments of Flower's own NumPyClient path."""
+    log = []
+    context = Context(run_id=1, node_id=5, node_config={}, state=RecordDict(), run_config={})
+    sent = Message(content, 5, kind)
+    reply = ClientApp(client_fn=lambda context: Recorder(log, returns).to_client())(sent, context)
+    return log[0], reply.content
+
+
+@pytest.mark.parametrize("arrays", [ARRAYS, {}])
+def test_fit_is_what_flower_makes_of_it(arrays):
+    returns = wire.write_fit(arrays, 11, 7, 2)
+    content = written(arrays)
+    (parameters, config), reply = through_flower(content, "train", returns)
+    ours, our_config = wire.open_request(content, "train")
+    assert same(dict(enumerate(parameters)), dict(enumerate(ours)))
+    assert config == our_config
+    flowers, own = wire.read_reply(reply, "train"), wire.read_reply(wire.write_reply("train", *returns), "train")
+    assert same(flowers.arrays, own.arrays)
+    assert (flowers.number, flowers.key, flowers.num_examples) == (own.number, own.key, own.num_examples) == (7, 2, 11)
+    assert sorted(reply) == sorted(wire.write_reply("train", *returns))
+
+
+def test_evaluate_is_what_flower_makes_of_it():
+    returns = wire.write_evaluate({"squares": np.array(22.0), "n": np.array(11)}, 11, 7, 2)
+    assert returns[0] == 2.0
+    _, reply = through_flower(written({"Z": np.eye(2)}, "evaluate"), "evaluate", returns)
+    own = wire.write_reply("evaluate", *returns)
+    assert sorted(reply) == sorted(own)
+    for content in (reply, own):
+        got = wire.read_reply(content, "evaluate")
+        assert same(got.arrays, {"squares": np.array(22.0), "n": np.array(11)})
+
+
+def test_a_refusal_is_what_flower_makes_of_it():
+    returns = [], 0, wire.refusal("No.", 7, 2)
+    _, reply = through_flower(written(), "train", returns)
+    for content in (reply, wire.write_reply("train", *returns)):
+        assert wire.read_reply(content, "train") == wire.Answer(7, 2, {}, 0, "No.")
+
+
+def test_flower_reads_our_records_as_ins_and_res():
+    ins = compat.recorddict_to_fitins(written(), keep_input=True)
+    assert len(ins.parameters.tensors) == len(ARRAYS)
+    assert ins.config["stage"] == "krylov"
+    res = compat.recorddict_to_fitres(answered(), keep_input=True)
+    assert (res.num_examples, res.status.code.value, len(res.parameters.tensors)) == (11, 0, len(ARRAYS))
+    again = compat.fitins_to_recorddict(ins, keep_input=True)
+    assert same(wire.read_request(*wire.open_request(again, "train")).arrays, ARRAYS)
+
+
+def bad_bytes(data):
+    return Array(dtype="float64", shape=(2,), stype="numpy.ndarray", data=data)
+
+
+def saved(save, *arrays):
+    save(file := io.BytesIO(), *arrays)
+    return file.getvalue()
+
+
+PICKLE = saved(np.save, np.array([{"a": 1}], dtype=object))
+BYTES = {
+    "garbage": b"\x00\x01garbage",
+    "none": b"",
+    "pickled": PICKLE,
+    "cut": saved(np.save, np.arange(5.0))[:-3],
+    "archive": saved(np.savez, np.arange(5.0)),
+}
+
+
+def spoil(content, **config):
+    """The same content with other values in its configuration or metrics; None takes one away."""
+    record = config_of(SimpleNamespace(content=content))
+    for name, value in config.items():
+        record.pop(name) if value is None else record.update({name: value})
+    return content
+
+
+CHANGES = [
+    {"names": None},
+    {"names": 3},
+    {"names": ["a"]},
+    {"names": "a"},
+    {"names": ",".join(["a"] * len(ARRAYS))},
+    {"number": None},
+    {"number": "7"},
+    {"number": 7.0},
+    {"number": True},
+]
+ONLY_REQUESTS = [{"flower_pca": 99}, {"flower_pca": None}, {"stage": None}, {"run": 5}, {"algorithm": b"krylov"}]
+ONLY_REPLIES = [{"key": None}, {"key": "a"}, {"refusal": 3}]
+
+
+@pytest.mark.parametrize("change", CHANGES + ONLY_REQUESTS, ids=str)
+def test_malformed_requests(change):
+    content = spoil(written(), **change)
+    with pytest.raises(ProtocolError, match=SENTENCE):
+        wire.read_request(*wire.open_request(content, "train"))
+
+
+@pytest.mark.parametrize("change", CHANGES + ONLY_REPLIES, ids=str)
+def test_malformed_replies(change):
+    with pytest.raises(ProtocolError, match=SENTENCE):
+        wire.read_reply(spoil(answered(), **change), "train")
+
+
+def test_duplicate_names_are_said_to_be_the_fault():
+    content = spoil(written({"a": np.eye(2), "b": np.eye(2)}), names="a,a")
+    with pytest.raises(ProtocolError, match=SENTENCE) as caught:
+        wire.read_request(*wire.open_request(content, "train"))
+    assert "2. Got 2." not in str(caught.value)  # which would be as it must be
+
+
+@pytest.mark.parametrize("record", ["fitins.parameters", "fitins.config"])
+def test_requests_without_a_record(record):
+    content = written()
+    del content[record]
+    with pytest.raises(ProtocolError, match=SENTENCE):
+        wire.open_request(content, "train")
+
+
+@pytest.mark.parametrize("record", ["fitres.parameters", "fitres.metrics", "fitres.num_examples"])
+def test_replies_without_a_record(record):
+    content = answered()
+    del content[record]
+    with pytest.raises(ProtocolError, match=SENTENCE):
+        wire.read_reply(content, "train")
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+@pytest.mark.parametrize("content", [RecordDict(), RecordDict({"x": ConfigRecord({"a": 1})})])
+def test_messages_of_others(content, kind):
+    with pytest.raises(ProtocolError, match=SENTENCE):
+        wire.open_request(content, kind)
+    with pytest.raises(ProtocolError, match=SENTENCE):
+        wire.read_reply(content, kind)
+
+
+@pytest.mark.parametrize("value", [1.5, [1], []], ids=str)
+def test_a_count_that_is_none(value):
+    content = answered()
+    content["fitres.num_examples"] = MetricRecord({"num_examples": value})
+    with pytest.raises(ProtocolError, match=SENTENCE):
+        wire.read_reply(content, "train")
+
+
+@pytest.mark.parametrize("data", BYTES.values(), ids=BYTES)
+def test_bytes_that_are_no_array(data):
+    content, reply = written({"a": np.eye(2)}), answered({"a": np.eye(2)})
+    content["fitins.parameters"] = reply["fitres.parameters"] = ArrayRecord({"0": bad_bytes(data)})
+    with pytest.raises(ProtocolError, match=SENTENCE):
+        wire.open_request(content, "train")
+    with pytest.raises(ProtocolError, match=SENTENCE):
+        wire.read_reply(reply, "train")
+
+
+@pytest.mark.parametrize("change", [{"squares": None}, {"n": "3"}, {"squares": "3"}, {"names": None}, {"names": ""}])
+def test_malformed_evaluations(change):
+    made = wire.write_evaluate({"squares": np.array(22.0), "n": np.array(11)}, 11, 7, 2)
+    with pytest.raises(ProtocolError, match=SENTENCE):
+        wire.read_reply(spoil(wire.write_reply("evaluate", *made), **change), "evaluate")
+
+
+@pytest.mark.parametrize("frame", [Frame(), Frame(np.zeros(3))], ids=["no_frame", "frame"])
+@pytest.mark.parametrize("stage", registry.STAGES)
+def test_a_node_refuses_arrays_that_the_stage_cannot_use(stage, frame):
+    """They are the sender's fault: the node says so, and does not break down."""
+    client = PCAClient(rows(1)[0])
+    for arrays in (
+        {"other": np.eye(2)},
+        {n: np.zeros((3, 3, 3)) for n in ("B", "Z", "block", "rank", "width", "seed")},
+    ):
+        given = message(arrays, stage, frame=frame)
+        content = wire.write_request(given, 3, algorithm="krylov", run="r", extra={})
+        _, n, metrics = client.fit(*wire.open_request(content, wire.kind(stage)))
+        assert n == 0
+        assert SENTENCE.match(metrics["refusal"])
+
+
+def test_a_node_refuses_messages_of_others():
+    grid = FakeGrid(app_of(rows(2)), 2)
+    (identity,) = grid.push_messages([Message(RecordDict(), grid.node(0), "train")])
+    (reply,) = grid.pull_messages([identity])
+    assert "must be made of fitins" in wire.read_reply(reply.content, "train").refusal

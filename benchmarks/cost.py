@@ -1,0 +1,110 @@
+"""What the package adds: time per client and round over the bare numpy products, memory, and time to import.
+
+Ratios of medians taken in one run; absolute times would say more of the machine.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from benchmarks import table
+
+REPEATS = 31
+
+
+def _median(f: Callable[[], object]) -> float:
+    import numpy as np
+
+    times = []
+    for _ in range(REPEATS + 3):
+        began = time.perf_counter()
+        f()
+        times.append(time.perf_counter() - began)
+    return float(np.median(times[3:]))
+
+
+def clients() -> list[list[object]]:
+    """Time of a client's half over that of the products in its formula; d=784, n_i=1000, p=20."""
+    import numpy as np
+
+    from flower_pca import registry
+    from flower_pca.core.local import LocalData
+    from flower_pca.core.rows import Frame
+
+    rng = np.random.default_rng(0)
+    X, Z = rng.standard_normal((1000, 784)), np.linalg.qr(rng.standard_normal((784, 20)))[0]
+    mean = X.mean(axis=0)
+    centred, data = X - mean, LocalData(X)
+
+    def power(steps: int) -> Callable[[], object]:
+        def bare() -> object:
+            V = Z
+            for _ in range(steps - 1):
+                V = np.linalg.qr(centred.T @ (centred @ V))[0]
+            return centred.T @ (centred @ V)
+
+        return bare
+
+    def opening() -> object:
+        D = X - X.mean(axis=0)
+        return np.einsum("ij,ij->j", D, D), D.T @ (D @ Z)
+
+    one, no = np.array(1), np.array(False)
+    cases = {
+        "krylov": ("krylov", {"B": Z}, power(1)),
+        "ssi": ("ssi", {"Z": Z}, power(1)),
+        "local_power, q=4": ("local_power", {"Z": Z, "steps": 4 * one, "aligned": ~no}, power(4)),
+        "faps, 10 inner steps": ("faps", {"Z": Z, "inner_steps": 10 * one, "inner_tol": 0.0 * one}, power(11)),
+        "opening": ("opening", {"block": Z, "peaks": no}, opening),
+    }
+    rows: list[list[object]] = []
+    for label, (stage, arrays, bare) in cases.items():
+        memory: dict[str, object] = {}
+
+        def half(stage: str = stage, arrays: dict = arrays, memory: dict = memory) -> None:  # type: ignore[type-arg]
+            _, kept = registry.answer(stage, arrays, data.framed(Frame(mean.copy())), memory)
+            memory.update(kept)
+
+        rows.append([label, f"{_median(half) / _median(bare):.2f}"])
+    return rows
+
+
+def many_clients(algorithm: str) -> None:
+    """Peak memory of a run with 10,000 clients of 20 rows, d=100; printed by a process of its own."""
+    import numpy as np
+
+    from flower_pca import simulate
+
+    X = np.random.default_rng(0).standard_normal((200_000, 100))
+    simulate(algorithm, np.split(X, 10_000), n_components=5)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{peak:.0f} {X.nbytes / 2**20:.0f}")
+
+
+def imports(statement: str) -> float:
+    """Median time of an import after numpy and scipy.linalg, over the time of those two."""
+    import numpy as np
+
+    code = (
+        "import time; a = time.perf_counter(); import numpy, scipy.linalg; b = time.perf_counter();"
+        f"{statement}; print((time.perf_counter() - b) / (b - a))"
+    )
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(9)]
+    return float(np.median([float(run.stdout) for run in runs]))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        many_clients(sys.argv[1])
+        sys.exit()
+    print(table(["a client's half", "time over the bare products"], clients()))
+    for name in ("krylov", "uda"):
+        command = [sys.executable, "-m", "benchmarks.cost", name]
+        peak, size = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        print(f"{name}, 10,000 clients: peak {peak} MB, data {size} MB, bound {1.2 * float(size) + 200:.0f} MB")
+    for statement in ("import flower_pca", "from flower_pca import simulate"):
+        print(f"{statement}: {imports(statement):.2f} of numpy and scipy.linalg")

@@ -1,0 +1,84 @@
+"""What masks cost: messages, bytes, and milliseconds of a client and of the server. `python -m benchmarks.masks`."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks import table
+from flower_pca import History, MaskedSums, make, registry, simulate
+from flower_pca.core.local import LocalData
+from flower_pca.core.stage import Reply
+from flower_pca.masking import messages
+from flower_pca.masking.run import MaskedSession
+
+D, P, ROWS, ROUNDS = 784, 20, 50, 3
+STEPS = ("keys", "shares", "upload", "unmask")
+KEYS = ("mask.keys", "mask.exchanges", "mask.key", "mask.exchange", "mask.shares", "mask.selves", "mask.peers")
+
+
+def shards(clients: int) -> list[Any]:
+    """Rows like those of small pictures: 784 columns, a spectrum that falls slowly."""
+    rng = np.random.default_rng(clients)
+    return [rng.standard_normal((ROWS, D)) * 0.98 ** np.arange(D) for _ in range(clients)]
+
+
+def driven(parts: list[Any], masks: MaskedSums) -> tuple[Counter[str], Counter[str], int, History]:
+    """A run by hand: seconds by step, of all clients and of the server; bytes of keys; the history."""
+    nodes, memories = [LocalData(X) for X in parts], [{} for _ in parts]  # type: ignore[var-annotated]
+    session = MaskedSession(make("ssi", max_rounds=ROUNDS), masks=masks, n_components=P)
+    client, server, keys = Counter(), Counter(), 0  # type: ignore[var-annotated]
+    while True:
+        began = time.process_time()
+        message = session.pending(range(len(parts)))
+        if message is None:
+            return client, server, keys, session.history
+        step = STEPS[int(message.arrays["mask.step"])]
+        server[step] += time.process_time() - began
+        replies = []
+        for i in message.to:
+            arrays, data = message.arrays_for(i), nodes[i].framed(message.frame)
+            if (stage := messages.inner_stage(arrays)) is not None:  # what it takes without masks, and to warm up
+                began = time.process_time()
+                registry.answer(stage, messages.plain(arrays), data, {})
+                client[step] -= time.process_time() - began
+            began = time.process_time()
+            up, memories[i] = registry.answer(message.stage, arrays, data, memories[i])
+            client[step] += time.process_time() - began
+            replies.append(Reply(i, message.number, up))
+            keys += sum(a.nbytes for both in (arrays, up) for name, a in both.items() if name in KEYS)
+        began = time.process_time()
+        session.advance(replies)
+        server[step] += time.process_time() - began
+
+
+def row(clients: int, masks: MaskedSums) -> list[object]:
+    """The figures of one size."""
+    parts = shards(clients)
+    plain = simulate("ssi", parts, n_components=P, max_rounds=ROUNDS).history
+    client, server, keys, masked = driven(parts, masks)
+    sums = len(masked.of("mask.sum"))
+    each = [1e3 * client[step] / clients / (1 if step in ("keys", "shares") else sums) for step in STEPS]
+    told, before = masked.bytes_up + masked.bytes_down, plain.bytes_up + plain.bytes_down
+    return [
+        f"{clients} ({masks.degree(clients)})",
+        f"{len(plain)} and {len(masked)}",
+        f"{(told - keys) / before:.3f}",
+        f"{keys / clients / sums / 1e3:.1f}",
+        *(f"{ms:.1f}" for ms in each),
+        f"{1e3 * (server['upload'] + server['unmask']) / sums:.0f}",
+    ]
+
+
+def main() -> None:
+    """Print the table."""
+    sizes = ((5, MaskedSums()), (30, MaskedSums()), (200, MaskedSums(neighbours=20)), (200, MaskedSums()))
+    head = ["clients (neighbours)", "messages", "bytes / unmasked", "kB of keys a sum", *(f"ms {s}" for s in STEPS)]
+    print(table([*head, "ms server a sum"], [row(*size) for size in sizes]))
+
+
+if __name__ == "__main__":
+    main()

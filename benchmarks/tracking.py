@@ -1,0 +1,98 @@
+"""Trackers against loops over single rows, at the paper's size: ratios of times taken in one run.
+
+`python -m benchmarks.tracking`
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from benchmarks import table
+from flower_pca import track
+from flower_pca.algorithms.modified_cs import modified_cs
+from sims import moving, trackers
+from sims.moving import Array
+
+REPEATS = 5
+
+
+def _best(f: Callable[[], object]) -> float:
+    times = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        f()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def _lstsq(problem: moving.Problem) -> None:
+    """The same loop with LAPACK's least squares for every row."""
+    bases: list[Array] = []
+    for Y in problem.batches()[0]:
+        if not bases:
+            L = np.nan_to_num(Y)
+        else:
+            seen = ~np.isnan(Y)
+            A = [np.linalg.lstsq(bases[-1][s], y[s], rcond=None)[0] for y, s in zip(Y, seen, strict=True)]
+            L = np.where(seen, Y, np.array(A) @ bases[-1].T)
+        bases.append(np.linalg.svd(L, full_matrices=False)[2][: problem.r].T)
+
+
+def st_miss() -> list[list[object]]:
+    """A whole run, all messages included, over the time of the loops; n=1000, 3000 rows, batches of 60, r=10."""
+    problem = moving.piecewise(n=1000, r=10, d=3000, change=1500, rho=0.1, seed=0)
+    ours = _best(lambda: track("st_miss", [problem.Y], n_components=10, batch=60))
+    loops = {"normal equations": trackers.closed_form, "least squares": _lstsq}
+    return [[name, f"{ours / _best(partial(loop, problem)):.2f}"] for name, loop in loops.items()]
+
+
+def _textbook(P: Array, y: Array, seen: Array, xi: float) -> Array:
+    """ADMM with the two splittings z = s and v = Psi s - Psi y, for one row; the same penalty and stopping rule."""
+    target = y - P @ (P.T @ y)
+    size = np.abs(target).max()
+    target, xi, limit = target / size, xi / size, seen / 50.0
+    z, v, u, w = (np.zeros(len(y)) for _ in range(4))
+    close = 1e-4 * np.linalg.norm(target)
+    for _ in range(400):
+        b = target + v - w
+        b = z - u + b - P @ (P.T @ b)
+        s = 0.5 * (b + P @ (P.T @ b))
+        inside = s - P @ (P.T @ s)
+        old_z, old_v = z, v
+        z = np.sign(s + u) * np.maximum(np.abs(s + u) - limit, 0.0)
+        gap = inside - target + w
+        v = gap * min(1.0, xi / np.linalg.norm(gap))
+        u, w = u + s - z, w + inside - target - v
+        primal = max(np.linalg.norm(s - z), np.linalg.norm(inside - target - v))
+        if max(primal, np.linalg.norm(z - old_z), np.linalg.norm(v - old_v)) <= close:
+            break
+    return z * size
+
+
+def modified() -> list[list[object]]:
+    """Modified-CS of 60 rows: the textbook's ADMM one row after the other, and ours likewise, over ours at once."""
+    rows: list[list[object]] = []
+    for n, r in ((200, 5), (1000, 10), (1000, 30)):
+        clean = moving.piecewise(n=n, r=r, d=60, change=60, rho=0.1, seed=0)
+        problem = moving.corrupted(clean, seed=0)
+        P, seen = moving.near(clean.truth[0].T, 0.054, 0), ~np.isnan(problem.Y)
+        Y = np.nan_to_num(problem.Y)
+        ours = _best(partial(modified_cs, P, Y, seen, 1.0))
+        theirs = _best(partial(_each, partial(_textbook, P), Y, seen))
+        single = _best(partial(_each, lambda y, s, xi, P=P: modified_cs(P, y[None], s[None], xi), Y, seen))
+        rows.append([f"n={n}, r={r}", f"{theirs / ours:.1f}", f"{single / ours:.1f}"])
+    return rows
+
+
+def _each(solve: Callable[[Array, Array, float], Array], Y: Array, seen: Array) -> None:
+    for y, s in zip(Y, seen, strict=True):
+        solve(y, s, 1.0)
+
+
+if __name__ == "__main__":
+    print(table(["a run of st_miss over a loop with", "time"], st_miss()))
+    print(table(["row by row over a batch at once", "ADMM", "ours"], modified()))

@@ -1,0 +1,152 @@
+"""What a server learns of one client, message by message: `python -m sims.leak`.
+
+Figure 1 of Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component analysis", 2022: the
+server solves for C_1 = X_1'X_1 from the blocks it has sent and the answers it has seen. In the paper's size d = 1000,
+n = 10000, p = 100. A table of all algorithms follows, with a sentence on each.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+
+from flower_pca import make, simulate
+from flower_pca.privacy import Audit, audit
+from flower_pca.registry import ALGORITHMS
+from sims import data, problems, report
+
+KNOWN: Final = ("fig1a", "fig1b", "table")
+TARGET: Final = 1e-5
+PAPER: Final = (1000, 10_000, 100)  # d, n, p
+SMALL: Final = (200, 2000, 20)
+SIZES: Final = (100, 200, 300, 400, 500)  # columns of Fig. 1b, ten times as many in the paper's size
+CLIENTS: Final = 2
+LONG: Final = 500  # messages after which PCA counts as far from converged
+# Normal rows have no gap to speak of: there ssi and faps are stopped long before they converge.
+FLAT: Final = ("ssi(max_rounds=40)", "krylov(oversample=0, tol=1e-7)", "faps(max_rounds=40)")
+FALLING: Final = ("ssi(tol=1e-6)", "krylov(oversample=0, tol=1e-7)", "faps(tol=1e-5)")
+SENTENCES: Final = {
+    "krylov": "Every answer is C_i times a block: C_i is told when the blocks span everything, in d / p messages.",
+    "ssi": "As krylov; as its blocks turn into one another, what is told beyond d / p messages adds little.",
+    "local_power": "A block of the client's own and its product: C_i on its leading space, from the first round.",
+    "faps": "No equations that add up to C_i; the opening and the closing message tell C_i Z, 2 p columns.",
+    "uda": "The client's own leading eigenvectors, exactly; with the opening, their eigenvalues too.",
+    "wda": "The client's own leading eigenvectors and eigenvalues, exactly.",
+    "dist_pca": "As uda, and as many of them as are asked for.",
+    "dr_svd": "Two wide products: (d - k) / 4 columns of C_i each time, far more per message than ssi.",
+    "noisy_covariance": "Without noise, C_i itself in one message.",
+    "fed_oapm": "As ssi, where the server hears single answers; over the air it hears noisy sums only.",
+    "consensus_rpca": "Products of the rows less their far entries: C_i on the common low-rank space.",
+    "dcf_pca": "A block that the client has moved by its own gradient: its share of the common space.",
+    "per_pca": "A block moved by C_i times it: C_i on the shared space, up to the step.",
+    "exact_per_pca": "C_i times the shared space, less what lies in the client's own: that part stays hidden.",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what the command line names."""
+    given = report.options(argv, about=__doc__ or "", known=KNOWN, seeds=(1, 1), data_dir=data.DATA_DIR)
+    if "fig1a" in given.only:
+        _fig1a(given)
+    if "fig1b" in given.only:
+        _fig1b(given)
+    if "table" in given.only:
+        report.table(given.out, "leak_table", table())
+    return 0
+
+
+def _fig1a(given: report.Options) -> None:
+    d, n, p = PAPER if given.paper else SMALL
+    rows: list[list[object]] = [
+        ["data", "algorithm", "messages", "C_1 to 1e-5", "PCA to 1e-5", "C_1 at the end", "outside, at the end"]
+    ]
+    panels: dict[str, report.Curves] = {}
+    for kind, X, algorithms in (
+        ("normal", np.random.default_rng(0).standard_normal((n, d)), FLAT),
+        ("geometric", problems.synthetic(n, problems.geometric(d, 1.01), seed=0), FALLING),
+    ):
+        for algorithm in algorithms:
+            report.progress(f"fig1a: {kind}, {algorithm}")
+            seen = audit(algorithm, problems.evenly(X, CLIENTS), n_components=p, center=False, clients=(0,))
+            last, messages = seen.leaks[-1], len(seen.result.history)
+            outside = next((leak.outside for leak in reversed(seen.leaks) if leak.stage == make(algorithm).name), None)
+            reached = (seen.messages_to(TARGET), seen.converged_at(TARGET))
+            words = [r or f"> {messages}" for r in reached]
+            rows.append([kind, algorithm, messages, *words, report.number(last.error), report.number(outside)])
+            panels[f"{kind}: {algorithm}"] = curves(seen)
+    note = "Messages, the opening included. PCA: ||(I - ZZ')CZ||_F / ||CZ||_F. Outside: error of (I - ZZ')C_1 Z."
+    title = f"Fig. 1a: d={d}, n={n}, p={p}, {CLIENTS} clients"
+    report.table(given.out, "leak_fig1a", (title, rows, note))
+    report.curves(given.out, "leak_fig1a_curves", title, panels, error="relative error")
+
+
+def _fig1b(given: report.Options) -> None:
+    _, n, p = PAPER if given.paper else SMALL
+    sizes = [10 * d for d in SIZES] if given.paper else SIZES
+    rows: list[list[object]] = [["d", "d / p", "SSI: C_1 to 1e-5", "SSI: PCA to 1e-5", "Krylov: PCA to 1e-5"]]
+    for d in sizes:
+        report.progress(f"fig1b: d={d}")
+        problem = problems.evenly(np.random.default_rng(0).standard_normal((n, d)), CLIENTS)
+        rounds = d // p + 5
+        seen = audit(f"ssi(max_rounds={rounds})", problem, n_components=p, center=False, clients=(0,))
+        reached = [converged(a, problem, p, messages=LONG) for a in ("ssi", "krylov(oversample=0)")]
+        rows.append([d, d // p, seen.messages_to(TARGET) or f"> {rounds}", *(r or f"> {LONG}" for r in reached)])
+    report.table(given.out, "leak_fig1b", (f"Fig. 1b: n={n}, p={p}", rows, "Messages, the opening included."))
+
+
+def converged(algorithm: str, shards: Sequence[problems.Array], k: int, *, messages: int) -> int | None:
+    """Messages until the basis violates the optimality conditions by at most 1e-5."""
+    found: list[int] = []
+
+    def watch(session: problems.Watched) -> None:
+        Z = session.estimate()
+        if Z is None:
+            return
+        Y = sum((X.T @ (X @ Z) for X in shards), np.zeros(Z.shape))
+        if np.linalg.norm(Y - Z @ (Z.T @ Y)) <= TARGET * np.linalg.norm(Y):
+            found.append(len(session.history))
+            raise problems.EnoughError
+
+    with suppress(problems.EnoughError):
+        chosen = make(algorithm, tol=0.0, max_rounds=messages, patience=messages)
+        simulate(chosen, shards, n_components=k, center=False, on_round=watch)
+    return found[0] if found else None
+
+
+def table() -> report.Table:
+    """All algorithms on one small problem."""
+    X = problems.synthetic(1600, problems.geometric(60, 1.05), seed=0)
+    shards = [S + 0.01 * np.random.default_rng([1, i]).standard_normal(60) for i, S in enumerate(problems.evenly(X, 4))]
+    heads = ["algorithm", "messages", "told", "error of C_i", "angle", "C_i to 1e-5", "in one sentence"]
+    rows: list[list[object]] = [list(heads)]
+    for name in ALGORITHMS:
+        seen = audit(name, shards, n_components=4, center=True)
+        last = seen.worst()[-1]
+        told, known = f"{last.numbers / last.unknowns:.0%}", seen.messages_to(TARGET)
+        figures = (len(seen.result.history), told, report.number(last.error), report.number(last.angle))
+        rows.append([name, *figures, known or report.NONE, SENTENCES.get(name, report.NONE)])
+    problem = "d=60, k=4, 4 clients of 400 rows, centred"
+    note = f"{problem}. Told: of the d(d+1)/2 numbers. Guessing C / N errs by {last.guess:.2f}."
+    return "What the server knows of the client it knows best", rows, note
+
+
+def curves(seen: Audit) -> report.Curves:
+    """Errors after every message; where the attack was not mounted, those of the message looked at before."""
+    messages = len(seen.result.history)
+    errors = {leak.message: leak for leak in seen.worst()}
+    lines: dict[str, list[float]] = {"C_1 by least norm": [], "C_1 by symmetry": [], "C_1 by exact answers only": []}
+    newest = seen.worst()[0]
+    for message in range(1, messages + 1):
+        newest = errors.get(message, newest)
+        for line, value in zip(lines.values(), (newest.minimum_norm, newest.symmetric, newest.exact), strict=True):
+            line.append(value)
+    kkt = np.array([point.kkt for point in seen.convergence])
+    return {**{name: np.array(line) for name, line in lines.items()}, "PCA (KKT violation)": kkt}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""Over-air subspace tracking beside this package's numbers: `python -m sims.over_air`.
+
+Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from incomplete and corrupted data", 2022.
+Errors are sines of the largest angle to the true subspace after each batch of 60 rows. "Expected" are figures of an
+independent reference at the paper's size, and thresholds that a right implementation meets at either size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from flower_pca import AirChannel, FedOAPM, RobustTracking, STMiss, Stream, simulate, track
+from flower_pca.core.session import Session
+from sims import moving, report, trackers
+from sims.moving import Array, Problem
+from sims.over_air_figures import AIR, EXPECTED, LIMITS
+
+CLIENTS: Final = 3
+SHOWN: Final = (1, 2, 3, 5, 10, 15, 20, 25, 26, 27, 29, 35, 50)  # batches whose errors go into the tables
+SIGMAS: Final = (1.0, 1e-2, 1e-4, 1e-6)
+GAPS: Final = (0.1, 0.2, 0.4, 0.6)
+
+
+@dataclass(frozen=True)
+class Size:
+    """n columns, r components for the central and for the federated figures, d rows, an abrupt change, NORST's K."""
+
+    n: int
+    r: int
+    r_fed: int
+    d: int
+    change: int
+    update: int
+
+
+SMALL: Final = Size(n=200, r=5, r_fed=5, d=1200, change=600, update=8)
+PAPER: Final = Size(n=1000, r=10, r_fed=30, d=3000, change=1500, update=25)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, print, draw."""
+    about = "Over-air subspace tracking (2022) beside this package's numbers."
+    opts = report.options(argv, about=about, known=tuple(FIGURES), seeds=(1, 5), data_dir=Path())
+    size = PAPER if opts.paper else SMALL
+    print(f"n={size.n}, {size.d} rows, {opts.seeds} seed(s): median over the seeds. Expected: n=1000, d=3000.")
+    for name in opts.only:
+        FIGURES[name](name, size, opts)
+    print(f"\nCSV and PNG are in {opts.out}")
+
+
+def _posed(size: Size, seed: int, *, r: int, rho: float = 0.1, rotating: bool = False) -> Problem:
+    if rotating:
+        return moving.rotating(n=size.n, r=r, d=size.d, rho=rho, seed=seed)
+    return moving.piecewise(n=size.n, r=r, d=size.d, change=size.change, rho=rho, seed=seed)
+
+
+def _no_det(problem: Problem) -> Array:
+    return track("st_miss", problem.batches(CLIENTS), n_components=problem.r).subspace_error(problem.truth)
+
+
+def _over_air(problem: Problem, sigma: float, seed: int) -> Array:
+    tracker = STMiss(solver="power", products=10, first_products=60)
+    air = AirChannel(noise_std=sigma, seed=seed)
+    return track(tracker, problem.batches(CLIENTS), n_components=problem.r, channel=air).subspace_error(problem.truth)
+
+
+def _compared(problem: Problem, size: Size, seed: int) -> dict[str, Array]:
+    bases = {
+        "NORST": trackers.norst(problem, update=size.update, seed=seed)[0],
+        "simple PCA": trackers.simple_pca(problem),
+        "GROUSE": trackers.grouse(problem, seed=seed),
+        "PETRELS": trackers.petrels(problem, seed=seed),
+    }
+    return {"NoDet": _no_det(problem), **{name: moving.errors(b, problem.truth) for name, b in bases.items()}}
+
+
+def _fig1(name: str, size: Size, opts: report.Options) -> None:
+    rotating = name == "fig1a"
+    _batches(name, opts, lambda seed: _compared(_posed(size, seed, r=size.r, rotating=rotating), size, seed))
+
+
+def _fig2(name: str, size: Size, opts: report.Options) -> None:
+    cases = [(sigma, 0.1) for sigma in SIGMAS] if name == "fig2a" else [(1e-6, gaps) for gaps in GAPS]
+
+    def curves(seed: int) -> dict[str, Array]:
+        posed = {rho: _posed(size, seed, r=size.r_fed, rho=rho) for _, rho in cases}
+        return {f"sigma={s:g}, missing {rho:g}": _over_air(posed[rho], s, seed) for s, rho in cases}
+
+    _batches(name, opts, curves)
+
+
+def _fig3(name: str, size: Size, opts: report.Options) -> None:
+    def curves(seed: int) -> dict[str, Array]:
+        problem = _posed(size, seed, r=size.r_fed, rotating=name == "fig3a")
+        norst = trackers.norst(problem, update=size.update, seed=seed)[0]
+        return {
+            AIR: _over_air(problem, 1e-6, seed),
+            "NORST": moving.errors(norst, problem.truth),
+            "simple PCA": moving.errors(trackers.simple_pca(problem), problem.truth),
+        }
+
+    _batches(name, opts, curves)
+
+
+def _batches(name: str, opts: report.Options, curves: Callable[[int], dict[str, Array]]) -> None:
+    """A table of the errors after some batches, and the curves."""
+    found: list[dict[str, Array]] = []
+    for seed in range(opts.seeds):
+        report.progress(f"{name}, seed {seed}")
+        found.append(curves(seed))
+    median = {label: np.median([f[label] for f in found], axis=0) for label in found[0]}
+    batches = [b for b in SHOWN if b <= len(next(iter(median.values())))]
+    rows: list[list[object]] = [["method", *(f"b{b}" for b in batches)]]
+    rows += [[label, *(report.number(float(curve[b - 1])) for b in batches)] for label, curve in median.items()]
+    note = f"Expected: {EXPECTED[name]}"
+    for label, bounds in (LIMITS.get(name, {}) if opts.paper else {}).items():
+        worst = {b: max(float(f[label][b - 1]) for f in found) for b in bounds}
+        broken = [f"b{b} {worst[b]:.1e} of {bound:g}" for b, bound in bounds.items() if worst[b] >= bound]
+        note += f". Limits of {label}, all seeds: {'BROKEN, ' + ', '.join(broken) if broken else 'kept'}"
+    report.table(opts.out, f"over_air_{name}", (name, rows, note))
+    report.curves(opts.out, f"over_air_{name}_curves", name, {name: median}, error="SE", along="batch")
+
+
+def _fig4(name: str, size: Size, opts: report.Options) -> None:
+    """FedOAPM on rows of singular values s, r times, and 1: the error that can be read after each product."""
+    paper = size is PAPER
+    n, r, products = (1000, 50, 500) if paper else (200, 8, 300)
+    a = [(1.1, sigma, eta) for sigma in (1e-4, 1e-6, 1e-8) for eta in (1, 10, 50)]
+    b = [(s, 1e-8, eta) for s in (1.1, 3.3) for eta in (1, 10)]
+    rows: list[list[object]] = [["case", "end", "floor", "end / floor"]]
+    shown: dict[str, Array] = {}
+    for s, sigma, eta in a if name == "fig4a" else b:
+        ends, curve = [], np.empty(0)
+        for seed in range(opts.seeds):
+            report.progress(f"{name}, s={s}, sigma={sigma:g}, eta={eta}, seed {seed}")
+            curve = _power(n, r, s, sigma, eta, products, seed)
+            ends.append(curve[-1])
+        floor = sigma * (np.sqrt(n - r) + np.sqrt(r)) / s ** (2 * eta)
+        label, end = f"s={s}, sigma={sigma:g}, eta={eta}", float(np.median(ends))
+        rows.append([label, report.number(end), report.number(floor), f"{end / floor:.2f}"])
+        shown[label] = curve
+    note = f"Expected: {EXPECTED[name]}. end / floor: eta=1 in .9..1.1, 10 in .9..1.2, 50 in 1..2.5 (s=1.1)"
+    report.table(opts.out, f"over_air_{name}", (name, rows, note))
+    report.curves(opts.out, f"over_air_{name}_curves", name, {name: shown}, error="SE")
+
+
+def _power(n: int, r: int, s: float, sigma: float, eta: int, products: int, seed: int) -> Array:
+    X, U = moving.low_rank(n=n, r=r, s=s, seed=seed)
+    errors: list[float] = []
+
+    def keep(session: Session) -> None:
+        Z = session.estimate()
+        if Z is not None:
+            errors.append(moving.se(Z, U))
+
+    algorithm = FedOAPM(qr_every=eta, max_rounds=products, patience=10**6, tol=0.0)
+    air = AirChannel(noise_std=sigma, seed=seed)
+    shards = np.array_split(X, CLIENTS)
+    simulate(algorithm, shards, n_components=r, center=False, seed=seed, channel=air, on_round=keep)
+    return np.array(errors)
+
+
+def _robust(name: str, size: Size, opts: report.Options) -> None:
+    """Outliers on 5 % of the entries, and a moving object on 10 % of the columns; starts given and by AltProj."""
+    rows: list[list[object]] = [["outliers, start", "wrong", "b1", "b3", "b5", "b10", "oracle b5", "ignored b10"]]
+    for kind in ("random, given", "object, given", "random, AltProj"):
+        found = []
+        for seed in range(opts.seeds):
+            report.progress(f"{name}, {kind}, seed {seed}")
+            found.append(_separated(size, kind, seed))
+        told = np.median(found, axis=0)
+        wrong = int(max(f[0] for f in found))
+        rows.append([kind, wrong, *(report.number(float(e)) for e in told[1:])])
+    report.table(opts.out, "over_air_robust", (name, rows, f"Expected: {EXPECTED[name]}"))
+
+
+def _separated(size: Size, kind: str, seed: int) -> list[float]:
+    clean = moving.piecewise(n=size.n, r=size.r, d=600, change=600, rho=0.1, seed=seed)
+    problem = moving.corrupted(clean, seed=seed, moving=size.n // 10 if "object" in kind else 0)
+    true = clean.truth[0].T
+    P = trackers.alt_proj(problem.Y[:240], r=size.r) if "AltProj" in kind else moving.near(true, 0.04, seed)
+    air = AirChannel(noise_std=1e-6, seed=seed)
+    streams = [Stream(batches, keep=True) for batches in problem.batches(CLIENTS)]
+    tracker = RobustTracking(smallest_outlier=15.0, solver="power")
+    result = track(tracker, streams, n_components=size.r, start=P.T, channel=air)
+    wrong = sum(
+        int((stream.completed[j].found != problem.outliers[60 * j : 60 * j + 60][k::CLIENTS]).sum())
+        for k, stream in enumerate(streams)
+        for j in range(10)
+    )
+    known = np.where(problem.outliers, np.nan, problem.Y)
+    oracle = track("st_miss", [known], n_components=size.r, batch=60, start=P.T).subspace_error(problem.truth)
+    ignored = track("st_miss", [problem.Y], n_components=size.r, batch=60, start=P.T).subspace_error(problem.truth)
+    errors = result.subspace_error(problem.truth)
+    return [float(wrong), *(float(errors[b - 1]) for b in (1, 3, 5, 10)), float(oracle[4]), float(ignored[9])]
+
+
+def _detect(name: str, size: Size, opts: report.Options) -> None:
+    """Changes declared by Algorithm 5 (a Krylov space, silent) and 6 (the power method over the air)."""
+    wanted = size.change // 60
+    rows: list[list[object]] = [["solver, sigma", "change at", "declared at, by seed"]]
+    for solver, sigma in (("krylov", 0.0), ("power", 0.0), ("power", 1e-4), ("power", 1e-2)):
+        declared = []
+        for seed in range(opts.seeds):
+            report.progress(f"{name}, {solver}, {sigma:g}, seed {seed}")
+            problem = _posed(size, seed, r=size.r)
+            tracker = STMiss(detect=True, solver=solver, update_length=6)
+            air = AirChannel(noise_std=sigma, seed=seed)
+            result = track(tracker, problem.batches(CLIENTS), n_components=size.r, channel=air)
+            declared.append(str(result.changes_.tolist()))
+        rows.append([f"{solver}, {sigma:g}", wanted, " ".join(declared)])
+    report.table(opts.out, "over_air_detect", (name, rows, f"Steps count from 0. Expected: {EXPECTED[name]}"))
+
+
+FIGURES: Final[dict[str, Callable[[str, Size, report.Options], None]]] = {
+    "fig1a": _fig1,
+    "fig1b": _fig1,
+    "fig2a": _fig2,
+    "fig2b": _fig2,
+    "fig3a": _fig3,
+    "fig3b": _fig3,
+    "fig4a": _fig4,
+    "fig4b": _fig4,
+    "robust": _robust,
+    "detect": _detect,
+}
+
+if __name__ == "__main__":
+    main()

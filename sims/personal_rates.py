@@ -1,0 +1,134 @@
+"""How fast personalized PCA converges, and how its error falls with rows, features and clients: Fig. 3 to 6."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from sims import personal_methods as methods
+from sims import personal_problems as problems
+from sims import report
+from sims.personal_problems import Array, Setting, Split
+from sims.personal_runs import fit, trace
+
+THETAS: Final = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
+FIG3: Final = {  # slopes of log10(error) per round, as this project's reference has them
+    "choice 1, eta=0.1": (
+        "per_pca(init='random', eta=0.1)", 600, (-0.0045, -0.0088, -0.0132, -0.0176, -0.022, -0.0265)
+    ),
+    "choice 2, eta=1": (
+        "per_pca(init='random', choice=2, eta=1.0)", 100, (-0.0222, -0.0447, -0.0678, -0.0916, -0.1161, -0.1413)
+    ),
+}  # fmt: skip
+GRID: Final = (300, 1000, 3000, 10_000, 100_000)
+UNLIKE: Final = Setting(own=100.0)  # Fig. 4 and 5: own deviations are ten times the shared ones
+
+
+def slope(split: Split, algorithm: str, rounds: int, seed: int) -> tuple[float, Array]:
+    """The slope of log10(reconstruction error) over the second half of the rounds, and the errors."""
+    runs = islice(trace(algorithm, split.shards, split.U.shape[1], seed=seed), rounds)
+    errors = np.array([np.mean(methods.rebuilt(split.shards, methods.joined(U, V))) for U, V in runs])
+    late = np.arange(rounds // 2, rounds)
+    return float(np.polyfit(late, np.log10(np.maximum(errors[late], 1e-32)), 1)[0]), errors
+
+
+def fig3(opts: report.Options) -> report.Table:
+    """Linear convergence, at a rate that is proportional to theta."""
+    rows: list[list[object]] = [["method", "theta", "slope", "slope / theta", "expected slope", "log10 error at 100"]]
+    curves: dict[str, dict[str, Array]] = {}
+    for label, (algorithm, rounds, expected) in FIG3.items():
+        for theta, known in zip(THETAS, expected, strict=True):
+            report.progress(f"fig3, {label}, theta={theta}")
+            found = [
+                slope(problems.two_planes(theta, seed), algorithm, rounds, seed + 500) for seed in range(opts.seeds)
+            ]
+            slopes = np.array([s for s, _ in found])
+            at100 = np.mean([np.log10(max(errors[99], 1e-32)) for _, errors in found])
+            rows.append([label, theta, f"{slopes.mean():.4f}", f"{slopes.mean() / theta:.4f}", known, f"{at100:.1f}"])
+            curves.setdefault(label, {})[f"theta={theta}"] = found[0][1]
+    report.curves(opts.out, "personal_fig3_curves", "PerPCA, first seed", curves, error="reconstruction error")
+    note = "Theory, choice 1: -2 eta lambda_g theta / ln 10 = -0.0869 theta. Paper: linear, slope prop. to theta."
+    return "Fig. 3: linear convergence; d=3, 2 clients, no noise, random start", rows, note
+
+
+def statistical(setting: Setting, n: int, seed: int, weights: str = "equal") -> dict[str, float]:
+    """Total subspace error of each method on rows of half the clients n, half n // 10."""
+    sizes = problems.halves(setting.clients, n)
+    split = setting.draw(sizes, seed)[0] if weights == "samples" else setting.summaries(sizes, seed)
+    S, r1, r2 = methods.covariances(split.shards), setting.r1, setting.r2
+    if weights == "samples":
+        equal, samples = (
+            fit(f"exact_per_pca(local_components={r2}, weights={kind!r}, tol=1e-8)", split.shards, r1, seed=seed + 500)
+            for kind in ("equal", "samples")
+        )
+        return {"equal": sum(problems.error(split, *equal)), "samples": sum(problems.error(split, *samples))}
+    found = {"ExactPerPCA": fit(f"exact_per_pca(local_components={r2}, tol=1e-8)", split.shards, r1, seed=seed + 500)}
+    found["distPCA k=r1"] = methods.dist_pca(S, r1, r2, r1)
+    found["Qu"] = methods.qu_pca(S, r1, r2)
+    found["distPCA k=r1+r2"] = methods.dist_pca(S, r1, r2, r1 + r2)
+    return {name: sum(problems.error(split, U, V)) for name, (U, V) in found.items()}
+
+
+def fig4(opts: report.Options) -> report.Table:
+    """The statistical error falls as 1 / n."""
+    expected = {"ExactPerPCA": "6.2e-2 .. 1.9e-4, -.94", "distPCA k=r1": "7.1, 0.00", "Qu": "7.3, 0.00"}
+    expected |= {"distPCA k=r1+r2": "2.2e-1 .. 1.9e-4, -.96"}
+    grid = GRID if opts.paper else GRID[:-1]
+    means: dict[str, list[float]] = {}
+    for n in grid:
+        report.progress(f"fig4, n={n}")
+        found = [statistical(UNLIKE, n, seed) for seed in range(opts.seeds)]
+        for name in found[0]:
+            means.setdefault(name, []).append(float(np.mean([f[name] for f in found])))
+    rows: list[list[object]] = [["method", *(f"n={n}" for n in grid), "slope from 1000", "expected"]]
+    for name, values in means.items():
+        fitted = np.polyfit(np.log10(grid[1:]), np.log10(values[1:]), 1)[0]
+        rows.append([name, *map(report.number, values), f"{fitted:.2f}", expected[name]])
+    note = "Paper: PerPCA slope -1; distPCA not consistent, which holds if clients upload r1 components, not r1 + r2."
+    return "Fig. 4: subspace error and n; own deviations 10 times the shared ones, r1=2, r2=10", rows, note
+
+
+def weights(opts: report.Options) -> report.Table:
+    """Clients weighted by their rows, where half of them have a tenth of the others'."""
+    rows: list[list[object]] = [["n", "equal", "samples", "ratio", "expected"]]
+    for n, known in ((1000, "1.7e-2, 7.9e-3"), (10_000, "1.9e-3, 7.8e-4")):
+        report.progress(f"weights, n={n}")
+        found = [statistical(UNLIKE, n, seed, "samples") for seed in range(opts.seeds)]
+        equal, samples = (float(np.mean([f[kind] for f in found])) for kind in ("equal", "samples"))
+        rows.append([n, report.number(equal), report.number(samples), f"{samples / equal:.2f}", known])
+    return "Weights: subspace error of ExactPerPCA, clients equal or by their rows", rows, ""
+
+
+def fig5(opts: report.Options) -> report.Table:
+    """The error and the number of features."""
+    rows: list[list[object]] = [["d", "error", "expected"]]
+    sizes, errors = (20, 30, 40, 60), []
+    for d, known in zip(sizes, ("1.5e-3", "2.0e-3", "2.7e-3", "4.1e-3"), strict=True):
+        report.progress(f"fig5, d={d}")
+        setting = Setting(d=d, own=100.0)
+        found = [statistical(setting, 10_000, seed)["ExactPerPCA"] for seed in range(opts.seeds)]
+        errors.append(float(np.mean(found)))
+        rows.append([d, report.number(errors[-1]), known])
+    rows.append(["slope", f"{np.polyfit(np.log(sizes), np.log(errors), 1)[0]:.2f}", ".96"])
+    return "Fig. 5: subspace error and d; n=10000", rows, 'Paper: "almost quadratic", which is its upper bound only.'
+
+
+def fig6(opts: report.Options) -> report.Table:
+    """The error and the number of clients."""
+    rows: list[list[object]] = [["clients", "shared", "total"]]
+    counts, parts = (10, 30, 100, 300, 1000) if opts.paper else (10, 30, 100, 300), []
+    for clients in counts:
+        report.progress(f"fig6, {clients} clients")
+        setting, found = Setting(clients=clients, own=100.0), []
+        for seed in range(opts.seeds):
+            split = setting.summaries(problems.halves(clients, 10_000), seed)
+            run = fit("exact_per_pca(local_components=10, tol=1e-8)", split.shards, setting.r1, seed=seed + 500)
+            found.append(problems.error(split, *run))
+        parts.append(np.mean(found, axis=0))
+        rows.append([clients, report.number(parts[-1][0]), report.number(parts[-1].sum())])
+    P, x = np.array(parts), np.log(counts)
+    slopes = [np.polyfit(x, np.log(y), 1)[0] for y in (P[:, 0], P.sum(axis=1))]
+    rows.append(["slope", *(f"{s:.2f}" for s in slopes)])
+    return "Fig. 6: subspace error and the number of clients", rows, "Expected slopes: shared -1.08, total -.95."

@@ -1,0 +1,131 @@
+"""What the simulations hand over: tables on the screen and as CSV, curves as PNG and CSV, progress on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Curves: TypeAlias = Mapping[str, npt.NDArray[Any]]
+Table: TypeAlias = tuple[str, list[list[object]], str]  # title, rows with the header first, note
+
+NONE: Final = "-"  # a number that is not known, or a target that is never reached
+_ACROSS: Final = 3  # panels in a row
+_COLOURS: Final = ("#1f5fa8", "#d9772b", "#2f8f6b", "#a3508f", "#6b7280", "#b8a13a", "#4fb0c6", "#8a4b2d")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says, the same for every simulation."""
+
+    only: tuple[str, ...]
+    out: Path
+    data: tuple[str, ...]
+    data_dir: Path
+    seeds: int
+    paper: bool
+
+
+def options(
+    argv: Sequence[str] | None, *, about: str, known: Sequence[str], seeds: tuple[int, int], data_dir: Path
+) -> Options:
+    """The options; `seeds` are the numbers of seeds in small size and in the paper's."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--only", default=",".join(known), help=f"which of {', '.join(known)}, separated by commas")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for PNG and CSV (default: out)")
+    parser.add_argument("--data", nargs="+", default=[], metavar="PATH[:KEY]", help="your own svmlight or npz files")
+    parser.add_argument("--data-dir", type=Path, default=data_dir, help="folder of the papers' data sets, as npz")
+    parser.add_argument("--seeds", type=int, help=f"repetitions (default: {seeds[0]}; with --paper {seeds[1]})")
+    parser.add_argument("--paper", action="store_true", help="the paper's size instead of a small one")
+    given = parser.parse_args(argv)
+    only = tuple(name.strip() for name in given.only.split(","))
+    if unknown := [name for name in only if name not in known]:
+        parser.error(f"--only must name some of {', '.join(known)}. Got {', '.join(unknown)}.")
+    repetitions = seeds[given.paper] if given.seeds is None else given.seeds
+    if repetitions < 1:
+        parser.error(f"--seeds must be at least 1. Got {repetitions}.")
+    return Options(only, given.out, tuple(given.data), given.data_dir, repetitions, given.paper)
+
+
+def progress(text: str) -> None:
+    """Tell on stderr where the work stands."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def table(out: Path, name: str, content: Table) -> None:
+    """Print a table, and write its rows to NAME.csv."""
+    title, rows, note = content
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    print(f"\n{title}\n" + "\n".join(lines) + (f"\n{note}" if note else ""))
+    _write(out, f"{name}.csv", cells)
+
+
+def curves(
+    out: Path,
+    name: str,
+    title: str,
+    panels: Mapping[str, Curves],
+    *,
+    error: str,
+    along: str = "messages with a product",
+) -> None:
+    """Write the error after each message to NAME.csv, and draw it to NAME.png, one panel beside the other."""
+    rows: list[list[str]] = [["panel", "curve", "messages", "error"]]
+    for panel, lines in panels.items():
+        for label, curve in lines.items():
+            rows += [[panel, label, str(m), repr(float(e))] for m, e in enumerate(curve, start=1)]
+    _write(out, f"{name}.csv", rows)
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        progress(f'{name}.png is not drawn: that needs matplotlib. Run: pip install "flower-pca[plot]"')
+        return
+    down, across = -(-len(panels) // _ACROSS), min(len(panels), _ACROSS)
+    size = (1.5 + 4.2 * across, 0.6 + 3.6 * down)
+    figure = Figure(figsize=size, dpi=130, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(down, across, squeeze=False).ravel()
+    for ax in axes[len(panels) :]:
+        ax.set_axis_off()
+    for ax, (panel, lines) in zip(axes, panels.items(), strict=False):
+        for j, (label, curve) in enumerate(lines.items()):
+            style = "--" if "decay" in label else "-"
+            shown = np.maximum(curve, 1e-16)  # a logarithm has to exist
+            ax.semilogy(np.arange(1, len(curve) + 1), shown, style, color=_COLOURS[j % 8], lw=1.5, label=label)
+        ax.set(xlabel=along)
+        ax.set_title(panel, fontsize=9)
+        ax.grid(color="#e6e8ec")
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel(error)
+    axes[0].legend(frameon=False, fontsize=8)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    figure.savefig(out / f"{name}.png")
+
+
+def number(value: float | None) -> str:
+    """An error in two digits."""
+    return NONE if value is None else f"{value:.1e}"
+
+
+def span(counts: Sequence[int | None]) -> tuple[str, str]:
+    """The least and the most of the counts of several seeds; None, never, is more than any number."""
+    told = sorted(c for c in counts if c is not None)
+    words = [*map(str, told), *[NONE] * (len(counts) - len(told))]
+    return words[0], words[-1]
+
+
+def _write(out: Path, name: str, rows: Iterable[Sequence[str]]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / name, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)

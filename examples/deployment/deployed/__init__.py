@@ -1,0 +1,1 @@
+"""PCA of rows that several organisations keep on their own machines."""

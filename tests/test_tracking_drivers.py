@@ -176,6 +176,7 @@ def test_the_app_runs_a_tracker_in_simulation_and_on_nodes_of_their_own(tmp_path
     config = {"algorithm": "st_miss(reuse=1)", "n-components": R, "output": str(tmp_path / "out"), "min-nodes": 2}
 
     def run(nodes, **more):
+        app._serving.cache_clear()  # nodes of another test have the same ids
         grid = FakeGrid(app.client_app, 2)
         for context, node_config in zip(grid.nodes.values(), nodes, strict=True):
             context.node_config, context.run_config = node_config, {**config, **more}

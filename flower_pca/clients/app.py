@@ -40,7 +40,7 @@ def client_app(
 
     Args:
         load: From the node's context to its rows: an array, a scipy sparse array, a memory-mapped one, or a `Stream`
-            of rows with gaps for trackers. Called once per node and process.
+            of rows with gaps for trackers. Called once per run, node and process.
         allow: Names of the algorithms that the node serves; all of them if left out.
         min_rows: Rows below which the node answers nothing.
         memory_dir: A folder of the node's own for what it has to remember between rounds.
@@ -82,7 +82,7 @@ def register(
 
     Args:
         app: The ClientApp, of the message API (without client_fn).
-        load: From the node's context to its rows. Called once per node and process, which keeps the
+        load: From the node's context to its rows. Called once per run, node and process, which keeps the
             rows of the eight nodes that it served last.
         action: Flower's name of the functions.
         allow: Names of the algorithms that the node serves; all of them if left out.
@@ -104,7 +104,7 @@ def register(
     cache: OrderedDict[object, LocalData | Stream] = OrderedDict()
 
     def client(context: Context) -> PCAClient:
-        key = (context.node_id, context.node_config.get("partition-id"))
+        key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         if key not in cache:
             rows = load(context)
             kept = isinstance(rows, LocalData | Stream)

@@ -100,7 +100,7 @@ class TrackingSession:
             return None
         here = tuple(client for client in present if client not in self._banned)
         if len(here) < self._min_clients:
-            got = f"{len(here)}" + (f", the first left out because: {self._why}" if self._banned else "")
+            got = f"{len(here)}" + (f", the first left out because: {self._why.rstrip('.')}" if self._banned else "")
             rule = f"at least {self._min_clients}"
             raise NotEnoughNodes(checks.sentence("The clients present", rule, got, "Start more, or lower the minimum."))
         arrays = self._tracker.broadcast(self._state)

@@ -15,7 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca import DataError, RobustResult, make, simulate
+from flower_pca import DataError, RobustResult, make, registry, simulate
+from flower_pca.core.local import LocalData
+from flower_pca.core.session import Session
+from flower_pca.core.stage import Reply
 from sims import data, report, robust_video, rpca
 from sims.rpca import Array, Mixed, pose, sv_error
 
@@ -64,6 +67,23 @@ def course(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLI
     result = simulate(chosen, np.array_split(M, clients), n_components=p, seed=seed, on_round=watch)
     L, S = (np.vstack([result.own[i][name] for i in range(clients)]) for name in ("L", "S"))
     yield from [*rows[:-1], [*problem.errors(L, S), seconds]]
+
+
+def as_published(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLIENTS) -> float:
+    """Err at the end, with V as the last round has left it at the clients, and not solved anew for the last U."""
+    chosen, memories = make(algorithm), [dict[str, Array]() for _ in range(clients)]
+    shards = [LocalData(X) for X in np.array_split(problem.M, clients)]
+    session = Session(chosen, n_components=p, seed=seed)
+    while (message := session.pending(range(clients))) is not None and message.stage != chosen.Closing.name:
+        replies = []
+        for i in message.to:
+            data = shards[i].framed(message.frame)
+            up, memories[i] = registry.answer(message.stage, message.arrays_for(i), data, memories[i])
+            replies.append(Reply(i, message.number, up))
+        session.advance(replies)
+    assert message is not None
+    L = np.vstack([memory["V"] for memory in memories]) @ message.arrays["U"].T
+    return problem.errors(L, rpca.soft(problem.M - L, float(message.arrays["lam"])))[0]
 
 
 def fig1(opts: report.Options) -> None:
@@ -167,18 +187,22 @@ def fig3(opts: report.Options) -> None:
 def fig4(opts: report.Options) -> None:
     """Local steps."""
     n = 500 if opts.paper else 200
-    rows: list[list[object]] = [["K", "err<1e-3", "err<1e-4", "err<1e-5", "floor of err", "relL"]]
+    header: list[object] = ["K", "err<1e-3", "err<1e-4", "err<1e-5", "floor of err", "relL", "floor, V not solved anew"]
+    rows = [header]
     curves: dict[str, Array] = {}
     for steps in LOCAL:
         report.progress(f"fig4, K={steps}")
         spec = f"dcf_pca(local_steps={steps}, eta=0.01, anneal=False, tol=0.0, max_rounds=100)"
-        found = [
-            np.array(list(course(spec, pose(n, n // 20, 0.05, seed), n // 20, seed))) for seed in range(opts.seeds)
-        ]
-        floor = np.max([t[-1] for t in found], axis=0)
-        rows.append([steps, *(_reached(found, 0, e) for e in (1e-3, 1e-4, 1e-5)), *map(report.number, floor[:2])])
+        problems = [pose(n, n // 20, 0.05, seed) for seed in range(opts.seeds)]
+        found = [np.array(list(course(spec, problem, n // 20, seed))) for seed, problem in enumerate(problems)]
+        published = max(as_published(spec, problem, n // 20, seed) for seed, problem in enumerate(problems))
+        floors = [*np.max([t[-1] for t in found], axis=0)[:2], published]
+        rows.append([steps, *(_reached(found, 0, e) for e in (1e-3, 1e-4, 1e-5)), *map(report.number, floors)])
         curves[f"K={steps}"] = found[0][:, 0]
-    note = "Paper: K = 10 takes 8 rounds, K = 1 is much slower; a slightly larger floor. Floors are after 100 rounds."
+    note = (
+        "Paper: K = 10 takes 8 rounds, K = 1 is much slower; a slightly larger floor. Floors are after 100 rounds, the "
+        "last as the paper's, which does not solve V for the last U. Expected there: 5.9e-6 for K = 1, 9.2e-6 for 10."
+    )
     report.table(opts.out, "robust_fig4", (f"Fig. 4: K local steps, eta=0.01, n={n}", rows, note))
     report.curves(opts.out, "robust_fig4_curves", "Fig. 4, first seed", {f"n={n}": curves}, error="err")
 

@@ -48,6 +48,18 @@ def test_a_course_ends_where_its_run_ends():
     assert (np.diff([row[2] for row in rows]) >= 0.0).all()
 
 
+def test_without_the_last_solve_more_local_steps_leave_the_papers_larger_floor():
+    problem, floors = rpca.pose(200, 10, 0.05, seed=3), []
+    for steps in (1, 10):
+        spec = f"dcf_pca(local_steps={steps}, eta=0.025, anneal=False, tol=0.0, max_rounds=100)"
+        result, L = robust.solved(spec, problem, 10, seed=3)
+        S = np.vstack([result.own[i]["S"] for i in range(10)])
+        floors.append((robust.as_published(spec, problem, 10, seed=3), problem.errors(L, S)[0]))
+    (one, solved_one), (ten, solved_ten) = floors
+    assert 1.3 <= ten / one <= 1.8
+    assert 1.0 < solved_ten / solved_one < ten / one  # what solving V for the last U is good for
+
+
 @pytest.mark.parametrize("name", ["fig1", "fig4"])
 def test_an_experiment_leaves_its_table_and_curves(name, tmp_path, monkeypatch, capsys):
     pose = robust.pose

@@ -41,7 +41,7 @@ class PCAClient(NumPyClient):
         share_own: Whether the node agrees to send its own components to a server that asks for them, to start from
             (personalized algorithms with init="upload" or "qu") or to compare nodes by (with collect=True).
         min_noise: The least deviation of the noise on every answer, as a multiple of the clip squared: the node then
-            answers only runs with dp, and only those that ask for so much.
+            answers only runs with dp, and only those that ask for so much. Under masks it is that of the sum.
         max_clip: The largest norm to which a run with dp may clip its rows; the node then answers no others.
         masked_only: Whether the node answers under masks only.
         max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.

@@ -443,7 +443,7 @@ def test_over_flower_what_was_told_is_counted_across_set_ups():
 
     grid.tamper = lose
     dp = "dp(epsilon=50.0, delta=1e-6, clip=6.0)"
-    found = PCAStrategy(METHODS[0], n_components=3, dp=dp, mask=True, round_timeout=0.3).fit(grid)
+    found = PCAStrategy(METHODS[0], n_components=3, dp=dp, mask=True, round_timeout=3.0).fit(grid)
     assert found.rounds == 4
     assert len(found.history.of("mask.keys")) == 2
     assert sorted(r.answered for r in found.history.of("ssi")) == [4, 5, 5, 5]

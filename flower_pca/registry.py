@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, Final
 
 from flower_pca.algorithms.consensus_rpca import ConsensusRPCA
@@ -87,16 +88,17 @@ def _made(
 
 
 def answer(
-    stage: str, arrays: Arrays, data: Any, memory: Arrays, *, bits: noise.Bits = noise.system_bits
+    stage: str, arrays: Arrays, data: Any, memory: Arrays, *, bits: noise.Bits = noise.system_bits, summed: int = 1
 ) -> tuple[Arrays, Arrays]:
     """A client's half of the stage with this name: what it returns, and what it keeps.
 
-    Where the message asks for noise, rows are clipped and noise is added here, from these random bits.
+    Where the message asks for noise, rows are clipped and noise is added here, from these random bits. Under masks
+    nobody sees the answer but in a sum of at least `summed`.
     """
     if stage == messages.STAGE:
         from flower_pca.masking import client
 
-        return client.answer(arrays, data, memory, answer)
+        return client.answer(arrays, data, memory, partial(answer, bits=bits))
     if stage not in STAGES:
         remedy = "Install the same flower_pca everywhere."
         raise ProtocolError(checks.sentence("The stage", f"one of {', '.join(STAGES)}", repr(stage), remedy))
@@ -105,7 +107,7 @@ def answer(
         remedy = "Serve Stream(rows, batch=60) to trackers, and rows to the others."
         raise ProtocolError(checks.sentence(f"The data for {stage}", rule, got, remedy))
     if noise.asked(arrays):
-        return noise.answer(STAGES[stage], arrays, data, memory, bits)
+        return noise.answer(STAGES[stage], arrays, data, memory, bits, summed=summed)
     return STAGES[stage].client(arrays, data, memory)
 
 

@@ -129,6 +129,10 @@ def _facts(result: PCAResult) -> str:
         facts["sine of the angle left, about"] = f"{result.sine_estimate_:.1e}"
     if result.mse_ is not None:
         facts["mean squared error"] = f"{result.mse_:.4g}"
+    if (spent := result.privacy) is not None:
+        facts["privacy: epsilon, delta"] = f"{spent.epsilon:.4g}, {spent.delta:g}"
+        facts["deviation of the noise"] = f"{spent.noise:.4g}"
+        facts["noise is added"] = "in shares" if spent.shared else "by each client"
     return "<dl>\n" + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>\n" for k, v in facts.items()) + "</dl>\n"
 
 

@@ -2,9 +2,9 @@
 
 The largest angle to the true space of five components, and the variance that the components found hold of what the true
 ones do, against epsilon. Ten clients, rows shuffled. "Local": every client adds the noise in full, as without masks.
-"Summed": the noise is added once, as under masks with honest clients only. delta is 1e-6, and 1e-7 for covtype. Units
-and clips are chosen from what is public: grey values lie between 0 and 255; the ranges of covtype's columns count as
-known.
+"Masked": under masks each adds a share, of which the six have it all that a sum cannot do without. "Summed": the noise
+is added once, the least that is possible. delta is 1e-6, and 1e-7 for covtype. Units and clips are chosen from what is
+public: grey values lie between 0 and 255; the ranges of covtype's columns count as known.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sims.problems import Array
 
 K: Final = 5
 CLIENTS: Final = 10
+KINDS: Final = {"summed": (1, False), "masked": (CLIENTS, True), "local": (CLIENTS, False)}  # clients, and masks
 EPSILONS: Final = (0.5, 2.0, 8.0)
 METHODS: Final = (
     "ssi(oversample=5, max_rounds=2)",
@@ -69,9 +70,9 @@ def utility(name: str, X: Array, setting: Setting, *, seeds: int) -> report.Tabl
     C, V = truth(X)
     rows: list[list[object]] = [["algorithm", "noise", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS)]]
     for method in METHODS:
-        for kind, clients in (("summed", 1), ("local", CLIENTS)):
+        for kind in KINDS:
             report.progress(f"{name}: {method}, {kind}")
-            cells = [cell(X, C, V, setting, method, clients, epsilon, seeds) for epsilon in EPSILONS]
+            cells = [cell(X, C, V, setting, method, kind, epsilon, seeds) for epsilon in EPSILONS]
             rows.append([method, kind, *cells])
     n, d = X.shape
     bounds = f"clip {setting.clip:g}, reach {setting.reach:g}, delta {setting.delta:g}"
@@ -79,13 +80,14 @@ def utility(name: str, X: Array, setting: Setting, *, seeds: int) -> report.Tabl
     return f"{name}: largest angle of {K} components, {CLIENTS} clients", rows, note
 
 
-def cell(X: Array, C: Array, V: Array, setting: Setting, method: str, clients: int, epsilon: float, seeds: int) -> str:
+def cell(X: Array, C: Array, V: Array, setting: Setting, method: str, kind: str, epsilon: float, seeds: int) -> str:
     """The medians over the seeds."""
     angles, shares = [], []
+    clients, mask = KINDS[kind]
     for seed in range(seeds):
         dp = DP(epsilon=epsilon, delta=setting.delta, clip=setting.clip, reach=setting.reach, noise_seed=seed)
         shards = problems.evenly(problems.shuffled(X, seed), clients)
-        found = simulate(method, shards, n_components=K, seed=seed, dp=dp).components_
+        found = simulate(method, shards, n_components=K, seed=seed, dp=dp, mask=mask).components_
         sine = float(np.linalg.norm(V - (V @ found.T) @ found, 2))
         angles.append(np.degrees(np.arcsin(min(1.0, sine))))
         shares.append(np.trace(found @ C @ found.T) / np.trace(V @ C @ V.T))

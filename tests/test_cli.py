@@ -1,6 +1,7 @@
 """The command: what it writes and prints agrees with the library, mistakes are one sentence, and Ctrl-C is clean."""
 
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -108,6 +109,7 @@ MISTAKES = {
     "k above one": (["x.npz", "--components", "1.5"], r"n_components must be a whole number of at least 1, or a frac"),
     "an algorithm": (["x.npz", "--algorithm", "krylow"], r"The algorithm must be .* Did you mean 'krylov'\?"),
     "a parameter": (["x.npz", "--algorithm", "faps(inner=3)"], r"Every parameter of faps must be among"),
+    "a budget": (["x.npz", "--dp", "dp(epsilon=1)"], r"The parameters of dp must be complete\. Got no delta\."),
     "a tolerance": (["x.npz", "--tol", "-1"], r"tol of krylov must be a finite number of at least 0\."),
     "the output is a file": (["x.npz", "--out", "x.npz"], r"The folder for the output must be a folder\. Got a file"),
     "a checkpoint nowhere": (["x.npz", "--checkpoint", "no/run.ckpt"], r"The folder of the checkpoint must be there\."),
@@ -186,6 +188,28 @@ def test_show_prints_what_is_in_a_result(result, capsys):
     figures = json.loads(flower_pca(capsys, "show", result, "--json")[1])
     assert figures["explained_variance"] == loaded.explained_variance_.tolist()
     assert figures["bytes_up"] == loaded.history.bytes_up
+
+
+def test_noise_and_masks_are_asked_for_and_what_was_spent_is_shown(data, tmp_path, capsys):
+    words = ["run", data, "--components", 2, "--clients", 5, "--algorithm", "ssi(max_rounds=2)", "--mask"]
+    dp = "dp(epsilon=1000.0, delta=1e-6, clip=20.0)"
+    code, said, err = flower_pca(capsys, *words, "--dp", dp, "--out", tmp_path / "out")
+    assert (code, err) == (0, "")
+    spent = PCAResult.load(tmp_path / "out/result.npz").privacy
+    assert (spent.epsilon, spent.shared) == (pytest.approx(1000.0, rel=1e-9), True)
+    assert f"privacy: epsilon 1000, delta 1e-06; noise of deviation {spent.noise:.4g} on each sum, shared" in said
+    shown = flower_pca(capsys, "show", tmp_path / "out/result.npz")[1]
+    assert f"privacy: {spent}" in shown
+    figures = json.loads(flower_pca(capsys, "show", tmp_path / "out/result.npz", "--json")[1])
+    assert figures["privacy"] == dataclasses.asdict(spent)
+    report = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert "<dt>privacy: epsilon, delta</dt><dd>1000, 1e-06</dd>" in report
+    assert "<dt>noise is added</dt><dd>in shares</dd>" in report
+    flower_pca(capsys, *words[:-1], "--dp", dp, "--out", tmp_path / "alone")
+    assert "<dd>by each client</dd>" in (tmp_path / "alone/report.html").read_text(encoding="utf-8")
+    flower_pca(capsys, *words, "--out", tmp_path / "masked")
+    assert PCAResult.load(tmp_path / "masked/result.npz").privacy is None
+    assert json.loads(flower_pca(capsys, "show", tmp_path / "masked/result.npz", "--json")[1])["privacy"] is None
 
 
 def test_compare_measures_and_draws(data, tmp_path, capsys):

@@ -319,7 +319,7 @@ def test_the_table_on_privacy_compares_with_the_pooled_answer(tmp_path, monkeypa
     monkeypatch.setattr(private, "METHODS", ("noisy_covariance",))
     private.main(["--data-dir", str(tmp_path), "--out", str(tmp_path), "--seeds", "1"])
     rows = table(tmp_path / "private_mine.csv")
-    assert [row["noise"] for row in rows] == ["summed", "local"]
+    assert [row["noise"] for row in rows] == ["summed", "masked", "local"]
     for row in rows:
         noisy, free = (float(row[f"epsilon {e}"].split(" / ")[0]) for e in ("0.5", "1e+06"))
         assert noisy > 5.0 > 2.0 > free

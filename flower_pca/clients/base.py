@@ -41,7 +41,7 @@ class PCAClient(NumPyClient):
         share_own: Whether the node agrees to send its own components to a server that asks for them, to start from
             (personalized algorithms with init="upload" or "qu") or to compare nodes by (with collect=True).
         min_noise: The least deviation of the noise on every answer, as a multiple of the clip squared: the node then
-            answers only runs with dp, and only those that ask for so much.
+            answers only runs with dp, and only those that ask for so much. Under masks it is that of the sum.
         max_clip: The largest norm to which a run with dp may clip its rows; the node then answers no others.
         masked_only: Whether the node answers under masks only.
         max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.
@@ -188,14 +188,12 @@ class PCAClient(NumPyClient):
         if stage != request.stage and (stage not in registry.STAGES or registry.STAGES[stage].reveals(arrays)):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError(checks.sentence("What is asked for under masks", rule, got, "Check the sender."))
-        if stage != request.stage and noise.asked(arrays):
-            remedy = "Leave one of them out."
-            raise RefusalError(checks.sentence("A message with noise", "without masks", "one with masks", remedy))
         if self._allow is not None and not asked <= self._allow:
             rule = f"one of those that this node serves ({', '.join(sorted(self._allow))})"
             got = ", ".join(sorted(asked - self._allow))
             raise RefusalError(checks.sentence("The algorithm", rule, got, "Ask the node's operator."))
-        if (refusal := self._floor.refusal(request.arrays)) is not None:
+        keys = request.stage == messages.STAGE and "mask.stage" not in request.arrays  # they tell nothing of the rows
+        if not keys and (refusal := self._floor.refusal(request.arrays)) is not None:
             raise RefusalError(refusal)
 
     def _rows(self) -> LocalData | Stream:

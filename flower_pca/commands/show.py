@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from flower_pca.commands import common
@@ -38,6 +39,7 @@ def print_result(result: Any) -> None:
         f"{len(history)} messages, {history.bytes_up:,} bytes up, {history.bytes_down:,} bytes down, "
         f"{sum(record.seconds for record in history):.3g} s",
         *([] if result.mse_ is None else [f"mean squared error of a row: {result.mse_:.6g}"]),
+        *([] if result.privacy is None else [f"privacy: {result.privacy}"]),
         f"{result.status}",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
@@ -58,6 +60,7 @@ def as_json(result: Any) -> dict[str, Any]:
         "total_variance": result.total_variance_,
         "residuals": result.residuals_.tolist(),
         "mse": result.mse_,
+        "privacy": None if result.privacy is None else asdict(result.privacy),
         "rounds": result.rounds,
         "messages": len(history),
         "bytes_up": history.bytes_up,

@@ -17,7 +17,8 @@ from flower_pca.core.stage import Arrays, Stage
 
 Bits: TypeAlias = Callable[[int], Array]  # so many random 64-bit numbers
 
-_CLIP, _NOISE, _BUDGET, _SPENT = "dp.clip", "dp.noise", "dp.budget", "dp.spent"
+_CLIP, _NOISE, _BUDGET, _AMONG = _NAMES = "dp.clip", "dp.noise", "dp.budget", "dp.among"
+_SPENT: Final = "dp.spent"
 _ROUNDING: Final = 1e-9  # by which an orthonormal block, or a budget added up, may pass its bound
 
 
@@ -58,6 +59,7 @@ class Floor:
 
     Args:
         noise: The least deviation of the noise, in multiples of clip^2; with it, answers without noise are refused.
+            Where the noise is shared out, it is that of the sum: the node then relies on the shares of others.
         clip: The largest norm to which rows may be clipped; likewise.
     """
 
@@ -90,23 +92,41 @@ def instruction(*, clip: float, std: float, budget: float) -> Arrays:
     return {_CLIP: np.array(clip), _NOISE: np.array(std), _BUDGET: np.array(budget)}
 
 
+def sharing(among: int) -> Arrays:
+    """What a message under masks says beside its instruction: how many clients alone shall have the whole noise."""
+    return {_AMONG: np.array(among)}
+
+
+def noise_share(std: float, survivors: int) -> float:
+    """The deviation that each client adds where sums are masked, so that `survivors` of them alone reach `std`.
+
+    N clients together then add std sqrt(N / survivors). `survivors` is the number of honest clients that must remain:
+    the threshold of the masked sum, less those that may collude.
+    """
+    checks.number("std", std, least=0.0)
+    checks.integer("survivors", survivors, least=1)
+    return std / float(np.sqrt(survivors))
+
+
 def asked(arrays: Arrays) -> bool:
     """Whether a message asks for noise."""
-    return bool({_CLIP, _NOISE, _BUDGET} & set(arrays))
+    return bool(set(_NAMES) & set(arrays))
 
 
 def answer(
-    stage: type[Stage[Any]], arrays: Arrays, data: LocalData, memory: Arrays, bits: Bits
+    stage: type[Stage[Any]], arrays: Arrays, data: LocalData, memory: Arrays, bits: Bits, *, summed: int = 1
 ) -> tuple[Arrays, Arrays]:
     """The answer of a client's half on clipped rows, with noise on all of it; `n` becomes 1, and counts clients.
 
-    The client keeps count of what it has told: past the budget that the run has named it answers no more.
+    The client keeps count of what it has told: past the budget that the run has named it answers no more. It adds less
+    than all of the noise only where the answer is seen in a sum, and at least so many are in that: `summed`.
     """
     clip, std, budget = _instruction(arrays)
+    share = noise_share(std, _among(arrays, summed))
     if not stage.bounded:
         remedy = "Use ssi, krylov or noisy_covariance."
         raise ProtocolError(checks.sentence("A stage with noise", "one with bounded answers", stage.name, remedy))
-    plain = {name: a for name, a in arrays.items() if name not in (_CLIP, _NOISE, _BUDGET)}
+    plain = {name: a for name, a in arrays.items() if name not in _NAMES}
     for name, Z in plain.items():
         if Z.ndim == 2 and linalg.norm2(np.asarray(Z, dtype=np.float64)) > 1.0 + _ROUNDING:
             got = f"{linalg.norm2(np.asarray(Z, dtype=np.float64)):g}"
@@ -119,7 +139,7 @@ def answer(
         raise ProtocolError(checks.sentence("What this client tells", "within the run's privacy budget", got, remedy))
     kept = {name: a for name, a in memory.items() if name != _SPENT}
     up, after = stage.client(plain, cast(LocalData, Clipped(data, clip)), kept)
-    noised = {name: np.array(1) if name == "n" else a + std * normals(np.shape(a), bits) for name, a in up.items()}
+    noised = {name: np.array(1) if name == "n" else a + share * normals(np.shape(a), bits) for name, a in up.items()}
     return noised, {**after, _SPENT: np.array(spent)}
 
 
@@ -146,3 +166,13 @@ def _instruction(arrays: Arrays) -> tuple[float, float, float]:
         rule, got = f"{_CLIP}, {_NOISE} and {_BUDGET}, each above 0", ", ".join(f"{value:g}" for value in values)
         raise ProtocolError(checks.sentence("What a message with noise says", rule, got, "Check the sender."))
     return values[0], values[1], values[2]
+
+
+def _among(arrays: Arrays, summed: int) -> int:
+    """Among how many clients the noise is shared out: no more than are sure to be in the sum."""
+    among = arrays.get(_AMONG, np.array(1))
+    if among.ndim or among.dtype.kind not in "iu" or not 1 <= int(among) <= summed:
+        rule = f"from 1 to {summed}, the answers that nobody sees but together"
+        got = f"{among}" if among.ndim == 0 else "several numbers"
+        raise ProtocolError(checks.sentence("The clients that share the noise", rule, got, "Check the sender."))
+    return int(among)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -12,7 +13,6 @@ import numpy as np
 from flower_pca.core import checks, gaussian, noise
 from flower_pca.core import spec as specs
 from flower_pca.core.errors import ConfigError
-from flower_pca.core.history import Round
 from flower_pca.core.iteration import Algorithm, Iterative
 from flower_pca.core.private_opening import PrivateOpening
 from flower_pca.core.spent import Spent
@@ -20,6 +20,7 @@ from flower_pca.core.stage import Arrays
 from flower_pca.core.status import Outcome, Status
 
 _ROUNDS: Final = 100  # a budget over more than so many rounds leaves nothing but noise
+_ROUNDING: Final = 1e-9  # of shares of the budget that are added up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ class DP:
 
     Every client scales each of its rows, in the common frame, down to norm `clip` where it is longer, and adds Gaussian
     noise of deviation s clip^2 to every number it sends. s follows from epsilon, delta and the number of messages.
+    Where sums are masked, each adds a share, so that the fewest survivors, less the colluding ones, have that much.
 
     Args:
         epsilon: The bound on the logarithm of probabilities.
@@ -39,6 +41,8 @@ class DP:
         frame_share: The share of the budget that mean, scale and count may take.
         noise_seed: For simulations in process only: a seed that makes the noise the same every time. Whoever knows it
             can take the noise off.
+        colluding: Under masks, how many clients may collude with the server: their shares of the noise do not count,
+            and those of the others are larger. Without masks each client adds all of it, whoever colludes.
     """
 
     epsilon: float
@@ -47,6 +51,7 @@ class DP:
     reach: float | None = None
     frame_share: float = 0.1
     noise_seed: int | None = None
+    colluding: int = 0
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "clip", *([] if self.reach is None else ["reach"])):
@@ -58,6 +63,7 @@ class DP:
             raise ConfigError(checks.sentence("delta and frame_share of dp", "below 1", got, "Try 1e-6 and 0.1."))
         if self.noise_seed is not None:
             checks.integer("noise_seed of dp", self.noise_seed)
+        checks.integer("colluding of dp", self.colluding)
 
     @classmethod
     def of(cls, given: object) -> DP | None:
@@ -102,27 +108,36 @@ class Plan:
         """The stage that measures the frame."""
         return PrivateOpening(width=width, clip=self.reach, noise=self.frame_noise)
 
+    def deviation(self, *, opening: bool) -> float:
+        """The deviation of the noise on a message."""
+        return self.frame_noise if opening else self.noise
+
     def arrays(self, *, opening: bool) -> Arrays:
         """What a message has to say beside the stage's own arrays."""
-        clip, std = (self.reach, self.frame_noise) if opening else (self.dp.clip, self.noise)
-        return noise.instruction(clip=clip, std=std, budget=self.budget)
+        clip = self.reach if opening else self.dp.clip
+        return noise.instruction(clip=clip, std=self.deviation(opening=opening), budget=self.budget)
 
-    def spent(self, history: Iterable[Round]) -> Spent:
-        """What these rounds have cost: a client answers no message that would take it past the whole budget."""
-        answered = [record for record in history if record.answered]
-        frames = sum(record.stage == PrivateOpening.name for record in answered)
-        share = self.dp.frame_share
-        used = frames * share + (len(answered) - frames) * (1.0 - share) / self.rounds
+    def spent(self, told: Sequence[str], *, shared: bool) -> Spent:
+        """What answers of these stages have cost: a client gives none that would take it past the whole budget."""
+        frames, share = told.count(PrivateOpening.name), self.dp.frame_share
+        used = frames * share + (len(told) - frames) * (1.0 - share) / self.rounds
         epsilon = gaussian.epsilon_of(float(np.sqrt(min(used, 1.0) * self.budget)), self.dp.delta)
-        return Spent(min(epsilon, self.dp.epsilon), self.dp.delta, self.dp.clip, self.noise, len(answered))
+        return Spent(min(epsilon, self.dp.epsilon), self.dp.delta, self.dp.clip, self.noise, len(told), shared)
 
-    def status(self, status: Status) -> Status:
+    def rounds_beside(self, wasted: Sequence[str]) -> int:
+        """Rounds that the budget has room for, if answers of these stages were given to no avail."""
+        frames, share = wasted.count(PrivateOpening.name), self.dp.frame_share
+        room = (1.0 - (1 + frames) * share) / (1.0 - share) * self.rounds - (len(wasted) - frames)
+        return math.floor(room + _ROUNDING)
+
+    def status(self, status: Status, rounds: int) -> Status:
         """A run with noise ends with its budget; its residuals measure the noise, and not how far it got."""
         if status.outcome is Outcome.ONE_SHOT:
             return status
-        return Status(
-            Outcome.BUDGET_SPENT, f"all {self.rounds} rounds that the privacy budget is dealt out to are done"
-        )
+        words = f"all {self.rounds} rounds that the privacy budget is dealt out to are done"
+        if rounds < self.rounds:
+            words = f"{rounds} of the {words[4:]}; answers that gave no sum have cost the others"
+        return Status(Outcome.BUDGET_SPENT, words)
 
 
 def planned(
@@ -159,14 +174,3 @@ def undisturbed(dp: DP | None, checkpoint: object) -> None:
     if dp is not None and checkpoint is not None:
         remedy = "Leave it out; start a new run with a budget of its own."
         raise ConfigError(checks.sentence("The checkpoint with dp", "none", str(checkpoint), remedy))
-
-
-def noise_share(std: float, survivors: int) -> float:
-    """The deviation that each client adds where sums are masked, so that `survivors` of them alone reach `std`.
-
-    N clients together then add std sqrt(N / survivors). `survivors` is the number of honest clients that must remain:
-    the threshold of the masked sum, less those that may collude.
-    """
-    checks.number("std", std, least=0.0)
-    checks.integer("survivors", survivors, least=1)
-    return std / float(np.sqrt(survivors))

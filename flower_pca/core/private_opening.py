@@ -13,7 +13,7 @@ from flower_pca.core.errors import DataError, ProtocolError
 from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
-from flower_pca.core.noise import Clipped
+from flower_pca.core.noise import Clipped, noise_share
 from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Arrays, Shape, Stage
 from flower_pca.core.status import Status
@@ -21,12 +21,17 @@ from flower_pca.core.status import Status
 
 @dataclass(frozen=True)
 class PrivateOpeningState:
-    """What is asked for, and the sum of the noised moments."""
+    """What is asked for, among how many clients the noise is shared out, and the sum of the noised moments."""
 
     sums: bool
     columns: bool
+    among: int = 1
     moments: Array | None = None
     clients: int = 0
+
+    def size(self, d: int) -> int:
+        """How many moments d columns have."""
+        return 1 + d * self.sums + (d if self.columns else 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +62,9 @@ class PrivateOpening(Stage[PrivateOpeningState]):
 
     def expects(self, state: PrivateOpeningState) -> Mapping[str, Shape]:
         return {"moments": (None,), "n": ()}
+
+    def shapes(self, state: PrivateOpeningState, d: int) -> Mapping[str, tuple[int, ...]]:
+        return {"moments": (state.size(d),), "n": ()}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -91,7 +99,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         assert state.moments is not None
         R, parts = self.clip, 3 if state.sums else 2
         unit = R**2 / np.sqrt(parts)
-        v, deviation = state.moments / unit, self.noise * np.sqrt(state.clients) / unit
+        v, deviation = state.moments / unit, noise_share(self.noise, state.among) * np.sqrt(state.clients) / unit
         d = (len(v) - 1) // (2 if state.sums and state.columns else 1) - (1 if state.sums and not state.columns else 0)
         checks.at_most(model.n_components, d, d)
         n = int(np.round(v[0]))

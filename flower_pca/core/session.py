@@ -202,7 +202,7 @@ class Session:
             self._model,
             algorithm=self._algorithm.spec,
             history=self._history,
-            privacy=None if self._plan is None else self._plan.spent(self._history),
+            privacy=None if self._plan is None else self._plan.spent(self._told, shared=self.summed),
         )
 
     def checkpoint(self) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -255,6 +255,11 @@ class Session:
     @property
     def _stage(self) -> Stage[Any]:
         return self._stages[self._index]
+
+    @property
+    def _told(self) -> list[str]:
+        """The stages of all messages that clients have answered."""
+        return [record.stage for record in self._history if record.answered]
 
     @property
     def _halfway(self) -> bool:
@@ -341,7 +346,7 @@ class Session:
             gone = self._members - frozenset(here)
             missed = self._fraction == 1.0 and not self._algorithm.caches
             if self._plan is not None:  # a message more is not in the budget
-                self._model = replace(model, status=self._plan.status(status))
+                self._model = replace(model, status=self._plan.status(status, model.rounds))
             elif joined or (not self._whole and (gone or missed)):
                 self._reopen(self._algorithm.restart(model))
                 return

@@ -10,10 +10,12 @@ class Spent:
     """What a run has cost in privacy.
 
     Attributes:
-        epsilon, delta: What holds for every row, by the noise that each client has added alone.
+        epsilon, delta: What holds for every row, against a server that sees all that it is sent.
         clip: The norm to which rows were clipped.
-        noise: The deviation of the noise that a client has added to each number of an answer.
+        noise: The deviation of the noise on each number that the server sees: at least so much.
         messages: Answered messages, that of the frame included.
+        shared: Whether the clients had it together, on sums that were masked; else each has added it alone. Then
+            epsilon is that of the sums, and holds if no more clients collude than the run allowed for.
     """
 
     epsilon: float
@@ -21,3 +23,8 @@ class Spent:
     clip: float
     noise: float
     messages: int
+    shared: bool = False
+
+    def __str__(self) -> str:
+        where = "each sum, shared among clients" if self.shared else "each answer"
+        return f"epsilon {self.epsilon:.4g}, delta {self.delta:g}; noise of deviation {self.noise:.4g} on {where}"

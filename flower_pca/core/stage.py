@@ -138,6 +138,10 @@ class Stage(ABC, Generic[S]):
         """How the replies of a round come together."""
         return "sum"
 
+    def shapes(self, state: S, d: int) -> Mapping[str, tuple[int, ...]]:
+        """`expects` where the number of columns is known: masks cover numbers of which nothing is open."""
+        return {name: tuple(d if s is None else s for s in shape) for name, shape in self.expects(state).items()}
+
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
         """How large the entries of one client's answer can be, by name, for fixed point under masks; 0 if unknown.
 

@@ -6,9 +6,8 @@ peer either share is given away, never both. The last secrets of a sum are gone 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TypeAlias
+from typing import Protocol
 
 import numpy as np
 
@@ -21,7 +20,14 @@ from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking.messages import Step, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEALED, SEED
 
-Answer: TypeAlias = Callable[[str, Arrays, LocalData, Arrays], tuple[Arrays, Arrays]]
+
+class Answer(Protocol):
+    """A client's half of the stage with this name, whose answer is seen in a sum of at least `summed` only."""
+
+    def __call__(
+        self, stage: str, arrays: Arrays, data: LocalData, memory: Arrays, /, *, summed: int
+    ) -> tuple[Arrays, Arrays]:
+        """What the client returns, and what it keeps."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,8 @@ def answer(arrays: Arrays, data: LocalData, memory: Arrays, stage: Answer) -> tu
         up, secrets = _shares(arrays, secrets)
     elif step == Step.UPLOAD:
         secrets = _admitted(arrays, secrets)
-        up, own = stage(messages.inner_stage(arrays) or "", messages.plain(arrays), data, own)
+        name, summed = messages.inner_stage(arrays) or "", int(secrets.needed)
+        up, own = stage(name, messages.plain(arrays), data, own, summed=summed)
         up, secrets = _upload(arrays, secrets, up)
     else:
         up, secrets = _unmask(arrays, secrets)

@@ -20,12 +20,22 @@ from flower_pca.core.stage import Arrays
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 _LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one
+_FINER: Final = 10  # bits by which the steps of fixed point are finer than a client's noise
 _WORDS, _BITS, _FRACTION = 4, 48, 96
 
 
 def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> int:
     """How many numbers mod 2^64 arrays of these shapes take."""
     return sum(math.prod(shape) * (1 if bounds[name].all() else _WORDS) for name, shape in shapes.items())
+
+
+def bound_with_noise(deviation: float, clients: int) -> float:
+    """The bound for numbers with noise: so large that steps of 2^-f are at most 2^-10 of this deviation, and no larger.
+
+    It depends on no row, so that whether a client can keep to it tells nothing. Against the noise it is beyond all
+    chance, being at least 2^37 deviations.
+    """
+    return math.ldexp(deviation / clients, _LIMIT - 1 - _FINER)
 
 
 def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int) -> Array:

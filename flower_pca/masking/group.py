@@ -58,6 +58,11 @@ class Group:
         return frozenset(self.clients[i] for i, published in self._next.items() if published.shares)
 
     @property
+    def needed(self) -> int:
+        """The least number of uploads that a sum can have."""
+        return self._needed
+
+    @property
     def uploaded(self) -> tuple[int, ...]:
         """Clients whose uploads are in the sum."""
         return tuple(self.clients[i] for i in sorted(self._uploads))

@@ -10,10 +10,12 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError, ProtocolError
+from flower_pca.core.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.core.history import History, Round
 from flower_pca.core.iteration import Algorithm
 from flower_pca.core.linalg import Array
+from flower_pca.core.noise import sharing
+from flower_pca.core.private_opening import PrivateOpeningState
 from flower_pca.core.replies import UnawaitedError
 from flower_pca.core.replies import check as check_reply
 from flower_pca.core.result import PCAResult
@@ -21,7 +23,7 @@ from flower_pca.core.rows import Frame
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Sum
 from flower_pca.core.summed_opening import SummedOpening
-from flower_pca.masking import fixed, messages
+from flower_pca.masking import fixed, messages, shares
 from flower_pca.masking.group import Group, identity, outvoted
 from flower_pca.masking.messages import Step, raw
 from flower_pca.masking.primitives import KEY
@@ -52,7 +54,10 @@ class MaskedSession(Session):
         if settings.get("scale") == "max_abs":
             rule = "None or 'std', which follow from sums"
             raise ConfigError(checks.sentence("scale under masks", rule, "'max_abs'", "Use 'std'."))
-        for name, without in (("dp", None), ("channel", None), ("missing", "error")):
+        if settings.get("dp") is not None and masks.bound is not None:
+            rule, remedy = "left out with dp", "It follows from the noise."
+            raise ConfigError(checks.sentence("bound of the masks", rule, masks.bound, remedy))
+        for name, without in (("channel", None), ("missing", "error")):
             if settings.get(name, without) != without:
                 remedy = "Leave one of them out."
                 raise ConfigError(checks.sentence(f"{name} under masks", "left out", repr(settings[name]), remedy))
@@ -68,7 +73,8 @@ class MaskedSession(Session):
         self._bounds: dict[str, Array] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._fallen: dict[int, Failure] = {}
-        self._clients = self._d = 0
+        self._wasted: list[str] = []  # stages of answers with noise that gave no sum
+        self._clients = self._d = self._among = 0
         self._since = 0.0
 
     @property
@@ -107,7 +113,13 @@ class MaskedSession(Session):
             if client not in answers:
                 self._fallen[client] = failures.setdefault(client, Failure(client, "it was not there"))
         self._alive = tuple(client for client in self._alive if client in answers)
-        metrics = self._move(answers)
+        try:
+            metrics = self._move(answers)
+        except NotEnoughNodes as error:
+            if not failures:
+                raise
+            client, failure = next(iter(failures.items()))
+            raise NotEnoughNodes(f"{error} The first that is missing, {client}: {failure.reason}") from error
         self._out = None
         record = Round(
             number=sent.number,
@@ -134,6 +146,10 @@ class MaskedSession(Session):
         self._messages = History.from_json(header["messages"])
         self._under = self._out = self._group = None
 
+    @property
+    def _told(self) -> list[str]:
+        return [*super()._told, *self._wasted]
+
     def _begin(self, message: Broadcast) -> None:
         """A sum: with the keys that are there, if they are those of all that are asked."""
         if self._stage.reduction(self._state) != "sum":
@@ -154,8 +170,14 @@ class MaskedSession(Session):
     def _ask(self, group: Group) -> None:
         group.begin(self._alive)
         self._step, self._clients = Step.UPLOAD, len(self._alive)
-        shapes = self._stage.expects(self._state)
-        self._shapes = {name: tuple(self._d if s is None else s for s in shape) for name, shape in shapes.items()}
+        self._shapes = dict(self._stage.shapes(self._state, self._d))
+        if self._plan is not None:
+            self._among, opening = shares.sharers(self._plan, group.needed), False
+            if isinstance(self._state, PrivateOpeningState):
+                self._state, opening = replace(self._state, among=self._among), True
+            sizes = {"among": self._among, "clients": self._clients}
+            self._bounds = shares.bounds(self._plan, self._shapes, opening=opening, **sizes)
+            return
         given = self._masks.bound if not isinstance(self._stage, SummedOpening) else None
         bounds = self._stage.bounds(self._state, self._model)
         self._bounds = {
@@ -176,6 +198,7 @@ class MaskedSession(Session):
             return number, {client: group.unmask_message(client) for client in to}
         bounds = {f"{messages.BOUND}{name}": bound for name, bound in self._bounds.items()}
         about = {"mask.stage": raw(under.stage.encode()), "mask.clients": np.array(self._clients), **number}
+        about |= {} if self._plan is None else sharing(self._among)
         own = {client: {**under.personal.get(client, {}), **group.upload_message(client)} for client in to}
         return {**under.arrays, **about, **bounds}, own
 
@@ -245,6 +268,11 @@ class MaskedSession(Session):
         except ProtocolError as error:
             self._fallen |= {client: Failure(client, str(error)) for client in group.uploaded}
             self._group = None
+            if self._plan is not None:
+                self._wasted.append(self._under.stage)
+                shorter = shares.shortened(self._plan, self._algorithm, self._wasted, str(error))
+                self._stages = tuple(shorter if part is self._algorithm else part for part in self._stages)
+                self._algorithm = shorter
         group.end()
         record = super().advance([*came, *self._fallen.values()])
         self._under = None

@@ -72,7 +72,7 @@ def simulate(
         min_clients: Clients that must be present in every round.
         evaluate: Whether to measure the reconstruction error on the clients at the end.
         dp: The privacy budget, `DP(epsilon=1.0, delta=1e-6, clip=10.0)` or the like as a string; for ssi, krylov and
-            noisy_covariance. Clients then clip their rows and add noise.
+            noisy_covariance. Clients then clip their rows and add noise: each in full, or in shares under `mask`.
         mask: Whether the clients' answers are masked, so that the server learns nothing but their sums; or how.
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
             on from it, in process bit for bit; a finished run removes it.

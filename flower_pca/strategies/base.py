@@ -57,7 +57,7 @@ class PCAStrategy(Strategy):
         round_timeout: Seconds to wait for the answers of a round; nodes that have not answered are left out of it.
         action: Flower's name of the nodes' functions, where they were added by `clients.register`.
         dp: The privacy budget, `DP(epsilon=1.0, delta=1e-6, clip=10.0)` or the like as a string; for ssi, krylov and
-            noisy_covariance. The nodes then clip their rows and add noise, each in full.
+            noisy_covariance. The nodes then clip their rows and add noise: each in full, or in shares under `mask`.
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
             on from it; a finished run removes it.
         channel: What the sums of the answers are heard through; None for an ideal one.

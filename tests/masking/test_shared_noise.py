@@ -1,0 +1,459 @@
+"""Differential privacy under masks: clients add noise in shares, and the server sees it in sums only."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from fake_grid import FakeGrid, app_of, grid_of, in_a_run, metrics_of
+from masked import Run
+from scipy.stats import chi2, kstest, norm
+
+from flower_pca import (
+    DP,
+    ConfigError,
+    MaskedSums,
+    NotEnoughNodes,
+    Outcome,
+    PCAResult,
+    ProtocolError,
+    registry,
+    simulate,
+)
+from flower_pca.clients.memory import StateStore
+from flower_pca.core import gaussian, noise
+from flower_pca.core.local import LocalData
+from flower_pca.masking import fixed, run
+from flower_pca.masking.client import Secrets
+from flower_pca.strategies import SSI, PCAStrategy
+
+METHODS = ["ssi(oversample=2, max_rounds=4)", "krylov(oversample=2, max_rounds=3)", "noisy_covariance"]
+ROUNDS = dict(zip(METHODS, (4, 3, 1), strict=True))
+OFF = 1e-9  # the chance on either side beyond which a statistic is taken for wrong
+
+
+def shards(n_clients=5, n=4000, d=12, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) * np.concatenate([[1.5, 1.2, 1.0], 0.25 * 0.9 ** np.arange(d - 3)])
+    return np.array_split(X @ np.linalg.qr(rng.standard_normal((d, d)))[0] + 0.2, n_clients)
+
+
+def budget(**changes):
+    return DP(**{"epsilon": 2.0, "delta": 1e-6, "clip": 3.0, **changes})
+
+
+def clipped(X, norm_of_rows, mean=0.0, scale=1.0):
+    F = (X - mean) / scale
+    return F * np.minimum(1.0, norm_of_rows / np.linalg.norm(F, axis=1, keepdims=True))
+
+
+def loss(epsilon, mu):
+    """delta by the textbook form of the formula, which is accurate for moderate numbers."""
+    return norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+
+
+def exact(name, message, X, clip):
+    """What rows clipped by hand add to a sum."""
+    mean = 0.0 if message.frame.mean is None else message.frame.mean
+    F = clipped(X, clip, mean)
+    if name == "private_opening":
+        parts = [[len(F)], F.sum(axis=0) / clip, [np.sum(F**2) / clip**2]]
+        return np.concatenate(parts) * clip**2 / np.sqrt(3)
+    if name == "noisy_covariance":
+        C = F.T @ F
+        return np.concatenate([np.diag(C), np.sqrt(2) * C[np.triu_indices(len(C), 1)]])
+    return F.T @ F @ message.arrays["Z" if name == "ssi" else "B"]
+
+
+def residues(monkeypatch, parts, method, *, gone=(), **settings):
+    """By stage: the sums that the server has unmasked, less the exact ones, over the stated deviation."""
+    decoded = []
+    decode = fixed.decode
+    monkeypatch.setattr(run.fixed, "decode", lambda *a: decoded.append(decode(*a)) or decoded[-1])
+    driven, found = Run(parts, method, **{"dp": budget(clip=4.0), "n_components": 3, **settings}), {}
+    plan = driven.session._plan
+    while driven.message() is not None:
+        uploads = driven.session._step == run.Step.UPLOAD
+        driven.step(gone=gone if uploads and driven.session._under.stage != "krylov" else ())
+        if uploads:
+            sent, stage = driven.sent[-1], driven.session._under.stage
+            from_ = driven.came[-1]
+        elif len(decoded) > sum(map(len, found.values())):
+            clip, std = (plan.reach, plan.frame_noise) if stage == "private_opening" else (plan.dp.clip, plan.noise)
+            truth = sum(exact(stage, sent, parts[i], clip) for i in from_)
+            (got,) = (a for name, a in decoded[-1].items() if name != "n")
+            assert decoded[-1]["n"] == len(from_) if "n" in decoded[-1] else stage == "krylov"
+            found.setdefault(stage, []).append(((got - truth) / std).ravel())
+    return {stage: np.concatenate(z) for stage, z in found.items()}
+
+
+def assert_normal(z, variance):
+    low, high = chi2(len(z)).ppf([OFF, 1 - OFF]) / len(z)
+    assert low < np.mean(z**2) / variance < high
+    assert kstest(z / np.sqrt(variance), "norm").pvalue > OFF
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("masks", "colluding", "among"),
+    [({}, 0, 6), ({}, 2, 4), ({"threshold": 0.8}, 0, 9), ({"neighbours": 4}, 0, 3)],
+    ids=["six of ten", "two collude", "nine of ten", "rings"],
+)
+def test_the_noise_in_a_sum_is_that_of_all_shares(method, masks, colluding, among, monkeypatch):
+    """Ten clients with std / sqrt(m) each: std sqrt(10 / m), against chi-square and a normal law."""
+    parts = shards(10, n=400, d=40)
+    dp = budget(clip=4.0, colluding=colluding)
+    found = residues(monkeypatch, parts, method, masks=MaskedSums(**masks), dp=dp)
+    assert set(found) == {"private_opening", method.split("(")[0]}
+    for z in found.values():
+        assert_normal(z, 10 / among)
+
+
+@pytest.mark.parametrize("method", ["ssi(oversample=2, max_rounds=8)", "noisy_covariance"])
+def test_the_fewest_survivors_alone_have_the_stated_noise(method, monkeypatch):
+    """Four of ten gone at every sum, never to be in it: what is left is std, no less and no more."""
+    parts = shards(10, n=400, d=40)
+    found = residues(monkeypatch, parts, method, gone=(0, 3, 4, 8))
+    for z in found.values():
+        assert_normal(z, 1.0)
+
+
+def test_the_noise_is_less_than_that_in_full_by_the_root_of_the_survivors(monkeypatch):
+    parts = shards(20, n=2000, d=40)
+    shared = residues(monkeypatch, parts, "noisy_covariance")["noisy_covariance"]
+    assert_normal(shared * np.sqrt(11), 20.0)  # each in full: 20 draws of the stated deviation
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
+def test_epsilon_is_that_of_the_stated_noise_on_all_sums_together(method, epsilon):
+    """Against the formula of the Gaussian mechanism, in its textbook form."""
+    parts = shards()
+    dp = budget(epsilon=epsilon, clip=4.0)
+    spent = simulate(method, parts, n_components=3, dp=dp, mask=True).privacy
+    T = ROUNDS[method]
+    mu = np.sqrt(T * (4.0**2 / spent.noise) ** 2 / 0.9)  # nine tenths of mu^2 are those of the algorithm
+    assert loss(epsilon, mu) == pytest.approx(1e-6, rel=1e-5)
+    assert spent.epsilon == pytest.approx(epsilon, rel=1e-9)
+    assert spent.epsilon <= epsilon
+    assert (spent.messages, spent.shared) == (T + 1, True)
+    alone = simulate(method, parts, n_components=3, dp=dp).privacy
+    assert (alone.noise, alone.shared) == (spent.noise, False)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_answer_is_better_than_with_noise_in_full_at_the_same_epsilon(method):
+    """Twenty clients, eleven of whom suffice: less noise by sqrt(11), so angles about three times smaller."""
+    parts = shards(20, n=20_000)
+    truth = simulate("krylov", parts, n_components=3)
+    angles = {
+        mask: [
+            simulate(method, parts, n_components=3, mask=mask, dp=budget(noise_seed=s, clip=4.0)).angle_to(truth)
+            for s in range(5)
+        ]
+        for mask in (False, True)
+    }
+    ratio = np.median(angles[False]) / np.median(angles[True])
+    assert 0.5 * np.sqrt(11) < ratio < 2.0 * np.sqrt(11)
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("scale", [None, "std"])
+@pytest.mark.parametrize("method", [METHODS[0].replace("4", "15"), *METHODS[1:]])
+def test_with_little_noise_the_answer_is_nearly_the_exact_one(method, scale, center):
+    parts, settings = shards(), {"scale": scale, "center": center}
+    truth = simulate("krylov", parts, n_components=3, **settings)
+    dp = budget(epsilon=1e6, clip=30.0, reach=30.0)
+    found = simulate(method, parts, n_components=3, dp=dp, mask=True, **settings)
+    assert found.angle_to(truth) < 0.02
+    assert abs(found.n_samples_ - truth.n_samples_) <= 2
+    np.testing.assert_allclose(found.explained_variance_, truth.explained_variance_, rtol=0.02)
+    assert found.status.outcome in (Outcome.BUDGET_SPENT, Outcome.ONE_SHOT)
+
+
+def test_a_variance_that_the_noise_swallows_counts_as_large_as_the_shared_noise():
+    """A column of zeros: squares of deviation R^2 sqrt(3) (std / R^2) sqrt(5 / 3) among n rows."""
+    parts = [np.hstack([X, np.zeros((len(X), 1))]) for X in shards(n=10_000)]
+    for seed in range(20):
+        dp = budget(clip=4.0, reach=6.0, noise_seed=seed)
+        found = simulate("noisy_covariance", parts, n_components=3, dp=dp, mask=True, scale="std")
+        mu = 4.0**2 / found.privacy.noise / np.sqrt(0.9)
+        floor = np.sqrt(6.0**2 * np.sqrt(3) / (mu * np.sqrt(0.1)) * np.sqrt(5 / 3) / found.n_samples_)
+        assert found.scale_[-1] >= floor * (1 - 1e-12)
+        if found.scale_[-1] == pytest.approx(floor, rel=1e-9):
+            return
+    pytest.fail("of twenty draws none was below its own deviation")
+
+
+@pytest.mark.parametrize("clip", [1e-6, 1.0, 1e7])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 100.0])
+@pytest.mark.parametrize("method", METHODS)
+def test_no_entry_with_noise_is_beyond_the_bound_whatever_the_units(method, epsilon, clip):
+    """Rows that all point the same way, at one client nearly all of them: sums as large as they can be."""
+    direction = np.ones(6) / np.sqrt(6)
+    parts = [np.tile(5 * clip * direction, (rows, 1)) for rows in (30_000, 10, 1)]
+    dp = budget(epsilon=epsilon, clip=clip)
+    found = simulate(method, parts, n_components=1, center=False, dp=dp, mask=True)
+    assert found.status.ok
+    assert [r.failures for r in found.history if r.failures] == []
+    if epsilon >= 10.0:
+        assert found.angle_to(direction[None]) < 0.05
+
+
+@pytest.mark.parametrize("clients", [2, 10, 100, fixed.MOST_CLIENTS])
+@pytest.mark.parametrize("deviation", [1e-13, 0.37, 4e9])
+def test_fixed_point_is_finer_than_the_noise_by_ten_bits_and_leaves_room_for_rows(clients, deviation):
+    """What one step of the last bit is, measured on the words themselves."""
+    bound = np.array(fixed.bound_with_noise(deviation, clients))
+    words = np.array([0, 1], dtype=np.uint64)
+    low, high = fixed.decode(words, {"Y": (2,)}, {"Y": bound}, clients)["Y"]
+    assert deviation / 2**11 < high - low <= deviation / 2**10
+    assert bound >= 2**36 * deviation
+    largest = fixed.encode({"Y": np.array([bound, -bound])}, {"Y": bound}, clients).view(np.int64)
+    assert np.abs(largest).max() * clients < 2**61
+
+
+def test_the_same_seed_gives_the_same_noise_under_masks():
+    parts = shards()
+    one, again = (
+        simulate("ssi(max_rounds=2)", parts, n_components=2, dp=budget(noise_seed=7), mask=True) for _ in range(2)
+    )
+    free = simulate("ssi(max_rounds=2)", parts, n_components=2, dp=budget(), mask=True)
+    assert one.components_.tobytes() == again.components_.tobytes()
+    assert one.components_.tobytes() != free.components_.tobytes()
+
+
+def test_each_client_adds_the_same_noise_as_without_masks_but_a_share_of_it():
+    """The opening's count: 4000 and five draws, once in full and once each over sqrt(3)."""
+    parts = shards()
+    full, shared = (
+        simulate("noisy_covariance", parts, n_components=2, dp=budget(noise_seed=4, epsilon=0.3), mask=mask)
+        for mask in (False, True)
+    )
+    assert abs(full.n_samples_ - 4000) > 20
+    assert shared.n_samples_ - 4000 == pytest.approx((full.n_samples_ - 4000) / np.sqrt(3), abs=1.0)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"mask": MaskedSums(bound=9.0)}, "bound of the masks must be left out with dp. Got 9.0."),
+        ({"algorithm": "faps"}, "dp must be asked of ssi, krylov or noisy_covariance. Got faps."),
+        ({"dp": budget(epsilon=1.0, colluding=0), "scale": "max_abs"}, "scale under masks must be None or 'std'"),
+        ({"missing": "mean"}, "missing under masks must be left out. Got 'mean'."),
+    ],
+)
+def test_what_does_not_go_with_dp_and_masks_is_refused(given, words):
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        simulate(**{"algorithm": "ssi", "shards": shards(), "n_components": 2, "dp": budget(), "mask": True, **given})
+
+
+def test_a_number_of_colluding_clients_is_checked():
+    with pytest.raises(ConfigError, match="colluding of dp must be a whole number of at least 0"):
+        budget(colluding=-1)
+    with pytest.raises(NotEnoughNodes, match=r"of a masked sum must be more than the 3 that may collude\. Got 3\."):
+        simulate("ssi(max_rounds=2)", shards(5), n_components=2, dp=budget(colluding=3), mask=True)
+
+
+@pytest.mark.parametrize("among", [np.array(4), np.array(0), np.array(2.0), np.array([1, 1])], ids=str)
+def test_a_client_shares_the_noise_with_no_more_than_must_survive_in_its_own_group(among):
+    """Three of five have to; a message that counts on four would leave three with less than the stated noise."""
+    node = Run(shards(5), "ssi(max_rounds=2)", dp=budget()).until("upload", 0)
+    message = node.message()
+    assert message.arrays["dp.among"] == int(Secrets.of(node.memories[1]).needed) == 3
+    message.arrays["dp.among"] = among
+    kept = dict(node.memories[1])
+    with pytest.raises(ProtocolError) as caught:
+        node.answer(message, 1)
+    rule = "The clients that share the noise must be from 1 to 3, the answers that nobody sees but together."
+    assert rule in str(caught.value)
+    assert node.memories[1].keys() == kept.keys()
+    assert "dp.spent" not in kept
+
+
+def test_without_masks_a_client_adds_the_noise_in_full():
+    Z = np.eye(4)[:, :2]
+    asked = {"Z": Z, **noise.instruction(clip=1.0, std=2.0, budget=9.0)}
+    registry.answer("ssi", {**asked, **noise.sharing(1)}, LocalData(np.eye(4)), {})
+    with pytest.raises(ProtocolError, match=r"must be from 1 to 1, the answers that .*\. Got 2\."):
+        registry.answer("ssi", {**asked, **noise.sharing(2)}, LocalData(np.eye(4)), {})
+    with pytest.raises(ProtocolError, match="What a message with noise says"):
+        registry.answer("ssi", {"Z": Z, **noise.sharing(1)}, LocalData(np.eye(4)), {})
+
+
+# Drop-outs, and sums that cannot be had.
+
+
+def away(*clients, at, back=None):
+    def present(number):
+        return [i for i in range(5) if not (i in clients and number >= at and (back is None or number < back))]
+
+    return present
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+@pytest.mark.parametrize("back", [None, 1], ids=["for good", "and back"])
+def test_ssi_goes_on_without_clients_that_drop_out(at, back):
+    parts = shards(n=20_000)
+    present = away(1, 4, at=at, back=back and at + back)
+    dp = budget(epsilon=50.0, clip=6.0)
+    found = simulate(METHODS[0], parts, n_components=3, dp=dp, mask=True, participation=present)
+    assert found.rounds == 4
+    assert found.privacy.messages == 5
+    assert found.status.outcome is Outcome.BUDGET_SPENT
+    assert found.angle_to(simulate("krylov", parts, n_components=3)) < 0.1
+
+
+@pytest.mark.parametrize("at", [6, 7])
+def test_krylov_ends_with_a_client_that_it_needs(at):
+    with pytest.raises(NotEnoughNodes, match="The set of clients must be stable while the privacy budget is spent"):
+        simulate(METHODS[1], shards(), n_components=2, dp=budget(), mask=True, participation=away(2, at=at - 2))
+
+
+def spoilt(reply):
+    """Shares of self-masks that are not those of anybody: the sum cannot be unmasked."""
+    arrays = dict(reply.arrays)
+    arrays["mask.selves"] = arrays["mask.selves"] ^ np.uint8(1)
+    return type(reply)(reply.client, reply.number, arrays)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_sum_that_is_lost_costs_a_round(number):
+    node = Run(shards(), METHODS[0], n_components=3, dp=budget()).until("unmask", number)
+    node.step(change=spoilt)
+    result = node.finish()
+    assert result.rounds == 3
+    assert result.status.ok
+    assert result.status.words.startswith("3 of the 4 rounds that the privacy budget is dealt out to are done; answers")
+    assert len(result.history.of("mask.keys")) == 2
+    assert result.privacy.messages == 5
+    assert result.privacy.epsilon == pytest.approx(2.0, rel=1e-9)
+    for memory in node.memories:  # what was told before the new set-up has been counted, and nothing beyond it
+        assert memory["dp.spent"] == pytest.approx(node.session._plan.budget, rel=1e-9)
+
+
+def test_an_opening_that_is_lost_costs_the_rounds_that_its_share_would_have_paid():
+    node = Run(shards(), "ssi(max_rounds=20)", n_components=3, dp=budget()).until("unmask", 0)
+    node.step(change=spoilt)
+    result = node.finish()
+    assert result.rounds == 17  # 0.8 of the budget, where 0.9 are those of 20 rounds
+    assert result.privacy.messages == 19
+    assert result.privacy.epsilon < 2.0
+    assert max(memory["dp.spent"] for memory in node.memories) <= node.session._plan.budget
+
+
+@pytest.mark.parametrize(("method", "number"), [("noisy_covariance", 0), ("noisy_covariance", 1), (METHODS[1], 2)])
+def test_a_lost_sum_that_the_run_cannot_do_without_ends_it(method, number):
+    node = Run(shards(), method, n_components=3, dp=budget()).until("unmask", number)
+    with pytest.raises(NotEnoughNodes, match=r"A sum that costs privacy must be had when it is first asked for\. Got"):
+        node.step(change=spoilt)
+
+
+def test_whatever_the_server_asks_again_a_client_tells_no_more_than_the_budget(monkeypatch):
+    """A server that takes no round less: at the last one every client refuses, by name."""
+    monkeypatch.setattr(run.shares, "shortened", lambda plan, algorithm, wasted, why: algorithm)
+    node = Run(shards(), METHODS[0], n_components=3, dp=budget()).until("unmask", 2)
+    node.step(change=spoilt)
+    with pytest.raises(ProtocolError) as caught:
+        node.finish()
+    rule = "What this client tells must be within the run's privacy budget. Got 1.2"
+    assert rule in str(caught.value)
+    (told,) = {float(memory["dp.spent"]) for memory in node.memories}
+    assert told <= node.session._plan.budget * (1 + 1e-9)
+
+
+# Over Flower.
+
+
+@pytest.fixture
+def lines():
+    with in_a_run() as lines:
+        yield lines
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("method", METHODS)
+def test_over_flower_with_the_nodes_own_bounds(method):
+    """min_noise holds for the noise of the sum; set-ups and unmaskings ask for none and are answered."""
+    parts = shards(n=20_000)
+    grid = FakeGrid(app_of(parts, min_noise=0.5, max_clip=4.0, masked_only=True), 5)
+    told = []
+
+    def look(message, reply):
+        told.append(reply.content["fitres.num_examples"]["num_examples"])
+        return reply
+
+    grid.tamper = look
+    found = PCAStrategy(method, n_components=3, dp="dp(epsilon=4.0, delta=1e-6, clip=4.0)", mask=True).fit(grid)
+    assert found.angle_to(simulate("krylov", parts, n_components=3)) < 0.3
+    assert found.privacy.shared
+    assert found.privacy.noise >= 0.5 * 16.0
+    assert set(told) == {0}
+
+
+@pytest.mark.parametrize(
+    ("rules", "dp", "words"),
+    [
+        ({"min_noise": 5.0}, None, "A message to this node must be one that asks for noise. Got one without dp."),
+        ({"min_noise": 1e9}, budget(), "The noise at this node must be at least 1e+09 clip^2. Got"),
+        ({"max_clip": 2.0}, budget(), "The clip at this node must be at most 2. Got 3."),
+    ],
+)
+@pytest.mark.usefixtures("lines")
+def test_a_node_insists_on_its_bounds_under_masks(rules, dp, words):
+    grid = FakeGrid(app_of(shards(), **rules), 5)
+    with pytest.raises(NotEnoughNodes) as caught:
+        PCAStrategy("ssi(max_rounds=2)", n_components=2, dp=dp, mask=True).fit(grid)
+    assert words in str(caught.value)
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_node_that_drops_out_over_flower_is_missed_by_nobody():
+    parts = shards(n=20_000)
+    grid = grid_of(parts)
+    dead = grid.node(2)
+
+    def kill(message):
+        if len(grid.sent) > 27 and dead in grid.nodes:
+            grid.kill(dead)
+
+    grid.on_push = kill
+    found = SSI(n_components=3, max_rounds=4, dp=budget(epsilon=50.0, clip=6.0), mask=True).fit(grid)
+    assert dead not in grid.nodes
+    assert found.rounds == 4
+    assert found.angle_to(simulate("krylov", parts, n_components=3)) < 0.1
+
+
+@pytest.mark.usefixtures("lines")
+def test_over_flower_what_was_told_is_counted_across_set_ups():
+    """An upload that is lost on its way counts at its node, which cannot know; it comes back with a new set-up."""
+    grid, lost = grid_of(shards(n=20_000)), []
+    victim = grid.node(2)
+
+    def lose(message, reply):
+        late = len(grid.sent) > 30 and not lost and "mask.y" in metrics_of(reply)["names"]
+        if message.metadata.dst_node_id == victim and late:
+            lost.append(message)
+            return None
+        return reply
+
+    grid.tamper = lose
+    dp = "dp(epsilon=50.0, delta=1e-6, clip=6.0)"
+    found = PCAStrategy(METHODS[0], n_components=3, dp=dp, mask=True, round_timeout=3.0).fit(grid)
+    assert found.rounds == 4
+    assert len(found.history.of("mask.keys")) == 2
+    assert sorted(r.answered for r in found.history.of("ssi")) == [4, 5, 5, 5]
+    spent = [float(StateStore(context.state).load().after["dp.spent"]) for context in grid.nodes.values()]
+    assert spent == pytest.approx([gaussian.calibrated(50.0, 1e-6) ** 2] * 5, rel=1e-9)
+
+
+def test_the_result_keeps_whether_noise_was_shared(tmp_path):
+    found = simulate("noisy_covariance", shards(), n_components=2, dp=budget(), mask=True)
+    assert PCAResult.load(found.save(tmp_path / "r.npz")).privacy == found.privacy
+    assert str(found.privacy).endswith("on each sum, shared among clients")
+    alone = simulate("noisy_covariance", shards(), n_components=2, dp=budget())
+    assert str(alone.privacy).endswith("on each answer")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.algorithms.consensus_rpca import ConsensusRPCA
 from flower_pca.algorithms.dcf_pca import DCFPCA
@@ -32,6 +32,9 @@ from flower_pca.core.stream import Stream
 from flower_pca.core.summed_opening import SummedOpening
 from flower_pca.core.tracker import Tracker
 from flower_pca.masking import messages
+
+if TYPE_CHECKING:
+    from flower_pca.masking.identity import Identity
 
 ALGORITHMS: Final[dict[str, type[Algorithm[Any]]]] = {
     algorithm.name: algorithm
@@ -87,16 +90,23 @@ def _made(
 
 
 def answer(
-    stage: str, arrays: Arrays, data: Any, memory: Arrays, *, bits: noise.Bits = noise.system_bits
+    stage: str,
+    arrays: Arrays,
+    data: Any,
+    memory: Arrays,
+    *,
+    bits: noise.Bits = noise.system_bits,
+    identity: Identity | None = None,
 ) -> tuple[Arrays, Arrays]:
     """A client's half of the stage with this name: what it returns, and what it keeps.
 
-    Where the message asks for noise, rows are clipped and noise is added here, from these random bits.
+    Where the message asks for noise, rows are clipped and noise is added here, from these random bits. Under masks
+    keys are signed, and others' signatures checked, by this identity.
     """
     if stage == messages.STAGE:
         from flower_pca.masking import client
 
-        return client.answer(arrays, data, memory, answer)
+        return client.answer(arrays, data, memory, answer, identity)
     if stage not in STAGES:
         remedy = "Install the same flower_pca everywhere."
         raise ProtocolError(checks.sentence("The stage", f"one of {', '.join(STAGES)}", repr(stage), remedy))

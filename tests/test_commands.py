@@ -144,6 +144,7 @@ def test_the_node_configs_set_what_the_app_reads():
     assert read == {
         *("data", "batch", "allow", "min-rows", "memory-dir", "output-dir", "share-own"),
         *("min-noise", "max-clip", "masked-only", "max-messages", "max-rank"),
+        *("single-masks", "sign-key", "trusted-keys"),
         *("partition-id", "num-partitions"),
     }
     found = 0

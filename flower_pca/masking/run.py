@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError, ProtocolError
+from flower_pca.core.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.core.history import History, Round
 from flower_pca.core.iteration import Algorithm
 from flower_pca.core.linalg import Array
@@ -107,7 +107,11 @@ class MaskedSession(Session):
             if client not in answers:
                 self._fallen[client] = failures.setdefault(client, Failure(client, "it was not there"))
         self._alive = tuple(client for client in self._alive if client in answers)
-        metrics = self._move(answers)
+        try:
+            metrics = self._move(answers)
+        except NotEnoughNodes as error:
+            why = next((failure.reason for failure in failures.values()), "")
+            raise NotEnoughNodes(f"{error} The first of the others: {why}" if why else str(error)) from error
         self._out = None
         record = Round(
             number=sent.number,

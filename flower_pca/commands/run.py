@@ -20,6 +20,8 @@ def add(commands: Any) -> None:
     common.arguments_of_data(parser)
     common.argument_of_algorithm(parser)
     parser.add_argument("--evaluate", action="store_true", help="also measure the error of reconstruction")
+    text = 'hide the answers of single clients: true, or a spec such as "masks(neighbours=20)" (default: false)'
+    parser.add_argument("--mask", default="false", metavar="SPEC", help=text)
     text = "a plain loop in this process, or Flower's engine with a virtual node per client (default: in_process)"
     parser.add_argument("--backend", choices=("in_process", "ray"), default="in_process", help=text)
     text = "keep the state here after every round; the same command then goes on after an interruption"
@@ -29,17 +31,18 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run, write the files, print the variances; 1 if the run ended short of its goal."""
-    from flower_pca import registry, report
+    from flower_pca import MaskedSums, registry, report
     from flower_pca.simulation import simulate
 
     place = common.folder(given.out)
+    mask = MaskedSums.of(given.mask)
     registry.make(given.algorithm)  # before the data is read, which may take long
     checks.components(given.components)
     checkpoint = None if given.checkpoint is None else given.checkpoint.expanduser().absolute()
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
     shards = common.clients_of(given)
-    options = {**common.settings(given), "evaluate": given.evaluate, "backend": given.backend}
+    options = {**common.settings(given), "evaluate": given.evaluate, "backend": given.backend, "mask": mask}
     try:
         with common.progress("starting") as on_round:
             result = simulate(given.algorithm, shards, checkpoint=checkpoint, on_round=on_round, **options)

@@ -60,11 +60,11 @@ def row(clients: int, masks: MaskedSums) -> list[object]:
     parts = shards(clients)
     plain = simulate("ssi", parts, n_components=P, max_rounds=ROUNDS).history
     client, server, keys, masked = driven(parts, masks)
-    sums = len(masked.of("mask.sum"))
+    sums = len(plain) + 1  # the opening takes two
     each = [1e3 * client[step] / clients / (1 if step in ("keys", "shares") else sums) for step in STEPS]
     told, before = masked.bytes_up + masked.bytes_down, plain.bytes_up + plain.bytes_down
     return [
-        f"{clients} ({masks.degree(clients)})",
+        f"{clients} ({masks.degree(clients)})" + ("" if masks.self_masks else ", no self-masks"),
         f"{len(plain)} and {len(masked)}",
         f"{(told - keys) / before:.3f}",
         f"{keys / clients / sums / 1e3:.1f}",
@@ -75,7 +75,8 @@ def row(clients: int, masks: MaskedSums) -> list[object]:
 
 def main() -> None:
     """Print the table."""
-    sizes = ((5, MaskedSums()), (30, MaskedSums()), (200, MaskedSums(neighbours=20)), (200, MaskedSums()))
+    sizes = [(5, MaskedSums()), (30, MaskedSums()), (200, MaskedSums(neighbours=20)), (200, MaskedSums())]
+    sizes += [(30, MaskedSums(self_masks=False)), (200, MaskedSums(neighbours=20, self_masks=False))]
     head = ["clients (neighbours)", "messages", "bytes / unmasked", "kB of keys a sum", *(f"ms {s}" for s in STEPS)]
     print(table([*head, "ms server a sum"], [row(*size) for size in sizes]))
 

@@ -1,8 +1,8 @@
 """The ServerApp and the ClientApp that `flwr run` starts, in simulation and in deployment alike.
 
 The run-config of pyproject.toml says what to compute; a node's own node-config says which rows it has and what it
-serves: data, allow, min-rows, memory-dir, output-dir, share-own, min-noise, max-clip, masked-only, max-messages and
-max-rank; for trackers data may be a folder of batches, or be cut by batch.
+serves: data, allow, min-rows, memory-dir, output-dir, share-own, min-noise, max-clip, masked-only, single-masks,
+sign-key, trusted-keys, max-messages and max-rank; for trackers data may be a folder of batches, or be cut by batch.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from flower_pca.strategies.log import log
 _RULES: Final = (  # of a node's own, beside data and allow: arguments of client_app
     *("min-rows", "memory-dir", "output-dir", "share-own"),
     *("min-noise", "max-clip", "masked-only", "max-messages", "max-rank"),
+    *("single-masks", "sign-key", "trusted-keys"),
 )
 
 server_app = ServerApp()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.algorithms.consensus_rpca import ConsensusRPCA
 from flower_pca.algorithms.dcf_pca import DCFPCA
@@ -33,6 +33,9 @@ from flower_pca.core.stream import Stream
 from flower_pca.core.summed_opening import SummedOpening
 from flower_pca.core.tracker import Tracker
 from flower_pca.masking import messages
+
+if TYPE_CHECKING:
+    from flower_pca.masking.identity import Identity
 
 ALGORITHMS: Final[dict[str, type[Algorithm[Any]]]] = {
     algorithm.name: algorithm
@@ -88,17 +91,24 @@ def _made(
 
 
 def answer(
-    stage: str, arrays: Arrays, data: Any, memory: Arrays, *, bits: noise.Bits = noise.system_bits, summed: int = 1
+    stage: str,
+    arrays: Arrays,
+    data: Any,
+    memory: Arrays,
+    *,
+    bits: noise.Bits = noise.system_bits,
+    summed: int = 1,
+    identity: Identity | None = None,
 ) -> tuple[Arrays, Arrays]:
     """A client's half of the stage with this name: what it returns, and what it keeps.
 
     Where the message asks for noise, rows are clipped and noise is added here, from these random bits. Under masks
-    nobody sees the answer but in a sum of at least `summed`.
+    nobody sees the answer but in a sum of at least `summed`; keys are signed, and others' checked, by this identity.
     """
     if stage == messages.STAGE:
         from flower_pca.masking import client
 
-        return client.answer(arrays, data, memory, partial(answer, bits=bits))
+        return client.answer(arrays, data, memory, partial(answer, bits=bits), identity)
     if stage not in STAGES:
         remedy = "Install the same flower_pca everywhere."
         raise ProtocolError(checks.sentence("The stage", f"one of {', '.join(STAGES)}", repr(stage), remedy))

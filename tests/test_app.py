@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fake_grid import FakeGrid, in_a_run, is_pca_of
 
-from flower_pca import NotEnoughNodes, PCAResult, RobustResult, registry
+from flower_pca import NotEnoughNodes, PCAResult, RobustResult, keys, registry
 from flower_pca.data import sources
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
@@ -132,6 +132,31 @@ def test_masks_by_a_key_of_the_run_config(run, tmp_path):
     result, _ = run(nodes, mask=True)
     assert is_pca_of(result, shards)
     assert result.history[0].stage == "mask.keys"
+
+
+def test_masks_by_a_spec_of_the_run_config(run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    nodes[0]["single-masks"] = nodes[2]["single-masks"] = True
+    result, lines = run(nodes, mask="masks(neighbours=2, self_masks=False)")
+    assert is_pca_of(result, [shards[0], shards[2]])
+    refused = "A set-up of masks at this node must be with self-masks: single_masks is not set. Got one without."
+    assert any(refused in line for line in lines)
+    plain, _ = run(nodes, mask="false")
+    assert plain.history[0].stage == "opening"
+
+
+def test_nodes_that_sign_by_keys_of_their_node_config(run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    made = keys.write(tmp_path / "keys", nodes=3)
+    for node, key in zip(nodes, made.nodes, strict=True):
+        node |= {"sign-key": str(key), "trusted-keys": str(tmp_path / "keys")}
+    result, _ = run(nodes, mask=True)
+    assert is_pca_of(result, shards)
+    del nodes[1]["trusted-keys"]
+    nodes[1]["sign-key"] = str(tmp_path / "none")
+    result, lines = run(nodes, mask=True)
+    assert is_pca_of(result, [shards[0], shards[2]])
+    assert any("sign_key must be a file that can be read." in line for line in lines)
 
 
 def test_a_node_keeps_its_memory_where_it_is_told(run, tmp_path):

@@ -70,6 +70,18 @@ def test_run_writes_the_result_its_history_and_a_report(data, tmp_path, capsys):
     assert errors == [record.metrics["error"] for record in result.history if "error" in record.metrics]
 
 
+def test_run_under_masks_by_a_spec(data, tmp_path, capsys):
+    words = ["run", data, "--components", 3, "--clients", 4, "--out", tmp_path, "--mask"]
+    assert flower_pca(capsys, *words, "masks(self_masks=False)")[0] == 0
+    result = PCAResult.load(tmp_path / "result.npz")
+    assert sine(result.components_, pooled([X]).components[:3]) <= 1e-8
+    assert [record.stage for record in result.history][:3] == ["mask.keys", "mask.shares", "summed_opening"]
+    assert not result.history.of("mask.sum")
+    code, _, err = flower_pca(capsys, *words, "masks(neighbors=4)")
+    assert code == 2
+    assert "Did you mean 'neighbours'?" in err
+
+
 def test_run_for_machines_and_of_a_folder_of_files_with_gaps(tmp_path, capsys):
     shards = [S.copy() for S in mixed(0).shards]
     shards[1][0, 3] = np.nan

@@ -22,9 +22,10 @@ from pages import EVERY, ROOT, SHELLS, blocks, languages, text
 
 from flower_pca import PCAResult, cli, registry
 from flower_pca.data import partition, sources
+from flower_pca.masking.identity import Identity
 
 BIN = Path(sys.executable).parent
-SYSTEM = {"kill", "pip", "ssh-keygen", "export", "."}  # checked one by one below
+SYSTEM = {"cat", "kill", "pip", "ssh-keygen", "export", "."}  # checked one by one below
 FLOWER = {"flower-superlink": (), "flower-supernode": (), "flwr": ("run", "ls", "supernode")}
 PYTHON = {"python", "python3.11", ".venv/bin/python"}
 TOOLS = {".venv/bin/ruff", ".venv/bin/mypy", "mkdocs"}
@@ -144,6 +145,7 @@ def test_the_node_configs_set_what_the_app_reads():
     assert read == {
         *("data", "batch", "allow", "min-rows", "memory-dir", "output-dir", "share-own"),
         *("min-noise", "max-clip", "masked-only", "max-messages", "max-rank"),
+        *("single-masks", "sign-key", "trusted-keys"),
         *("partition-id", "num-partitions"),
     }
     found = 0
@@ -212,6 +214,18 @@ def test_the_keys_are_written_where_the_next_commands_look_for_them(tmp_path, mo
         assert (tmp_path / place).exists(), place
     for option in ("--ssl-ca-certfile", "--ssl-certfile", "--ssl-keyfile", "--auth-supernode-private-key"):
         assert option in printed
+
+
+def test_the_list_of_trusted_keys_is_one_that_the_nodes_believe(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (keys,) = [command for command in with_program("flower-pca") if command[1] == "keys"]
+    assert cli.main(keys[1:]) == 0
+    (block,) = [block for block in blocks("docs/masked-sums.md", "sh") if block.startswith("cat ")]
+    subprocess.run(["sh", "-ec", block], check=True, timeout=60)
+    for node in ("node-0", "node-1"):
+        identity = Identity.load(f"keys/{node}", "trusted-keys")
+        assert len(identity.trusted) == 2
+        Identity(trusted=identity.trusted).check({0: b"text"}, {0: identity.sign(b"text")})
 
 
 def test_a_key_made_by_hand_is_of_the_kind_that_ours_are(tmp_path):

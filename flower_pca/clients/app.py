@@ -33,6 +33,9 @@ def client_app(
     min_noise: float | None = None,
     max_clip: float | None = None,
     masked_only: bool = False,
+    single_masks: bool = False,
+    sign_key: str | os.PathLike[str] | None = None,
+    trusted_keys: str | os.PathLike[str] | None = None,
     max_messages: int | None = None,
     max_rank: int | None = None,
 ) -> ClientApp:
@@ -49,12 +52,16 @@ def client_app(
         min_noise: The least noise on every answer, in multiples of the clip squared; see `PCAClient`.
         max_clip: The largest norm to which a run may clip the rows.
         masked_only: Whether nodes answer under masks only.
+        single_masks: Whether nodes take part in masked sums without self-masks.
+        sign_key: The private key with which the node signs its keys of masked sums; see `PCAClient`.
+        trusted_keys: The public keys of the nodes with which it takes part in masked sums; see `PCAClient`.
         max_messages: Messages that a node answers in a run of Flower.
         max_rank: Rank of the blocks that a node answers without masks, over all runs; needs memory_dir.
     """
     app = ClientApp()
     rules: dict[str, Any] = {"min_rows": min_rows, "min_noise": min_noise, "max_clip": max_clip}
     rules |= {"masked_only": masked_only, "max_messages": max_messages, "max_rank": max_rank}
+    rules |= {"single_masks": single_masks, "sign_key": sign_key, "trusted_keys": trusted_keys}
     folders: dict[str, Any] = {"memory_dir": memory_dir, "output_dir": output_dir}
     register(app, load, action=DEFAULT, allow=allow, share_own=share_own, **rules, **folders)
     return app
@@ -73,6 +80,9 @@ def register(
     min_noise: float | None = None,
     max_clip: float | None = None,
     masked_only: bool = False,
+    single_masks: bool = False,
+    sign_key: str | os.PathLike[str] | None = None,
+    trusted_keys: str | os.PathLike[str] | None = None,
     max_messages: int | None = None,
     max_rank: int | None = None,
 ) -> None:
@@ -93,12 +103,16 @@ def register(
         min_noise: The least noise on every answer, in multiples of the clip squared; see `PCAClient`.
         max_clip: The largest norm to which a run may clip the rows.
         masked_only: Whether nodes answer under masks only.
+        single_masks: Whether nodes take part in masked sums without self-masks.
+        sign_key: The private key with which the node signs its keys of masked sums; see `PCAClient`.
+        trusted_keys: The public keys of the nodes with which it takes part in masked sums; see `PCAClient`.
         max_messages: Messages that a node answers in a run of Flower.
         max_rank: Rank of the blocks that a node answers without masks, over all runs; needs memory_dir.
     """
     rules: dict[str, Any] = {
         "allow": allow, "min_rows": min_rows, "memory_dir": memory_dir, "output_dir": output_dir,
         "share_own": share_own, "min_noise": min_noise, "max_clip": max_clip, "masked_only": masked_only,
+        "single_masks": single_masks, "sign_key": sign_key, "trusted_keys": trusted_keys,
         "max_messages": max_messages, "max_rank": max_rank,
     }  # fmt: skip
     cache: OrderedDict[object, LocalData | Stream] = OrderedDict()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from flwr.app import Context
@@ -21,6 +21,9 @@ from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Arrays
 from flower_pca.core.stream import Stream
 from flower_pca.masking import messages
+
+if TYPE_CHECKING:
+    from flower_pca.masking.identity import Identity
 
 _SERVED: Final = (*registry.ALGORITHMS, *registry.TRACKERS)
 
@@ -44,6 +47,12 @@ class PCAClient(NumPyClient):
             answers only runs with dp, and only those that ask for so much. Under masks it is that of the sum.
         max_clip: The largest norm to which a run with dp may clip its rows; the node then answers no others.
         masked_only: Whether the node answers under masks only.
+        single_masks: Whether it takes part in masked sums without self-masks, if the server asks for that.
+        sign_key: The node's own private key, in OpenSSH or PEM format: the file that its SuperNode has. With it the
+            node signs the keys of masked sums.
+        trusted_keys: A file with the public keys of the federation's nodes, in OpenSSH format, one on every line, or a
+            folder of .pub files. The node then takes part in masked sums only with peers who have signed their keys
+            with one of these. Not to be had from the server.
         max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.
         max_rank: The rank, at most, of all blocks it answers without masks while its rows stay the same, over all runs:
             after d independent columns a server knows C_i. d / 2 is a sensible choice. Needs memory_dir.
@@ -67,6 +76,9 @@ class PCAClient(NumPyClient):
         min_noise: float | None = None,
         max_clip: float | None = None,
         masked_only: bool = False,
+        single_masks: bool = False,
+        sign_key: str | os.PathLike[str] | None = None,
+        trusted_keys: str | os.PathLike[str] | None = None,
         max_messages: int | None = None,
         max_rank: int | None = None,
     ) -> None:
@@ -98,7 +110,8 @@ class PCAClient(NumPyClient):
             remedy = "Leave it out, or serve rows at rest."
             raise ConfigError(checks.sentence("max_rank", "used with rows that stay the same", "a Stream", remedy))
         rules: dict[str, Any] = {"max_messages": max_messages, "max_rank": max_rank, "path": path}
-        self._policy = Policy(context, masked_only=masked_only, **rules)
+        self._policy = Policy(context, masked_only=masked_only, single_masks=single_masks, **rules)
+        self._identity = None if sign_key is None and trusted_keys is None else _identity(sign_key, trusted_keys)
 
     def fit(self, parameters: list[Array], config: wire.Config) -> tuple[list[Array], int, wire.Config]:
         """Answer one message of a strategy."""
@@ -169,10 +182,9 @@ class PCAClient(NumPyClient):
         secret = () if self._share_own else registry.STAGES[request.stage].reveals(request.arrays)
         return {name: a[:, :0] if name in secret else a for name, a in up.items()}
 
-    @staticmethod
-    def _compute(request: wire.Request, data: LocalData | Stream, memory: Arrays) -> tuple[Arrays, Arrays]:
+    def _compute(self, request: wire.Request, data: LocalData | Stream, memory: Arrays) -> tuple[Arrays, Arrays]:
         try:
-            return registry.answer(request.stage, request.arrays, data, memory)
+            return registry.answer(request.stage, request.arrays, data, memory, identity=self._identity)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             if isinstance(error, FlowerPCAError):
                 raise
@@ -218,6 +230,12 @@ class PCAClient(NumPyClient):
                 known = ", ".join(_SERVED)
                 raise ConfigError(checks.sentence("Every algorithm in allow", f"one of {known}", repr(name), remedy))
         return frozenset(allow) if own is None else own & frozenset(allow)
+
+
+def _identity(sign_key: str | os.PathLike[str] | None, trusted_keys: str | os.PathLike[str] | None) -> Identity:
+    from flower_pca.masking.identity import Identity  # with cryptography, which no other client needs
+
+    return Identity.load(sign_key, trusted_keys)
 
 
 def own_file(folder: str | os.PathLike[str], key: int) -> Path:

@@ -32,6 +32,7 @@ class Policy:
     Args:
         context: The node's Flower context, which counts the messages of a run.
         masked_only: Whether the node answers under masks only.
+        single_masks: Whether it takes part in masked sums without self-masks.
         max_messages: Messages that it answers in a run of Flower at most, those of masks' set-up included.
         max_rank: The rank, at most, of all blocks answered without masks since the rows last changed. From answers to d
             independent columns C_i follows exactly; d / 2 is a sensible choice.
@@ -43,11 +44,13 @@ class Policy:
         context: Context | None,
         *,
         masked_only: bool = False,
+        single_masks: bool = False,
         max_messages: int | None = None,
         max_rank: int | None = None,
         path: Path | None = None,
     ) -> None:
         checks.choice("masked_only", masked_only, (True, False))
+        checks.choice("single_masks", single_masks, (True, False))
         if max_messages is not None:
             checks.integer("max_messages", max_messages, least=1)
             if context is None:
@@ -60,6 +63,7 @@ class Policy:
                 raise ConfigError(checks.sentence("max_rank", "used with memory_dir", "none", remedy))
         self._context, self._path = context, path
         self._masked_only, self._most, self._rank = bool(masked_only), max_messages, max_rank
+        self._single_masks = bool(single_masks)
 
     def admit(self, request: wire.Request) -> None:
         """Refuse a message for what it is; count it."""
@@ -67,6 +71,10 @@ class Policy:
             remedy = "Run the strategy with mask=True."
             got = "one without masks"
             raise RefusalError(checks.sentence("A message to this node", "masked: masked_only is set", got, remedy))
+        if request.stage == messages.STAGE and messages.single(request.arrays) and not self._single_masks:
+            rule = "with self-masks: single_masks is not set"
+            remedy = "Leave self_masks=False out, or ask the node's operator."
+            raise RefusalError(checks.sentence("A set-up of masks at this node", rule, "one without", remedy))
         if self._most is not None and self._context is not None:
             records = self._context.state.config_records
             answered = int(records[_ANSWERED]["messages"]) if _ANSWERED in records else 0  # type: ignore[arg-type]

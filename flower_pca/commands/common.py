@@ -56,6 +56,12 @@ def argument_of_algorithm(added: argparse.ArgumentParser) -> None:
     added.add_argument("--algorithm", default="krylov", metavar="SPEC", help=text)
 
 
+def argument_of_masks(added: argparse.ArgumentParser) -> None:
+    """--mask, alone or with settings."""
+    text = 'hide the answers of single clients, with settings if need be: "masks(neighbours=20)"'
+    added.add_argument("--mask", nargs="?", const="true", default="false", metavar="SPEC", help=text)
+
+
 def argument_of_output(added: argparse.ArgumentParser) -> None:
     """--out, a folder."""
     text = "folder to write to (default: flower-pca-out)"

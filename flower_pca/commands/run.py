@@ -22,8 +22,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--evaluate", action="store_true", help="also measure the error of reconstruction")
     text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, noisy_covariance'
     parser.add_argument("--dp", metavar="SPEC", help=text)
-    text = "mask the answers: the server learns sums only, and with --dp the clients share the noise"
-    parser.add_argument("--mask", action="store_true", help=text)
+    common.argument_of_masks(parser)
     text = "a plain loop in this process, or Flower's engine with a virtual node per client (default: in_process)"
     parser.add_argument("--backend", choices=("in_process", "ray"), default="in_process", help=text)
     text = "keep the state here after every round; the same command then goes on after an interruption"
@@ -33,11 +32,12 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run, write the files, print the variances; 1 if the run ended short of its goal."""
-    from flower_pca import registry, report
+    from flower_pca import MaskedSums, registry, report
     from flower_pca.core.privacy import DP
     from flower_pca.simulation import simulate
 
     place = common.folder(given.out)
+    mask = MaskedSums.of(given.mask)
     registry.make(given.algorithm)  # before the data is read, which may take long
     DP.of(given.dp)
     checks.components(given.components)
@@ -45,8 +45,8 @@ def run(given: argparse.Namespace) -> int:
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
     shards = common.clients_of(given)
-    names = ("evaluate", "backend", "dp", "mask")
-    options = {**common.settings(given), **{name: getattr(given, name) for name in names}}
+    options = {name: getattr(given, name) for name in ("evaluate", "backend", "dp")}
+    options |= {**common.settings(given), "mask": mask}
     try:
         with common.progress("starting") as on_round:
             result = simulate(given.algorithm, shards, checkpoint=checkpoint, on_round=on_round, **options)

@@ -13,7 +13,7 @@ from flower_pca.masking.settings import MaskedSums
 __all__ = ["MaskedSums", "session"]
 
 
-def session(mask: bool | MaskedSums | None, algorithm: Algorithm[Any], **settings: Any) -> Session:
+def session(mask: bool | MaskedSums | str | None, algorithm: Algorithm[Any], **settings: Any) -> Session:
     """A Session of these settings, masked if `mask` says so."""
     masks = MaskedSums.of(mask)
     if masks is None:

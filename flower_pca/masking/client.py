@@ -6,8 +6,8 @@ peer either share is given away, never both. The last secrets of a sum are gone 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,7 +18,11 @@ from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking.messages import Step, raw, rows, texts
-from flower_pca.masking.primitives import KEY, SEALED, SEED
+from flower_pca.masking.primitives import KEY, SEED
+from flower_pca.masking.secrets import Secrets
+
+if TYPE_CHECKING:
+    from flower_pca.masking.identity import Identity
 
 
 class Answer(Protocol):
@@ -30,50 +34,27 @@ class Answer(Protocol):
         """What the client returns, and what it keeps."""
 
 
-@dataclass(frozen=True)
-class Secrets:
-    """What a client keeps of a set-up: all arrays, so that any driver can keep it.
+def answer(
+    arrays: Arrays, data: LocalData, memory: Arrays, stage: Answer, identity: Identity | None = None
+) -> tuple[Arrays, Arrays]:
+    """What a client returns and keeps.
 
-    `common` is what the client's own exchange key and those of its peers agree on, for shares to be sealed with.
-    `own` and `coming` are the seed of the self-mask, that of the mask key, and the client's shares of both, for the sum
-    `number` and for the next one; `held` are the shares of the peers named in `holders`, for the sum `number`.
+    Args:
+        arrays: The message.
+        data: The client's rows, in the message's frame.
+        memory: What the client has kept.
+        stage: Gives its half of the stage that an upload is of.
+        identity: What it signs its keys with, and whose keys it believes.
     """
-
-    setup: Array
-    exchange: Array
-    step: Array
-    number: Array
-    own: Array
-    needed: Array
-    position: Array
-    peers: Array
-    common: Array
-    coming: Array
-    holders: Array
-    held: Array
-
-    @classmethod
-    def of(cls, memory: Arrays) -> Secrets | None:
-        """The secrets in a client's memory, if there are any."""
-        found = {f.name: memory.get(messages.PREFIX + f.name) for f in fields(cls)}
-        return None if any(a is None for a in found.values()) else cls(**found)  # type: ignore[arg-type]
-
-    def stored(self) -> Arrays:
-        """As parts of a client's memory."""
-        return {messages.PREFIX + f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
-
-
-def answer(arrays: Arrays, data: LocalData, memory: Arrays, stage: Answer) -> tuple[Arrays, Arrays]:
-    """What a client returns and keeps; `stage` gives its half of the stage that an upload is of."""
     own, secrets = messages.plain(memory), Secrets.of(memory)
     step = Step(int(arrays["mask.step"]))
     if step == Step.KEYS:
-        up, secrets = _keys(arrays, data)
+        up, secrets = _keys(arrays, data, identity)
         return up, {**own, **secrets.stored()}
     if secrets is None or secrets.setup.tobytes() != arrays["mask.setup"].tobytes():
         return {"mask.lost": np.array(1)}, memory
     if step == Step.SHARES:
-        up, secrets = _shares(arrays, secrets)
+        up, secrets = _shares(arrays, data, secrets, identity)
     elif step == Step.UPLOAD:
         secrets = _admitted(arrays, secrets)
         name, summed = messages.inner_stage(arrays) or "", int(secrets.needed)
@@ -84,20 +65,25 @@ def answer(arrays: Arrays, data: LocalData, memory: Arrays, stage: Answer) -> tu
     return up, {**own, **secrets.stored()}
 
 
-def _keys(arrays: Arrays, data: LocalData) -> tuple[Arrays, Secrets]:
-    exchange, own = primitives.fresh(), primitives.fresh() + primitives.fresh()
+def _keys(arrays: Arrays, data: LocalData, identity: Identity | None) -> tuple[Arrays, Secrets]:
+    setup, single = arrays["mask.setup"], messages.single(arrays)
+    _require("The name of a set-up", f"{SEED} bytes", setup.shape == (SEED,) and setup.dtype == np.uint8)
+    exchange, own = primitives.fresh(), _seeds(1 if single else 2)
+    keys = primitives.public(exchange), primitives.public(own[-SEED:])
+    signed = b"" if identity is None else identity.sign(messages.published(setup.tobytes(), *keys, data.d))
     up = {
-        "mask.exchange": raw(primitives.public(exchange)),
-        "mask.key": raw(primitives.public(own[SEED:])),
+        "mask.exchange": raw(keys[0]),
+        "mask.key": raw(keys[1]),
         "mask.d": np.array(data.d, dtype=np.int64),
+        "mask.signature": raw(signed),
     }
     none = np.empty(0, dtype=np.uint8)
     zero = np.array(0)
     made = (raw(exchange), np.array(int(Step.SHARES)), zero, raw(own), zero, zero, none, none, none, none, none)
-    return up, Secrets(arrays["mask.setup"], *made)
+    return up, Secrets(setup, np.array(single), *made)
 
 
-def _shares(arrays: Arrays, secrets: Secrets) -> tuple[Arrays, Secrets]:
+def _shares(arrays: Arrays, data: LocalData, secrets: Secrets, identity: Identity | None) -> tuple[Arrays, Secrets]:
     _expect(secrets, int(secrets.step) == Step.SHARES)
     position, peers = int(arrays["mask.position"]), _distinct(arrays["mask.peers"])
     exchange, mine = primitives.private(secrets.exchange.tobytes()), primitives.public(secrets.exchange.tobytes())
@@ -106,13 +92,15 @@ def _shares(arrays: Arrays, secrets: Secrets) -> tuple[Arrays, Secrets]:
     others = len({*keys, mine}) == group == len(keys) + 1
     _require("The clients of a set-up", "different ones, at least two", others and position not in peers and group > 1)
     _require("The survivors needed", "more than half, at most all", 2 * needed > group >= needed)
+    if identity is not None:
+        identity.check(*_signed(arrays, secrets.setup.tobytes(), peers, keys, data.d))
     secrets = replace(
         secrets,
         needed=np.array(needed),
         position=np.array(position),
         peers=arrays["mask.peers"],
         exchange=np.empty(0, dtype=np.uint8),
-        common=rows([primitives.agree(exchange, key) for key in keys], KEY),
+        common=rows([_letters(primitives.agree(exchange, key), mine, key) for key in keys], 2 * KEY),
         step=np.array(int(Step.UPLOAD)),
     )
     sealed, own = _deal(secrets, 0, secrets.own.tobytes(), peers)
@@ -128,11 +116,11 @@ def _admitted(arrays: Arrays, secrets: Secrets) -> Secrets:
     peers, keys = _distinct(arrays["mask.peers"]), texts(arrays["mask.keys"])
     enough = len(peers) + 1 >= int(secrets.needed) and set(peers) <= set(secrets.peers.tolist())
     _require("The clients of a sum", f"at least {int(secrets.needed)}, of its set-up", enough)
-    mine = primitives.public(secrets.own.tobytes()[SEED : 2 * SEED])
+    mine = primitives.public(secrets.key)
     different = len({*keys, mine}) == len(peers) + 1 == len(keys) + 1
     _require("The keys of a sum", "different, one of each client", different)
     _require("An upload", "one of a stage", messages.inner_stage(arrays) not in (None, messages.STAGE))
-    held = rows(_opened(secrets, number, peers, keys, arrays["mask.shares"]), 2 * SEED)
+    held = rows(_opened(secrets, number, peers, keys, arrays["mask.shares"]), secrets.kinds * SEED)
     return replace(secrets, holders=arrays["mask.peers"], held=held)
 
 
@@ -143,10 +131,10 @@ def _upload(arrays: Arrays, secrets: Secrets, up: Arrays) -> tuple[Arrays, Secre
         raise ProtocolError(checks.sentence("The bounds of a sum", f"those of {', '.join(up)}", list(bounds), remedy))
     y = fixed.encode(up, bounds, int(arrays["mask.clients"]))
     y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]))
-    coming = primitives.fresh() + primitives.fresh()
+    coming = _seeds(secrets.kinds)
     sealed, kept = _deal(secrets, number + 1, coming, peers)
     secrets = replace(secrets, step=np.array(int(Step.UNMASK)), coming=raw(kept))
-    return {"mask.y": y, "mask.key": raw(primitives.public(coming[SEED:])), "mask.shares": sealed}, secrets
+    return {"mask.y": y, "mask.key": raw(primitives.public(coming[-SEED:])), "mask.shares": sealed}, secrets
 
 
 def _unmask(arrays: Arrays, secrets: Secrets) -> tuple[Arrays, Secrets]:
@@ -156,10 +144,11 @@ def _unmask(arrays: Arrays, secrets: Secrets) -> tuple[Arrays, Secrets]:
     _require("Survivors and dropped clients", "together those of the sum, each once", whole)
     _require("The survivors of a sum", f"at least {int(secrets.needed)}", len(survived) + 1 >= int(secrets.needed))
     held = dict(zip(secrets.holders.tolist(), texts(secrets.held), strict=True))
-    own = secrets.own.tobytes()[2 * SEED :]
-    selves = [own[:SEED], *(held[peer][:SEED] for peer in survived)]
-    keys = [held[peer][SEED:] for peer in dropped]
-    return {"mask.selves": rows(selves, SEED), "mask.keys": rows(keys, SEED)}, _onwards(secrets)
+    up = {"mask.keys": rows([held[peer][-SEED:] for peer in dropped], SEED)}
+    if not secrets.single:
+        own = secrets.own.tobytes()[2 * SEED : 3 * SEED]
+        up["mask.selves"] = rows([own, *(held[peer][:SEED] for peer in survived)], SEED)
+    return up, _onwards(secrets)
 
 
 def _onwards(secrets: Secrets) -> Secrets:
@@ -170,17 +159,18 @@ def _onwards(secrets: Secrets) -> Secrets:
 
 
 def _deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple[Array, bytes]:
-    """Shares of both seeds and the public key, sealed for each peer; and the seeds with the client's own shares."""
-    position, setup, key = int(secrets.position), secrets.setup.tobytes(), primitives.public(seeds[SEED:])
+    """Shares of the seeds and the public key, sealed for each peer; and the seeds with the client's own shares."""
+    position, setup, key = int(secrets.position), secrets.setup.tobytes(), primitives.public(seeds[-SEED:])
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     group = sorted([*peers, position])
-    halves = (primitives.split(part, int(secrets.needed), len(group)) for part in (seeds[:SEED], seeds[SEED:]))
-    both = {member: a + b for member, a, b in zip(group, *halves, strict=True)}
+    kinds = [seeds[start : start + SEED] for start in range(0, len(seeds), SEED)]
+    dealt = (primitives.split(seed, int(secrets.needed), len(group)) for seed in kinds)
+    own = {member: b"".join(shares) for member, *shares in zip(group, *dealt, strict=True)}
     sealed = []
     for peer in peers:
         context = messages.envelope(setup, number, position, peer)
-        sealed.append(primitives.seal(primitives.derive(common[peer], context), both[peer] + key, context))
-    return rows(sealed, SEALED), seeds + both[position]
+        sealed.append(primitives.seal(primitives.derive(common[peer][:KEY], context), own[peer] + key, context))
+    return rows(sealed, primitives.sealed(secrets.kinds)), seeds + own[position]
 
 
 def _opened(secrets: Secrets, number: int, peers: list[int], keys: list[bytes], sealed: Array) -> list[bytes]:
@@ -190,23 +180,47 @@ def _opened(secrets: Secrets, number: int, peers: list[int], keys: list[bytes], 
     held = []
     for peer, public, text in zip(peers, keys, texts(sealed), strict=True):
         context = messages.envelope(setup, number, peer, position)
-        key = primitives.derive(common[peer], context)
-        opened = primitives.unseal(key, text, context)
-        _require("The key of a peer for a sum", "the one that it has sealed", opened[2 * SEED :] == public)
-        held.append(opened[: 2 * SEED])
+        opened = primitives.unseal(primitives.derive(common[peer][KEY:], context), text, context)
+        shares, key = opened[:-KEY], opened[-KEY:]
+        _require("A sealed share", "one of a set-up of the same kind", len(shares) == secrets.kinds * SEED)
+        _require("The key of a peer for a sum", "the one that it has sealed", key == public)
+        held.append(shares)
     return held
 
 
 def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes]) -> Array:
-    """Y + PRG(b) + sum of PRG(k_ij) over later clients - sum over earlier ones, mod 2^64."""
-    position, setup, seed = int(secrets.position), secrets.setup.tobytes(), secrets.own.tobytes()
-    y = y + primitives.stream(primitives.derive(seed[:SEED], messages.alone(setup, number, position)), len(y))
-    private = primitives.private(seed[SEED : 2 * SEED])
+    """Y + PRG(b) + sum of PRG(k_ij) over later clients - sum over earlier ones, mod 2^64; PRG(b) if there is a b."""
+    position, setup, private = int(secrets.position), secrets.setup.tobytes(), primitives.private(secrets.key)
+    if not secrets.single:
+        seed = secrets.own.tobytes()[:SEED]
+        y = y + primitives.stream(primitives.derive(seed, messages.alone(setup, number, position)), len(y))
     for peer, key in zip(peers, keys, strict=True):
         context = messages.pair(setup, number, *sorted((position, peer)))
         mask = primitives.stream(primitives.derive(primitives.agree(private, key), context), len(y))
         y = y + mask if peer > position else y - mask
     return y
+
+
+def _signed(
+    arrays: Arrays, setup: bytes, peers: list[int], exchanges: list[bytes], d: int
+) -> tuple[dict[int, bytes], dict[int, bytes]]:
+    """By peer: what it is said to have published, and its signature; the latter are missing if nobody has signed."""
+    if "mask.signatures" not in arrays:
+        return dict.fromkeys(peers, b""), {}
+    keys = texts(arrays["mask.firsts"])
+    published = [messages.published(setup, *both, d) for both in zip(exchanges, keys, strict=True)]
+    signatures = texts(arrays["mask.signatures"])
+    return dict(zip(peers, published, strict=True)), dict(zip(peers, signatures, strict=True))
+
+
+def _letters(common: bytes, mine: bytes, other: bytes) -> bytes:
+    """The secrets of letters to a peer and from it. Two, as positions come from the server, which might swap them."""
+    both = messages.letters(mine, other), messages.letters(other, mine)
+    return b"".join(primitives.derive(common, context) for context in both)
+
+
+def _seeds(count: int) -> bytes:
+    return b"".join(primitives.fresh() for _ in range(count))
 
 
 def _distinct(a: Array) -> list[int]:

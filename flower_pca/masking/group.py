@@ -13,8 +13,8 @@ from flower_pca.core.errors import NotEnoughNodes, ProtocolError
 from flower_pca.core.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages, primitives
-from flower_pca.masking.messages import Step, raw, rows, texts
-from flower_pca.masking.primitives import KEY, SEALED, SEED
+from flower_pca.masking.messages import SIGNATURE, Step, raw, rows, texts
+from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.masking.settings import MaskedSums
 
 
@@ -46,6 +46,8 @@ class Group:
         self.position = {client: i for i, client in enumerate(self.clients)}
         self._neighbours = graph(len(answers), masks.degree(len(answers)))
         self._needed = masks.needed(len(self._neighbours[0]) + 1)
+        self._shares = 2 if masks.self_masks else 1  # of each peer, that a client holds for a sum
+        self._signatures = [a["mask.signature"].tobytes() for a in answers.values()]
         self._exchange = [a["mask.exchange"].tobytes() for a in answers.values()]
         self._next = {i: Published(a["mask.key"].tobytes()) for i, a in enumerate(answers.values())}
         self._now: dict[int, Published] = {}
@@ -67,6 +69,11 @@ class Group:
         """Clients whose uploads are in the sum."""
         return tuple(self.clients[i] for i in sorted(self._uploads))
 
+    @property
+    def settled(self) -> bool:
+        """Whether the uploads add up as they are: without self-masks, and nobody has dropped out."""
+        return self._shares == 1 and set(self._uploads) == set(self._now)
+
     def lacks(self, clients: Iterable[int]) -> bool:
         """Whether these clients are too few for a sum by the keys of this set-up."""
         return self._fewest({self.position[client] for client in clients}) < self._needed
@@ -75,11 +82,17 @@ class Group:
         """The second message of the set-up: whom to send shares to, and by which keys."""
         i = self.position[client]
         peers = self._neighbours[i]
+        signed: Arrays = {}
+        if any(self._signatures):
+            signatures = [self._signatures[peer] or bytes(SIGNATURE) for peer in peers]
+            signed["mask.signatures"] = rows(signatures, SIGNATURE)
+            signed["mask.firsts"] = rows([self._next[peer].key for peer in peers], KEY)
         return {
             "mask.needed": np.array(self._needed),
             "mask.position": np.array(i),
             "mask.peers": np.array(peers, dtype=np.int64),
             "mask.exchanges": rows([self._exchange[peer] for peer in peers], KEY),
+            **signed,
         }
 
     def take_shares(self, answers: Mapping[int, Arrays]) -> None:
@@ -104,7 +117,7 @@ class Group:
         return {
             "mask.peers": np.array(peers, dtype=np.int64),
             "mask.keys": rows([self._now[peer].key for peer in peers], KEY),
-            "mask.shares": rows([self._now[peer].shares[i] for peer in peers], SEALED),
+            "mask.shares": rows([self._now[peer].shares[i] for peer in peers], primitives.sealed(self._shares)),
         }
 
     def take_uploads(self, answers: Mapping[int, Arrays]) -> None:
@@ -122,28 +135,26 @@ class Group:
 
     def expected(self, step: Step, client: int, length: int) -> dict[str, tuple[int, ...]]:
         """Names and shapes of a client's answer; `length` is that of an upload."""
-        i = self.position[client]
+        i, letter = self.position[client], primitives.sealed(self._shares)
         if step == Step.SHARES:
-            return {"mask.shares": (len(self._neighbours[i]), SEALED)}
+            return {"mask.shares": (len(self._neighbours[i]), letter)}
         if step == Step.UPLOAD:
-            return {"mask.y": (length,), "mask.key": (KEY,), "mask.shares": (len(self._peers[i]), SEALED)}
-        parts = self._parted(i)
-        return {"mask.selves": (len(parts["survived"]) + 1, SEED), "mask.keys": (len(parts["dropped"]), SEED)}
+            return {"mask.y": (length,), "mask.key": (KEY,), "mask.shares": (len(self._peers[i]), letter)}
+        return {f"mask.{kind}": (len(owners), SEED) for kind, owners in self._asked(i).items()}
 
     def total(self, answers: Mapping[int, Arrays]) -> Array:
         """The sum of the uploads without its masks, mod 2^64."""
         shares: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
         for client, arrays in answers.items():
             i = self.position[client]
-            parts = self._parted(i)
-            for kind, owners in (("selves", [i, *parts["survived"]]), ("keys", parts["dropped"])):
+            for kind, owners in self._asked(i).items():
                 for owner, share in zip(owners, texts(arrays[f"mask.{kind}"]), strict=True):
                     rank = sorted([*self._now[owner].shares, owner]).index(i)
                     shares.setdefault((kind, owner), []).append((rank, share))
         total = np.zeros_like(next(iter(self._uploads.values())))
         for upload in self._uploads.values():
             total = total + upload
-        for i in self._uploads:
+        for i in self._uploads if self._shares == 2 else ():
             key = primitives.derive(self._secret(shares, "selves", i), messages.alone(self.setup, self.number, i))
             total = total - primitives.stream(key, len(total))
         for i in set(self._now) - set(self._uploads):
@@ -181,6 +192,12 @@ class Group:
     def _parted(self, i: int) -> dict[str, list[int]]:
         survived = [j for j in self._peers[i] if j in self._uploads]
         return {"survived": survived, "dropped": [j for j in self._peers[i] if j not in self._uploads]}
+
+    def _asked(self, i: int) -> dict[str, list[int]]:
+        """Whose shares of a self-mask, and whose of a mask key, a client is asked for."""
+        parts = self._parted(i)
+        selves = {"selves": [i, *parts["survived"]]} if self._shares == 2 else {}
+        return {**selves, "keys": parts["dropped"]}
 
     def _check(self, what: str, alive: Iterable[int]) -> None:
         """Every client that counts must have enough neighbours that do."""

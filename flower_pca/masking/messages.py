@@ -14,10 +14,11 @@ from flower_pca.core.stage import Arrays
 STAGE: Final = "masked"  # of every message of a masked run, whatever stage it carries
 PREFIX: Final = "mask."  # of all that is not the stage's own, in messages and in a client's memory
 BOUND: Final = "mask.bound."
+SIGNATURE: Final = 164  # bytes: which key has signed (SHA-256), and the two numbers of ECDSA, of any curve
 
 
 class Step(enum.IntEnum):
-    """The messages: two of a set-up, then two for each sum."""
+    """The messages: two of a set-up, then two for each sum; without self-masks mostly one."""
 
     KEYS, SHARES, UPLOAD, UNMASK = range(4)
 
@@ -50,6 +51,21 @@ def bounds(arrays: Mapping[str, Array]) -> Arrays:
 def inner_stage(arrays: Mapping[str, Array]) -> str | None:
     """The name of the stage that a masked message carries, if it carries one."""
     return arrays["mask.stage"].tobytes().decode() if "mask.stage" in arrays else None
+
+
+def single(arrays: Mapping[str, Array]) -> bool:
+    """Whether a message asks for a set-up without self-masks."""
+    return bool(np.any(arrays.get("mask.single", False)))
+
+
+def published(setup: bytes, exchange: bytes, key: bytes, d: int) -> bytes:
+    """What a node signs of a set-up: its name, the node's own public keys and number of columns."""
+    return b"flower_pca masks: set-up" + setup + exchange + key + _numbers(d)
+
+
+def letters(sender: bytes, receiver: bytes) -> bytes:
+    """What the secret of letters from one client to another is bound to: their public keys."""
+    return b"flower_pca masks: letters" + sender + receiver
 
 
 def pair(setup: bytes, number: int, low: int, high: int) -> bytes:

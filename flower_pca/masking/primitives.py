@@ -22,7 +22,6 @@ from flower_pca.core.linalg import Array
 
 SEED: Final = 16  # bytes of a secret, which is what Shamir's sharing of the library takes
 KEY: Final = 32  # bytes of a public key, and of a derived one
-SEALED: Final = 2 * SEED + KEY + 16  # bytes of two shares and a public key under authenticated encryption
 _ONCE: Final = bytes(12)  # a key seals a single message, so the nonce may be constant
 _START: Final = bytes(16)  # likewise counter and nonce of a mask
 
@@ -74,6 +73,11 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
     except InvalidTag as error:
         rule, got = "as its sender sealed it for this sum", "one that was changed, cut or sent before"
         raise ProtocolError(checks.sentence("A sealed share", rule, got, "Nothing was sent in return.")) from error
+
+
+def sealed(shares: int) -> int:
+    """Bytes of so many shares and a public key under authenticated encryption."""
+    return shares * SEED + KEY + 16
 
 
 def split(secret: bytes, needed: int, count: int) -> list[bytes]:

@@ -25,7 +25,7 @@ from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Sum
 from flower_pca.core.summed_opening import SummedOpening
 from flower_pca.masking import fixed, messages, shares
 from flower_pca.masking.group import Group, identity, outvoted
-from flower_pca.masking.messages import Step, raw
+from flower_pca.masking.messages import SIGNATURE, Step, raw
 from flower_pca.masking.primitives import KEY
 from flower_pca.masking.settings import MaskedSums
 
@@ -116,10 +116,8 @@ class MaskedSession(Session):
         try:
             metrics = self._move(answers)
         except NotEnoughNodes as error:
-            if not failures:
-                raise
-            client, failure = next(iter(failures.items()))
-            raise NotEnoughNodes(f"{error} The first that is missing, {client}: {failure.reason}") from error
+            why = next((f"{client}: {failure.reason}" for client, failure in failures.items()), "")
+            raise NotEnoughNodes(f"{error} The first that is missing, {why}" if why else str(error)) from error
         self._out = None
         record = Round(
             number=sent.number,
@@ -190,7 +188,7 @@ class MaskedSession(Session):
         group, under = self._group, self._under
         assert under is not None
         if group is None:
-            return {}, {}
+            return {"mask.single": np.array(not self._masks.self_masks)}, {}
         if self._step == Step.SHARES:
             return {}, {client: group.shares_message(client) for client in to}
         number = {"mask.number": np.array(group.number)}
@@ -232,7 +230,9 @@ class MaskedSession(Session):
         if reply.number == sent.number and "mask.lost" in reply.arrays:
             got = "lost, or of an older set-up"
             raise UnawaitedError(checks.sentence(f"The secrets of client {reply.client}", "there", got, "Wait."))
+        width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0  # who does not sign sends none
         expected: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": ()}
+        expected = {**expected, "mask.signature": (width,)}
         if self._group is not None and reply.client in sent.to:
             expected = self._group.expected(self._step, reply.client, fixed.size(self._shapes, self._bounds))
         check_reply(reply, sent, expected, answered)
@@ -253,6 +253,8 @@ class MaskedSession(Session):
             self._ask(self._group)
         elif self._step == Step.UPLOAD:
             self._group.take_uploads(answers)
+            if self._group.settled:
+                return self._deliver(self._group, {})
             self._step = Step.UNMASK
         else:
             return self._deliver(self._group, answers)

@@ -6,7 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from flower_pca.core import checks
+from flower_pca.core import spec as specs
 from flower_pca.core.errors import ConfigError
 
 _ALL: Final = 100  # clients up to which every two of them share a mask
@@ -24,11 +27,15 @@ class MaskedSums:
             follows from the sums that the opening has brought. A client with a larger one sends nothing, and says so.
         neighbours: With how many others a client shares masks; an even number. Left out, with all others up to 100
             clients, and with 3 log2 N + 16 of N beyond.
+        self_masks: Whether a client adds a mask of its own to those that it shares with others. Without them a sum
+            takes one message while nobody drops out, not two; but a server that lies about drop-outs could unmask an
+            upload, and one that is only curious, an upload that comes late. Nodes have to agree, by `single_masks`.
     """
 
     threshold: float = 0.5
     bound: float | None = None
     neighbours: int | None = None
+    self_masks: bool = True
 
     def __post_init__(self) -> None:
         remedy = "Use 0.5."
@@ -40,14 +47,19 @@ class MaskedSums:
             if self.neighbours % 2:
                 got = self.neighbours
                 raise ConfigError(checks.sentence("neighbours of the masks", "even", got, f"Use {got + 1}."))
+        checks.choice("self_masks of the masks", self.self_masks, (True, False))
 
     @classmethod
-    def of(cls, mask: bool | MaskedSums | None) -> MaskedSums | None:
-        """The settings that `mask` stands for; None for no masks."""
+    def of(cls, mask: bool | MaskedSums | str | None) -> MaskedSums | None:
+        """The settings that `mask` stands for, such as "masks(neighbours=20)"; None for no masks."""
         if isinstance(mask, MaskedSums):
             return mask
-        checks.choice("mask", mask, (True, False, None))
-        return cls() if mask else None
+        if mask is None or isinstance(mask, bool | np.bool_):
+            return cls() if mask else None
+        if isinstance(mask, str) and mask.lower() in ("true", "false"):  # as a configuration may have them
+            return cls() if mask.lower() == "true" else None
+        rule = 'True, False, a MaskedSums, or a string such as "masks(neighbours=20)"'
+        return specs.bind(mask, {"masks": cls, "MaskedSums": cls}, what="mask", rule=rule)()
 
     def degree(self, clients: int) -> int:
         """Neighbours of each of so many clients."""

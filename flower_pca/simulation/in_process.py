@@ -43,7 +43,7 @@ def simulate(
     min_clients: int = 1,
     evaluate: bool = False,
     dp: DP | str | None = None,
-    mask: bool | MaskedSums = False,
+    mask: bool | MaskedSums | str | None = False,
     checkpoint: str | os.PathLike[str] | None = None,
     on_round: Callable[[Session], None] | None = None,
     channel: AirChannel | None = None,
@@ -73,7 +73,8 @@ def simulate(
         evaluate: Whether to measure the reconstruction error on the clients at the end.
         dp: The privacy budget, `DP(epsilon=1.0, delta=1e-6, clip=10.0)` or the like as a string; for ssi, krylov and
             noisy_covariance. Clients then clip their rows and add noise: each in full, or in shares under `mask`.
-        mask: Whether the clients' answers are masked, so that the server learns nothing but their sums; or how.
+        mask: Whether the clients' answers are masked, so that the server learns nothing but their sums; or how:
+            a MaskedSums, or a string such as "masks(neighbours=20)".
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
             on from it, in process bit for bit; a finished run removes it.
         on_round: Called with the session after every round.

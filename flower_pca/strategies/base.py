@@ -50,7 +50,8 @@ class PCAStrategy(Strategy):
             its column has at all nodes.
         seed: Seed of everything random.
         evaluate: Whether to measure the reconstruction error on the nodes at the end.
-        mask: Whether the nodes' answers are masked, so that the server learns nothing but their sums; or how.
+        mask: Whether the nodes' answers are masked, so that the server learns nothing but their sums; or how:
+            a MaskedSums, or a string such as "masks(neighbours=20)".
         fraction: Share of the nodes that each round of the algorithm goes to.
         min_nodes: Nodes to wait for, and to keep.
         node_timeout: Seconds to wait for them; then NotEnoughNodes is raised.
@@ -79,7 +80,7 @@ class PCAStrategy(Strategy):
         missing: str = "error",
         seed: int = 0,
         evaluate: bool = False,
-        mask: bool | MaskedSums | None = False,
+        mask: bool | MaskedSums | str | None = False,
         fraction: float = 1.0,
         min_nodes: int = 2,
         node_timeout: float = 60.0,

@@ -29,9 +29,10 @@ def pooled(parts, k=2):
 class Run:
     """A masked session and its clients; `sent` and `came` are what a server has seen."""
 
-    def __init__(self, parts, algorithm="ssi", *, n_components=2, masks=None, **settings):
+    def __init__(self, parts, algorithm="ssi", *, n_components=2, masks=None, identities=None, **settings):
         self.nodes = [LocalData(X) for X in parts]
         self.memories = [{} for _ in parts]
+        self.identities = [None] * len(parts) if identities is None else identities
         masks = MaskedSums() if masks is None else masks
         self.session = MaskedSession(make(algorithm), masks=masks, n_components=n_components, **settings)
         self.sent, self.came = [], []
@@ -39,7 +40,8 @@ class Run:
     def answer(self, message, i):
         """One client's answer; its memory moves on."""
         data = self.nodes[i].framed(message.frame)
-        up, self.memories[i] = registry.answer(message.stage, message.arrays_for(i), data, self.memories[i])
+        keep = {"identity": self.identities[i]}
+        up, self.memories[i] = registry.answer(message.stage, message.arrays_for(i), data, self.memories[i], **keep)
         return Reply(i, message.number, up)
 
     def message(self):

@@ -119,8 +119,12 @@ def test_wrong_settings_are_refused(wrong, words):
 
 
 def test_what_is_no_setting_is_refused():
-    with pytest.raises(ConfigError, match="mask must be one of True, False, None"):
+    with pytest.raises(ConfigError, match=r"mask must be one of masks, MaskedSums\. Got 'yes'\."):
         simulate("krylov", FIVE, n_components=2, mask="yes")
+    with pytest.raises(ConfigError, match=r'mask must be True, False, a MaskedSums, or a string such as "masks\(neigh'):
+        simulate("krylov", FIVE, n_components=2, mask=3)
+    with pytest.raises(ConfigError, match=r"Every parameter of masks must be among .* Did you mean 'neighbours'"):
+        simulate("krylov", FIVE, n_components=2, mask="masks(neighbors=2)")
 
 
 def test_rounds_that_go_to_a_share_of_the_clients():

@@ -1,0 +1,160 @@
+"""Identity: a node's own key, which signs what it publishes at a set-up, and the keys of those it believes.
+
+The keys are those by which Flower lets SuperNodes in: ECDSA, as ssh-keygen makes them. The label that every signed text
+begins with, and another hash than Flower's, keep what is signed here from being taken for what Flower lets them sign.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA384
+
+from flower_pca.core import checks
+from flower_pca.core.errors import ConfigError, ProtocolError
+
+_CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # those that OpenSSH has
+_RULE: Final = "ECDSA, on the curve P-256, P-384 or P-521"
+_MAKE: Final = "Make one with ssh-keygen -t ecdsa -b 384 -N '' -f FILE."
+_NUMBER: Final = 66  # bytes of each of the two numbers of a signature, on the largest curve
+_NAME: Final = sha256().digest_size
+_HASH: Final = ec.ECDSA(SHA384())
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a node signs with, and whose signatures it asks for.
+
+    Attributes:
+        key: The node's own key; None if it does not sign.
+        trusted: The keys of the federation's nodes, by `name`; None if it asks for no signatures.
+    """
+
+    key: ec.EllipticCurvePrivateKey | None = None
+    trusted: Mapping[bytes, ec.EllipticCurvePublicKey] | None = None
+
+    @classmethod
+    def load(cls, sign_key: str | os.PathLike[str] | None, trusted_keys: str | os.PathLike[str] | None) -> Identity:
+        """From the node's files.
+
+        Args:
+            sign_key: The node's own private key, in OpenSSH or PEM format.
+            trusted_keys: A file with a public key in OpenSSH format on every line, or a folder of .pub files.
+
+        Raises:
+            ConfigError: If a file cannot be used; or if the others, who know the same list, would refuse this node.
+        """
+        key = None if sign_key is None else _private(Path(sign_key).expanduser())
+        trusted = None if trusted_keys is None else dict(_trusted(Path(trusted_keys).expanduser()))
+        if key is not None and trusted is not None and (own := name(key.public_key())) not in trusted:
+            got = f"others only, and not {shown(own)}"
+            remedy = "Add its public half: the other nodes refuse whoever is not on the list."
+            raise ConfigError(checks.sentence("trusted_keys", f"those of all nodes, {sign_key} too", got, remedy))
+        return cls(key, trusted)
+
+    def sign(self, text: bytes) -> bytes:
+        """A signature, with the name of the key before it; nothing without a key."""
+        if self.key is None:
+            return b""
+        numbers = decode_dss_signature(self.key.sign(text, _HASH))
+        return name(self.key.public_key()) + b"".join(number.to_bytes(_NUMBER, "big") for number in numbers)
+
+    def check(self, published: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> None:
+        """Require that what each peer has published is signed by a trusted node, another one each and not this one."""
+        if self.trusted is None:
+            return
+        seen = set() if self.key is None else {name(self.key.public_key())}
+        for peer, text in published.items():
+            signature = signatures.get(peer, b"")
+            signer = signature[:_NAME]
+            if not any(signature):
+                got = f"no signature of the peer at position {peer}"
+                raise _refused("signed by their owners: trusted_keys is set", got, "Give every node its sign_key.")
+            if signer not in self.trusted:
+                remedy = "Add it to the list if it is a node of yours."
+                raise _refused("signed by a node in trusted_keys", f"keys signed by {shown(signer)}", remedy)
+            if signer in seen:
+                raise _refused("of another node each, and not of this one", f"{shown(signer)} again", "Ask the server.")
+            if not _holds(self.trusted[signer], text, signature[_NAME:]):
+                got = f"others than {shown(signer)} has signed for this set-up"
+                raise _refused("as their owner has signed them", got, "Ask the server.")
+            seen.add(signer)
+
+
+def name(key: ec.EllipticCurvePublicKey) -> bytes:
+    """The SHA-256 of a public key, as ssh-keygen takes it."""
+    line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return sha256(base64.b64decode(line.split()[1])).digest()
+
+
+def shown(name: bytes) -> str:
+    """The name of a key as `ssh-keygen -l` shows it."""
+    return f"SHA256:{base64.b64encode(name).decode().rstrip('=')}"
+
+
+def _holds(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bool:
+    r, s = (int.from_bytes(part, "big") for part in (numbers[:_NUMBER], numbers[_NUMBER:]))
+    try:
+        key.verify(encode_dss_signature(r, s), text, _HASH)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _private(path: Path) -> ec.EllipticCurvePrivateKey:
+    text = _read("sign_key", path)
+    ssh = b"OPENSSH PRIVATE KEY" in text
+    try:
+        key = (serialization.load_ssh_private_key if ssh else serialization.load_pem_private_key)(text, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, _CURVES):
+        rule = f"a private key of the kind {_RULE}, in OpenSSH or PEM format and without a passphrase"
+        raise ConfigError(checks.sentence("sign_key", rule, f"another file, {path}", _MAKE))
+    return key
+
+
+def _trusted(place: Path) -> Iterator[tuple[bytes, ec.EllipticCurvePublicKey]]:
+    empty = True
+    for path in sorted(place.glob("*.pub")) if place.is_dir() else [place]:
+        for number, line in enumerate(_read("trusted_keys", path).splitlines(), start=1):
+            if line.strip() and not line.lstrip().startswith(b"#"):
+                empty, key = False, _public(line.strip(), f"{path}, line {number}")
+                yield name(key), key
+    if empty:
+        remedy = "Name a file with one public key on every line, or a folder of .pub files."
+        raise ConfigError(checks.sentence("trusted_keys", "one public key at least", f"none in {place}", remedy))
+
+
+def _public(line: bytes, where: str) -> ec.EllipticCurvePublicKey:
+    try:
+        key = serialization.load_ssh_public_key(line)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        rule = f"a public key in OpenSSH format of the kind {_RULE}"
+        raise ConfigError(checks.sentence("Every line of trusted_keys", rule, f"another, in {where}", _MAKE))
+    return key
+
+
+def _read(what: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        got = f"{path} ({error.strerror})"
+        remedy = "Name another, or let the user of this process read it."
+        raise ConfigError(checks.sentence(what, "a file that can be read", got, remedy)) from error
+
+
+def _refused(rule: str, got: str, remedy: str) -> ProtocolError:
+    return ProtocolError(checks.sentence("The keys of a set-up", rule, got, f"Nothing was sent in return. {remedy}"))

@@ -1,0 +1,58 @@
+"""Secrets: what a client keeps of a set-up of masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from flower_pca.core.linalg import Array
+from flower_pca.core.stage import Arrays
+from flower_pca.masking import messages
+from flower_pca.masking.primitives import SEED
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """All arrays, so that any driver can keep them.
+
+    `common` is what the client's own exchange key and those of its peers agree on, for shares to be sealed with: for
+    each peer, the secret of letters to it, and that of letters from it.
+    `own` and `coming` are the seed of the self-mask, that of the mask key, and the client's shares of both, for the sum
+    `number` and for the next one; `held` are the shares of the peers named in `holders`, for the sum `number`. In a
+    set-up without self-masks (`single`) there is no seed of one, and no share.
+    """
+
+    setup: Array
+    single: Array
+    exchange: Array
+    step: Array
+    number: Array
+    own: Array
+    needed: Array
+    position: Array
+    peers: Array
+    common: Array
+    coming: Array
+    holders: Array
+    held: Array
+
+    @property
+    def kinds(self) -> int:
+        """How many seeds a sum has: those of self-mask and mask key, or of the latter only; it is the last."""
+        return 1 if self.single else 2
+
+    @property
+    def key(self) -> bytes:
+        """The seed of the mask key."""
+        return self.own.tobytes()[(self.kinds - 1) * SEED : self.kinds * SEED]
+
+    @classmethod
+    def of(cls, memory: Arrays) -> Secrets | None:
+        """The secrets in a client's memory, if there are any."""
+        found = {f.name: memory.get(messages.PREFIX + f.name) for f in fields(cls)}
+        return None if any(a is None for a in found.values()) else cls(**found)  # type: ignore[arg-type]
+
+    def stored(self) -> Arrays:
+        """As parts of a client's memory."""
+        return {messages.PREFIX + f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}

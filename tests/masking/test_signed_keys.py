@@ -1,0 +1,375 @@
+"""Keys that nodes sign: a server that swaps, replays, drops or invents them gets nothing."""
+
+import base64
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA384
+from fake_grid import FakeGrid, in_a_run, is_pca_of
+from masked import Run, shards
+
+from flower_pca import ConfigError, NotEnoughNodes, keys, registry, simulate, strategies
+from flower_pca.clients import PCAClient, client_app
+from flower_pca.core.errors import ProtocolError
+from flower_pca.masking import messages, primitives
+from flower_pca.masking.identity import Identity
+from flower_pca.masking.secrets import Secrets
+
+FOUR = shards(4)
+SETUP = np.arange(16, dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Six nodes' keys, as `flower-pca keys` writes them; the last two are of no federation."""
+    return keys.write(tmp_path_factory.mktemp("made") / "keys", nodes=6)
+
+
+@pytest.fixture(scope="module")
+def known(made, tmp_path_factory):
+    """The list that is handed out."""
+    path = tmp_path_factory.mktemp("known") / "trusted"
+    path.write_text("# our nodes\n\n" + "".join(public.read_text() for public in made.publics[:4]))
+    return path
+
+
+@pytest.fixture
+def run(made, known):
+    """Four clients that sign, and ask for signatures; the next message is that of the peers' keys."""
+    run = Run(FOUR, identities=[Identity.load(made.nodes[i], known) for i in range(4)])
+    run.step()
+    return run
+
+
+def told(run, client, arrays):
+    """A client's answer to these arrays; its memory stays, as after an error."""
+    identity, memory = run.identities[client], dict(run.memories[client])
+    return registry.answer("masked", arrays, run.nodes[client], memory, identity=identity)[0]
+
+
+def published_by(identity, setup=SETUP):
+    """What a node answers to the first message of a set-up of this name."""
+    asked = {"mask.step": np.array(0), "mask.setup": setup, "mask.single": np.array(False)}
+    return told(Run(FOUR, identities=[identity] * 4), 0, asked)
+
+
+def put(asked, place, published):
+    """The peers' keys, with those of one peer replaced by others."""
+    changed = dict(asked)
+    for name, part in (("exchanges", "exchange"), ("firsts", "key"), ("signatures", "signature")):
+        changed[f"mask.{name}"] = asked[f"mask.{name}"].copy()
+        changed[f"mask.{name}"][place] = published[f"mask.{part}"]
+    return changed
+
+
+def digest(public):
+    """The name of a key, from its file."""
+    return hashlib.sha256(base64.b64decode(public.read_bytes().split()[1])).digest()
+
+
+def test_a_signature_is_what_plain_calls_say_it_is(made):
+    up = published_by(Identity.load(made.nodes[2], None))
+    signed = up["mask.signature"].tobytes()
+    assert len(signed) == messages.SIGNATURE == 32 + 66 + 66
+    assert signed[:32] == digest(made.publics[2])
+    r, s = int.from_bytes(signed[32:98], "big"), int.from_bytes(signed[98:], "big")
+    columns = FOUR[0].shape[1].to_bytes(8, "big")
+    text = b"flower_pca masks: set-up" + bytes(range(16)) + up["mask.exchange"].tobytes() + up["mask.key"].tobytes()
+    public = serialization.load_ssh_public_key(made.publics[2].read_bytes())
+    public.verify(encode_dss_signature(r, s), text + columns, ec.ECDSA(SHA384()))
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+@pytest.mark.parametrize("form", ["OpenSSH", "PEM", "PKCS8"])
+@pytest.mark.parametrize("bits", ["256", "384", "521"])
+def test_keys_of_ssh_keygen_load_and_sign(bits, form, tmp_path):
+    path = tmp_path / "node"
+    words = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", bits, "-N", "", "-C", "a comment", "-f", str(path)]
+    subprocess.run([*words, *([] if form == "OpenSSH" else ["-m", form])], check=True)
+    identity = Identity.load(path, f"{path}.pub")
+    signed = identity.sign(b"text")
+    Identity(None, identity.trusted).check({3: b"text"}, {3: signed})
+    with pytest.raises(ProtocolError, match="others than SHA256:"):
+        Identity(None, identity.trusted).check({3: b"texts"}, {3: signed})
+    said = subprocess.run(["ssh-keygen", "-lf", f"{path}.pub"], capture_output=True, text=True, check=True).stdout
+    with pytest.raises(ProtocolError, match=re.escape(f"Got {said.split()[1]} again.")):
+        identity.check({3: b"text"}, {3: signed})  # its own
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+def test_a_key_with_a_passphrase_is_refused(tmp_path):
+    path = tmp_path / "node"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "secret", "-f", str(path)], check=True)
+    with pytest.raises(ConfigError, match=r"and without a passphrase\. Got another file"):
+        PCAClient(FOUR[0], sign_key=path)
+
+
+def test_a_signed_run_in_process_is_the_unsigned_one(run):
+    plain = simulate("ssi", FOUR, n_components=2, mask=True)
+    np.testing.assert_array_equal(run.finish().components_, plain.components_)
+
+
+def test_whoever_has_no_keys_gets_as_many_bytes_as_before():
+    run = Run(FOUR)
+    run.step()
+    assert all(answer["mask.signature"].shape == (0,) for answer in run.came[0].values())
+    assert not {"mask.signatures", "mask.firsts"} & set(run.message().arrays_for(0))
+
+
+MEDDLING = {
+    "an exchange key swapped": (
+        lambda asked, others: put_one(asked, "exchanges", primitives.public(bytes(16))),
+        r"must be as their owner has signed them\. Got others than SHA256:\S+ has signed for this set-up\.",
+    ),
+    "the first mask key swapped": (
+        lambda asked, others: put_one(asked, "firsts", primitives.public(bytes(16))),
+        r"must be as their owner has signed them\.",
+    ),
+    "both, signed by a stranger": (
+        lambda asked, others: put(asked, 1, others["stranger"]),
+        r"must be signed by a node in trusted_keys\. Got keys signed by SHA256:",
+    ),
+    "both, signed by it for another set-up": (
+        lambda asked, others: put(asked, 1, others["replayed"]),
+        r"must be as their owner has signed them\.",
+    ),
+    "a peer twice": (lambda asked, others: put(asked, 1, others["again"]), r"of another node each, .* again\."),
+    "the node itself as its peer": (lambda asked, others: put(asked, 1, others["own"]), "and not of this one"),
+    "a signature dropped": (
+        lambda asked, others: put_one(asked, "signatures", bytes(messages.SIGNATURE)),
+        r"trusted_keys is set\. Got no signature of the peer at position 2\.",
+    ),
+    "all signatures dropped": (
+        lambda asked, others: {k: a for k, a in asked.items() if k not in ("mask.signatures", "mask.firsts")},
+        r"must be signed by their owners: trusted_keys is set\. Got no signature of the peer at position 1\.",
+    ),
+    "a signature of zeros": (
+        lambda asked, others: put_one(asked, "signatures", others["replayed"]["mask.signature"].tobytes()[:32], 132),
+        r"must be as their owner has signed them\.",
+    ),
+}
+
+
+def put_one(asked, name, value, zeros=0):
+    changed = asked[f"mask.{name}"].copy()
+    changed[1] = messages.raw(value + bytes(zeros))
+    return {**asked, f"mask.{name}": changed}
+
+
+@pytest.mark.parametrize("how", MEDDLING)
+def test_a_server_that_meddles_with_the_keys_is_refused(how, run, made, known):
+    message = run.message()
+    asked, name = message.arrays_for(0), message.arrays["mask.setup"]
+    identity = [Identity.load(path, None) for path in made.nodes]
+    others = {
+        "stranger": published_by(identity[4], name),
+        "replayed": published_by(identity[2], SETUP),
+        "again": published_by(identity[1], name),  # another set-up of the same name: signed, and fresh
+        "own": published_by(identity[0], name),
+    }
+    change, words = MEDDLING[how]
+    with pytest.raises(ProtocolError, match=words) as caught:
+        told(run, 0, change(asked, others))
+    assert str(caught.value).startswith("The keys of a set-up must be ")
+    assert "Nothing was sent in return." in str(caught.value)
+    assert told(run, 0, asked)["mask.shares"].shape == (3, 80)  # the true ones are as good as before
+
+
+def test_keys_signed_before_under_the_same_name_get_no_upload(run):
+    """A server that repeats a name has signatures that hold, of keys that nobody has any more: no letter comes."""
+    message = run.message()
+    old, name = published_by(run.identities[2], message.arrays["mask.setup"]), message.arrays["mask.setup"]
+    asked = put(message.arrays_for(0), 1, old)
+    run.memories[0] = registry.answer("masked", asked, run.nodes[0], run.memories[0], identity=run.identities[0])[1]
+    letters = [told(run, i, message.arrays_for(i))["mask.shares"][0] for i in (1, 2, 3)]
+    firsts = [run.came[0][i]["mask.key"] for i in (1, 2, 3)]
+    firsts[1] = old["mask.key"]
+    upload = {
+        **{"mask.step": np.array(2), "mask.setup": name, "mask.number": np.array(0)},
+        **{"mask.stage": messages.raw(b"summed_opening"), "mask.peers": np.array([1, 2, 3])},
+        **{"mask.keys": np.stack(firsts), "mask.shares": np.stack(letters)},
+    }
+    with pytest.raises(ProtocolError, match="A sealed share must be as its sender sealed it"):
+        told(run, 0, upload)
+
+
+def test_the_mask_key_of_the_first_sum_is_that_of_the_letter(run):
+    run.until("upload", 0)
+    asked = run.message().arrays_for(0)
+    asked["mask.keys"] = asked["mask.keys"].copy()
+    asked["mask.keys"][1] = messages.raw(primitives.public(bytes(16)))
+    with pytest.raises(ProtocolError, match="The key of a peer for a sum must be the one that it has sealed"):
+        told(run, 0, asked)
+
+
+def test_a_name_that_is_not_of_16_bytes_is_not_signed(made):
+    with pytest.raises(ProtocolError, match="The name of a set-up must be 16 bytes"):
+        published_by(Identity.load(made.nodes[0], None), np.arange(48, dtype=np.uint8))
+
+
+def test_letters_there_and_back_have_keys_of_their_own_whatever_positions_a_server_tells():
+    """Told that both are the first, two clients would seal two texts by one key, and say what they have in common."""
+    run = Run(FOUR[:2])
+    run.step()
+    message = run.message()
+    for i in (0, 1):
+        asked = {**message.arrays_for(i), "mask.position": np.array(0), "mask.peers": np.array([1])}
+        run.memories[i] = registry.answer("masked", asked, run.nodes[i], run.memories[i])[1]
+    first, second = (Secrets.of(memory).common[0].tobytes() for memory in run.memories)
+    assert first[:32] == second[32:] != first[32:] == second[:32]
+
+
+@pytest.fixture
+def lines():
+    with in_a_run() as lines:
+        yield lines
+
+
+def grid_with(rules):
+    """A grid whose nodes have rules of their own."""
+    apps = [client_app(lambda context: FOUR[context.node_config["partition-id"]], **own) for own in rules]
+    return FakeGrid(lambda message, context: apps[context.node_config["partition-id"]](message, context), len(rules))
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("mask", [True, "masks(self_masks=False)", "masks(neighbours=2)"])
+@pytest.mark.parametrize("folder", [False, True], ids=["a file", "a folder"])
+def test_nodes_that_sign_get_the_unsigned_result(mask, folder, made, known, tmp_path):
+    if folder:
+        for public in made.publics[:4]:
+            shutil.copy(public, tmp_path)
+    rules = {"trusted_keys": tmp_path if folder else known, "single_masks": True}
+    grid = grid_with([{"sign_key": made.nodes[i], **rules} for i in range(4)])
+    result = strategies.Krylov(n_components=2, mask=mask).fit(grid)
+    assert is_pca_of(result, FOUR)
+    plain = simulate("krylov", FOUR, n_components=2, mask=mask)
+    np.testing.assert_array_equal(result.components_, plain.components_)
+    assert not any(r.failures for r in result.history)
+
+
+def test_a_node_that_asks_for_signatures_leaves_a_group_in_which_one_is_missing(lines, made, known):
+    rules = [{"sign_key": path} for path in made.nodes[:4]]
+    rules[1]["trusted_keys"] = known
+    rules[3] = {}
+    result = strategies.SSI(n_components=2, mask=True).fit(grid_with(rules))
+    assert is_pca_of(result, [FOUR[0], FOUR[2], FOUR[3]], angle=1e-4)
+    words = "The keys of a set-up must be signed by their owners: trusted_keys is set. Got no signature of the peer at"
+    assert sum(words in line for line in lines) == 1  # it is not asked again
+
+
+@pytest.mark.usefixtures("lines")
+def test_where_all_ask_for_signatures_one_that_does_not_sign_ends_the_run(made, known):
+    rules = [{"sign_key": path, "trusted_keys": known} for path in made.nodes[:3]]
+    with pytest.raises(
+        NotEnoughNodes, match=r"The first that is missing, \d+: The keys of a set-up must be signed by their"
+    ):
+        strategies.SSI(n_components=2, mask=True).fit(grid_with([*rules, {}]))
+
+
+def test_a_signature_of_another_length_is_left_out_and_named(run, made):
+    run = Run(FOUR, identities=[Identity.load(path, None) for path in made.nodes[:4]])
+    message = run.message()
+    replies = [run.answer(message, i) for i in range(4)]
+    replies[2].arrays["mask.signature"] = replies[2].arrays["mask.signature"][:-1]
+    record = run.session.advance(replies)
+    assert "mask.signature, must be a real array of shape (164,)" in record.failures["2"]
+
+
+def test_a_key_that_is_not_read_is_not_imported(made):
+    code = (
+        "import sys, numpy; from flower_pca.clients import PCAClient; PCAClient(numpy.eye(3)); "
+        "print('flower_pca.masking.identity' in sys.modules); "
+        "PCAClient(numpy.eye(3), sign_key=sys.argv[1]); print('flower_pca.masking.identity' in sys.modules)"
+    )
+    words = [sys.executable, "-W", "ignore", "-c", code, str(made.nodes[0])]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+def private(key, form=serialization.PrivateFormat.OpenSSH, secret=None):
+    hidden = serialization.NoEncryption() if secret is None else serialization.BestAvailableEncryption(secret)
+    return key.private_bytes(serialization.Encoding.PEM, form, hidden)
+
+
+def public(key):
+    return key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+
+
+SIGN = "sign_key must be a private key of the kind ECDSA, on the curve P-256, P-384 or P-521, in OpenSSH or PEM format"
+EVERY = "Every line of trusted_keys must be a public key in OpenSSH format of the kind ECDSA"
+PKCS8 = serialization.PrivateFormat.PKCS8
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "sign_key must be a file that can be read. Got {path} (No such file or directory)."),
+        (b"nothing", SIGN),
+        (b"", SIGN),
+        (public(ec.generate_private_key(ec.SECP384R1())), SIGN),
+        (private(ed25519.Ed25519PrivateKey.generate()), SIGN),
+        (private(rsa.generate_private_key(65537, 2048), PKCS8), SIGN),
+        (private(ec.generate_private_key(ec.SECP256K1()), PKCS8), SIGN),
+        (private(ec.generate_private_key(ec.SECP384R1()), PKCS8, b"secret"), "and without a passphrase. Got another"),
+    ],
+    ids=["missing", "text", "empty", "public", "ed25519", "rsa", "curve", "passphrase"],
+)
+def test_a_private_key_that_cannot_sign_is_refused_at_construction(text, words, tmp_path):
+    path = tmp_path / "node"
+    if text is not None:
+        path.write_bytes(text)
+    with pytest.raises(ConfigError, match=re.escape(words.format(path=path))):
+        PCAClient(FOUR[0], sign_key=path)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (None, "trusted_keys must be a file that can be read. Got {path} (No such file or directory)."),
+        ([], "trusted_keys must be one public key at least. Got none in {path}."),
+        ([b"# nobody", b"  "], "trusted_keys must be one public key at least."),
+        (
+            [b"# a comment", b"nonsense"],
+            EVERY + ", on the curve P-256, P-384 or P-521. Got another, in {path}, line 2",
+        ),
+        ([public(ed25519.Ed25519PrivateKey.generate())], EVERY),
+        ([private(ec.generate_private_key(ec.SECP384R1()))], EVERY),
+    ],
+    ids=["missing", "empty", "comments", "text", "ed25519", "private"],
+)
+def test_a_list_that_says_nothing_is_refused_at_construction(lines, words, tmp_path):
+    path = tmp_path / "trusted"
+    if lines is not None:
+        path.write_bytes(b"\n".join(lines))
+    with pytest.raises(ConfigError, match=re.escape(words.format(path=path))):
+        PCAClient(FOUR[0], trusted_keys=path)
+
+
+def test_a_folder_without_public_keys_is_an_empty_list(tmp_path, made):
+    shutil.copy(made.nodes[0], tmp_path)
+    with pytest.raises(ConfigError, match=re.escape(f"one public key at least. Got none in {tmp_path}.")):
+        PCAClient(FOUR[0], trusted_keys=tmp_path)
+
+
+def test_a_file_that_may_not_be_read_is_named(monkeypatch, made):
+    def denied(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", denied)  # who runs the tests may be allowed everything
+    with pytest.raises(ConfigError, match=r"sign_key must be a file that can be read\. Got .*node-0 \(Permission"):
+        PCAClient(FOUR[0], sign_key=made.nodes[0])
+
+
+def test_a_node_that_is_not_on_its_own_list_is_told_so(made, known):
+    words = r"trusted_keys must be those of all nodes, .*node-5 too\. Got others only, and not SHA256:\S+\. Add its"
+    with pytest.raises(ConfigError, match=words):
+        PCAClient(FOUR[0], sign_key=made.nodes[5], trusted_keys=known)

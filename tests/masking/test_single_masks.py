@@ -1,0 +1,302 @@
+"""Masks without self-masks: one message a sum, drop-outs, and what they do not keep from a server that lies."""
+
+import numpy as np
+import pytest
+from fake_grid import arrays_in, grid_of, in_a_run, is_pca_of
+from masked import STEPS, Run, pooled, shards
+
+from flower_pca import ConfigError, MaskedSums, NotEnoughNodes, registry, simulate, strategies
+from flower_pca.core.errors import ProtocolError
+from flower_pca.core.stage import Failure, Reply
+from flower_pca.masking import fixed, messages, primitives
+from flower_pca.masking import group as server
+from flower_pca.masking.secrets import Secrets
+
+FIVE = shards(5)
+SINGLE = MaskedSums(self_masks=False)
+ROUNDS = {"krylov": 2, "ssi": 2, "faps": 1}
+
+
+def without(*clients, parts=FIVE):
+    return [X for i, X in enumerate(parts) if i not in clients]
+
+
+def assert_same(a, b, within=1e-8):
+    np.testing.assert_allclose(a.components_, b.components_, rtol=0, atol=within)
+    np.testing.assert_allclose(a.explained_variance_, b.explained_variance_, rtol=within)
+    np.testing.assert_allclose(a.mean_, b.mean_, rtol=within, atol=within)
+    assert (a.n_samples_, a.rounds, a.status.outcome) == (b.n_samples_, b.rounds, b.status.outcome)
+
+
+@pytest.mark.parametrize("n_clients", [2, 5, 30])
+@pytest.mark.parametrize("name", ROUNDS)
+def test_masked_equals_unmasked_in_half_the_messages(name, n_clients):
+    parts = shards(n_clients)
+    settings = {"n_components": 2, "max_rounds": ROUNDS[name], "evaluate": True}
+    plain, both, single = (simulate(name, parts, mask=mask, **settings) for mask in (False, True, SINGLE))
+    assert_same(single, plain)
+    np.testing.assert_array_equal(single.components_, both.components_)
+    sums = len(both.history.of("mask.sum"))
+    assert len(both.history) == 2 + 2 * sums
+    assert len(single.history) == 2 + sums
+    assert [r.stage for r in single.history] == [r.stage for r in both.history if r.stage != "mask.sum"]
+    assert single.history[-1].metrics == both.history[-1].metrics
+
+
+def test_rings_of_neighbours():
+    parts, masks = shards(200, rows=5), "masks(neighbours=4, self_masks=False)"
+    plain, masked = (simulate("krylov", parts, n_components=2, max_rounds=1, mask=mask) for mask in (False, masks))
+    assert_same(masked, plain)
+
+
+def test_a_client_that_drops_out_before_its_upload_costs_one_message_of_its_key_alone():
+    run = Run(FIVE, "ssi(min_rounds=4)", masks=SINGLE).until("upload", 2)
+    run.step(gone={2})
+    assert run.due("unmask", 2)
+    run.step()
+    assert {name for arrays in run.came[-1].values() for name in arrays} == {"mask.keys"}
+    assert all(arrays["mask.keys"].shape == (1, 16) for arrays in run.came[-1].values())
+    result = run.finish()
+    assert len(result.history.of("mask.sum")) == 1
+    assert len(result.history.of("mask.keys")) == 2  # it was there again, and has come back by a new set-up
+    assert result.angle_to(pooled(FIVE)) < 1e-4
+
+
+def test_a_client_that_drops_out_after_its_upload_is_in_the_sum():
+    left = {2: 6, 4: 7}  # from which message on they are not there
+
+    def present(number):
+        return [i for i in range(5) if number < left.get(i, number + 1)]
+
+    result = simulate("ssi(min_rounds=6)", FIVE, n_components=2, mask=SINGLE, participation=present)
+    assert not result.history.of("mask.sum")
+    assert [r.answered for r in result.history][:9] == [5, 5, 5, 5, 5, 5, 4, 3, 3]
+    assert len(result.history.of("mask.keys")) == 1
+    assert result.angle_to(pooled(without(2, 4))) < 1e-3
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+@pytest.mark.parametrize("name", ["krylov", "ssi"])
+@pytest.mark.parametrize("parts", [FIVE, shards(9)], ids=len)
+def test_two_that_drop_out_at_once(name, number, parts):
+    run = Run(parts, f"{name}(min_rounds=3)", masks=SINGLE).until("upload", number)
+    run.step(silent={0}, gone={3})
+    run.step(gone={0, 3})
+    assert all(len(arrays["mask.keys"]) == 2 for arrays in run.came[-1].values())
+    while (message := run.message()) is not None:
+        run.step(gone={0, 3} & set(message.to))
+    result = run.session.result()
+    assert result.angle_to(pooled(without(0, 3, parts=parts))) < 1e-3
+
+
+def test_drop_outs_in_a_ring():
+    parts = shards(12)
+    run = Run(parts, "ssi(min_rounds=3)", masks=MaskedSums(neighbours=6, self_masks=False)).until("upload", 2)
+    run.step(gone={5})
+    asked = run.message()
+    dropped = [len(asked.arrays_for(i)["mask.dropped"]) for i in asked.to]
+    assert sorted(dropped) == [0] * 5 + [1] * 6
+    assert run.finish().angle_to(pooled(parts)) < 1e-4
+
+
+def test_a_client_that_comes_back_does_so_by_a_new_set_up():
+    run = Run(FIVE, "ssi(min_rounds=5)", masks=SINGLE).until("upload", 2)
+    run.memories[3] = {}
+    assert "The secrets of client 3 must be there" in run.step().failures["3"]
+    run.step()
+    assert run.due("keys", 0)
+    result = run.finish()
+    assert result.n_samples_ == sum(map(len, FIVE))
+    assert result.angle_to(pooled(FIVE)) < 1e-4
+
+
+def test_too_few_uploads_end_the_run():
+    run = Run(FIVE, "ssi", masks=SINGLE).until("upload", 1)
+    with pytest.raises(NotEnoughNodes, match="The clients that have uploaded must be at least 3"):
+        run.step(silent={0, 1, 4})
+
+
+def test_a_late_upload_is_discarded():
+    run = Run(FIVE, "ssi(min_rounds=3)", masks=SINGLE).until("upload", 2)
+    message = run.message()
+    replies = [run.answer(message, i) for i in message.to]
+    late = replies.pop(2)
+    run.session.advance([*replies, Failure(2, "late")])
+    unmask = run.message()
+    assert 2 not in unmask.to
+    record = run.session.advance([late, *(run.answer(unmask, i) for i in unmask.to)])
+    assert "It was not counted" in record.failures["2"]
+    assert run.session._under is None  # the sum is delivered ...
+    stale = Reply(2, run.message().number, late.arrays)  # ... and under another number it is no answer to anything
+    record = run.session.advance([stale, *(run.answer(run.message(), i) for i in (0, 1, 3, 4))])
+    assert "must be made of" in record.failures["2"]
+    assert run.finish().angle_to(pooled(without(2))) < 1e-4
+
+
+def lied_to(run, victim):
+    """What a server gets that tells all others that a client has dropped out which has uploaded."""
+    shares, session = [], run.session
+    for client in (i for i in range(5) if i != victim):
+        survived = [i for i in range(5) if i not in (client, victim)]
+        forged = {"mask.survived": np.array(survived), "mask.dropped": np.array([victim])}
+        common = {"mask.step": np.array(3), "mask.setup": session._setup, "mask.number": np.array(1)}
+        up, _ = registry.answer("masked", {**common, **forged}, run.nodes[client], run.memories[client])
+        shares.append((client, up["mask.keys"][0].tobytes()))
+    return primitives.combine(shares[:3])
+
+
+def opened(run, victim, seed):
+    """Its upload, less the masks that it shares with the others."""
+    group, number = run.session._group, 1
+    y, private = run.came[-1][victim]["mask.y"], primitives.private(seed)
+    for peer in (i for i in range(5) if i != victim):
+        context = messages.pair(group.setup, number, *sorted((victim, peer)))
+        agreed = primitives.agree(private, run.keys[peer])
+        mask = primitives.stream(primitives.derive(agreed, context), len(y))
+        y = y - mask if peer > victim else y + mask
+    return y
+
+
+@pytest.mark.parametrize("self_masks", [True, False])
+def test_a_server_that_lies_about_drop_outs_opens_an_upload_unless_there_are_self_masks(self_masks):
+    run, victim = Run(FIVE, "ssi", masks=MaskedSums(self_masks=self_masks)).until("upload", 1), 2
+    run.keys = {i: published.key for i, published in run.session._group._now.items()}
+    message = run.message()
+    replies = [run.answer(message, i) for i in message.to]
+    run.came.append({r.client: r.arrays for r in replies})
+    y = opened(run, victim, lied_to(run, victim))
+    up, _ = run.session._stage.client(messages.plain(message.arrays), run.nodes[victim], {})
+    truth = fixed.encode(up, messages.bounds(message.arrays), 5)
+    assert np.array_equal(y, truth) is not self_masks
+
+
+def key_of(memory, number):
+    """The seed of a client's mask key for a sum, which it may still be about to begin."""
+    secrets = Secrets.of(memory)
+    return secrets.key if secrets.number == number else secrets.coming.tobytes()[:16]
+
+
+def test_a_key_that_is_found_again_is_that_of_one_sum(monkeypatch):
+    found = []
+    combine = primitives.combine
+    monkeypatch.setattr(server.primitives, "combine", lambda shares: found.append(combine(shares)) or found[-1])
+    run, earlier = Run(FIVE, "ssi(min_rounds=3)", masks=SINGLE), []
+    for number in (0, 1):
+        run.until("upload", number)
+        earlier.append(key_of(run.memories[4], number))
+        run.step()
+    assert found == []  # nobody has dropped out, so nothing has been found
+    run.until("upload", 2)
+    own = key_of(run.memories[4], 2)
+    run.step(silent={4})
+    run.step(gone={4})
+    assert found == [own]
+    assert own not in earlier
+
+
+def test_shares_that_were_changed_spoil_no_result():
+    def flip(reply):
+        return Reply(reply.client, reply.number, {"mask.keys": reply.arrays["mask.keys"] ^ np.uint8(1)})
+
+    run = Run(FIVE, "ssi", masks=SINGLE).until("upload", 2)
+    run.step(silent={4})
+    run.step(gone={4}, change=flip)
+    assert run.due("keys", 0)
+    result = run.finish()
+    assert result.angle_to(pooled(FIVE)) < 1e-4
+
+
+def test_a_server_that_tells_one_client_of_self_masks_and_others_not_gets_no_upload():
+    run = Run(FIVE, "ssi", masks=SINGLE)
+    message = run.message()
+    assert STEPS[int(message.arrays["mask.step"])] == "keys"
+    odd = {**message.arrays_for(0), "mask.single": np.array(False)}
+    replies = [run.answer(message, i) for i in range(1, 5)]
+    up, run.memories[0] = registry.answer("masked", odd, run.nodes[0], {})
+    run.session.advance([Reply(0, message.number, up), *replies])
+    shares = run.message()
+    answers = {i: run.answer(shares, i).arrays["mask.shares"] for i in range(5)}
+    assert answers[0].shape == (4, 80)
+    assert answers[1].shape == (4, 64)
+    held = [answers[i][0] for i in range(1, 5)]  # everybody's first letter is for client 0
+    asked = {
+        **{"mask.step": np.array(2), "mask.setup": run.session._setup, "mask.number": np.array(0)},
+        **{"mask.stage": messages.raw(b"summed_opening"), "mask.peers": np.array([1, 2, 3, 4])},
+        "mask.keys": messages.rows([a["mask.key"].tobytes() for a in (r.arrays for r in replies)], 32),
+        "mask.shares": np.stack(held),
+    }
+    with pytest.raises(ProtocolError, match="A sealed share must be one of a set-up of the same kind"):
+        registry.answer("masked", asked, run.nodes[0], run.memories[0])
+
+
+@pytest.fixture
+def lines():
+    with in_a_run() as lines:
+        yield lines
+
+
+@pytest.mark.usefixtures("lines")
+def test_over_flower_it_is_the_same_to_the_bit():
+    settings = {"n_components": 2, "max_rounds": 3, "evaluate": True, "mask": "masks(self_masks=False)"}
+    result = strategies.Krylov(**settings).fit(grid_of(FIVE, single_masks=True))
+    simulated = simulate("krylov", FIVE, **settings)
+    np.testing.assert_array_equal(result.components_, simulated.components_)
+    assert result.mse_ == simulated.mse_
+    assert len(result.history) == 2 + 2 + result.rounds + 1
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_nodes_killed_over_flower(when):
+    grid = grid_of(FIVE, single_masks=True)
+    dead, third, parts = grid.node(3), 4, []
+
+    def kill(message, reply=None):
+        node = message.metadata.dst_node_id
+        if reply is not None:
+            parts.append(set(arrays_in(reply)))
+        if node == dead and node in grid.nodes and message.metadata.group_id == str(third):
+            grid.kill(node)
+        return reply
+
+    if when == "before":
+        grid.on_push = kill
+    else:
+        grid.tamper = kill
+    result = strategies.SSI(n_components=2, mask=SINGLE).fit(grid)
+    assert is_pca_of(result, without(3), angle=1e-4)
+    assert len(result.history.of("mask.sum")) == (when == "before")
+    if when == "after":
+        assert all("mask.selves" not in names for names in parts)
+
+
+@pytest.mark.usefixtures("lines")
+def test_nodes_refuse_unless_their_own_rule_agrees():
+    with pytest.raises(NotEnoughNodes, match=r"with self-masks: single_masks is not set\. Got one without"):
+        strategies.SSI(n_components=2, mask=SINGLE).fit(grid_of(FIVE))
+    agreed = grid_of(FIVE, single_masks=True)
+    assert is_pca_of(strategies.SSI(n_components=2, mask=True).fit(agreed), FIVE, angle=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        ("masks", MaskedSums()),
+        ("masks(0.7)", MaskedSums(threshold=0.7)),
+        ("MaskedSums(neighbours=20, self_masks=False)", MaskedSums(neighbours=20, self_masks=False)),
+        ("true", MaskedSums()),
+        (True, MaskedSums()),
+        (np.True_, MaskedSums()),
+        ("False", None),
+        (False, None),
+        (None, None),
+    ],
+    ids=str,
+)
+def test_settings_as_they_may_be_given(given, made):
+    assert MaskedSums.of(given) == made
+
+
+def test_what_is_no_choice_is_refused():
+    with pytest.raises(ConfigError, match=r"self_masks of the masks must be one of True, False\. Got 'no'"):
+        MaskedSums(self_masks="no")

@@ -8,7 +8,19 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms.robust import Robust, median_reply, moments, rows_with, sized, spread, start_block
+from flower_pca.algorithms.robust import (
+    Robust,
+    asked_counts,
+    counts_bounds,
+    counts_expected,
+    counts_reply,
+    moments,
+    root_mean_square,
+    rows_with,
+    sized,
+    spread,
+    start_block,
+)
 from flower_pca.core import checks, huber, linalg
 from flower_pca.core.cached import CachedSums
 from flower_pca.core.huber import Regression
@@ -16,7 +28,7 @@ from flower_pca.core.iteration import Progress
 from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Reduction, Shape
+from flower_pca.core.stage import MARGIN, ROWS, Arrays, Reduction, Shape
 from flower_pca.core.status import Status
 
 RANKS: Final = ("exact", "bound", "unknown")
@@ -25,19 +37,23 @@ _RIDGE: Final = {"exact": 0.3, "bound": 1.0, "unknown": 0.3}
 _FIRST: Final = (0.85, 1.0, 40)  # gamma, ridge and rounds of the phase that finds an unknown rank
 _FLOOR: Final = 1e-6  # of sigma: where the threshold ends if there is no noise
 _EPS: Final = 32.0  # multiples of the data's eps below which no residual can be told from rounding
+_TINY: Final = float(np.finfo(np.float64).tiny)
 _GAP: Final = 10.0  # ratio of successive singular values that no full spectrum shows
 
 
 @dataclass(frozen=True)
 class ConsensusState:
-    """The basis U, the threshold, the last sum of V'V, the sums held, and whether the rank is still looked for."""
+    """The basis U, the threshold, the last sum of V'V, the sums held, and whether the rank is still looked for.
+
+    `sigma` is the size of an ordinary entry, None while it is asked for; `rms` that of any.
+    """
 
     U: Array
     lam: float
     floor: float
     sigma: float | None
     size: float
-    trace: float
+    rms: float
     looking: bool
     cache: CachedSums
     progress: Progress
@@ -49,15 +65,17 @@ class ConsensusRPCA(Robust[ConsensusState]):
     """Rows = V_i U' + S_i, U common, S_i sparse, with exact recovery: sums only, no step size.
 
     min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1, plus rho/2 ||U||^2.
-    The first message asks for the median of |x|: sigma = 1.4826 median, lambda = sigma at first. A round:
+    The first message asks how many |x| there are of each size: sigma = 1.4826 times their median, to 2 % or better, and
+    lambda = sigma at first. A round:
       a client, `inner_steps` times: S = soft(X - VU', lambda), V = (X - S)U (U'U + rho I)^-1;
       it sends B_i = (X_i - S_i)'V_i and G_i = V_i'V_i;
       the server: U <- (sum B_i)(sum G_i + rho I)^-1; lambda <- max(gamma lambda, noise, 1e-6 sigma).
     rho = ridge lambda sqrt(max(n, d)). The joint objective of a lambda never rises; the falling lambda removes its
-    bias. The result is the same however the rows are dealt out (given sigma, which is a median of medians).
+    bias. The result is the same however the rows are dealt out.
 
     A client that misses a round counts with its last answer, lambda then falls by gamma to the share of the rows that
-    answered. The closing message asks everybody.
+    answered. The closing message asks everybody. Under masks there is no last answer of a single client: those that
+    answered count for all rows then, and a run whose last round missed somebody goes back to the opening.
 
     Reference: this package's own. The problem is that of Chu, "DCF-PCA", see `DCFPCA`.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p d numbers down, p d + p^2 up; 2 d p^2 flops at the
@@ -71,7 +89,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         ridge: rho / (lambda sqrt(max(n, d))). 0.3 if left out, 1.0 for a "bound".
         noise: Deviation of dense noise, in the frame: lambda ends there.
         inner_steps: Steps of the inner problem.
-        sigma: The size of an ordinary entry, if it is known: clients are not asked for their medians then.
+        sigma: The size of an ordinary entry, if it is known: clients do not count their entries then.
         oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 
@@ -105,32 +123,46 @@ class ConsensusRPCA(Robust[ConsensusState]):
             floor=max(_FLOOR, _EPS * model.eps),
             sigma=self.sigma,
             size=float(np.sqrt(max(model.n, model.d))),
-            trace=model.trace,
+            rms=root_mean_square(model),
             looking=self.rank == "unknown",
-            cache=CachedSums(model.n),
+            cache=CachedSums(model.n, summed=model.summed),
             progress=self.begin(model),
         )
 
     def broadcast(self, state: ConsensusState) -> Arrays:
         if state.sigma is None:
-            return {"median": np.array(True)}
+            return asked_counts(state.rms)
         rho = self._rho(state)
         numbers = {"lam": state.lam, "rho": rho, "sigma": state.sigma, "inner_steps": self.inner_steps}
         return {"U": state.U, **{name: np.array(value) for name, value in numbers.items()}}
 
     def expects(self, state: ConsensusState) -> Mapping[str, Shape]:
         if state.sigma is None:
-            return {"n": (), "median": ()}
+            return counts_expected()
         p = state.U.shape[1]
         return {"n": (), "B": state.U.shape, "G": (p, p)}
 
     def reduction(self, state: ConsensusState) -> Reduction:
-        return "stack" if state.sigma is None else state.cache.reduction
+        return "sum" if state.sigma is None else state.cache.reduction
+
+    @property
+    def summed(self) -> bool:
+        return True  # single answers are held where they can be had, to count for those that miss a round
+
+    def bounds(self, state: ConsensusState, model: Model) -> Mapping[str, Array | float]:
+        if state.sigma is None:
+            return counts_bounds(model)
+        # A step takes V to (VU' + C)U(U'U + rho I)^-1 with |C| <= lambda: V grows by |C| times that inverse at most.
+        s = np.linalg.svd(state.U, compute_uv=False)
+        inverse = float(np.max(s / np.maximum(s**2 + self._rho(state), _TINY)))
+        C = state.lam * float(np.sqrt(model.n * model.d))
+        V = float(s @ s if state.G is None else np.trace(state.G)) ** 0.5 + self.inner_steps * C * inverse
+        return {"n": ROWS, "G": MARGIN * V**2, "B": MARGIN * V * (V * float(s[0]) + C)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        if "median" in arrays:
-            return median_reply(data), memory
+        if "top" in arrays:
+            return counts_reply(arrays, data), memory
         U, steps = arrays["U"], int(arrays["inner_steps"])
         lam, rho, sigma = (float(arrays[name]) for name in ("lam", "rho", "sigma"))
         regression, parts, rest = Regression(U, lam, rho), [], np.zeros(U.shape)
@@ -147,12 +179,12 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     def server(self, state: ConsensusState, total: Any) -> ConsensusState:
         if state.sigma is None:
-            sigma = spread(total, state.trace)
+            sigma = spread(total["counts"], state.rms)
             progress = state.progress if sigma > 0.0 else state.progress.step(0.0)  # nothing but zeros
             return replace(state, U=sized(state.U, sigma), sigma=sigma, lam=sigma, progress=progress)
         sigma = state.sigma
         cache, sums, share = state.cache.add(total)
-        G = sums["G"] + max(self._rho(state), float(np.finfo(np.float64).tiny)) * np.eye(len(sums["G"]))
+        G = sums["G"] + max(self._rho(state), _TINY) * np.eye(len(sums["G"]))
         U = np.linalg.solve(G, sums["B"].T).T
         moved = float(np.linalg.norm(U - state.U)) / (float(np.linalg.norm(U)) or 1.0)
         least = self._least(state)
@@ -188,7 +220,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         s = np.maximum(s, _FLOOR * s[0])
         ratios = s[:-1] / s[1:]
         r = int(np.argmax(ratios)) + 1 if len(ratios) and ratios.max() >= _GAP else len(s)
-        cache = CachedSums(state.cache.n)
+        cache = replace(state.cache, last=None)
         return replace(state, U=Z[:, :r] * np.sqrt(s[:r]), lam=state.sigma, looking=False, cache=cache, G=None)
 
     def _rho(self, state: ConsensusState) -> float:

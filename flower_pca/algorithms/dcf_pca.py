@@ -5,11 +5,22 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms.robust import Robust, median_reply, rows_with, sized, spread, start_block
+from flower_pca.algorithms.robust import (
+    Robust,
+    asked_counts,
+    counts_bounds,
+    counts_expected,
+    counts_reply,
+    root_mean_square,
+    rows_with,
+    sized,
+    spread,
+    start_block,
+)
 from flower_pca.core import checks, linalg
 from flower_pca.core.errors import DataError
 from flower_pca.core.huber import Regression
@@ -17,7 +28,7 @@ from flower_pca.core.iteration import Progress
 from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Reduction, Shape
+from flower_pca.core.stage import Arrays, Shape
 from flower_pca.core.status import Status
 
 STEPS: Final = ("paper", "scaled")
@@ -28,12 +39,12 @@ _ETA: Final = {"paper": 0.05, "scaled": 1.0}
 
 @dataclass(frozen=True)
 class DCFState:
-    """The common factor U and the size of an entry."""
+    """The common factor U, the size of an ordinary entry and that of any."""
 
     U: Array
     sigma: float | None
     n: int
-    trace: float
+    rms: float
     seed: int
     progress: Progress
 
@@ -65,7 +76,7 @@ class DCFPCA(Robust[DCFState]):
         threshold: lambda / sigma.
         ridge: rho / (lambda sqrt(max(n, d))).
         inner_steps: Steps of the inner problem.
-        sigma: The size of an ordinary entry, if it is known: clients are not asked for their medians then.
+        sigma: The size of an ordinary entry, if it is known: clients do not count their entries then.
         oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 
@@ -97,11 +108,11 @@ class DCFPCA(Robust[DCFState]):
     def start(self, model: Model) -> DCFState:
         U = start_block(model) if self.init == "random" else model.powered() * np.sqrt(model.d)
         U = sized(U, self.sigma) if self.step == "scaled" and self.sigma is not None else U
-        return DCFState(U, self.sigma, model.n, model.trace, model.seed, self.begin(model))
+        return DCFState(U, self.sigma, model.n, root_mean_square(model), model.seed, self.begin(model))
 
     def broadcast(self, state: DCFState) -> Arrays:
         if state.sigma is None:
-            return {"median": np.array(True)}
+            return asked_counts(state.rms)
         lam, rho = self._weights(state)
         eta = _ETA[self.step] if self.eta is None else self.eta
         anneal = self.step == "paper" if self.anneal is None else self.anneal
@@ -114,16 +125,17 @@ class DCFPCA(Robust[DCFState]):
 
     def expects(self, state: DCFState) -> Mapping[str, Shape]:
         if state.sigma is None:
-            return {"n": (), "median": ()}
+            return counts_expected()
         return {"U": state.U.shape, "weight": (), "reach": ()}
 
-    def reduction(self, state: DCFState) -> Reduction:
-        return "stack" if state.sigma is None else "sum"
+    def bounds(self, state: DCFState, model: Model) -> Mapping[str, Array | float]:
+        # On the edge of stability a step may make U ten thousand times longer.
+        return counts_bounds(model) if state.sigma is None else {"U": 0.0, "weight": 0.0, "reach": 0.0}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        if "median" in arrays:
-            return median_reply(data), memory
+        if "top" in arrays:
+            return counts_reply(arrays, data), memory
         U, V, weight = arrays["U"], memory.get("V"), 1.0
         if V is None or V.shape != (data.n, U.shape[1]):  # the paper's start; of a stream of the node's own
             first = next(data.dense())[0].tobytes()
@@ -144,9 +156,9 @@ class DCFPCA(Robust[DCFState]):
             _check_step(before, U, eta)
         return {"U": weight * U, "weight": np.array(weight), "reach": np.array(eta * steep)}, {"V": V}
 
-    def server(self, state: DCFState, total: Any) -> DCFState:
+    def server(self, state: DCFState, total: Arrays) -> DCFState:
         if state.sigma is None:
-            sigma = spread(total, state.trace)
+            sigma = spread(total["counts"], state.rms)
             progress = state.progress if sigma > 0.0 else state.progress.step(0.0)  # nothing but zeros
             U = sized(state.U, sigma) if self.step == "scaled" else state.U  # the paper's is of N(0, 1) entries
             return replace(state, U=U, sigma=sigma, progress=progress)

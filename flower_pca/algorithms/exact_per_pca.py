@@ -15,7 +15,7 @@ from flower_pca.core.cached import CachedSums
 from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Reduction, Shape
+from flower_pca.core.stage import ROWS, Arrays, Reduction, Shape
 
 ACCELERATIONS: Final = ("auto", "anderson", "nesterov", "none")
 _PAIRS: Final = 5  # that Anderson's extrapolation looks back on
@@ -48,6 +48,9 @@ class ExactPerPCA(Personalized[ExactState]):
     Nesterov) costs no message; it is dropped when sum w_i f_i has fallen, for the plain one.
 
     Reference: this project's own; the problem and PerPCA are Shi and Kontar's (see `PerPCA`).
+    A client that misses a round counts with its last answer. Under masks, where the server has none of a single client,
+    U goes on with those that answered, without extrapolation, until all of them do again.
+
     Cost per round: at a client one Gram matrix of the deflated rows and r2 of its eigenvectors, n_i d min(n_i, d)
     flops (once per run if d <= n_i), or 4 n_i d r2 a step with `local_steps`; r1 + 1 columns of d floats each way.
     Prefer it: over PerPCA, by default. Only sums leave the clients.
@@ -76,13 +79,16 @@ class ExactPerPCA(Personalized[ExactState]):
         checks.integer(f"local_steps of {self.name}", self.local_steps)
 
     def first(self, common: PersonalState, model: Model) -> ExactState:
-        return ExactState(**vars(common), sums=CachedSums(model.n), known=common.U, best=-np.inf)
+        return ExactState(**vars(common), sums=CachedSums(model.n, summed=model.summed), known=common.U, best=-np.inf)
 
     def ask(self, state: ExactState) -> Arrays:
         return {"steps": np.array(self.local_steps)}
 
     def awaits(self, state: ExactState) -> Mapping[str, Shape]:
         return {"n": (), "Z": state.U.shape, "f": ()}
+
+    def limits(self, model: Model) -> Mapping[str, Array | float]:
+        return {"n": ROWS, "Z": self.largest(model)[1], "f": 0.0}  # f to the last bit: it decides
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -107,7 +113,14 @@ class ExactPerPCA(Personalized[ExactState]):
             # Not all are heard yet: U stays, lest it follow those that happened to be asked first.
             U, progress = state.known if state.bold else state.U, state.progress.step(state.progress.error)
             return replace(state, sums=sums, U=U, bold=False, points=(), images=(), progress=progress)
-        return self.weigh(replace(state, sums=sums), total, share)
+        state = replace(state, sums=sums)
+        if not sums.summed or share >= 1.0:
+            return self.weigh(state, total, share)
+        # The objective of those that answered cannot be held against that of all. What was bold has not proved itself.
+        if state.bold:
+            progress = state.progress.step(state.progress.error)
+            return replace(state, U=state.known, bold=False, points=(), images=(), step=1, progress=progress)
+        return replace(self.weigh(state, total, share), points=(), images=(), step=1)
 
     def learn(self, state: ExactState, mean: Arrays, share: float) -> ExactState:
         Z, f = mean["Z"], float(mean["f"])

@@ -110,6 +110,20 @@ class PerPCA(Personalized[PerState]):
     def awaits(self, state: PerState) -> Mapping[str, Shape]:
         return {"M": state.U.shape, "f": ()}
 
+    def limits(self, model: Model) -> Mapping[str, Array | float]:
+        w, wS = self.largest(model)
+        return {"M": w + 2.0 * (self.eta or 0.0) * wS, "f": 0.0}  # U + eta (S U - W (W'SU + U'SW) / 2)
+
+    @property
+    def summed(self) -> bool:
+        return super().summed and self.eta is not None
+
+    @property
+    def sums_remedy(self) -> str:
+        if super().summed:
+            return "Give eta: max_i ||S_i||_2, which step is in proportion to, is no sum; or leave the masks out."
+        return super().sums_remedy
+
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if "measure" in arrays:

@@ -19,11 +19,13 @@ from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.personal import PersonalResult
 from flower_pca.core.result import PCAResult
-from flower_pca.core.stage import Arrays, Reduction, Shape, Stage
+from flower_pca.core.stage import MARGIN, Arrays, Reduction, Shape, Stage
 from flower_pca.core.status import Outcome, Status
 
 INITS: Final = ("projection", "upload", "qu", "random")
 WEIGHTS: Final = ("equal", "samples")
+_SUMMED: Final = ("projection", "random")
+_LATER: Final = 4.0  # times the sum of squares of all clients: a client's mean square, rarely near that sum at all
 _CLEAR: Final = 1e-3  # residual of the projector average's wanted eigenvectors at which the start is good enough
 
 
@@ -71,6 +73,7 @@ class Personalized(Iterative[S]):
 
     quantity: ClassVar[str] = "first-order residual of the shared components"
     centers: ClassVar[bool] = False
+    bears_noise: ClassVar[bool] = False
     Closing: ClassVar[type[Stage[Any]]] = PersonalClosing
     Result: ClassVar[type[PCAResult]] = PersonalResult
 
@@ -115,6 +118,10 @@ class Personalized(Iterative[S]):
         """What such a round gets back, beside what all of them do."""
 
     @abstractmethod
+    def limits(self, model: Model) -> Mapping[str, Array | float]:
+        """How large that can be."""
+
+    @abstractmethod
     def learn(self, state: S, mean: Arrays, share: float) -> S:
         """The state after such a round, from weighted means and the share of all rows that has answered."""
 
@@ -152,6 +159,26 @@ class Personalized(Iterative[S]):
 
     def reduction(self, state: S) -> Reduction:
         return "sum" if state.start is None or self.init == "projection" else "stack"
+
+    @property
+    def summed(self) -> bool:
+        return not self.collect and (self.given is not None or self.init in _SUMMED)
+
+    @property
+    def sums_remedy(self) -> str:
+        if self.collect:
+            return "Leave collect out, which asks every client for its own components, or the masks."
+        return f'Use init="projection": init="{self.init}" asks every client for components; or leave the masks out.'
+
+    def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
+        w, _ = self.largest(model)
+        if state.start is not None:
+            return {"w": w, "P": w}
+        return {"w": w, "Vb": w, **self.limits(model)}
+
+    def largest(self, model: Model) -> tuple[float, float]:
+        """How large w_i and w_i ||S_i|| can be: n_i S_i is X_i'X_i, and a client that comes later may bring more."""
+        return (MARGIN * model.n, MARGIN * model.trace) if self.weights == "samples" else (1.0, _LATER * model.trace)
 
     def server(self, state: S, total: Any) -> S:
         if state.start is not None:

@@ -14,7 +14,7 @@ from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.personal import OWN
-from flower_pca.core.stage import Arrays, Reduction, Shape, Stage
+from flower_pca.core.stage import MARGIN, Arrays, Reduction, Shape, Stage
 from flower_pca.core.status import Status
 
 
@@ -76,10 +76,13 @@ class PersonalClosing(Stage[ClosingState]):
 
     @staticmethod
     def reveals(arrays: Arrays) -> tuple[str, ...]:
-        return ("V",)
+        return ("V",) if np.any(arrays.get("collect", True)) else ()
 
     def reduction(self, state: ClosingState) -> Reduction:
         return "stack" if state.left["collect"] else "sum"
+
+    def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
+        return {"Y": MARGIN * model.trace, "Vb": 2.0, "error": 0.0, "clients": 1.0}
 
     def server(self, state: ClosingState, total: Any) -> ClosingState:
         if not state.left["collect"]:

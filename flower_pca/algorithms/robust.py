@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
-from flower_pca.core import checks, huber, linalg
+from flower_pca.core import checks, huber, linalg, median
 from flower_pca.core.errors import ConfigError, DataError
 from flower_pca.core.huber import Regression
 from flower_pca.core.iteration import Iterative
@@ -17,7 +17,7 @@ from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
 from flower_pca.core.robust_result import RobustResult
-from flower_pca.core.stage import Arrays, Shape, Stack, Stage
+from flower_pca.core.stage import MARGIN, ROWS, Arrays, Shape, Stage
 from flower_pca.core.status import Outcome, Status
 
 S = TypeVar("S")
@@ -65,6 +65,9 @@ class LowRank(Stage[LowRankState]):
     def expects(self, state: LowRankState) -> Mapping[str, Shape]:
         p = state.U.shape[1]
         return {"n": (), "G": (p, p), "far": ()}
+
+    def bounds(self, state: LowRankState, model: Model) -> Mapping[str, Array | float]:
+        return {"n": ROWS, "G": 0.0, "far": 0.0}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -121,6 +124,7 @@ class Robust(Iterative[S]):
     quantity: ClassVar[str] = "change of the basis in a round relative to its norm"
     centers: ClassVar[bool] = False
     caches: ClassVar[bool] = True
+    bears_noise: ClassVar[bool] = False
     Closing: ClassVar[type[Stage[Any]]] = LowRank
     Result: ClassVar[type[PCAResult]] = RobustResult
     remedy: ClassVar[str]
@@ -166,18 +170,41 @@ def sized(U: Array, sigma: float) -> Array:
     return np.asarray(U * np.sqrt(sigma / np.sqrt(U.shape[1])))
 
 
-def median_reply(data: LocalData) -> Arrays:
-    """A client's median of |x|: of each block of rows, and the median of those."""
-    blocks = [(len(X), float(np.median(np.abs(X)))) for X in data.dense()]
-    return {"n": np.array(data.n), "median": np.array(_weighted_median(blocks))}
+def root_mean_square(model: Model) -> float:
+    """The size of an entry, if far ones count in full."""
+    return float(np.sqrt(model.trace / (model.n * model.d)))
 
 
-def spread(replies: Stack, trace: float) -> float:
-    """The size of an ordinary entry: 1.4826 times the median over clients of their medians, by their rows."""
-    sigma = NORMAL * _weighted_median([(int(r["n"]), float(r["median"])) for r in replies.values()])
-    if sigma == 0.0 < trace:
-        got, remedy = "0, as most entries are 0", "Give sigma, the size of an entry of the low-rank part."
-        raise DataError(checks.sentence("The median of |x|", "above 0", got, remedy))
+def asked_counts(rms: float) -> Arrays:
+    """The message that asks clients to count their entries by size."""
+    return {"top": np.array(median.top(rms))}
+
+
+def counts_expected() -> Mapping[str, Shape]:
+    """What it is answered by."""
+    return {"counts": (median.BINS,)}
+
+
+def counts_bounds(model: Model) -> Mapping[str, Array | float]:
+    """How large the counts can be, of a client that has come later too."""
+    return {"counts": MARGIN * model.n * model.d}
+
+
+def counts_reply(arrays: Arrays, data: LocalData) -> Arrays:
+    """A client's answer."""
+    return {"counts": median.counted(data, int(arrays["top"]))}
+
+
+def spread(counts: Array, rms: float) -> float:
+    """The size of an ordinary entry: 1.4826 times the median of |x| over all entries that were counted."""
+    sigma = NORMAL * median.median(counts, median.top(rms))
+    if sigma == 0.0 < rms:
+        got = "0, or too small beside the root mean square to be told from it, as most entries are"
+        raise DataError(
+            checks.sentence(
+                "The median of |x|", "above 0", got, "Give sigma, the size of an entry of the low-rank part."
+            )
+        )
     return sigma
 
 
@@ -193,11 +220,3 @@ def moments(U: Array, G: Array) -> tuple[Array, Array]:
     """An orthonormal basis Z of span(U), and L'L Z for L'L = U G U'."""
     Z, R = linalg.qr(U)
     return Z, Z @ (R @ ((G + G.T) / 2) @ R.T)
-
-
-def _weighted_median(parts: list[tuple[int, float]]) -> float:
-    """The least value that, with those below it, makes up half of the weight."""
-    weights, values = np.array(parts, dtype=np.float64).T
-    order = np.argsort(values, kind="stable")
-    half = np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)
-    return float(values[order][half])

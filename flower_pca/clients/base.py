@@ -159,7 +159,8 @@ class PCAClient(NumPyClient):
             raise RefusalError(checks.sentence("This client", rule, "none", remedy))
         if self._store is not None and (after or before):
             self._store.save(Memory(request.run, request.number, {} if masked else before, after))
-        if self._own is not None and not masked and (own := registry.own(request.stage, after, data)):
+        stage = messages.inner_stage(request.arrays) if masked else request.stage  # none in the set-up of masks
+        if self._own is not None and stage is not None and (own := registry.own(stage, messages.plain(after), data)):
             self._own.parent.mkdir(parents=True, exist_ok=True)
             archive.write(self._own, "own result", {"algorithm": request.algorithm, "run": request.run}, own)
         if noise.asked(request.arrays):

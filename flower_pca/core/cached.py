@@ -1,4 +1,4 @@
-"""Sums over all clients in which one that misses a round counts with its last answer."""
+"""Sums over all clients in which one that misses a round counts with its last answer, where that can be had."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ class CachedSums:
     An answer replaces the client's last one, so one that comes again changes nothing. While every round brings all
     rows, no single answer is kept. The first round that does not is summed as it is; from then on the last answer of
     every client is held, O(N d p) numbers for N clients, and fills up as they answer. Answers carry their rows as "n".
+    Where single answers cannot be had, those that came are scaled to all rows.
 
     Attributes:
         n: Rows of all clients.
+        summed: Whether nothing but sums can be had, as under masks.
         last: The last answer of each client, in the order of their first ones; None while plain sums do.
     """
 
     n: int
+    summed: bool = False
     last: dict[int, Arrays] | None = None
 
     @property
@@ -33,7 +36,11 @@ class CachedSums:
         """After a round with this reduction: what is held now, the sums, and the share of all rows that answered."""
         if self.last is None:
             rows = float(total["n"])
-            return (self if rows >= self.n else replace(self, last={})), total, min(1.0, rows / self.n)
+            if rows >= self.n:
+                return self, total, 1.0
+            if self.summed:
+                return self, {name: a * (self.n / rows) for name, a in total.items()}, rows / self.n
+            return replace(self, last={}), total, rows / self.n
         last = {**self.last, **total}
         sums = {name: sum(answer[name] for answer in last.values()) for name in next(iter(last.values()))}
         rows = float(sum(answer["n"] for answer in total.values()))

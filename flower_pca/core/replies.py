@@ -58,7 +58,7 @@ class Collected:
 
 def superposable(stage: Stage[Any], channel: AirChannel | None) -> None:
     """Require a stage whose replies a channel can add up, if there is one."""
-    if channel is not None and not stage.summed:
+    if channel is not None and not (stage.summed and stage.bears_noise):
         remedy = "Use fed_oapm, ssi, krylov or faps."
         raise ConfigError(checks.sentence("An algorithm over the air", "one that sums replies", stage.name, remedy))
 

@@ -97,7 +97,8 @@ class Session:
         self._channel = channel
         self._fraction, self._min_clients = float(fraction), min_clients
         center = algorithm.centers if center is None else bool(center)
-        self._model = Model(n_components=n_components, center=center, scale=scale, missing=missing, seed=int(seed))
+        given: dict[str, Any] = {"center": center, "scale": scale, "missing": missing, "seed": int(seed)}
+        self._model = Model(n_components=n_components, summed=self.summed, **given)
         self._asked_for = n_components  # an algorithm may find that there are fewer
         self._index = _OPENING
         self._state: Any = self._stages[_OPENING].start(self._model)
@@ -344,7 +345,7 @@ class Session:
             self._model = model = replace(model, status=status, rounds=self._algorithm.rounds(self._state))
             joined = frozenset(here) - self._unfit - self._members
             gone = self._members - frozenset(here)
-            missed = self._fraction == 1.0 and not self._algorithm.caches
+            missed = self._fraction == 1.0 and (self.summed or not self._algorithm.caches)
             if self._plan is not None:  # a message more is not in the budget
                 self._model = replace(model, status=self._plan.status(status, model.rounds))
             elif joined or (not self._whole and (gone or missed)):

@@ -25,7 +25,7 @@ Shape: TypeAlias = tuple[int | None, ...]
 Reduction: TypeAlias = Literal["sum", "stack", "own"]
 
 ROWS: Final = 2.0**40  # a bound on the rows of a client
-_MARGIN: Final = 2.0**10  # of a bound above what entries mostly are
+MARGIN: Final = 2.0**10  # of a bound above what entries mostly are
 
 S = TypeVar("S")
 
@@ -90,6 +90,7 @@ class Stage(ABC, Generic[S]):
     State: ClassVar[type]  # S at run time, for a saved state to be read back
     fixed_set: ClassVar[bool] = False  # whether the state belongs to one fixed set of clients
     bounded: ClassVar[bool] = False  # whether a row of norm R changes an answer by at most R^2, if blocks have norm 1
+    bears_noise: ClassVar[bool] = True  # whether sums that arrive with noise on them, as over the air, will do
     product_names: ClassVar[tuple[str, ...]] = ()  # arrays of an answer that are C_i times orthonormal columns
 
     @abstractmethod
@@ -147,8 +148,8 @@ class Stage(ABC, Generic[S]):
 
         A bound may be an array that broadcasts to the answer's. An answer beyond it is not sent.
         """
-        largest = _MARGIN * max(model.trace, float(model.n))
-        named = dict.fromkeys(self.product_names, _MARGIN * model.trace)
+        largest = MARGIN * max(model.trace, float(model.n))
+        named = dict.fromkeys(self.product_names, MARGIN * model.trace)
         return {name: ROWS if name == "n" else named.get(name) or largest for name in self.expects(state)}
 
     def inspect(self, state: S, reply: Arrays) -> None:
@@ -172,8 +173,13 @@ class Stage(ABC, Generic[S]):
 
     @property
     def summed(self) -> bool:
-        """Whether replies are always summed, so that a channel may do it, and masks can hide single ones."""
+        """Whether sums of the replies will do at every message, so that masks can hide single ones."""
         return type(self).reduction is Stage.reduction
+
+    @property
+    def sums_remedy(self) -> str:
+        """What to do to have replies that are only summed, where they are not."""
+        return "Use krylov, ssi or faps, or leave the masks out."
 
     def heard(self, total: Any, listen: Callable[[Arrays], Arrays]) -> Any:
         """The reduction as a receiver gets it that hears sums through `listen`. Overridden where it holds more."""

@@ -49,8 +49,7 @@ class MaskedSession(Session):
     def __init__(self, algorithm: Algorithm[Any], *, masks: MaskedSums, **settings: Any) -> None:
         if not algorithm.summed:
             rule = "one whose clients send sums and nothing else"
-            remedy = "Use krylov, ssi or faps, or leave the masks out."
-            raise ConfigError(checks.sentence("The algorithm under masks", rule, algorithm.spec, remedy))
+            raise ConfigError(checks.sentence("The algorithm under masks", rule, algorithm.spec, algorithm.sums_remedy))
         if settings.get("scale") == "max_abs":
             rule = "None or 'std', which follow from sums"
             raise ConfigError(checks.sentence("scale under masks", rule, "'max_abs'", "Use 'std'."))
@@ -62,6 +61,11 @@ class MaskedSession(Session):
                 remedy = "Leave one of them out."
                 raise ConfigError(checks.sentence(f"{name} under masks", "left out", repr(settings[name]), remedy))
         super().__init__(algorithm, **settings)
+        if self._fraction < 1.0 and algorithm.caches:
+            rule = "1.0, as the last answers of the others cannot be had"
+            remedy = "Leave it out, or the masks."
+            what = f"The fraction of clients for {algorithm.name} under masks"
+            raise ConfigError(checks.sentence(what, rule, self._fraction, remedy))
         self._masks = masks
         self._messages = History()
         self._group: Group | None = None  # None until the first message of a set-up is answered

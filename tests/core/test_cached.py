@@ -67,3 +67,16 @@ def test_it_is_saved_and_read_back_to_the_bit_and_in_its_order(held):
         assert list(back.last) == list(cache.last) == [2, 0]
         for client, answer in cache.last.items():
             assert all(np.array_equal(answer[name], back.last[client][name]) for name in answer)
+
+
+def test_where_single_answers_cannot_be_had_those_that_came_stand_for_all():
+    cache, came = CachedSums(sum(ROWS), summed=True), answers(3)
+    total = plain([came[0], came[2]])
+    after, sums, share = cache.add(total)
+    assert after is cache
+    assert (after.reduction, share) == ("sum", 0.7)
+    np.testing.assert_allclose(sums["B"], total["B"] / 0.7, rtol=1e-14)
+    assert float(sums["n"]) == pytest.approx(10.0)
+    after, sums, share = after.add(plain(came.values()))
+    assert share == 1.0
+    np.testing.assert_array_equal(sums["B"], plain(came.values())["B"])

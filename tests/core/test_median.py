@@ -1,0 +1,69 @@
+"""The median from counts, against numpy's of all entries together."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from flower_pca.core import median
+from flower_pca.core.local import LocalData
+
+RNG = np.random.default_rng(5)
+ROWS = {
+    "normal": RNG.standard_normal((400, 20)),
+    "heavy tails": RNG.standard_t(1.2, (400, 20)),
+    "pixels": RNG.integers(0, 256, (400, 20)).astype(float),
+    "far entries": np.where(RNG.random((400, 20)) < 0.05, 1e9, RNG.standard_normal((400, 20))),
+    "all alike": np.full((30, 4), -7.3),
+    "a third zeros": np.where(RNG.random((400, 20)) < 0.33, 0.0, RNG.standard_normal((400, 20))),
+}
+DEALT = ((), (1, 3, 20), tuple(range(1, 30)))
+
+
+def found(parts):
+    rms = np.sqrt(sum(np.sum(X**2) for X in parts) / sum(X.size for X in parts))
+    top = median.top(rms)
+    return median.median(sum(median.counted(LocalData(X), top) for X in parts), top)
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e-6, 1.0, 3e6, 1e140])
+@pytest.mark.parametrize("name", ROWS)
+def test_it_is_the_median_up_to_the_width_of_a_bin(name, scale):
+    X = scale * ROWS[name]
+    true = np.median(np.abs(X))
+    assert abs(np.log2(found([X]) / true)) <= 1 / 32
+    if name in ("normal", "heavy tails", "far entries"):
+        assert abs(found([X]) / true - 1) <= 2e-3  # interpolated within the bin
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", ROWS)
+def test_it_is_the_same_to_the_bit_however_the_rows_are_dealt_out(name, kind):
+    X, top = ROWS[name], median.top(np.sqrt(np.mean(ROWS[name] ** 2)))
+    whole = median.counted(LocalData(X), top)
+    assert whole.sum() == X.size
+    for cuts in DEALT:
+        counts = sum(median.counted(LocalData(kind(part)), top) for part in np.split(X, cuts))
+        np.testing.assert_array_equal(counts, whole)
+
+
+def test_single_precision_is_counted_as_it_is():
+    X = ROWS["normal"].astype(np.float32)
+    np.testing.assert_array_equal(median.counted(LocalData(X), 4), median.counted(LocalData(X.astype(float)), 4))
+
+
+def test_it_is_zero_where_most_entries_are():
+    X = np.zeros((9, 4))
+    X[0] = 1.0
+    assert found([X]) == 0.0
+    X[1:5] = 1e-3
+    assert found([X]) > 0.0
+    assert found([np.zeros((3, 2))]) == 0.0
+
+
+def test_no_median_is_above_the_bins_even_if_others_answer_than_were_counted_on():
+    """Half of the entries at the median alone make up half of its square in the mean square."""
+    X = np.where(RNG.random((40, 20)) < 0.6, 5.0, 0.0)
+    for rms in (np.sqrt(np.mean(X**2)), 0.1 * np.sqrt(np.mean(X**2))):
+        top = median.top(rms)
+        counts = median.counted(LocalData(X), top)
+        assert abs(np.log2(median.median(counts, top) / 5.0)) <= 1 / 32

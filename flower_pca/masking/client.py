@@ -17,11 +17,12 @@ from flower_pca.core.errors import ProtocolError
 from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Arrays
+from flower_pca.core.stream import Stream
 from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking.messages import Step, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEALED, SEED
 
-Answer: TypeAlias = Callable[[str, Arrays, LocalData, Arrays], tuple[Arrays, Arrays]]
+Answer: TypeAlias = Callable[[str, Arrays, LocalData | Stream, Arrays], tuple[Arrays, Arrays]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Secrets:
         return {messages.PREFIX + f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
 
 
-def answer(arrays: Arrays, data: LocalData, memory: Arrays, stage: Answer) -> tuple[Arrays, Arrays]:
+def answer(arrays: Arrays, data: LocalData | Stream, memory: Arrays, stage: Answer) -> tuple[Arrays, Arrays]:
     """What a client returns and keeps; `stage` gives its half of the stage that an upload is of."""
     own, secrets = messages.plain(memory), Secrets.of(memory)
     step = Step(int(arrays["mask.step"]))
@@ -77,12 +78,14 @@ def answer(arrays: Arrays, data: LocalData, memory: Arrays, stage: Answer) -> tu
     return up, {**own, **secrets.stored()}
 
 
-def _keys(arrays: Arrays, data: LocalData) -> tuple[Arrays, Secrets]:
+def _keys(arrays: Arrays, data: LocalData | Stream) -> tuple[Arrays, Secrets]:
     exchange, own = primitives.fresh(), primitives.fresh() + primitives.fresh()
+    # A stream is looked into only if the server does not know: later on its first batch may be gone.
+    d = data.columns() if isinstance(data, Stream) and "mask.d" not in arrays else data.d
     up = {
         "mask.exchange": raw(primitives.public(exchange)),
         "mask.key": raw(primitives.public(own[SEED:])),
-        "mask.d": np.array(data.d, dtype=np.int64),
+        "mask.d": np.array(d or 0, dtype=np.int64),
     }
     none = np.empty(0, dtype=np.uint8)
     zero = np.array(0)

@@ -1,8 +1,9 @@
-"""MaskedSession: a Session whose every message becomes an upload and its unmasking, after a set-up of two messages."""
+"""Masked: a run whose every message becomes an upload and its unmasking, after a set-up of two messages."""
 
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
@@ -12,14 +13,13 @@ import numpy as np
 from flower_pca.core import checks
 from flower_pca.core.errors import ConfigError, ProtocolError
 from flower_pca.core.history import History, Round
-from flower_pca.core.iteration import Algorithm
 from flower_pca.core.linalg import Array
 from flower_pca.core.replies import UnawaitedError
 from flower_pca.core.replies import check as check_reply
-from flower_pca.core.result import PCAResult
 from flower_pca.core.rows import Frame
+from flower_pca.core.run import Run
 from flower_pca.core.session import Session
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Sum
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Stage, Sum
 from flower_pca.core.summed_opening import SummedOpening
 from flower_pca.masking import fixed, messages
 from flower_pca.masking.group import Group, identity, outvoted
@@ -30,21 +30,21 @@ from flower_pca.masking.settings import MaskedSums
 LABELS: Final = {Step.KEYS: "mask.keys", Step.SHARES: "mask.shares", Step.UNMASK: "mask.sum"}  # in the history
 
 
-class MaskedSession(Session):
-    """A run in which the server sees sums and no answer of a single client.
+class Masked(Run):
+    """A run in which the server sees sums and no answer of a single client. To be mixed into a run, before its class.
 
-    To its driver it is a Session; a message of it is a message of the protocol. A set-up lasts as long as those that a
+    To its driver it is that run; a message of it is a message of the protocol. A set-up lasts as long as those that a
     sum is asked of have taken part in the sum before; a client that comes back, or is new, makes it begin afresh.
 
     Args:
         algorithm: The algorithm's stage; all its messages must be answered by sums.
         masks: The settings of the masks.
-        **settings: Those of Session.
+        **settings: Those of the run.
     """
 
     summed: ClassVar[bool] = True
 
-    def __init__(self, algorithm: Algorithm[Any], *, masks: MaskedSums, **settings: Any) -> None:
+    def __init__(self, algorithm: Stage[Any], *, masks: MaskedSums, **settings: Any) -> None:
         if not algorithm.summed:
             rule = "one whose clients send sums and nothing else"
             remedy = "Use krylov, ssi or faps, or leave the masks out."
@@ -56,7 +56,7 @@ class MaskedSession(Session):
             if settings.get(name, without) != without:
                 remedy = "Leave one of them out."
                 raise ConfigError(checks.sentence(f"{name} under masks", "left out", repr(settings[name]), remedy))
-        super().__init__(algorithm, **settings)
+        super().__init__(algorithm, **settings)  # type: ignore[call-arg]  # of the run behind
         self._masks = masks
         self._messages = History()
         self._group: Group | None = None  # None until the first message of a set-up is answered
@@ -76,7 +76,7 @@ class MaskedSession(Session):
         """All messages so far, those of the protocol included."""
         return self._messages
 
-    def result(self) -> PCAResult:
+    def result(self) -> Any:
         """The result of a finished run."""
         return replace(super().result(), history=self._messages)
 
@@ -134,13 +134,22 @@ class MaskedSession(Session):
         self._messages = History.from_json(header["messages"])
         self._under = self._out = self._group = None
 
+    @property
+    @abstractmethod
+    def _columns(self) -> int:
+        """The number of columns, where the run knows it; else 0."""
+
+    @abstractmethod
+    def _limits(self, group: Group) -> Mapping[str, Array | float]:
+        """How large the entries of a client's answer can be, by name; 0 if that is not known."""
+
     def _begin(self, message: Broadcast) -> None:
         """A sum: with the keys that are there, if they are those of all that are asked."""
         if self._stage.reduction(self._state) != "sum":
             remedy = "Choose settings of it that need sums only, or leave the masks out."
             rule = "a sum, at every message"
             got = "one that the server must have from each client"
-            raise ConfigError(checks.sentence(f"What {self._algorithm.spec} asks for", rule, got, remedy))
+            raise ConfigError(checks.sentence(f"What {self.algorithm.spec} asks for", rule, got, remedy))
         if len(message.to) > fixed.MOST_CLIENTS:
             rule = f"at most {fixed.MOST_CLIENTS}"
             raise ConfigError(checks.sentence("The clients under masks", rule, len(message.to), "Ask fewer."))
@@ -156,12 +165,8 @@ class MaskedSession(Session):
         self._step, self._clients = Step.UPLOAD, len(self._alive)
         shapes = self._stage.expects(self._state)
         self._shapes = {name: tuple(self._d if s is None else s for s in shape) for name, shape in shapes.items()}
-        given = self._masks.bound if not isinstance(self._stage, SummedOpening) else None
-        bounds = self._stage.bounds(self._state, self._model)
-        self._bounds = {
-            name: np.array(bounds[name] if given is None or name == "n" else given, dtype=np.float64)
-            for name in self._shapes
-        }
+        limits = self._limits(group)
+        self._bounds = {name: np.array(limits[name], dtype=np.float64) for name in self._shapes}
 
     def _compose(self, to: tuple[int, ...]) -> tuple[Arrays, dict[int, Arrays]]:
         """What all clients get, and what single ones do."""
@@ -199,7 +204,7 @@ class MaskedSession(Session):
                 except ProtocolError as error:
                     failures[reply.client] = Failure(reply.client, str(error), lasting=True)
         if self._group is None and answers:
-            self._d, odd = outvoted(answers, self._model.d)
+            self._d, odd = outvoted(answers, self._columns)
             for client, reason in odd.items():
                 del answers[client]
                 failures[client] = Failure(client, reason, lasting=True)
@@ -249,3 +254,16 @@ class MaskedSession(Session):
         record = super().advance([*came, *self._fallen.values()])
         self._under = None
         return record.metrics
+
+
+class MaskedSession(Masked, Session):
+    """A Session under masks. See `Masked`."""
+
+    @property
+    def _columns(self) -> int:
+        return self._model.d
+
+    def _limits(self, group: Group) -> Mapping[str, Array | float]:
+        given = self._masks.bound if not isinstance(self._stage, SummedOpening) else None
+        bounds = self._stage.bounds(self._state, self._model)
+        return {name: bound if given is None or name == "n" else given for name, bound in bounds.items()}

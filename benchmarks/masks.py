@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks import table
-from flower_pca import History, MaskedSums, make, registry, simulate
+from flower_pca import History, MaskedSums, STMiss, make, registry, simulate, track
 from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Reply
 from flower_pca.masking import messages
 from flower_pca.masking.run import MaskedSession
+from sims import moving
 
 D, P, ROWS, ROUNDS = 784, 20, 50, 3
 STEPS = ("keys", "shares", "upload", "unmask")
@@ -73,12 +74,24 @@ def row(clients: int, masks: MaskedSums) -> list[object]:
     ]
 
 
+def tracked(clients: int, tracker: STMiss) -> list[object]:
+    """The same of a run of six steps, keys included."""
+    problem = moving.piecewise(n=1000, r=10, d=360, change=180, rho=0.1, seed=0)
+    plain, masked = (track(tracker, problem.batches(clients), n_components=10, mask=mask) for mask in (False, True))
+    told, before = (r.history.bytes_up + r.history.bytes_down for r in (masked, plain))
+    apart = np.abs(masked.components_ - plain.components_).max()
+    messages = f"{len(plain.history)} and {len(masked.history)}"
+    return [tracker.spec, clients, messages, f"{told / before:.3f}", f"{apart:.0e}"]
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     sizes = [(5, MaskedSums()), (30, MaskedSums()), (200, MaskedSums(neighbours=20)), (200, MaskedSums())]
     sizes += [(30, MaskedSums(self_masks=False)), (200, MaskedSums(neighbours=20, self_masks=False))]
     head = ["clients (neighbours)", "messages", "bytes / unmasked", "kB of keys a sum", *(f"ms {s}" for s in STEPS)]
     print(table([*head, "ms server a sum"], [row(*size) for size in sizes]))
+    runs = [(clients, tracker) for tracker in (STMiss(), STMiss(solver="power")) for clients in (5, 10)]
+    print(table(["tracker", "clients", "messages", "bytes / unmasked", "apart"], [tracked(*run) for run in runs]))
 
 
 if __name__ == "__main__":

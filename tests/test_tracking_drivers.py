@@ -187,6 +187,9 @@ def test_the_app_runs_a_tracker_in_simulation_and_on_nodes_of_their_own(tmp_path
     result = run(nodes, steps=2)
     own = [[BATCHES[0][0], None], BATCHES[1][:2]]
     assert np.array_equal(result.components_, track(STMiss(reuse=1), own, n_components=R, steps=2).components_)
+    masked = run(nodes, steps=2, mask=True)
+    assert np.abs(masked.components_ - result.components_).max() < 1e-8
+    assert masked.history[0].stage == "mask.keys"
     simulated = [{"partition-id": i, "num-partitions": 2} for i in range(2)]
     more = {"data": str(tmp_path / "all.npy"), "partition": "contiguous", "batch": 30, "steps": 0}
     with pytest.MonkeyPatch.context() as patch:

@@ -26,6 +26,19 @@ def test_the_command_prints_a_table_and_leaves_bases_and_picture(tmp_path, capsy
     assert (tmp_path / "out/tracking.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_command_masks_if_it_is_told_to(tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", PROBLEM.Y[:120])
+    words = ["track", str(tmp_path / "rows.npy"), "--batch", "60", "--rank", "3", "--out", str(tmp_path / "out")]
+    assert cli.main([*words, "--clients", "2", "--mask"]) == 0
+    result = TrackingResult.load(tmp_path / "out/tracking.npz")
+    assert result.history[0].stage == "mask.keys"
+    reference = track("st_miss", PROBLEM.batches(2), n_components=R, steps=2)
+    assert np.abs(result.components_ - reference.components_).max() < 1e-8
+    capsys.readouterr()
+    assert cli.main([*words, "--mask"]) == 1
+    assert "The clients of a masked sum must be at least 2" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from flower_pca.commands import common
+
 _EPILOG = """\
 examples:
   flower-pca track rows.npy --batch 60 --rank 5
   flower-pca track rows.csv --batch 24 --rank 3 --clients 4 --detect --threshold 0.5
+  flower-pca track rows.npy --batch 60 --rank 5 --clients 6 --mask
   flower-pca track frames.npy --batch 20 --rank 8 --algorithm "robust_tracking(smallest_outlier=40)"
 """
 
@@ -33,6 +36,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--clients", type=int, default=1, metavar="K", help="to whom the rows of a step are dealt")
     parser.add_argument("--detect", action="store_true", help="look for changes")
     parser.add_argument("--threshold", type=float, metavar="W", help="the statistic that is a change")
+    common.argument_of_masks(parser)
     parser.add_argument("--seed", type=int, default=0, help="seed of the server (default: 0)")
     parser.add_argument(
         "--out", type=Path, default=Path("out"), metavar="DIR", help="folder to write to (default: out)"
@@ -51,7 +55,8 @@ def run(given: argparse.Namespace) -> int:
     changes = {} if given.threshold is None else {"threshold": given.threshold}
     tracker = registry.tracker(given.algorithm, **({"detect": True} if given.detect else {}), **changes)
     rows = sources.make(given.data)
-    result = track(tracker, deal(rows, given.batch, given.clients), n_components=given.rank, seed=given.seed)
+    streams, settings = deal(rows, given.batch, given.clients), {"n_components": given.rank, "seed": given.seed}
+    result = track(tracker, streams, **settings, mask=given.mask)
     given.out.mkdir(parents=True, exist_ok=True)
     lines = [result.table(), str(result.status)]
     if tracker.detect:

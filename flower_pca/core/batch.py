@@ -56,13 +56,14 @@ def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Ar
     seen = ~np.isnan(Y)
     Y0 = np.where(seen, Y, 0.0)
     energy = float(np.sum(Y0**2))
+    d = len(arrays["P"]) if "P" in arrays else int(arrays["d"]) if "d" in arrays else Y.shape[1]
+    if d != Y.shape[1]:
+        rule = f"{d}, as in the run so far"
+        what = f"The number of columns of {data.who}"
+        raise DataError(checks.sentence(what, rule, Y.shape[1], "Align the features first."))
     if "P" not in arrays:
         filled = Filled(Y0, np.zeros_like(seen), energy, 0)
     else:
-        if len(arrays["P"]) != Y.shape[1]:
-            rule = f"{len(arrays['P'])}, as in the run so far"
-            what = f"The number of columns of {data.who}"
-            raise DataError(checks.sentence(what, rule, Y.shape[1], "Align the features first."))
         filled = complete(arrays, Y0, seen, arrays["P"], None)
     _hand_back(data, int(arrays["step"]), filled, Y0)
     counts = np.array([len(Y), filled.misfit, energy, filled.deficient, filled.found.sum()], dtype=np.float64)
@@ -72,9 +73,8 @@ def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Ar
 def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
     """L'(L B), or (I - PP')L'(L (I - PP')B), and counts."""
     if "Y" not in memory:
-        block = arrays["block"] if "block" in arrays else np.zeros((0, int(arrays["width"])))
         none = {name: np.array(0.0) for name in COUNTS}
-        return {"S": np.zeros(block.shape), **none, "left": memory["left"]}
+        return {"S": np.zeros(_shape(arrays)), **none, "left": memory["left"]}
     L = memory["L"]
     B = arrays["block"] if "block" in arrays else _draw(L.shape[1], int(arrays["width"]), int(arrays["seed"]))
     outside = "outside" in arrays
@@ -84,6 +84,14 @@ def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
     rows, misfit, energy, deficient, outliers = memory["counts"]
     counts = {"rows": rows, "misfit": misfit, "energy": energy, "deficient": deficient, "outliers": outliers}
     return {"S": S, **{name: np.array(value) for name, value in counts.items()}, "left": memory["left"]}
+
+
+def _shape(arrays: Arrays) -> tuple[int, ...]:
+    """Of the product; without rows where nobody has said how long they are."""
+    if "block" in arrays:
+        return arrays["block"].shape
+    width, d = int(arrays["width"]), int(arrays["d"]) if "d" in arrays else 0
+    return (d, min(width, d)) if d else (0, width)
 
 
 def _draw(d: int, width: int, seed: int) -> Array:

@@ -79,7 +79,8 @@ def collect(
     count = bytes_up = 0
     for position, reply in enumerate(replies):
         if isinstance(reply, Sum):
-            total, answered, count = reply.arrays, answered | set(reply.clients), count + len(reply.clients)
+            total, answered = stage.whole(reply.clients, reply.arrays), answered | set(reply.clients)
+            count += len(reply.clients)
             continue
         if isinstance(reply, Reply):
             bytes_up += sum(a.nbytes for a in reply.arrays.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from flower_pca.core.privacy import DP, planned
 from flower_pca.core.replies import collect, require_any, superposable, unusable
 from flower_pca.core.result import PCAResult
 from flower_pca.core.rows import Frame
+from flower_pca.core.run import Run
 from flower_pca.core.stage import Broadcast, Failure, Reduction, Reply, Stage, Sum
 from flower_pca.core.status import Outcome, Status
 from flower_pca.core.summed_opening import SummedOpening, SummedState
@@ -32,7 +33,7 @@ _OPENING, _ALGORITHM, _CLOSING = range(3)
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
 
 
-class Session:
+class Session(Run):
     """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz), and an evaluation if asked for.
 
     The owner of the transport repeats: ask `pending(present)` for the message, send it to the clients it names, hand
@@ -51,8 +52,6 @@ class Session:
         channel: What the sums of the replies are heard through; None for an ideal one.
         dp: The privacy budget; the clients then clip their rows and add noise.
     """
-
-    summed: ClassVar[bool] = False  # whether answers come as sums, and whom they came from cannot be told apart
 
     def __init__(
         self,

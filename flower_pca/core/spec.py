@@ -51,8 +51,9 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
     """
     name, first, given = _read(text, what, rule)
     if name not in table:
-        remedy = checks.did_you_mean(name, table)
-        raise ConfigError(checks.sentence(what, f"one of {', '.join(table)}", repr(name), remedy))
+        several = len(set(table.values())) > 1  # else the names are not what the choice is between
+        known = f"one of {', '.join(table)}" if several else rule
+        raise ConfigError(checks.sentence(what, known, repr(name), checks.did_you_mean(name, table)))
     own = [p for p in inspect.signature(table[name]).parameters.values() if p.kind is p.KEYWORD_ONLY]
     if first and (not own or own[0].name in given):
         raise _unreadable(text, what, rule)

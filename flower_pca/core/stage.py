@@ -185,6 +185,10 @@ class Stage(ABC, Generic[S]):
         """The reduction as a receiver gets it that hears sums through `listen`. Overridden where it holds more."""
         return listen(total)
 
+    def whole(self, clients: tuple[int, ...], arrays: Arrays) -> Any:
+        """The reduction where the replies of these clients come added up. Overridden where it holds more."""
+        return arrays
+
     @property
     def spec(self) -> str:
         """The stage as a string that `registry.make` reads back, but for fields that have no place in a repr."""

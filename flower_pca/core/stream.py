@@ -99,6 +99,13 @@ class Stream:
             return known[0] if known else None
         return int(self._source.shape[1]) if self._batch is not None else None
 
+    def columns(self) -> int | None:
+        """The number of columns, known by looking at the first batch where the source does not tell."""
+        if self.d is not None:
+            return self.d
+        first = self.take(0, NO_CURSOR).rows
+        return None if first is None else first.shape[1]
+
     @property
     def repeatable(self) -> bool:
         """Whether another process can take the same batches; not so for an iterator."""

@@ -85,7 +85,8 @@ class Tracker(Stage[TrackState]):
         if state.closing:
             return {**head, "closing": np.array(1)}
         if state.solver is None:
-            return {**head, "seed": np.array(state.seed), "width": np.array(self._width(state))}
+            told = {"d": np.array(state.d)} if state.d else {}
+            return {**head, **told, "seed": np.array(state.seed), "width": np.array(self._width(state))}
         if state.probe is not None:
             return {**head, "block": state.probe.block, "outside": np.array(1)}
         return {**head, "block": state.solver.block}
@@ -94,8 +95,22 @@ class Tracker(Stage[TrackState]):
         if state.closing:
             return {"rows": ()}
         solver = state.probe or state.solver
-        shape: Shape = (None, None) if solver is None else solver.block.shape
+        first: Shape = (state.d, min(self._width(state), state.d)) if state.d else (None, None)
+        shape = first if solver is None else solver.block.shape
         return {"S": shape, **dict.fromkeys(COUNTS, ())}
+
+    def bounds(self, state: TrackState, model: Model) -> Mapping[str, Array | float]:
+        """Of S once a product with the same rows has been heard; before that it can be anything, as counts can.
+
+        A completed row is l = Pa + e, with e the misfit of what was kept, so |l|^2 <= 2 |P'l|^2 + 8 |e|^2. The Ritz
+        values sum up to the first part or more, since a first block holds P; and |S| <= sum |l|^2 times |block|.
+        """
+        solver, unknown = state.probe or state.solver, dict.fromkeys(self.expects(state), 0.0)
+        if state.closing or solver is None or solver.values is None:
+            return unknown
+        inside, rounding = float(np.maximum(solver.values, 0.0).sum()), np.finfo(float).eps * state.sums["energy"]
+        squares = 2.0 * inside + 8.0 * state.sums["misfit"] + rounding
+        return {**unknown, "S": squares * linalg.column_norms(solver.block)}
 
     def inspect(self, state: TrackState, reply: Arrays) -> None:
         counts = [float(reply[name]) for name in COUNTS if name in reply]
@@ -119,6 +134,9 @@ class Tracker(Stage[TrackState]):
             longer = max(mine["S"], sums["S"], key=len)
             mine, sums = ({**part, "S": part["S"] if len(part["S"]) else 0.0 * longer} for part in (mine, sums))
         return (*clients, client), {name: sums[name] + a for name, a in mine.items()}
+
+    def whole(self, clients: tuple[int, ...], arrays: Arrays) -> Heard:
+        return clients, arrays
 
     def heard(self, total: Heard, listen: Callable[[Arrays], Arrays]) -> Heard:
         return total[0], listen(total[1])

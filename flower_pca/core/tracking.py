@@ -18,7 +18,8 @@ from flower_pca.core.model import Model
 from flower_pca.core.replies import collect, require_any, superposable, unusable
 from flower_pca.core.result import PCAResult
 from flower_pca.core.rows import Frame
-from flower_pca.core.stage import Broadcast, Failure, Reply
+from flower_pca.core.run import Run
+from flower_pca.core.stage import Broadcast, Failure, Reply, Sum
 from flower_pca.core.steps import TrackState
 from flower_pca.core.tracker import Tracker
 from flower_pca.core.tracking_result import TrackingResult
@@ -26,7 +27,7 @@ from flower_pca.core.tracking_result import TrackingResult
 _RERUN: Final = "Repeat that run's arguments, or choose another checkpoint."
 
 
-class TrackingSession:
+class TrackingSession(Run):
     """A run: steps of a tracker, without an opening, since nothing is centred.
 
     The owner of the transport does as with `Session`: `pending`, `advance`, and at the end `result`.
@@ -60,9 +61,9 @@ class TrackingSession:
         superposable(tracker, channel)
         self._tracker, self._channel, self._min_clients = tracker, channel, min_clients
         basis = None if start is None else _columns(start, int(n_components))
-        model = Model(n_components=int(n_components), center=False, scale=None, seed=int(seed), basis=basis)
+        self._model = Model(n_components=int(n_components), center=False, scale=None, seed=int(seed), basis=basis)
         self._seed, self._steps = int(seed), steps
-        self._state: TrackState = replace(tracker.start(model), steps=steps)
+        self._state: TrackState = replace(tracker.start(self._model), steps=steps)
         self._history = History()
         self._sent: Broadcast | None = None
         self._began = 0.0
@@ -74,6 +75,11 @@ class TrackingSession:
     def history(self) -> History:
         """The rounds so far."""
         return self._history
+
+    @property
+    def algorithm(self) -> Tracker:
+        """The tracker."""
+        return self._tracker
 
     @property
     def banned(self) -> frozenset[int]:
@@ -108,7 +114,7 @@ class TrackingSession:
         self._began = time.perf_counter()
         return self._sent
 
-    def advance(self, replies: Iterable[Reply | Failure]) -> Round:
+    def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
         """Take the answers to the pending message, in the order in which they shall be summed, and move on."""
         if self._sent is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")
@@ -159,10 +165,14 @@ class TrackingSession:
         self._history, self._sent = History.from_json(header["history"]), None
 
     @property
+    def _stage(self) -> Tracker:
+        return self._tracker
+
+    @property
     def _identity(self) -> dict[str, Any]:
         air = archive.pack(self._channel, {}, "channel")
         run = {"n_components": self._state.r, "seed": self._seed, "steps": self._steps}
-        return {"tracker": self._tracker.spec, "channel": air, **run}
+        return {"tracker": self._tracker.spec, "channel": air, "masked": self.summed, **run}
 
 
 def _columns(start: Array | PCAResult | TrackingResult, r: int) -> Array:

@@ -8,9 +8,11 @@ from typing import Any
 
 from flower_pca.core.iteration import Algorithm
 from flower_pca.core.session import Session
+from flower_pca.core.tracker import Tracker
+from flower_pca.core.tracking import TrackingSession
 from flower_pca.masking.settings import MaskedSums
 
-__all__ = ["MaskedSums", "session"]
+__all__ = ["MaskedSums", "session", "tracking"]
 
 
 def session(mask: bool | MaskedSums | str | None, algorithm: Algorithm[Any], **settings: Any) -> Session:
@@ -21,3 +23,13 @@ def session(mask: bool | MaskedSums | str | None, algorithm: Algorithm[Any], **s
     from flower_pca.masking.run import MaskedSession
 
     return MaskedSession(algorithm, masks=masks, **settings)
+
+
+def tracking(mask: bool | MaskedSums | None, tracker: Tracker, **settings: Any) -> TrackingSession:
+    """A TrackingSession, likewise."""
+    masks = MaskedSums.of(mask)
+    if masks is None:
+        return TrackingSession(tracker, **settings)
+    from flower_pca.masking.streams import MaskedTracking
+
+    return MaskedTracking(tracker, masks=masks, **settings)

@@ -16,6 +16,7 @@ from flower_pca.core.errors import ProtocolError
 from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Arrays
+from flower_pca.core.stream import Stream
 from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking.messages import Step, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
@@ -29,13 +30,13 @@ class Answer(Protocol):
     """A client's half of the stage with this name, whose answer is seen in a sum of at least `summed` only."""
 
     def __call__(
-        self, stage: str, arrays: Arrays, data: LocalData, memory: Arrays, /, *, summed: int
+        self, stage: str, arrays: Arrays, data: LocalData | Stream, memory: Arrays, /, *, summed: int
     ) -> tuple[Arrays, Arrays]:
         """What the client returns, and what it keeps."""
 
 
 def answer(
-    arrays: Arrays, data: LocalData, memory: Arrays, stage: Answer, identity: Identity | None = None
+    arrays: Arrays, data: LocalData | Stream, memory: Arrays, stage: Answer, identity: Identity | None = None
 ) -> tuple[Arrays, Arrays]:
     """What a client returns and keeps.
 
@@ -54,7 +55,7 @@ def answer(
     if secrets is None or secrets.setup.tobytes() != arrays["mask.setup"].tobytes():
         return {"mask.lost": np.array(1)}, memory
     if step == Step.SHARES:
-        up, secrets = _shares(arrays, data, secrets, identity)
+        up, secrets = _shares(arrays, secrets, identity)
     elif step == Step.UPLOAD:
         secrets = _admitted(arrays, secrets)
         name, summed = messages.inner_stage(arrays) or "", int(secrets.needed)
@@ -65,16 +66,18 @@ def answer(
     return up, {**own, **secrets.stored()}
 
 
-def _keys(arrays: Arrays, data: LocalData, identity: Identity | None) -> tuple[Arrays, Secrets]:
+def _keys(arrays: Arrays, data: LocalData | Stream, identity: Identity | None) -> tuple[Arrays, Secrets]:
     setup, single = arrays["mask.setup"], messages.single(arrays)
     _require("The name of a set-up", f"{SEED} bytes", setup.shape == (SEED,) and setup.dtype == np.uint8)
     exchange, own = primitives.fresh(), _seeds(1 if single else 2)
     keys = primitives.public(exchange), primitives.public(own[-SEED:])
-    signed = b"" if identity is None else identity.sign(messages.published(setup.tobytes(), *keys, data.d))
+    signed = b"" if identity is None else identity.sign(messages.published(setup.tobytes(), *keys))
+    # A stream is looked into only if the server does not know: later on its first batch may be gone.
+    d = data.columns() if isinstance(data, Stream) and "mask.d" not in arrays else data.d
     up = {
         "mask.exchange": raw(keys[0]),
         "mask.key": raw(keys[1]),
-        "mask.d": np.array(data.d, dtype=np.int64),
+        "mask.d": np.array(d or 0, dtype=np.int64),
         "mask.signature": raw(signed),
     }
     none = np.empty(0, dtype=np.uint8)
@@ -83,7 +86,7 @@ def _keys(arrays: Arrays, data: LocalData, identity: Identity | None) -> tuple[A
     return up, Secrets(setup, np.array(single), *made)
 
 
-def _shares(arrays: Arrays, data: LocalData, secrets: Secrets, identity: Identity | None) -> tuple[Arrays, Secrets]:
+def _shares(arrays: Arrays, secrets: Secrets, identity: Identity | None) -> tuple[Arrays, Secrets]:
     _expect(secrets, int(secrets.step) == Step.SHARES)
     position, peers = int(arrays["mask.position"]), _distinct(arrays["mask.peers"])
     exchange, mine = primitives.private(secrets.exchange.tobytes()), primitives.public(secrets.exchange.tobytes())
@@ -93,7 +96,7 @@ def _shares(arrays: Arrays, data: LocalData, secrets: Secrets, identity: Identit
     _require("The clients of a set-up", "different ones, at least two", others and position not in peers and group > 1)
     _require("The survivors needed", "more than half, at most all", 2 * needed > group >= needed)
     if identity is not None:
-        identity.check(*_signed(arrays, secrets.setup.tobytes(), peers, keys, data.d))
+        identity.check(*_signed(arrays, secrets.setup.tobytes(), peers, keys))
     secrets = replace(
         secrets,
         needed=np.array(needed),
@@ -202,13 +205,13 @@ def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: lis
 
 
 def _signed(
-    arrays: Arrays, setup: bytes, peers: list[int], exchanges: list[bytes], d: int
+    arrays: Arrays, setup: bytes, peers: list[int], exchanges: list[bytes]
 ) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """By peer: what it is said to have published, and its signature; the latter are missing if nobody has signed."""
     if "mask.signatures" not in arrays:
         return dict.fromkeys(peers, b""), {}
     keys = texts(arrays["mask.firsts"])
-    published = [messages.published(setup, *both, d) for both in zip(exchanges, keys, strict=True)]
+    published = [messages.published(setup, *both) for both in zip(exchanges, keys, strict=True)]
     signatures = texts(arrays["mask.signatures"])
     return dict(zip(peers, published, strict=True)), dict(zip(peers, signatures, strict=True))
 

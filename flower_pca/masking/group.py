@@ -220,9 +220,12 @@ def graph(clients: int, degree: int) -> list[list[int]]:
 
 
 def outvoted(answers: Mapping[int, Arrays], known: int) -> tuple[int, dict[int, str]]:
-    """The columns of the run, `known` or else those of most clients; and why clients with others are left out."""
-    columns = {client: int(arrays["mask.d"]) for client, arrays in answers.items()}
-    d = known or max(columns.values(), key=list(columns.values()).count)
+    """The columns of the run, `known` or else those of most clients; and why clients with others are left out.
+
+    Of a client that has no rows yet they are 0, and then not counted; of the run, if all are like that.
+    """
+    columns = {client: d for client, arrays in answers.items() if (d := int(arrays["mask.d"]))}
+    d = known or max(columns.values(), key=list(columns.values()).count, default=0)
     rule, remedy = f"{d}, as at most clients", "Align the features first."
     return d, {
         client: checks.sentence(f"The number of columns of client {client}", rule, other, remedy)

@@ -58,9 +58,9 @@ def single(arrays: Mapping[str, Array]) -> bool:
     return bool(np.any(arrays.get("mask.single", False)))
 
 
-def published(setup: bytes, exchange: bytes, key: bytes, d: int) -> bytes:
-    """What a node signs of a set-up: its name, the node's own public keys and number of columns."""
-    return b"flower_pca masks: set-up" + setup + exchange + key + _numbers(d)
+def published(setup: bytes, exchange: bytes, key: bytes) -> bytes:
+    """What a node signs of a set-up: its name, and the node's own public keys."""
+    return b"flower_pca masks: set-up" + setup + exchange + key
 
 
 def letters(sender: bytes, receiver: bytes) -> bytes:

@@ -1,8 +1,9 @@
-"""MaskedSession: a Session whose every message becomes an upload and its unmasking, after a set-up of two messages."""
+"""Masked: a run whose every message becomes an upload and its unmasking, after a set-up of two messages."""
 
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
@@ -18,10 +19,10 @@ from flower_pca.core.noise import sharing
 from flower_pca.core.private_opening import PrivateOpeningState
 from flower_pca.core.replies import UnawaitedError
 from flower_pca.core.replies import check as check_reply
-from flower_pca.core.result import PCAResult
 from flower_pca.core.rows import Frame
+from flower_pca.core.run import Run
 from flower_pca.core.session import Session
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Sum
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Stage, Sum
 from flower_pca.core.summed_opening import SummedOpening
 from flower_pca.masking import fixed, messages, shares
 from flower_pca.masking.group import Group, identity, outvoted
@@ -32,21 +33,21 @@ from flower_pca.masking.settings import MaskedSums
 LABELS: Final = {Step.KEYS: "mask.keys", Step.SHARES: "mask.shares", Step.UNMASK: "mask.sum"}  # in the history
 
 
-class MaskedSession(Session):
-    """A run in which the server sees sums and no answer of a single client.
+class Masked(Run):
+    """A run in which the server sees sums and no answer of a single client. To be mixed into a run, before its class.
 
-    To its driver it is a Session; a message of it is a message of the protocol. A set-up lasts as long as those that a
+    To its driver it is that run; a message of it is a message of the protocol. A set-up lasts as long as those that a
     sum is asked of have taken part in the sum before; a client that comes back, or is new, makes it begin afresh.
 
     Args:
         algorithm: The algorithm's stage; all its messages must be answered by sums.
         masks: The settings of the masks.
-        **settings: Those of Session.
+        **settings: Those of the run.
     """
 
     summed: ClassVar[bool] = True
 
-    def __init__(self, algorithm: Algorithm[Any], *, masks: MaskedSums, **settings: Any) -> None:
+    def __init__(self, algorithm: Stage[Any], *, masks: MaskedSums, **settings: Any) -> None:
         if not algorithm.summed:
             rule = "one whose clients send sums and nothing else"
             raise ConfigError(checks.sentence("The algorithm under masks", rule, algorithm.spec, algorithm.sums_remedy))
@@ -60,12 +61,7 @@ class MaskedSession(Session):
             if settings.get(name, without) != without:
                 remedy = "Leave one of them out."
                 raise ConfigError(checks.sentence(f"{name} under masks", "left out", repr(settings[name]), remedy))
-        super().__init__(algorithm, **settings)
-        if self._fraction < 1.0 and algorithm.caches:
-            rule = "1.0, as the last answers of the others cannot be had"
-            remedy = "Leave it out, or the masks."
-            what = f"The fraction of clients for {algorithm.name} under masks"
-            raise ConfigError(checks.sentence(what, rule, self._fraction, remedy))
+        super().__init__(algorithm, **settings)  # type: ignore[call-arg]  # of the run behind
         self._masks = masks
         self._messages = History()
         self._group: Group | None = None  # None until the first message of a set-up is answered
@@ -77,8 +73,7 @@ class MaskedSession(Session):
         self._bounds: dict[str, Array] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._fallen: dict[int, Failure] = {}
-        self._wasted: list[str] = []  # stages of answers with noise that gave no sum
-        self._clients = self._d = self._among = 0
+        self._clients = self._d = 0
         self._since = 0.0
 
     @property
@@ -86,7 +81,7 @@ class MaskedSession(Session):
         """All messages so far, those of the protocol included."""
         return self._messages
 
-    def result(self) -> PCAResult:
+    def result(self) -> Any:
         """The result of a finished run."""
         return replace(super().result(), history=self._messages)
 
@@ -149,8 +144,20 @@ class MaskedSession(Session):
         self._under = self._out = self._group = None
 
     @property
-    def _told(self) -> list[str]:
-        return [*super()._told, *self._wasted]
+    @abstractmethod
+    def _columns(self) -> int:
+        """The number of columns, where the run knows it; else 0."""
+
+    @abstractmethod
+    def _limits(self, group: Group) -> Mapping[str, Array | float]:
+        """How large the entries of a client's answer can be, by name; 0 if that is not known."""
+
+    def _beside(self) -> Arrays:
+        """What an upload's message says beside the stage's own arrays and the protocol's."""
+        return {}
+
+    def _spoilt(self, why: str) -> None:
+        """What follows from a sum that could not be had although clients have answered."""
 
     def _begin(self, message: Broadcast) -> None:
         """A sum: with the keys that are there, if they are those of all that are asked."""
@@ -158,7 +165,7 @@ class MaskedSession(Session):
             remedy = "Choose settings of it that need sums only, or leave the masks out."
             rule = "a sum, at every message"
             got = "one that the server must have from each client"
-            raise ConfigError(checks.sentence(f"What {self._algorithm.spec} asks for", rule, got, remedy))
+            raise ConfigError(checks.sentence(f"What {self.algorithm.spec} asks for", rule, got, remedy))
         if len(message.to) > fixed.MOST_CLIENTS:
             rule = f"at most {fixed.MOST_CLIENTS}"
             raise ConfigError(checks.sentence("The clients under masks", rule, len(message.to), "Ask fewer."))
@@ -173,19 +180,8 @@ class MaskedSession(Session):
         group.begin(self._alive)
         self._step, self._clients = Step.UPLOAD, len(self._alive)
         self._shapes = dict(self._stage.shapes(self._state, self._d))
-        if self._plan is not None:
-            self._among, opening = shares.sharers(self._plan, group.needed), False
-            if isinstance(self._state, PrivateOpeningState):
-                self._state, opening = replace(self._state, among=self._among), True
-            sizes = {"among": self._among, "clients": self._clients}
-            self._bounds = shares.bounds(self._plan, self._shapes, opening=opening, **sizes)
-            return
-        given = self._masks.bound if not isinstance(self._stage, SummedOpening) else None
-        bounds = self._stage.bounds(self._state, self._model)
-        self._bounds = {
-            name: np.array(bounds[name] if given is None or name == "n" else given, dtype=np.float64)
-            for name in self._shapes
-        }
+        limits = self._limits(group)
+        self._bounds = {name: np.array(limits[name], dtype=np.float64) for name in self._shapes}
 
     def _compose(self, to: tuple[int, ...]) -> tuple[Arrays, dict[int, Arrays]]:
         """What all clients get, and what single ones do."""
@@ -200,9 +196,8 @@ class MaskedSession(Session):
             return number, {client: group.unmask_message(client) for client in to}
         bounds = {f"{messages.BOUND}{name}": bound for name, bound in self._bounds.items()}
         about = {"mask.stage": raw(under.stage.encode()), "mask.clients": np.array(self._clients), **number}
-        about |= {} if self._plan is None else sharing(self._among)
         own = {client: {**under.personal.get(client, {}), **group.upload_message(client)} for client in to}
-        return {**under.arrays, **about, **bounds}, own
+        return {**under.arrays, **about, **bounds, **self._beside()}, own
 
     def _sorted(
         self, sent: Broadcast, replies: Iterable[Reply | Sum | Failure]
@@ -224,7 +219,7 @@ class MaskedSession(Session):
                 except ProtocolError as error:
                     failures[reply.client] = Failure(reply.client, str(error), lasting=True)
         if self._group is None and answers:
-            self._d, odd = outvoted(answers, self._model.d)
+            self._d, odd = outvoted(answers, self._columns)
             for client, reason in odd.items():
                 del answers[client]
                 failures[client] = Failure(client, reason, lasting=True)
@@ -274,12 +269,51 @@ class MaskedSession(Session):
         except ProtocolError as error:
             self._fallen |= {client: Failure(client, str(error)) for client in group.uploaded}
             self._group = None
-            if self._plan is not None:
-                self._wasted.append(self._under.stage)
-                shorter = shares.shortened(self._plan, self._algorithm, self._wasted, str(error))
-                self._stages = tuple(shorter if part is self._algorithm else part for part in self._stages)
-                self._algorithm = shorter
+            self._spoilt(str(error))
         group.end()
         record = super().advance([*came, *self._fallen.values()])
         self._under = None
         return record.metrics
+
+
+class MaskedSession(Masked, Session):
+    """A Session under masks. See `Masked`."""
+
+    def __init__(self, algorithm: Algorithm[Any], *, masks: MaskedSums, **settings: Any) -> None:
+        super().__init__(algorithm, masks=masks, **settings)
+        if self._fraction < 1.0 and algorithm.caches:
+            rule = "1.0, as the last answers of the others cannot be had"
+            remedy = "Leave it out, or the masks."
+            what = f"The fraction of clients for {algorithm.name} under masks"
+            raise ConfigError(checks.sentence(what, rule, self._fraction, remedy))
+        self._wasted: list[str] = []  # stages of answers with noise that gave no sum
+        self._among = 0  # clients that share the noise
+
+    @property
+    def _columns(self) -> int:
+        return self._model.d
+
+    @property
+    def _told(self) -> list[str]:
+        return [*super()._told, *self._wasted]
+
+    def _limits(self, group: Group) -> Mapping[str, Array | float]:
+        if self._plan is not None:
+            self._among, opening = shares.sharers(self._plan, group.needed), False
+            if isinstance(self._state, PrivateOpeningState):
+                self._state, opening = replace(self._state, among=self._among), True
+            sizes = {"among": self._among, "clients": self._clients}
+            return shares.bounds(self._plan, self._shapes, opening=opening, **sizes)
+        given = self._masks.bound if not isinstance(self._stage, SummedOpening) else None
+        bounds = self._stage.bounds(self._state, self._model)
+        return {name: bound if given is None or name == "n" else given for name, bound in bounds.items()}
+
+    def _beside(self) -> Arrays:
+        return {} if self._plan is None else sharing(self._among)
+
+    def _spoilt(self, why: str) -> None:
+        if self._plan is not None and self._under is not None:
+            self._wasted.append(self._under.stage)
+            shorter = shares.shortened(self._plan, self._algorithm, self._wasted, why)
+            self._stages = tuple(shorter if part is self._algorithm else part for part in self._stages)
+            self._algorithm = shorter

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca import registry
+from flower_pca import masking, registry
 from flower_pca.core import archive, checks
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.errors import ConfigError, DataError
@@ -20,6 +20,7 @@ from flower_pca.core.stream import Stream
 from flower_pca.core.tracker import Tracker
 from flower_pca.core.tracking import TrackingSession
 from flower_pca.core.tracking_result import TrackingResult
+from flower_pca.masking import MaskedSums
 from flower_pca.simulation.in_process import packed, unpacked
 
 
@@ -34,6 +35,7 @@ def track(
     seed: int = 0,
     channel: AirChannel | None = None,
     min_clients: int = 1,
+    mask: bool | MaskedSums | None = False,
     checkpoint: str | os.PathLike[str] | None = None,
     on_round: Callable[[TrackingSession], None] | None = None,
     backend: str = "in_process",
@@ -54,6 +56,7 @@ def track(
         seed: Seed of everything random on the server.
         channel: What the server hears the sums of the replies through; None for an ideal one.
         min_clients: Clients that must be present.
+        mask: Whether the clients' answers are masked, so that the server learns nothing but their sums; or how.
         checkpoint: File to keep the state of the run in after every message. If it is there at the start, the run goes
             on from it, bit for bit; a finished run removes it. Not for iterators that do not begin anew.
         on_round: Called with the session after every message.
@@ -80,13 +83,13 @@ def track(
         "seed": seed,
         "channel": channel,
     }
-    session = TrackingSession(**settings, min_clients=min_clients)
+    session = masking.tracking(mask, **settings, min_clients=min_clients)
     clients = _clients(streams, batch)
     _check_columns(clients, n_components)
     if backend == "ray":
         from flower_pca.simulation import ray
 
-        settings["checkpoint"] = checkpoint
+        settings |= {"checkpoint": checkpoint, "mask": mask}
         return ray.track(settings, clients, num_cpus_per_client=num_cpus_per_client, address=address, on_round=on_round)
     memories: list[Arrays] = [{} for _ in clients]
     if checkpoint is not None and Path(checkpoint).exists():

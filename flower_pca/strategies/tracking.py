@@ -10,7 +10,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from flower_pca import registry
+from flower_pca import masking, registry
 from flower_pca.core import checks
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.linalg import Array
@@ -18,6 +18,7 @@ from flower_pca.core.result import PCAResult
 from flower_pca.core.tracker import Tracker
 from flower_pca.core.tracking import TrackingSession
 from flower_pca.core.tracking_result import TrackingResult
+from flower_pca.masking import MaskedSums
 from flower_pca.strategies.base import PCAStrategy
 
 
@@ -31,6 +32,7 @@ class TrackingStrategy(PCAStrategy):
         start: A basis to start from, one component per row; or a result.
         seed: Seed of everything random on the server.
         interval: Seconds from the start of a step to that of the next, at least: the pace at which batches arrive.
+        mask: Whether the nodes' answers are masked, so that the server learns nothing but their sums; or how.
         min_nodes: Nodes to wait for, and to keep.
         node_timeout: Seconds to wait for them; then NotEnoughNodes is raised.
         round_timeout: Seconds to wait for the answers to a message; nodes that have not answered are left out of it.
@@ -55,6 +57,7 @@ class TrackingStrategy(PCAStrategy):
         start: Array | PCAResult | TrackingResult | None = None,
         seed: int = 0,
         interval: float = 0.0,
+        mask: bool | MaskedSums | None = False,
         min_nodes: int = 2,
         node_timeout: float = 60.0,
         round_timeout: float = 600.0,
@@ -65,7 +68,8 @@ class TrackingStrategy(PCAStrategy):
         checks.number("interval", interval, least=0.0, remedy="Give seconds.")
         self._interval, self._step, self._began = interval, -1, 0.0
         new = partial(
-            TrackingSession,
+            masking.tracking,
+            MaskedSums.of(mask),
             n_components=n_components,
             steps=steps,
             start=start,

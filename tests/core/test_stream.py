@@ -42,6 +42,17 @@ def test_an_iterator_cannot_go_back_but_a_new_one_can_go_on():
     assert Stream(BATCHES).repeatable
 
 
+def test_columns_are_those_of_the_first_batch_where_the_source_does_not_tell(tmp_path):
+    np.save(tmp_path / "1.npy", X[:4])
+    steps = iter(BATCHES)
+    for source, known in ((BATCHES, 3), (BATCHES.__getitem__, None), (steps, None), (Arrivals(tmp_path), None)):
+        stream = Stream(source)
+        assert (stream.d, stream.columns(), stream.columns()) == (known, 3, 3)
+        assert np.array_equal(stream.take(0, NO_CURSOR).rows, BATCHES[0])
+    assert Stream(lambda t: None if t == 0 else X).columns() is None
+    assert Stream([None, X]).columns() == 3
+
+
 def test_a_folder_is_looked_into_again_at_every_step(tmp_path):
     stream, cursor = Stream(Arrivals(tmp_path)), NO_CURSOR
     assert stream.take(0, cursor).rows is None

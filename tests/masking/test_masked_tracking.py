@@ -1,0 +1,434 @@
+"""Trackers under masks, in process and over Flower: the bases without masks, drop-outs, and clients without rows."""
+
+import re
+
+import numpy as np
+import pytest
+from fake_grid import FakeGrid, in_a_run
+from test_masked_runs import step_of
+
+from flower_pca import (
+    AirChannel,
+    ConfigError,
+    DataError,
+    MaskedSums,
+    NotEnoughNodes,
+    RobustTracking,
+    STMiss,
+    Stream,
+    registry,
+    strategies,
+    track,
+)
+from flower_pca.clients import client_app
+from flower_pca.core.stage import Failure, Reply
+from flower_pca.data.arrivals import Arrivals
+from flower_pca.masking import messages
+from flower_pca.masking.streams import MaskedTracking
+from flower_pca.strategies import TrackingStrategy
+from sims import moving
+
+R, STEPS = 3, 4
+
+
+def problem(n_clients, rows=12, seed=0):
+    """Rows of a subspace that changes after two steps, a tenth of their entries missing."""
+    length = n_clients * rows
+    return moving.piecewise(n=24, r=R, d=STEPS * length, change=2 * length, rho=0.1, seed=seed)
+
+
+def batches(n_clients, rows=12, seed=0):
+    """Equally many rows for every client and step."""
+    Y = problem(n_clients, rows, seed).Y
+    return [[part[k::n_clients] for part in np.split(Y, STEPS)] for k in range(n_clients)]
+
+
+FIVE = batches(5)
+
+
+def assert_same(masked, plain, within=1e-8):
+    assert masked.components_.shape == plain.components_.shape
+    assert np.abs(masked.components_ - plain.components_).max() < within
+    np.testing.assert_allclose(masked.values_, plain.values_, rtol=within, atol=within)
+    np.testing.assert_allclose(masked.residuals_, plain.residuals_, atol=within)
+    for figures in ("rows_", "deficient_", "outliers_", "changes_"):
+        assert np.array_equal(getattr(masked, figures), getattr(plain, figures))
+    assert set(masked.statistics_) == set(plain.statistics_)
+    assert str(masked.status) == str(plain.status)
+
+
+TRACKERS = {
+    "krylov": STMiss(),
+    "looking for changes": STMiss(detect=True, threshold=0.5, update_length=1),
+    "power": STMiss(solver="power", products=5, first_products=12),
+    "power, looking for changes": STMiss(
+        solver="power", detect=True, threshold=0.5, update_length=1, products=4, first_products=8, qr_every=2
+    ),
+    "refined": STMiss(refine=True, reuse=1),
+    "robust": RobustTracking(smallest_outlier=30.0, refine=True),
+}
+
+
+@pytest.mark.parametrize("tracker", TRACKERS.values(), ids=TRACKERS)
+@pytest.mark.parametrize("n_clients", [2, 5])
+def test_masked_equals_unmasked(n_clients, tracker):
+    parts = batches(n_clients)
+    plain, masked = (track(tracker, parts, n_components=R, mask=mask) for mask in (False, True))
+    assert_same(masked, plain)
+    assert len(masked.history) == 2 + 2 * len(plain.history)
+    if tracker.detect:
+        assert 2 in masked.changes_
+
+
+def test_masked_equals_unmasked_for_30_clients():
+    parts, tracker = [own[:2] for own in batches(30, rows=3)], STMiss(first_products=4, products=2)
+    plain, masked = (track(tracker, parts, n_components=R, mask=mask) for mask in (False, True))
+    assert_same(masked, plain)
+
+
+def test_what_streams_complete_is_theirs_under_masks_too():
+    hit = np.random.default_rng(0).random((5, STEPS, 12, 24)) < 0.02
+    spoilt = [[np.where(h & (t > 0), rows + 90.0, rows) for t, (h, rows) in enumerate(zip(*both, strict=True))]
+              for both in zip(hit, FIVE, strict=True)]  # fmt: skip
+    kept = []
+    for mask in (False, True):
+        kept.append([Stream(own, keep=True) for own in spoilt])
+        result = track(RobustTracking(smallest_outlier=60.0, refine=True), kept[-1], n_components=R, mask=mask)
+    assert result.outliers_.sum() > 0
+    for plain, masked in zip(*kept, strict=True):
+        assert set(plain.completed) == set(masked.completed) == set(range(STEPS))
+        for t in range(STEPS):
+            np.testing.assert_allclose(masked.completed[t].rows, plain.completed[t].rows, atol=1e-8)
+            assert np.array_equal(masked.completed[t].found, plain.completed[t].found)
+
+
+def test_a_start_is_taken_over():
+    start = track("st_miss", FIVE, n_components=R)
+    plain, masked = (track("st_miss", FIVE, n_components=R, start=start, mask=mask) for mask in (False, True))
+    assert_same(masked, plain)
+
+
+@pytest.mark.parametrize("make", [list, lambda own: own.__getitem__, iter], ids=["list", "function", "iterator"])
+def test_clients_without_rows_send_zeros_of_the_right_size(make):
+    parts = [list(own) for own in FIVE]
+    parts[0][0] = parts[3][0] = parts[1][2] = None
+    settings = {"n_components": R, "steps": STEPS}
+    plain = track("st_miss", parts, **settings)
+    masked = track("st_miss", [make(own) for own in parts], **settings, mask=True)
+    assert_same(masked, plain)
+    assert masked.rows_.tolist() == [36, 60, 48, 60]
+    assert [r.answered for r in masked.history] == [5] * len(masked.history)
+
+
+def test_a_step_with_few_rows_and_rows_with_few_columns_are_as_without_masks():
+    few = [[own[0], own[1][:1] if k == 0 else None, own[2]] for k, own in enumerate(FIVE)]
+    narrow = [[rows[:, :R] for rows in own] for own in FIVE]
+    for parts in (few, narrow):
+        plain, masked = (track("st_miss(oversample=4)", parts, n_components=R, mask=mask) for mask in (False, True))
+        assert_same(masked, plain)
+
+
+def test_without_any_rows_at_first_it_says_so_as_without_masks():
+    for mask in (False, True):
+        with pytest.raises(DataError, match=r"n_components must be at most the rows of the first step .* 0 and 0"):
+            track("st_miss", [lambda t: None] * 3, n_components=R, mask=mask)
+
+
+def test_columns_that_differ_are_named_at_the_set_up():
+    streams = [own.__getitem__ for own in FIVE]
+    streams[2] = lambda t: FIVE[2][t][:, :20]
+    masked = track("st_miss", streams, n_components=R, steps=2, mask=True)
+    assert masked.history[0].failures == {
+        "2": "The number of columns of client 2 must be 24, as at most clients. Got 20. Align the features first."
+    }
+    assert masked.rows_.tolist() == [48, 48]
+    assert masked.history[-1].asked == 4
+
+
+def test_columns_that_come_later_and_differ_are_refused_by_the_client():
+    streams = [own.__getitem__ for own in FIVE]
+    streams[2] = lambda t: None if t == 0 else FIVE[2][t][:, :20]
+    with pytest.raises(DataError, match=r"The number of columns of client 2 must be 24, as in the run so far\. Got 20"):
+        track("st_miss", streams, n_components=R, steps=2, mask=True)
+
+
+def test_batches_of_any_size_are_summed_whatever_came_before():
+    sizes = [1.0, 1e9, 1e-3, 1e6]
+    parts = [[size * rows for size, rows in zip(sizes, own, strict=True)] for own in FIVE]
+    plain, masked = (track("st_miss", parts, n_components=R, mask=mask) for mask in (False, True))
+    np.testing.assert_allclose(masked.components_, plain.components_, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(masked.values_, plain.values_, rtol=1e-8)
+
+
+class Steps:
+    """A masked run of steps by hand; `uploads` are the plain answers, with the bounds they were told."""
+
+    def __init__(self, parts, tracker, **settings):
+        self.streams, self.memories = [Stream(own) for own in parts], [{} for _ in parts]
+        self.session = MaskedTracking(registry.tracker(tracker), masks=MaskedSums(), n_components=R, **settings)
+        self.uploads, self.sent, self.came = [], [], []
+
+    def step(self, present, lost=()):
+        message = self.session.pending(present)
+        if message is None:
+            return False
+        replies = []
+        self.sent.append(message)
+        self.came.append({})
+        for i in message.to:
+            arrays = message.arrays_for(i)
+            stage = messages.inner_stage(arrays)
+            up, after = registry.answer(message.stage, arrays, self.streams[i], self.memories[i])
+            if stage is not None:
+                plain = registry.answer(stage, messages.plain(arrays), self.streams[i], messages.plain(after))[0]
+                self.uploads.append((messages.bounds(arrays), plain))
+            self.memories[i] = after
+            self.came[-1][i] = up
+            replies.append(Failure(i, "lost") if i in lost else Reply(i, message.number, up))
+        self.session.advance(replies)
+        return True
+
+
+@pytest.mark.parametrize("name", ["krylov", "power, looking for changes", "refined", "robust"])
+def test_a_bound_that_follows_from_the_sums_holds_for_the_rows_they_are_of(name):
+    """Rows with so few entries left that their completion by an unlucky basis is far larger than they are."""
+    rng = np.random.default_rng(1)
+    parts = [
+        [np.where(rng.random(rows.shape) < 0.8, np.nan, rows) * 10.0**t for t, rows in enumerate(own)] for own in FIVE
+    ]
+    run = Steps(parts, TRACKERS[name], steps=STEPS)
+    while run.step(range(5)):
+        pass
+    products = [(told["S"], up) for told, up in run.uploads if "S" in told]
+    bounded = [(bound, up["S"]) for bound, up in products if bound.all()]
+    assert all((np.abs(S) <= bound).all() for bound, S in bounded)
+    assert len(bounded) > len(products) / 2
+    assert max(np.abs(up["S"]).max() / up["energy"] for _, up in products) > 10.0
+
+
+def test_nothing_but_sums_is_told_in_the_clear():
+    run = Steps(FIVE, "st_miss", steps=2)
+    while run.step(range(5)):
+        pass
+    told = {name for answers in run.came for arrays in answers.values() for name in arrays}
+    keys = {"mask.exchange", "mask.key", "mask.signature", "mask.shares", "mask.selves", "mask.keys"}
+    assert told == keys | {"mask.d", "mask.y"}
+    down = {name for message in run.sent for name in message.arrays if not name.startswith("mask.")}
+    assert down == {"step", "lap", "refine", "seed", "width", "d", "P", "block"}
+
+
+@pytest.mark.parametrize(("name", "seed"), [("krylov", 0), ("krylov", 1), ("refined", 2)])
+def test_clients_that_drop_out_and_come_back_at_any_message(name, seed):
+    """Of nine, two are away or unheard for some messages, then two others; a step takes those that answer it."""
+    parts, rng = batches(9, seed=seed), np.random.default_rng(seed)
+    run, number = Steps(parts, TRACKERS[name]), 0
+    while number < 1000:
+        if number % 6 == 0:
+            pair = set(rng.choice(9, 2, replace=False).tolist())
+        away, lost = ({i for i in pair if rng.random() < 0.2} for _ in range(2))
+        if not run.step([i for i in range(9) if i not in away], lost):
+            break
+        number += 1
+    result, truth = run.session.result(), problem(9, seed=seed).truth
+    assert (result.rows_ >= 60).all()
+    assert result.subspace_error(truth[0])[1] < 0.2
+    assert result.subspace_error(truth[-1])[3] < 0.2
+    assert np.abs(result.components_ @ result.components_.transpose(0, 2, 1) - np.eye(R)).max() < 1e-12
+    assert len(result.history.of("mask.keys")) > 1
+
+
+def test_a_client_that_is_gone_for_good_is_missing_from_the_sums_only():
+    run = Steps(FIVE, "st_miss")
+    while run.session.step < 2:
+        run.step(range(5))
+    keys = len(run.session.history.of("mask.keys"))
+    while run.step([0, 1, 2, 4]):
+        pass
+    rest = [[None if k == 3 and t > 1 else rows for t, rows in enumerate(own)] for k, own in enumerate(FIVE)]
+    plain, masked = track("st_miss", rest, n_components=R), run.session.result()
+    assert masked.rows_.tolist() == [60, 60, 48, 48]
+    assert np.abs(masked.components_ - plain.components_).max() < 1e-6
+    assert len(masked.history.of("mask.keys")) == keys == 1
+
+
+def test_below_the_threshold_and_alone_the_run_ends():
+    run = Steps(FIVE, "st_miss")
+    for _ in range(6):
+        run.step(range(5))
+    with pytest.raises(NotEnoughNodes, match="must be at least 3"):
+        run.step([0, 1])
+    with pytest.raises(NotEnoughNodes, match="The clients of a masked sum must be at least 2"):
+        track("st_miss", FIVE[:1], n_components=R, mask=True)
+
+
+def test_what_does_not_go_with_masks_is_refused():
+    channel = AirChannel(noise_std=1.0)
+    words = r"channel under masks must be left out\. Got AirChannel\(.*\)\. Leave one of them out\."
+    with pytest.raises(ConfigError, match=words):
+        track("st_miss", FIVE, n_components=R, channel=channel, mask=True)
+    with pytest.raises(ConfigError, match=words):
+        strategies.STMiss(channel=channel, mask=True)
+    with pytest.raises(ConfigError, match=r"mask must be True, False, a MaskedSums, or a string such as"):
+        track("st_miss", FIVE, n_components=R, mask="yes")
+
+
+def test_a_bound_of_ones_own_is_one_of_products_only():
+    plain, masked = (track("st_miss", FIVE, n_components=R, mask=mask) for mask in (False, MaskedSums(bound=1e8)))
+    assert_same(masked, plain)
+    wide = track("st_miss", FIVE, n_components=R, mask=True)
+    assert masked.history.bytes_up < wide.history.bytes_up
+    with pytest.raises(DataError, match=r"Every entry of S of this client must be finite and at most 1e-05"):
+        track("st_miss", FIVE, n_components=R, mask=MaskedSums(bound=1e-5))
+
+
+def test_a_run_goes_on_from_a_checkpoint_of_its_kind(tmp_path):
+    path = tmp_path / "run.ckpt"
+    whole = track("st_miss", FIVE, n_components=R, mask=True)
+
+    def run(stop, mask=True):
+        def interrupt(session):
+            if len(session.history) == stop:
+                raise KeyboardInterrupt
+
+        return track("st_miss", FIVE, n_components=R, mask=mask, checkpoint=path, on_round=interrupt)
+
+    for stop in (3, 4, 9, 16):  # within the first sum, after it, and later
+        with pytest.raises(KeyboardInterrupt):
+            run(stop)
+    with pytest.raises(ConfigError, match=r"one of this very run\. Got one of masked=True\."):
+        run(0, mask=False)
+    resumed = run(0)
+    assert_same(resumed, whole)
+    assert not path.exists()
+
+
+@pytest.fixture
+def lines():
+    with in_a_run() as lines:
+        yield lines
+
+
+def grid_of(streams, **rules):
+    made = [Stream(own) if isinstance(own, list) else own for own in streams]
+    return FakeGrid(client_app(lambda c: made[int(c.node_config["partition-id"])], **rules), len(made))
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("STMiss", {"detect": True, "update_length": 1, "refine": True}),
+        ("RobustTracking", {"smallest_outlier": 30.0}),
+    ],
+)
+def test_over_flower_it_is_the_same_to_the_bit_and_tells_no_count(name, own):
+    grid, told = grid_of(FIVE, masked_only=True), set()
+
+    def look(message, reply):
+        told.add(reply.content["fitres.num_examples"]["num_examples"])
+        return reply
+
+    grid.tamper = look
+    masks = MaskedSums(threshold=0.6)
+    result = getattr(strategies, name)(**own, n_components=R, min_nodes=5, mask=masks).fit(grid)
+    tracker = registry.tracker(getattr(strategies, name).name, **own)
+    simulated = track(tracker, FIVE, n_components=R, mask=masks)
+    for array in ("components_", "values_", "residuals_", "changes_"):
+        assert np.array_equal(getattr(result, array), getattr(simulated, array))
+    assert told == {0}
+
+
+def test_nodes_that_answer_under_masks_only_refuse_a_tracker_without():
+    with in_a_run(), pytest.raises(NotEnoughNodes, match="A message to this node must be masked: masked_only is set"):
+        TrackingStrategy(n_components=R, min_nodes=2, node_timeout=0.1).fit(grid_of(FIVE, masked_only=True))
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", [(0, -1), (1, -1), (2, 4), (3, 4)], ids=str)
+def test_a_node_killed_over_flower(step, when):
+    """Before it gets a message or after it has answered, in the set-up and in a later sum."""
+    grid = grid_of(FIVE)
+    dead = grid.node(2)
+
+    def kill(message, reply=None):
+        if message.metadata.dst_node_id == dead and dead in grid.nodes and step_of(message) == step:
+            grid.kill(dead)
+        return reply
+
+    if when == "before":
+        grid.on_push = kill
+    else:
+        grid.tamper = kill
+    result = TrackingStrategy(n_components=R, min_nodes=3, mask=True).fit(grid)
+    assert dead not in grid.nodes
+    assert result.rows_.tolist()[2:] == [48, 48]
+    assert result.subspace_error(problem(5).truth[-1])[3] < 0.2
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_node_that_forgets_takes_its_batch_anew_after_a_new_set_up():
+    grid, done = grid_of(FIVE), []
+
+    def forget(message):
+        if not done and step_of(message) == (2, 4):
+            grid.forget(grid.node(1))
+            done.append(message)
+
+    grid.on_push = forget
+    result = TrackingStrategy(n_components=R, min_nodes=5, mask=True).fit(grid)
+    reference = track("st_miss", FIVE, n_components=R)
+    assert np.abs(result.components_ - reference.components_).max() < 1e-5
+    assert result.rows_.tolist() == [60] * STEPS
+    assert len(result.history.of("mask.keys")) == 2
+
+
+@pytest.mark.usefixtures("lines")
+def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_path):
+    for k in range(3):
+        (tmp_path / f"in{k}").mkdir()
+        for t, rows in enumerate(FIVE[k][:2]):
+            if (k, t) != (2, 0):
+                np.save(tmp_path / f"in{k}" / f"{t:03}.npy", rows)
+    (tmp_path / "in2/001.npy").rename(tmp_path / "later")
+
+    def arrive(session):
+        if session.step == 1 and (tmp_path / "later").exists():
+            (tmp_path / "later").rename(tmp_path / "in2/001.npy")
+
+    streams = [Stream(Arrivals(tmp_path / f"in{k}")) for k in range(3)]
+    grid = grid_of(streams, output_dir=tmp_path / "own", memory_dir=tmp_path / "memory")
+    result = TrackingStrategy(n_components=R, steps=3, min_nodes=3, mask=True).fit(grid, on_round=arrive)
+    own = [[*FIVE[0][:2], None], [*FIVE[1][:2], None], [None, FIVE[2][1], None]]
+    assert_same(result, track("st_miss", own, n_components=R, steps=3))
+    for k, batches_of in enumerate([[0, 1], [0, 1], [1]]):
+        written = sorted(p.name for p in (tmp_path / f"own/flower_pca-own-{k}").iterdir())
+        assert written == [f"batch-{t:06d}.npz" for t in batches_of]
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_server_that_is_started_again_goes_on_after_a_new_set_up(tmp_path):
+    grid, path = grid_of(FIVE), tmp_path / "server.npz"
+    strategy = strategies.STMiss(n_components=R, min_nodes=5, mask=True, checkpoint=path)
+    for stop in (3, 8, 13):
+
+        def interrupt(session, stop=stop):
+            if len(session.history) == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            strategy.fit(grid, on_round=interrupt)
+    result = strategy.fit(grid)
+    assert_same(result, track("st_miss", FIVE, n_components=R))
+    assert len(result.history.of("mask.keys")) == 4
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_node_with_rows_at_rest_is_left_out_by_name():
+    held = [*(Stream(own) for own in FIVE[:3]), np.vstack(FIVE[3])]
+    grid = grid_of(held)
+    node = str(grid.node(3))
+    result = TrackingStrategy(n_components=R, steps=2, min_nodes=3, mask=True).fit(grid)
+    (reason,) = {r.failures[node] for r in result.history if node in r.failures}
+    assert re.match("The data for st_miss must be a Stream", reason)
+    assert result.rows_.tolist() == [36, 36]

@@ -100,6 +100,15 @@ def test_a_node_that_allows_an_algorithm_answers_its_other_stages_too():
         assert ("refusal" in client.fit(*wire.open_request(sent, "train"))[2]) == refused
 
 
+def test_a_message_without_masks_cannot_pass_for_one_of_another_stage():
+    """The stage that masks carry is named among the arrays; there a message without masks may say what it likes."""
+    arrays = {"k": np.array(2), "mask.stage": np.frombuffer(b"ritz", dtype=np.uint8)}
+    sent = wire.write_request(Broadcast("uda", 1, arrays, Frame(), (1,)), 1, algorithm="ssi", run="r", extra={})
+    refused, n, said = PCAClient(SHARDS[0], allow={"ssi"}).fit(*wire.open_request(sent, "train"))
+    assert (refused, n) == ([], 0)
+    assert "The algorithm must be one of those that this node serves (ssi). Got uda." in said["refusal"]
+
+
 @pytest.mark.parametrize("wrong", [{"allow": ["krilov"]}, {"min_rows": 0}, {"min_rows": 1.5}], ids=str)
 def test_wrong_policies_are_refused_at_construction(wrong):
     with pytest.raises(ConfigError, match=r"must be .*\. Got .*\. (Did you mean 'krylov'|Choose)"):

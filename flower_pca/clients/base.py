@@ -195,18 +195,20 @@ class PCAClient(NumPyClient):
             raise ProtocolError(checks.sentence("A message", rule, got, remedy)) from error
 
     def _admit(self, request: wire.Request) -> None:
-        stage, arrays = messages.inner_stage(request.arrays) or request.stage, messages.plain(request.arrays)
+        masked = request.stage == messages.STAGE
+        inner = messages.inner_stage(request.arrays) if masked else None  # none in the set-up, which tells of no row
+        stage, arrays = inner or request.stage, messages.plain(request.arrays)
         owners = registry.owners(stage)
         asked = {request.algorithm, *(() if request.algorithm in owners else owners)}
-        if stage != request.stage and (stage not in registry.STAGES or registry.STAGES[stage].reveals(arrays)):
+        if inner is not None and (stage not in registry.STAGES or registry.STAGES[stage].reveals(arrays)):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError(checks.sentence("What is asked for under masks", rule, got, "Check the sender."))
         if self._allow is not None and not asked <= self._allow:
             rule = f"one of those that this node serves ({', '.join(sorted(self._allow))})"
             got = ", ".join(sorted(asked - self._allow))
             raise RefusalError(checks.sentence("The algorithm", rule, got, "Ask the node's operator."))
-        keys = request.stage == messages.STAGE and "mask.stage" not in request.arrays  # they tell nothing of the rows
-        if not keys and (refusal := self._floor.refusal(request.arrays)) is not None:
+        tells = inner is not None or not masked
+        if tells and (refusal := self._floor.refusal(request.arrays)) is not None:
             raise RefusalError(refusal)
 
     def _rows(self) -> LocalData | Stream:

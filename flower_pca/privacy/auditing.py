@@ -79,6 +79,9 @@ def audit(
     checks.choice("masked", masked, (True, False))
     stopping = {name: value for name, value in (("tol", tol), ("max_rounds", max_rounds)) if value is not None}
     chosen = registry.make(algorithm, **stopping)
+    if masked and not chosen.summed:
+        rule, remedy = "one whose clients' answers are only summed", "Use krylov, ssi or faps."
+        raise ConfigError(checks.sentence("A masked algorithm", rule, chosen.spec, remedy))
     session = Session(chosen, n_components=n_components, center=center, scale=scale, seed=seed)
     data = clients_of(shards, missing=False)
     if data[0].d > _WIDEST:
@@ -113,9 +116,6 @@ def _record(
     memories: list[Arrays] = [{} for _ in data]
     records: list[_Record] = []
     while (message := session.pending(range(len(data)))) is not None:
-        if masked and session.reduction == "stack":
-            rule, remedy = "one whose clients' answers are only summed", "Use krylov, ssi or faps."
-            raise ConfigError(checks.sentence("A masked algorithm", rule, message.stage, remedy))
         replies = []
         for i in message.to:
             rows = data[i].framed(message.frame)

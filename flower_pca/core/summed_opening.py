@@ -26,6 +26,7 @@ class SummedState:
 
     seed: int
     width: int
+    gaps: bool = False
     block: Array | None = None
     n: int = 0
     reference: Array | None = None
@@ -40,7 +41,7 @@ class SummedOpening(Stage[SummedState]):
     First n_i, the sums of the columns and of their squares. Then, about the mean r of the first message, n_i again, the
     sums of x - r, the squared deviations, and P_i = (X_i - r)'(X_i - r) B; what is left between r and the mean of those
     that answered is put right at the server, so that a client may be missing the second time. As long as none is,
-    nothing cancels.
+    nothing cancels. Where values are missing, both are of those that are there, and each message counts them by column.
 
     Cost: 4 n_i d p flops; p columns of d floats up, plus two wide ones and three; a seed (or the block) and r down.
     """
@@ -51,51 +52,56 @@ class SummedOpening(Stage[SummedState]):
     width: int
 
     def start(self, model: Model) -> SummedState:
-        return SummedState(model.seed, self.width if model.basis is None else model.basis.shape[1], model.basis)
+        width = self.width if model.basis is None else model.basis.shape[1]
+        return SummedState(model.seed, width, model.missing == "mean", model.basis)
 
     def broadcast(self, state: SummedState) -> Arrays:
         if state.reference is None:
-            return {}
+            return {"gaps": np.array(True)} if state.gaps else {}
         return {"reference": state.reference, **_plain(self, state)}
 
     def expects(self, state: SummedState) -> Mapping[str, Shape]:
-        if state.reference is None:
-            return {"n": (), "single": (), "sums": (None,), "squares": (None,)}
-        d = len(state.reference)
-        return {"n": (), "single": (), "sums": (d,), "squares": (d,), "product": (d, _block(state).shape[1])}
+        column: Shape = (None if state.reference is None else len(state.reference),)
+        count: dict[str, Shape] = {"count": column} if state.gaps else {}
+        both: dict[str, Shape] = {"n": (), "single": (), "sums": column, "squares": column, **count}
+        return both if state.reference is None else {**both, "product": _block(state).shape}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         single = np.array(int(data.dtype == np.float32))
-        if not arrays:
-            data.complete()
+        if "reference" not in arrays:
+            if "gaps" not in arrays:
+                data.complete()
             m = data.moments()
-            return {"n": np.array(m.n), "single": single, "sums": m.n * m.mean, "squares": m.m2 + m.n * m.mean**2}, {}
+            count = {"count": np.broadcast_to(m.seen, data.d)} if "gaps" in arrays else {}
+            sums = {"sums": m.seen * m.mean, "squares": m.m2 + m.seen * m.mean**2}
+            return {"n": np.array(m.n), "single": single, **sums, **count}, {}
         own, _ = Opening.client(arrays, data, {})
-        n, e = float(own["n"]), own["mean"] - arrays["reference"]
+        e, seen = own["mean"] - arrays["reference"], own.get("count", own["n"])
         block = arrays["block"] if "block" in arrays else _draw(data.d, int(arrays["width"]), int(arrays["seed"]))
-        product = own["product"].astype(np.float64) + n * np.outer(e, e @ block)
-        squares = own["m2"] + n * e**2
-        return {"n": own["n"], "single": single, "sums": n * e, "squares": squares, "product": product}, {}
+        product = own["product"].astype(np.float64) + _between(e, seen, block)
+        count = {"count": seen} if "count" in own else {}
+        sums = {"sums": seen * e, "squares": own["m2"] + seen * e**2}
+        return {"n": own["n"], "single": single, **sums, "product": product, **count}, {}
 
     def bounds(self, state: SummedState, model: Model) -> Mapping[str, Array | float]:
+        counts = {"n": ROWS, "single": 1.0, **({"count": ROWS} if state.gaps else {})}
         if state.reference is None:
-            return {"n": ROWS, "single": 1.0, "sums": 0.0, "squares": 0.0}
+            return {**counts, "sums": 0.0, "squares": 0.0}
         assert state.squares is not None
         # Of all clients together, doubled for rounding: |sum x| <= sqrt(n s), |X_j'XB| <= sqrt(s_j) ||X|| ||B||.
         s = 2.0 * (state.squares + _LEAST)
         length = float(np.linalg.norm(_block(state), axis=0).max(initial=0.0))
         product = np.sqrt(s * s.sum())[:, None] * max(length, 1.0)
-        return {"n": ROWS, "single": 1.0, "sums": np.sqrt(s * 2.0 * state.n), "squares": s, "product": product}
+        return {**counts, "sums": np.sqrt(s * 2.0 * state.n), "squares": s, "product": product}
 
     def server(self, state: SummedState, total: Arrays) -> SummedState:
         n, sums, squares = round(float(total["n"])), total["sums"], total["squares"]
+        seen = np.rint(total["count"]) if state.gaps else n
+        e = sums / np.maximum(seen, 1)
         if state.reference is None:
-            mean = sums / n
-            return replace(
-                state, n=n, reference=mean, squares=np.maximum(squares - n * mean**2, 0.0) + _SLACK * squares
-            )
-        e = sums / n
+            left = np.maximum(squares - seen * e**2, 0.0) + _SLACK * squares
+            return replace(state, n=n, reference=e, squares=left)
         eps = np.finfo(np.float32 if total["single"] > 0 else np.float64).eps
         return replace(
             state,
@@ -103,8 +109,9 @@ class SummedOpening(Stage[SummedState]):
                 "n": np.array(n),
                 "eps": np.array(eps, dtype=np.float64),
                 "mean": state.reference + e,
-                "m2": np.maximum(squares - n * e**2, 0.0),
-                "product": total["product"] - n * np.outer(e, e @ _block(state)),
+                "m2": np.maximum(squares - seen * e**2, 0.0),
+                "product": total["product"] - _between(e, seen, _block(state)),
+                **({"count": np.asarray(seen)} if state.gaps else {}),
             },
         )
 
@@ -112,13 +119,22 @@ class SummedOpening(Stage[SummedState]):
         return Status.done() if state.total is not None else None
 
     def finish(self, state: SummedState, model: Model) -> Model:
-        merged = OpeningState(state.seed, state.width, False, block=state.block, total=state.total)
+        merged = OpeningState(state.seed, state.width, False, state.gaps, state.block, state.total)
         return Opening(width=self.width).finish(merged, model)
 
 
 def _plain(stage: SummedOpening, state: SummedState) -> Arrays:
     """What the one-message opening would send."""
-    return Opening(width=stage.width).broadcast(OpeningState(state.seed, state.width, False, block=state.block))
+    return Opening(width=stage.width).broadcast(OpeningState(state.seed, state.width, False, state.gaps, state.block))
+
+
+def _between(e: Array, seen: Array | int, block: Array) -> Array:
+    """What a mean that is e off takes from a product; where values are missing, what it takes of those that are there.
+
+    Then the product is a start only, and its entries stay within the bounds.
+    """
+    e = np.sqrt(seen) * e
+    return np.outer(e, e @ block)
 
 
 def _draw(d: int, width: int, seed: int) -> Array:

@@ -57,10 +57,9 @@ class Masked(Run):
         if settings.get("dp") is not None and masks.bound is not None:
             rule, remedy = "left out with dp", "It follows from the noise."
             raise ConfigError(checks.sentence("bound of the masks", rule, masks.bound, remedy))
-        for name, without in (("channel", None), ("missing", "error")):
-            if settings.get(name, without) != without:
-                remedy = "Leave one of them out."
-                raise ConfigError(checks.sentence(f"{name} under masks", "left out", repr(settings[name]), remedy))
+        if settings.get("channel") is not None:
+            got, remedy = repr(settings["channel"]), "Leave one of them out."
+            raise ConfigError(checks.sentence("channel under masks", "left out", got, remedy))
         super().__init__(algorithm, **settings)  # type: ignore[call-arg]  # of the run behind
         self._masks = masks
         self._messages = History()

@@ -244,7 +244,7 @@ def test_each_client_adds_the_same_noise_as_without_masks_but_a_share_of_it():
         ({"mask": MaskedSums(bound=9.0)}, "bound of the masks must be left out with dp. Got 9.0."),
         ({"algorithm": "faps"}, "dp must be asked of ssi, krylov or noisy_covariance. Got faps."),
         ({"dp": budget(epsilon=1.0, colluding=0), "scale": "max_abs"}, "scale under masks must be None or 'std'"),
-        ({"missing": "mean"}, "missing under masks must be left out. Got 'mean'."),
+        ({"algorithm": "ssi(max_rounds=2)", "missing": "mean"}, "missing with dp must be \"error\". Got 'mean'."),
     ],
 )
 def test_what_does_not_go_with_dp_and_masks_is_refused(given, words):

@@ -2,8 +2,8 @@
 
 The run-config of pyproject.toml says what to compute; a node's own node-config says which rows it has and what it
 serves: data, allow, min-rows, memory-dir, output-dir, share-own, min-noise, max-clip, masked-only, single-masks,
-sign-key, trusted-keys, max-messages and max-rank; for trackers data may be a folder of batches, or be cut by batch. A key that is nearly one
-of a rule is refused.
+sign-key, trusted-keys, max-messages and max-rank; for trackers data may be a folder of batches, or be cut by batch. A
+key that is nearly one of a rule is refused.
 """
 
 from __future__ import annotations

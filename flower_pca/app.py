@@ -2,11 +2,13 @@
 
 The run-config of pyproject.toml says what to compute; a node's own node-config says which rows it has and what it
 serves: data, allow, min-rows, memory-dir, output-dir, share-own, min-noise, max-clip, masked-only, single-masks,
-sign-key, trusted-keys, max-messages and max-rank; for trackers data may be a folder of batches, or be cut by batch.
+sign-key, trusted-keys, max-messages and max-rank; for trackers data may be a folder of batches, or be cut by batch. A
+key that is nearly one of a rule is refused.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import sys
 from collections.abc import Mapping
@@ -34,6 +36,7 @@ _RULES: Final = (  # of a node's own, beside data and allow: arguments of client
     *("min-noise", "max-clip", "masked-only", "max-messages", "max-rank"),
     *("single-masks", "sign-key", "trusted-keys"),
 )
+_NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
 server_app = ServerApp()
 client_app = ClientApp()
@@ -72,6 +75,7 @@ def _serving(allow: str | None, **rules: Any) -> ClientApp:
 def _load(context: Context) -> Any:
     """The node's own rows, or its part of those that the run-config names; as a stream, where they are cut by batch."""
     node, config = context.node_config, context.run_config
+    _spelt(node)
     if "data" in node:
         data = str(node["data"])
         if _tracks(config) and Path(data).expanduser().is_dir():
@@ -86,6 +90,16 @@ def _load(context: Context) -> Any:
     own = take(rows, parts[int(node["partition-id"])])
     batch = int(config.get("batch", 0))
     return Stream(own, batch=batch, who=f"client {node['partition-id']}") if batch else own
+
+
+def _spelt(node: Mapping[str, Any]) -> None:
+    """Refuse a rule that is misspelt: its operator believes that it holds."""
+    known = ("allow", *_RULES)
+    for name in node:
+        near = difflib.get_close_matches(name.replace("_", "-").lower(), known, n=1, cutoff=_NEAR)
+        if near and name not in known:
+            rule, remedy = f"spelt as it is known, {near[0]}", "Mend it in the node-config."
+            raise ConfigError(checks.sentence("A rule of this node", rule, name, remedy))
 
 
 @lru_cache(maxsize=1)
@@ -104,7 +118,12 @@ def _tracks(config: Mapping[str, Any]) -> bool:
 def _tracking(settings: dict[str, Any], context: Context) -> TrackingStrategy:
     """The strategy of a tracker, which has fewer parameters than PCAStrategy, and steps at an interval."""
     config = context.run_config
-    names = inspect.signature(TrackingStrategy).parameters
+    names, plain = inspect.signature(TrackingStrategy).parameters, inspect.signature(PCAStrategy).parameters
+    for name, value in settings.items():
+        if name not in names and name != "algorithm" and value not in (None, False, plain[name].default):
+            key = name.replace("_", "-")
+            remedy = "A tracker has no such setting: leave it out."
+            raise ConfigError(checks.sentence(f"{key} with a tracker", f"{plain[name].default}", repr(value), remedy))
     given = {name: value for name, value in settings.items() if name in names}
     steps, interval = int(config.get("steps", 0)), float(config.get("interval", 0.0))
     return TrackingStrategy(settings["algorithm"], **given, steps=steps or None, interval=interval)

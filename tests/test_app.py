@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fake_grid import FakeGrid, in_a_run, is_pca_of
 
-from flower_pca import NotEnoughNodes, PCAResult, RobustResult, keys, registry
+from flower_pca import ConfigError, NotEnoughNodes, PCAResult, RobustResult, keys, registry
 from flower_pca.data import sources
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
@@ -101,6 +101,10 @@ def test_a_run_cannot_choose_a_file_of_a_node(run, tmp_path):
         ({"masked-only": True}, "A message to this node must be masked: masked_only is set."),
         ({"max-rank": 5}, "max_rank must be used with memory_dir. Got none."),
         ({"min-rows": "many"}, "min_rows must be a whole number of at least 1. Got 'many'."),
+        ({"masked_only": True}, "A rule of this node must be spelt as it is known, masked-only. Got masked_only."),
+        ({"trusted-key": "/k"}, "A rule of this node must be spelt as it is known, trusted-keys. Got trusted-key."),
+        ({"masked-only": "true"}, "Got 'true'. Choose one of these, without quotation marks."),
+        ({"share-own": "false"}, "share_own must be one of True, False. Got 'false'."),
         ({"data": "/none.csv"}, "The data file /none.csv must be there."),
         ({"data": "cvs(path='x')"}, "Did you mean 'csv'?"),
     ],
@@ -125,6 +129,14 @@ def test_noise_and_masks_together_by_keys_of_the_run_config(run, tmp_path):
     result, _ = run(nodes, algorithm="ssi(max_rounds=2)", mask=True, dp=dp)
     assert result.privacy.shared
     assert result.privacy.epsilon == pytest.approx(1000.0, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("dp", "dp(epsilon=1.0, delta=1e-6, clip=2.0)"), ("missing", "mean"), ("evaluate", True)]
+)
+def test_a_tracker_refuses_settings_that_it_would_not_heed(run, key, value):
+    with pytest.raises(ConfigError, match=f"{key} with a tracker must be"):
+        run(simulated(2), algorithm="st_miss", batch=20, **{key: value})
 
 
 def test_masks_by_a_key_of_the_run_config(run, tmp_path):

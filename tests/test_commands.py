@@ -175,8 +175,9 @@ def test_our_own_commands_are_understood():
 @pytest.mark.parametrize("page", ["docs/command-line.md", "README.md"])
 def test_our_own_commands_do_what_the_page_says(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    names = {}
     for block in blocks(page, "python") if page.startswith("docs/") else []:
-        exec(compile(block, page, "exec"), {})
+        exec(compile(block, page, "exec"), names)
     ours = [command[1:] for place, command in ALL if place == page and program(command) == "flower-pca"]
     assert len(ours) >= 2
     printed = {}

@@ -154,6 +154,7 @@ def context():
         ({"max_rank": 0}, "max_rank must be a whole number of at least 1. Got 0."),
         ({"max_rank": 5, "context": context}, "max_rank must be used with memory_dir. Got none."),
         ({"masked_only": "yes"}, "masked_only must be one of True, False. Got 'yes'."),
+        ({"share_own": "false"}, "share_own must be one of True, False. Got 'false'. Choose one of these, without"),
     ],
 )
 def test_wrong_rules_are_refused_at_construction(rules, words):

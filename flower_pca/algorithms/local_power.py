@@ -103,6 +103,10 @@ class LocalPower(Iterative[LocalPowerState]):
     def summed(self) -> bool:
         return self.align == "none" or self.local_steps == 1
 
+    @property
+    def sums_remedy(self) -> str:
+        return 'Use krylov, or align="none" here, or leave the masks out.'
+
     def server(self, state: LocalPowerState, total: Any) -> LocalPowerState:
         if self.q(state) == 1:
             return self._measured(state, share(total, "Y", state.n))

@@ -83,9 +83,10 @@ class PCAClient(NumPyClient):
         max_rank: int | None = None,
     ) -> None:
         checks.integer("min_rows", min_rows, least=1)
+        checks.choice("share_own", share_own, (True, False))
         self._allow = self._allowed(allow)
         self._min_rows = min_rows
-        self._share_own = share_own
+        self._share_own = bool(share_own)
         self._floor = noise.Floor(min_noise, max_clip)
         self._data = data
         if isinstance(data, Stream):
@@ -243,7 +244,7 @@ def _identity(sign_key: str | os.PathLike[str] | None, trusted_keys: str | os.Pa
 
 def own_file(folder: str | os.PathLike[str], key: int) -> Path:
     """Where the node with this partition-id (or node id, if it has none) leaves its own result: an npz."""
-    return Path(folder) / f"flower_pca-own-{key}.npz"
+    return Path(folder).expanduser() / f"flower_pca-own-{key}.npz"
 
 
 def _check(request: wire.Request, d: int | None) -> None:

@@ -88,7 +88,7 @@ class FileStore:
     """Memory in a file of the node's own: it outlives the node's process, and a restart of the server."""
 
     def __init__(self, folder: str | os.PathLike[str], key: str) -> None:
-        self._path = Path(folder) / f"flower_pca-{key}.npz"
+        self._path = Path(folder).expanduser() / f"flower_pca-{key}.npz"
 
     def load(self) -> Memory:
         """The memory, empty if there is none or if the file is not one."""

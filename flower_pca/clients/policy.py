@@ -116,7 +116,7 @@ class Policy:
 
 def ledger(folder: str | os.PathLike[str], key: str) -> Path:
     """Where the node with this key keeps which blocks it has answered."""
-    return Path(folder) / f"flower_pca-told-{key}.npz"
+    return Path(folder).expanduser() / f"flower_pca-told-{key}.npz"
 
 
 def _columns(request: wire.Request, d: int, up: Arrays) -> Array:

@@ -58,7 +58,7 @@ def argument_of_algorithm(added: argparse.ArgumentParser) -> None:
 
 def argument_of_masks(added: argparse.ArgumentParser) -> None:
     """--mask, alone or with settings."""
-    text = 'hide the answers of single clients, with settings if need be: "masks(neighbours=20)"'
+    text = 'hide the answers of single clients, with settings if need be: "masks(neighbours=20)"; DATA stands before it'
     added.add_argument("--mask", nargs="?", const="true", default="false", metavar="SPEC", help=text)
 
 
@@ -72,6 +72,13 @@ def settings(given: argparse.Namespace) -> dict[str, Any]:
     """What both `simulate` and `compare` take."""
     names = ("center", "scale", "missing", "seed", "tol", "max_rounds")
     return {"n_components": given.components, **{name: getattr(given, name) for name in names}}
+
+
+def enough(mask: object, clients: int) -> None:
+    """Require two clients at least, if there are masks."""
+    if mask is not None and clients < 2:
+        remedy = "Deal the rows to more, as a sum over one hides nothing; or leave --mask out."
+        raise ConfigError(checks.sentence("The clients with --mask", "at least 2", clients, remedy))
 
 
 def clients_of(given: argparse.Namespace) -> list[Any]:

@@ -45,6 +45,7 @@ def run(given: argparse.Namespace) -> int:
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
     shards = common.clients_of(given)
+    common.enough(mask, len(shards))
     options = {name: getattr(given, name) for name in ("evaluate", "backend", "dp")}
     options |= {**common.settings(given), "mask": mask}
     try:

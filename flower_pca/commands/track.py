@@ -46,23 +46,25 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the table, and where basis and picture are."""
-    from flower_pca import registry, track
+    from flower_pca import MaskedSums, registry, track
     from flower_pca.core import checks
     from flower_pca.data import sources
 
     checks.integer("--batch", given.batch, least=1)
     checks.integer("--clients", given.clients, least=1, most=given.batch)
+    place, mask = common.folder(given.out), MaskedSums.of(given.mask)
+    common.enough(mask, given.clients)
     changes = {} if given.threshold is None else {"threshold": given.threshold}
     tracker = registry.tracker(given.algorithm, **({"detect": True} if given.detect else {}), **changes)
     rows = sources.make(given.data)
     streams, settings = deal(rows, given.batch, given.clients), {"n_components": given.rank, "seed": given.seed}
-    result = track(tracker, streams, **settings, mask=given.mask)
-    given.out.mkdir(parents=True, exist_ok=True)
+    result = track(tracker, streams, **settings, mask=mask)
     lines = [result.table(), str(result.status)]
     if tracker.detect:
         lines.append(f"changes at steps  {', '.join(map(str, result.changes_)) or 'none'}")
-    lines.append(f"bases             {result.save(given.out / 'tracking.npz').resolve()}")
-    lines.append(_picture(result, given.out / "tracking.png"))
+    with common.writing(place) as draft:
+        lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
+        lines.append(_picture(result, draft / "tracking.png", place))
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
@@ -74,11 +76,11 @@ def deal(rows: Any, batch: int, clients: int) -> list[list[Any]]:
             for k in range(clients)]  # fmt: skip
 
 
-def _picture(result: Any, path: Path) -> str:
+def _picture(result: Any, path: Path, place: Path) -> str:
     from flower_pca.core.errors import ConfigError
     from flower_pca.plots.tracking import movement
 
     try:
-        return f"picture           {movement(result, path).resolve()}"
+        return f"picture           {place / movement(result, path).name}"
     except ConfigError as error:  # everything else has been done without matplotlib
         return f"no picture: {error}"

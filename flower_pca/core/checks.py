@@ -56,7 +56,8 @@ def share(what: str, value: object) -> None:
 def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
     """Require one of a few values."""
     if not isinstance(value, str | bool | np.bool_ | None) or value not in allowed:
-        remedy = did_you_mean(str(value), [a for a in allowed if isinstance(a, str)])
+        names = [a for a in allowed if isinstance(a, str)]
+        remedy = did_you_mean(str(value), names) if names else "Choose one of these, without quotation marks."
         raise ConfigError(sentence(what, f"one of {', '.join(map(repr, allowed))}", repr(value), remedy))
 
 

@@ -41,7 +41,8 @@ def _read(text: object, what: str, rule: str) -> tuple[str, tuple[Any, ...], dic
 
 
 def _unreadable(text: object, what: str, rule: str) -> ConfigError:
-    return ConfigError(checks.sentence(what, rule, repr(text), "Give parameters by name, as plain values."))
+    remedy = "Give parameters by name, as plain values." if isinstance(text, str) else "Choose one of these."
+    return ConfigError(checks.sentence(what, rule, repr(text), remedy))
 
 
 def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule: str) -> Callable[..., T]:
@@ -59,8 +60,9 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
         raise _unreadable(text, what, rule)
     given = {**({own[0].name: first[0]} if first else {}), **given}
     checks.parameters(name, given, [p.name for p in own])
-    missing = [p.name for p in own if p.default is p.empty and p.name not in given]
+    needed = [p.name for p in own if p.default is p.empty]
+    missing = [n for n in needed if n not in given]
     if missing:
-        remedy = f"Write {name}({', '.join(f'{m}=...' for m in missing)})."
+        remedy = f"Write {name}({', '.join(f'{n}=...' for n in needed)})."
         raise ConfigError(checks.sentence(f"The parameters of {name}", "complete", f"no {missing[0]}", remedy))
     return partial(table[name], **given)

@@ -25,7 +25,7 @@ def session(mask: bool | MaskedSums | str | None, algorithm: Algorithm[Any], **s
     return MaskedSession(algorithm, masks=masks, **settings)
 
 
-def tracking(mask: bool | MaskedSums | None, tracker: Tracker, **settings: Any) -> TrackingSession:
+def tracking(mask: bool | MaskedSums | str | None, tracker: Tracker, **settings: Any) -> TrackingSession:
     """A TrackingSession, likewise."""
     masks = MaskedSums.of(mask)
     if masks is None:

@@ -39,7 +39,7 @@ class Group:
     def __init__(self, masks: MaskedSums, setup: bytes, asked: int, answers: Mapping[int, Arrays]) -> None:
         least = max(2, masks.needed(asked))
         if len(answers) < least:
-            rule, got = f"at least {least} of the {asked} asked", f"{len(answers)}"
+            rule, got = f"at least {least}" + (f" of the {asked} asked" if asked > 1 else ""), f"{len(answers)}"
             raise NotEnoughNodes(checks.sentence("The clients of a masked sum", rule, got, "Start more."))
         self.setup, self.number = setup, 0
         self.clients = tuple(answers)

@@ -35,7 +35,7 @@ def track(
     seed: int = 0,
     channel: AirChannel | None = None,
     min_clients: int = 1,
-    mask: bool | MaskedSums | None = False,
+    mask: bool | MaskedSums | str | None = False,
     checkpoint: str | os.PathLike[str] | None = None,
     on_round: Callable[[TrackingSession], None] | None = None,
     backend: str = "in_process",
@@ -56,7 +56,8 @@ def track(
         seed: Seed of everything random on the server.
         channel: What the server hears the sums of the replies through; None for an ideal one.
         min_clients: Clients that must be present.
-        mask: Whether the clients' answers are masked, so that the server learns nothing but their sums; or how.
+        mask: Whether the clients' answers are masked, so that the server learns nothing but their sums; or how:
+            a MaskedSums, or a string such as "masks(neighbours=20)".
         checkpoint: File to keep the state of the run in after every message. If it is there at the start, the run goes
             on from it, bit for bit; a finished run removes it. Not for iterators that do not begin anew.
         on_round: Called with the session after every message.

@@ -32,7 +32,8 @@ class TrackingStrategy(PCAStrategy):
         start: A basis to start from, one component per row; or a result.
         seed: Seed of everything random on the server.
         interval: Seconds from the start of a step to that of the next, at least: the pace at which batches arrive.
-        mask: Whether the nodes' answers are masked, so that the server learns nothing but their sums; or how.
+        mask: Whether the nodes' answers are masked, so that the server learns nothing but their sums; or how:
+            a MaskedSums, or a string such as "masks(neighbours=20)".
         min_nodes: Nodes to wait for, and to keep.
         node_timeout: Seconds to wait for them; then NotEnoughNodes is raised.
         round_timeout: Seconds to wait for the answers to a message; nodes that have not answered are left out of it.
@@ -57,7 +58,7 @@ class TrackingStrategy(PCAStrategy):
         start: Array | PCAResult | TrackingResult | None = None,
         seed: int = 0,
         interval: float = 0.0,
-        mask: bool | MaskedSums | None = False,
+        mask: bool | MaskedSums | str | None = False,
         min_nodes: int = 2,
         node_timeout: float = 60.0,
         round_timeout: float = 600.0,

@@ -57,7 +57,7 @@ def test_choice_lists_what_there_is_and_suggests_the_nearest():
         "scale must be one of None, 'std', 'max_abs'. Got 7. Choose one of these."
     )
     assert refused(ConfigError, checks.choice, "center", "yes", (True, False)) == (
-        "center must be one of True, False. Got 'yes'. Leave it out."
+        "center must be one of True, False. Got 'yes'. Choose one of these, without quotation marks."
     )
 
 

@@ -300,3 +300,5 @@ def test_settings_as_they_may_be_given(given, made):
 def test_what_is_no_choice_is_refused():
     with pytest.raises(ConfigError, match=r"self_masks of the masks must be one of True, False\. Got 'no'"):
         MaskedSums(self_masks="no")
+    with pytest.raises(ConfigError, match=r"Got 1\. Choose one of these\."):
+        MaskedSums.of(1)

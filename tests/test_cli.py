@@ -263,17 +263,22 @@ def test_list_says_of_every_algorithm_what_its_docstring_says(capsys):
     code, said, _ = flower_pca(capsys, "list")
     every = json.loads(flower_pca(capsys, "list", "--json")[1])
     assert code == 0
-    assert [one["algorithm"] for one in every] == list(registry.ALGORITHMS)
+    assert [one["algorithm"] for one in every] == [*registry.ALGORITHMS, *registry.TRACKERS]
+    takes = {one["algorithm"]: one["takes"] for one in every}
+    assert takes["ssi"] == ["mask", "dp", "channel"]
+    assert (takes["uda"], takes["consensus_rpca"], takes["st_miss"]) == ([], ["mask"], ["mask", "channel"])
     for one in every:
         assert one == listing.described(one["algorithm"])
-        text = " ".join((registry.ALGORITHMS[one["algorithm"]].__doc__ or "").split())
+        text = " ".join((listing.EVERY[one["algorithm"]].__doc__ or "").split())
         for part in ("what", "cost", "prefer"):
             assert len(one[part]) > 10, one
             assert one[part] in text
             assert one[part] in said
         assert "Args:" not in one["prefer"]
         assert "Prefer" not in one["cost"]
-        registry.make(one["algorithm"], **one["parameters"])
+        (registry.tracker if one["algorithm"] in registry.TRACKERS else registry.make)(
+            one["algorithm"], **one["parameters"]
+        )
 
 
 def test_progress_is_shown_on_a_terminal_only(data, tmp_path, capsys, monkeypatch):

@@ -7,21 +7,24 @@ import inspect
 import re
 import sys
 from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
 from flower_pca import registry
 from flower_pca.commands import common
+from flower_pca.core.stage import Stage
+
+EVERY: Final[dict[str, type[Stage[Any]]]] = {**registry.ALGORITHMS, **registry.TRACKERS}
 
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
-    words = "list every algorithm with its parameters, the cost of a round, and when to prefer it"
+    words = "list every algorithm with its parameters, the cost of a round, when to prefer it, and what goes with it"
     common.parser(commands, "list", words, run)
 
 
 def run(given: argparse.Namespace) -> int:
     """Print the list."""
-    every = [described(name) for name in registry.ALGORITHMS]
+    every = [described(name) for name in EVERY]
     if given.json:
         common.print_json(every)
         return 0
@@ -29,20 +32,26 @@ def run(given: argparse.Namespace) -> int:
         parameters = ", ".join(f"{name}={value!r}" for name, value in one["parameters"].items())
         lines = [one["algorithm"], f"  {one['what']}", f"  parameters: {parameters}"]
         lines += [f"  {head}: {one[key]}" for head, key in (("cost", "cost"), ("prefer it", "prefer"))]
+        lines += [f"  goes with: {', '.join(one['takes']) or 'neither mask nor dp, in its default form'}"]
         sys.stdout.write("\n".join(lines) + "\n\n")
     return 0
 
 
 def described(name: str) -> dict[str, Any]:
-    """An algorithm's name, first line, parameters with defaults, cost of a round, and when to prefer it."""
-    algorithm = registry.ALGORITHMS[name]
-    text = inspect.getdoc(algorithm) or ""
+    """An algorithm's name, first line, parameters, cost of a round, when to prefer it, and what goes with it.
+
+    Parameters are given with their defaults; mask, dp and channel go with it in its default form at least.
+    """
+    algorithm = EVERY[name]
+    text, made = inspect.getdoc(algorithm) or "", algorithm()
+    takes = {"mask": made.summed, "dp": made.bounded, "channel": made.summed and made.bears_noise}
     return {
         "algorithm": name,
         "what": text.splitlines()[0],
         "parameters": {field.name: field.default for field in fields(algorithm)},
-        "cost": _paragraph(text, r"Cost(?: per round)?"),
+        "cost": _paragraph(text, r"Cost(?: per round| per step)?"),
         "prefer": _paragraph(text, r"Prefer it"),
+        "takes": [what for what, holds in takes.items() if holds],
     }
 
 

@@ -54,8 +54,8 @@ class Identity:
         Raises:
             ConfigError: If a file cannot be used; or if the others, who know the same list, would refuse this node.
         """
-        key = None if sign_key is None else _private(Path(sign_key).expanduser())
-        trusted = None if trusted_keys is None else dict(_trusted(Path(trusted_keys).expanduser()))
+        key = None if sign_key is None else _private(_path("sign_key", sign_key))
+        trusted = None if trusted_keys is None else dict(_trusted(_path("trusted_keys", trusted_keys)))
         if key is not None and trusted is not None and (own := name(key.public_key())) not in trusted:
             got = f"others only, and not {shown(own)}"
             remedy = "Add its public half: the other nodes refuse whoever is not on the list."
@@ -109,6 +109,12 @@ def _holds(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bool:
     except InvalidSignature:
         return False
     return True
+
+
+def _path(what: str, given: object) -> Path:
+    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+        raise ConfigError(checks.sentence(what, "the path of a file", repr(given), "Name one, or leave it out."))
+    return Path(given).expanduser()
 
 
 def _private(path: Path) -> ec.EllipticCurvePrivateKey:

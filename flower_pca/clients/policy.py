@@ -93,7 +93,8 @@ class Policy:
             return
         mark = [data.n, data.d, data.fingerprint()]
         known = self._known(self._path, mark, data.d)
-        told = np.hstack([known, linalg.independent(linalg.complement(_columns(request, data.d, up), known), _NEW)])
+        new = linalg.independent(linalg.complement(_columns(request, data.d, up), known), _NEW)
+        told = np.hstack([known, linalg.orth(linalg.complement(new, known))])  # short ones are known roughly
         if told.shape[1] > self._rank:
             rule = f"at most {self._rank}: that is its max_rank"
             remedy = "Run the strategy with mask=True, or ask the node's operator."

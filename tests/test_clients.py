@@ -174,6 +174,130 @@ def test_a_message_that_no_strategy_sends_is_refused(frame, arrays, reason):
     assert reason in metrics["refusal"]
 
 
+def said(node, stage, arrays, *, algorithm="ssi", kind="train", frame=None, number=0, **config):
+    """What a node says to a message: its refusal, or its arrays by name."""
+    arrays = {name: np.asarray(a) for name, a in arrays.items()}
+    given = Broadcast(stage, number, arrays, frame or Frame(), (1,))
+    sent = wire.write_request(given, 1, algorithm=algorithm, run="r", extra=config)
+    parameters, config = wire.open_request(sent, "evaluate" if stage == "evaluate" else "train")
+    first, n, metrics = (node.evaluate if kind == "evaluate" else node.fit)(parameters, config)
+    if "refusal" not in metrics:
+        return dict(zip(metrics["names"].split(","), first, strict=True)) if kind == "train" else first
+    assert (first, n) == ((0.0, 0) if kind == "evaluate" else ([], 0))
+    return metrics["refusal"]
+
+
+ONE = np.eye(D)[:, :1]
+NOISED = {"Z": ONE, "dp.clip": 1.0, "dp.noise": 50.0, "dp.budget": 1.0}
+BYTES = np.frombuffer(b"\xff\xfe", dtype=np.uint8)
+FLOOR, RANK = {"min_noise": 1.0}, {"max_rank": 9}
+NOT_WORKED_ON = "A message must be one that the stage {} of this version can work on. Got one that fails here ({}"
+MALFORMED = {
+    "a stack": ("ssi", {"Z": np.eye(D)[None]}, {}, "Z of a message must be a number, a vector or a matrix. Got 3 dim"),
+    "a masked stack": (
+        "masked",
+        {"mask.step": 2, "mask.stage": np.frombuffer(b"ssi", dtype=np.uint8), "Z": np.eye(D)[None]},
+        {},
+        "Z of a message must be a number, a vector or a matrix. Got 3 dimensions.",
+    ),
+    "no text": ("masked", {"mask.step": 2, "mask.stage": BYTES}, {}, ("masked", "UnicodeDecodeError)")),
+    "two clips": ("ssi", {**NOISED, "dp.clip": [1.0, 1.0]}, FLOOR, ("ssi", "TypeError)")),
+    "a clip in words": ("ssi", {**NOISED, "dp.clip": "x"}, FLOOR, "dp.clip of a message must be"),
+    "a clip beyond all": ("ssi", {**NOISED, "dp.clip": 1e300}, FLOOR, ("ssi", "OverflowError)")),
+    "two seeds": ("ssi", {"Z": ONE, "seed": [1, 2], "width": 1}, RANK, ("ssi", "TypeError: ")),
+    "a seed below 0": ("ssi", {"Z": ONE, "seed": -1, "width": 1}, RANK, ("ssi", "ValueError: ")),
+    "a width below 0": ("ssi", {"Z": ONE, "seed": 1, "width": -2}, RANK, ("ssi", "ValueError: ")),
+}
+
+
+@pytest.mark.parametrize("how", MALFORMED)
+def test_a_malformed_message_is_refused_by_name(how, tmp_path):
+    stage, arrays, rules, words = MALFORMED[how]
+    node = PCAClient(SHARDS[0], context=context(), memory_dir=tmp_path, **rules)
+    words = NOT_WORKED_ON.format(*words) if isinstance(words, tuple) else words
+    assert words in said(node, stage, arrays)
+
+
+def test_a_place_below_0_in_a_masked_sum_is_refused_by_name():
+    node, setup = PCAClient(SHARDS[0], context=context()), np.zeros(16, dtype=np.uint8)
+    keys = said(node, "masked", {"mask.step": 0, "mask.setup": setup})
+    other = said(PCAClient(SHARDS[1], context=context(8)), "masked", {"mask.step": 0, "mask.setup": setup})
+    asked = {"mask.step": 1, "mask.setup": setup, "mask.position": -1, "mask.peers": [1], "mask.needed": 2}
+    assert "mask.key" in keys
+    answer = said(node, "masked", {**asked, "mask.exchanges": other["mask.exchange"][None]}, number=1)
+    assert NOT_WORKED_ON.format("masked", "OverflowError)") in answer
+
+
+@pytest.mark.parametrize(("name", "value"), [("steps", -1), ("lam", -1e300)])
+def test_numbers_that_the_robust_algorithms_cannot_use_are_refused_by_name(name, value):
+    asked = {"U": np.eye(D)[:, :2], "lam": 1.0, "rho": 1.0, "rho_row": 1.0, "eta": 0.1, "scaled": True, "seed": 1}
+    asked |= {"steps": 1, "inner_steps": 1, name: value}
+    with np.errstate(all="ignore"):
+        answer = said(PCAClient(SHARDS[0], context=context()), "dcf_pca", asked, algorithm="dcf_pca")
+    assert isinstance(answer, str)
+    assert "must be" in answer
+
+
+@pytest.mark.parametrize(
+    ("stage", "asked", "words"),
+    [
+        ("local_power", {"Z": np.eye(D)[:, :2], "steps": 2**62, "aligned": True}, "steps of a message must be at most"),
+        (
+            "dcf_pca",
+            {"steps": 101, "inner_steps": 100},
+            "steps times inner_steps of a message must be at most 10000. Got",
+        ),
+        (
+            "faps",
+            {"Z": np.eye(D)[:, :2], "inner_steps": 1e300},
+            "inner_steps of a message must be at most 10000. Got 1e+",
+        ),
+        (
+            "masked",
+            {"mask.step": 2, "steps": 10_001},
+            "steps of a message must be at most 10000. Got 10001. Ask for fewer",
+        ),
+    ],
+)
+def test_a_message_that_would_keep_a_node_busy_for_good_is_refused(stage, asked, words):
+    node = PCAClient(SHARDS[0], context=context())
+    assert words in said(node, stage, asked, algorithm="faps" if stage == "masked" else stage)
+
+
+@pytest.mark.parametrize("stage", ["ssi", "masked", "opening"])
+def test_an_evaluation_is_of_its_own_stage(stage):
+    answer = said(PCAClient(SHARDS[0], context=context()), stage, {"Z": np.eye(D)[:, :2]}, kind="evaluate")
+    assert f"An evaluate message must be of the stage evaluate. Got {stage}. Send it as train." in answer
+
+
+@pytest.mark.parametrize("how", ["noise", "masks"])
+def test_refusals_under_noise_and_masks_count_nothing(how):
+    """Neither rows nor missing or infinite entries, nor what numpy says, which names shapes."""
+    asked = dict(NOISED) if how == "noise" else {"mask.step": 0, "mask.setup": np.zeros(16, np.uint8)}
+    stage, rules = ("ssi", {"min_noise": 50.0}) if how == "noise" else ("masked", {})
+    few = said(PCAClient(SHARDS[0], context=context(), min_rows=10_000, **rules), stage, asked)
+    assert few == "The rows of this node must be at least 10000. Got fewer. Ask again when it has more."
+    infinite = said(PCAClient(np.full((3, D), np.inf), context=context(), **rules), stage, asked)
+    assert infinite == "The data of this node must be finite. Impute or drop these entries before the run."
+    if how == "noise":
+        gaps = said(PCAClient(nan_rows(SHARDS[0]), context=context(), **rules), stage, asked)
+        remedy = 'Impute or drop these entries before the run, or use missing="mean".'
+        assert gaps == f"The data of this node must be finite. {remedy}"
+        wrong = said(PCAClient(SHARDS[0], context=context(), **rules), stage, {**asked, "Z": np.eye(D + 1)[:, :1]})
+        assert "can work on. Got one that fails here (ValueError). Install" in wrong
+
+
+@pytest.mark.parametrize("rules", [{"min_noise": 1.0}, {"max_clip": 1.0}, {"masked_only": True}], ids=str)
+def test_a_client_app_with_rules_of_privacy_counts_nothing_either(rules):
+    shards = [np.full((3, D), np.inf) if i == BAD else X for i, X in enumerate(SHARDS)]
+    plain, strict = (client_app(lambda c: shards[c.node_config["partition-id"]], **own) for own in ({}, rules))
+    chosen = lambda message, c: (strict if c.node_config["partition-id"] == BAD else plain)(message, c)  # noqa: E731
+    grid = FakeGrid(chosen, 5)
+    result = strategies.Krylov(n_components=2).fit(grid)
+    reason = result.history[0].failures[str(grid.node(BAD))]
+    assert "The data of this node must be finite. Impute or drop these entries before the run." in reason
+
+
 def test_a_folder_for_the_memory_needs_the_context(tmp_path):
     with pytest.raises(ConfigError, match="memory_dir must be used with the node's context"):
         PCAClient(SHARDS[0], memory_dir=tmp_path)

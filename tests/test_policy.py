@@ -8,9 +8,11 @@ import pytest
 from fake_grid import grid_of, in_a_run, is_pca_of, rows
 from flwr.app import Context, RecordDict
 
-from flower_pca import strategies
+from flower_pca import strategies, wire
 from flower_pca.clients import PCAClient, client_app
 from flower_pca.core.errors import ConfigError, NotEnoughNodes
+from flower_pca.core.rows import Frame
+from flower_pca.core.stage import Broadcast
 
 SHARDS = rows()
 REFUSED = 2
@@ -102,6 +104,90 @@ def test_what_was_told_is_remembered_from_run_to_run_until_the_rows_change(tmp_p
     changed = [X + (i == REFUSED) for i, X in enumerate(SHARDS)]
     fourth = grid_with(rules, changed)
     assert refusals(fourth, strategies.UDA(n_components=2, seed=5).fit(fourth)) == []
+
+
+def ask(node, stage, arrays, *, algorithm=None, frame=None):
+    """A node's answer by name, or its refusal."""
+    given = Broadcast(stage, 0, {name: np.asarray(a) for name, a in arrays.items()}, frame or Frame(), (1,))
+    sent = wire.write_request(given, 1, algorithm=algorithm or stage, run="r", extra={})
+    arrays, _, metrics = node.fit(*wire.open_request(sent, "train"))
+    return metrics.get("refusal") or dict(zip(metrics["names"].split(","), arrays, strict=True))
+
+
+X = SHARDS[REFUSED]
+I = np.eye(X.shape[1])
+JUNK = {"junk": I[:, :1]}
+PERSONAL = {"U": I[:, :1], "b": I[:, :1], "own": 4, "exact": True, "steps": 0, "collect": True}
+TOLD = [  # a message with a single block of one column, and how many directions of C_i the answer tells
+    ("noisy_covariance", {"columns": 10}, "noisy_covariance", 10),
+    ("noisy_covariance", {"columns": 10, **JUNK}, "noisy_covariance", 10),
+    ("uda", {"rank": 6, "weighted": False, **JUNK}, "uda", 7),
+    ("wda", {"rank": 6, "weighted": True, **JUNK}, "wda", 7),
+    ("dist_pca", {"rank": 6, "weighted": False, **JUNK}, "dist_pca", 7),
+    ("local_power", {"Z": I[:, :1], "steps": 4, "aligned": True}, "local_power", 2),
+    ("local_power", {"Z": I[:, :1], "steps": 4, "aligned": False}, "local_power", 2),
+    ("local_power", {"Z": I[:, :1], "steps": 1, "aligned": False}, "local_power", 1),
+    ("dr_svd", {"step": 2, "block": I[:, :1], "part": np.ones((1, 1))}, "dr_svd", 2),
+    ("dr_svd", {"step": 2, "block": 0.0 * I, "part": I}, "dr_svd", 10),
+    ("per_pca", {"k": 5, "scaled": True, "samples": True, **JUNK}, "per_pca", 6),
+    ("personal", {**PERSONAL}, "per_pca", 5),
+    ("opening", {"block": I[0], "peaks": False}, "krylov", 1),
+    ("ssi", {"Z": I * np.logspace(0, -200, 10)}, "ssi", 10),
+]
+
+
+@pytest.mark.parametrize(("stage", "asked", "algorithm", "told"), TOLD)
+def test_what_an_answer_tells_counts_beside_the_blocks(stage, asked, algorithm, told, tmp_path):
+    rules = {"memory_dir": tmp_path, "share_own": True}
+    if told > 1:
+        node = PCAClient(X, context=context(), max_rank=told - 1, **rules)
+        answer = ask(node, stage, asked, algorithm=algorithm)
+        assert f"must be at most {told - 1}: that is its max_rank. Got {told} with this message" in str(answer)
+    assert isinstance(
+        ask(PCAClient(X, context=context(), max_rank=told, **rules), stage, asked, algorithm=algorithm), dict
+    )
+    with np.load(next(tmp_path.glob("flower_pca-told-*.npz"))) as file:
+        assert file["told"].shape == (10, told)
+
+
+def test_own_components_that_are_not_sent_do_not_count(tmp_path):
+    node = PCAClient(X, context=context(), max_rank=1, memory_dir=tmp_path)
+    assert ask(node, "personal", PERSONAL, algorithm="per_pca")["V"].shape == (10, 0)
+
+
+@pytest.mark.parametrize("apart", [5e-9, 1e-12, 3e-14])
+def test_columns_that_only_look_alike_count(apart, tmp_path):
+    """In double precision C_i z and C_i (z + apart e_j) tell C_i e_j."""
+    node = PCAClient(X, context=context(), max_rank=4, memory_dir=tmp_path)
+    z = I[:, :1]
+    answers = [ask(node, "ssi", {"Z": z + apart * I[:, j : j + 1]}) for j in range(1, 6)]
+    assert [isinstance(answer, dict) for answer in answers] == [True] * 4 + [False]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_block_that_comes_again_in_another_basis_does_not_count(dtype, tmp_path):
+    rng = np.random.default_rng(4)
+    node = PCAClient(X.astype(dtype), context=context(), max_rank=4, memory_dir=tmp_path)
+    Z = np.linalg.qr(rng.standard_normal((10, 4)))[0]
+    scale = Frame(None, np.exp(rng.standard_normal(10)))
+    for frame in (Frame(), Frame(rng.standard_normal(10)), scale):
+        block = Z if frame is not scale else Z * scale.scale[:, None]
+        for _ in range(5):
+            turned = block @ np.linalg.qr(rng.standard_normal((4, 4)))[0]
+            assert isinstance(ask(node, "ssi", {"Z": turned}, frame=frame), dict)
+
+
+def test_the_blocks_remembered_stay_orthonormal(tmp_path):
+    """Directions that were told by tiny differences are known roughly only; the next ones are measured against them."""
+    node = PCAClient(X, context=context(), max_rank=10, memory_dir=tmp_path)
+    rng = np.random.default_rng(5)
+    z = np.linalg.qr(rng.standard_normal((10, 2)))[0]
+    for size in (0.0, 1e-13, 1e-12, 1e-10, 1e-6, 1.0):
+        assert isinstance(ask(node, "ssi", {"Z": z + size * rng.standard_normal((10, 2))}), dict)
+    with np.load(next(tmp_path.glob("flower_pca-told-*.npz"))) as file:
+        told = file["told"]
+    assert told.shape == (10, 10)
+    assert np.allclose(told.T @ told, I, atol=1e-12)
 
 
 def test_a_file_that_cannot_be_read_is_no_permission(tmp_path):

@@ -82,6 +82,10 @@ class DRSVD(Algorithm[DRSVDState]):
         # Factored anew in round 3: cheaper than to keep n_i x r numbers, and the same bits on the same machine.
         return ({"R": R} if step == 1 else {"B": data.adjoint(Q @ arrays["part"])}), memory
 
+    @staticmethod
+    def tells(arrays: Arrays) -> tuple[str, ...]:
+        return ("B",) if arrays["step"] > 1 else ()  # Q has more columns than C_i block, if that is short of rank
+
     def reduction(self, state: DRSVDState) -> Reduction:
         return "stack" if state.step == 1 else "sum"
 

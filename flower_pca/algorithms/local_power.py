@@ -96,6 +96,12 @@ class LocalPower(Iterative[LocalPowerState]):
         up = {"Y": data.matmat(X, reuse=4 * q), "n": np.array(data.n)}
         return {**up, "X": X} if arrays["aligned"] else up, memory
 
+    @staticmethod
+    def tells(arrays: Arrays) -> tuple[str, ...]:
+        if arrays["aligned"]:
+            return ("X",)
+        return ("Y",) if arrays["steps"] > 1 else ()  # orth(Y) is the X of a message with one step more
+
     def reduction(self, state: LocalPowerState) -> Reduction:
         return "stack" if self._stacks(state) else "sum"
 

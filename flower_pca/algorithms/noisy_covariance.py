@@ -71,6 +71,10 @@ class NoisyCovariance(Algorithm[CovarianceState]):
             raise DataError(checks.sentence("The number of columns", rule, data.d, remedy))
         return {"C": packed(data.gram().astype(np.float64)), "n": np.array(data.n)}, memory
 
+    @staticmethod
+    def tells(arrays: Arrays) -> tuple[str, ...]:
+        return ("C",)
+
     def server(self, state: CovarianceState, total: Arrays) -> CovarianceState:
         return replace(state, C=unpacked(share(total, "C", state.n)))
 

@@ -52,6 +52,10 @@ class _Average(Algorithm[OneShotState]):
         V, values = data.top(int(arrays["rank"]))
         return {"V": V, **({"S": values / data.n} if arrays["weighted"] else {})}, memory
 
+    @staticmethod
+    def tells(arrays: Arrays) -> tuple[str, ...]:
+        return ("V",)
+
     def inspect(self, state: OneShotState, reply: Arrays) -> None:
         columns, remedy = reply["V"].shape[1], "Check the client."
         if columns > state.rank:

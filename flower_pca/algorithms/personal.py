@@ -105,6 +105,10 @@ class Personalized(Iterative[S]):
     def reveals(arrays: Arrays) -> tuple[str, ...]:
         return ("E",) if "scaled" in arrays else ()
 
+    @staticmethod
+    def tells(arrays: Arrays) -> tuple[str, ...]:
+        return Personalized.reveals(arrays)
+
     @abstractmethod
     def first(self, common: PersonalState, model: Model) -> S:
         """The state before the first round."""

@@ -78,6 +78,10 @@ class PersonalClosing(Stage[ClosingState]):
     def reveals(arrays: Arrays) -> tuple[str, ...]:
         return ("V",) if np.any(arrays.get("collect", True)) else ()
 
+    @staticmethod
+    def tells(arrays: Arrays) -> tuple[str, ...]:
+        return PersonalClosing.reveals(arrays)
+
     def reduction(self, state: ClosingState) -> Reduction:
         return "stack" if state.left["collect"] else "sum"
 

@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from flower_pca import wire
-from flower_pca.clients.base import PCAClient
+from flower_pca.clients.base import PCAClient, refusal
 from flower_pca.core.errors import FlowerPCAError
 from flower_pca.core.local import LocalData
 from flower_pca.core.stream import Stream
@@ -115,6 +115,7 @@ def register(
         "single_masks": single_masks, "sign_key": sign_key, "trusted_keys": trusted_keys,
         "max_messages": max_messages, "max_rank": max_rank,
     }  # fmt: skip
+    discreet = masked_only or min_noise is not None or max_clip is not None
     cache: OrderedDict[object, LocalData | Stream] = OrderedDict()
 
     def client(context: Context) -> PCAClient:
@@ -130,13 +131,12 @@ def register(
 
     def serve(message: Message, context: Context, kind: str) -> Message:
         first: Any = 0.0 if kind == wire.EVALUATE else []
-        number = 0
+        config: wire.Config = {"number": 0}
         try:
             parameters, config = wire.open_request(message.content, kind)
-            number = config["number"] if isinstance(config.get("number"), int) else 0  # type: ignore[assignment]
             served = client(context)
         except FlowerPCAError as error:  # the rows cannot be used: the server is told which node, and why
-            n, metrics = 0, wire.refusal(str(error), number, _key(context))
+            n, metrics = 0, refusal(error, config, _key(context), discreet=discreet)
         else:
             first, n, metrics = (served.evaluate if kind == wire.EVALUATE else served.fit)(parameters, config)
         return Message(wire.write_reply(kind, first, n, metrics), reply_to=message)

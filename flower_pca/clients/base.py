@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -15,7 +17,7 @@ from flower_pca import registry, wire
 from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy, RefusalError, ledger
 from flower_pca.core import archive, checks, noise
-from flower_pca.core.errors import ConfigError, FlowerPCAError, ProtocolError
+from flower_pca.core.errors import ConfigError, DataError, FlowerPCAError, ProtocolError
 from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Arrays
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
 _SERVED: Final = (*registry.ALGORITHMS, *registry.TRACKERS)
+_LOOPS: Final = ("steps", "inner_steps")  # arrays of a message that say how often a node repeats its work
+_STEPS: Final = 10_000  # of these together, at most: no message keeps a node busy for good
 
 
 class PCAClient(NumPyClient):
@@ -88,6 +92,7 @@ class PCAClient(NumPyClient):
         self._min_rows = min_rows
         self._share_own = bool(share_own)
         self._floor = noise.Floor(min_noise, max_clip)
+        self._discreet = masked_only or min_noise is not None or max_clip is not None
         self._data = data
         if isinstance(data, Stream):
             data.min_rows = max(data.min_rows, min_rows)
@@ -127,6 +132,9 @@ class PCAClient(NumPyClient):
         """Answer a strategy's evaluation: the mean squared reconstruction error of the node's rows."""
         try:
             request = wire.read_request(parameters, config)
+            if request.stage != wire.EVALUATE:
+                rule, remedy = f"of the stage {wire.EVALUATE}", "Send it as train."
+                raise ProtocolError(checks.sentence("An evaluate message", rule, request.stage, remedy))
             arrays, n = self._answer(request)
         except FlowerPCAError as error:
             return 0.0, 0, self._refuse(error, config)
@@ -140,20 +148,25 @@ class PCAClient(NumPyClient):
         return {"n_features": data.d or 0, "algorithms": ",".join(served), "flower_pca": wire.LAYOUT}
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int]:
-        self._admit(request)
-        self._policy.admit(request)
-        masked = request.stage == messages.STAGE  # then not even the number of rows is told
+        _check(request)
+        masked = request.stage == messages.STAGE
+        quiet = masked or noise.asked(request.arrays)  # then not even the number of rows is told
+        with _named(request.stage, quiet=quiet):
+            self._admit(request)
+            self._policy.admit(request)
         data = self._rows()
         n = data.n if isinstance(data, LocalData) else -1
-        _check(request, data.d)
+        _check_frame(request, data.d)
         if 0 <= n < self._min_rows:
-            rule, got = f"at least {self._min_rows}", "fewer" if masked else n
+            rule, got = f"at least {self._min_rows}", "fewer" if quiet else n
             raise RefusalError(checks.sentence("The rows of this node", rule, got, "Ask again when it has more."))
         before = self._remembered(request)
         rows, data = data, data.framed(request.frame) if isinstance(data, LocalData) else data
-        up, after = self._compute(request, data, before)
-        if isinstance(rows, LocalData):
-            self._policy.weigh(request, rows, up)
+        with _named(request.stage, quiet=quiet):
+            up, after = registry.answer(request.stage, request.arrays, data, before, identity=self._identity)
+            up = up if masked else self._withheld(request, up)
+            if isinstance(rows, LocalData):
+                self._policy.weigh(request, rows, up)
         if (after or before) and self._store is None:
             rule = f"given its context to serve {request.algorithm}, which has to remember"
             remedy = "Write PCAClient(data, context=context)."
@@ -169,7 +182,7 @@ class PCAClient(NumPyClient):
         if masked:
             return up, 0
         # Of a stream what counts is the batch of this step.
-        return self._withheld(request, up), n if n >= 0 else int(up["rows"])
+        return up, n if n >= 0 else int(up["rows"])
 
     def _remembered(self, request: wire.Request) -> Arrays:
         memory = Memory() if self._store is None else self._store.load()
@@ -183,17 +196,6 @@ class PCAClient(NumPyClient):
         """The answer without what shows the node's own results, unless it agrees to that."""
         secret = () if self._share_own else registry.STAGES[request.stage].reveals(request.arrays)
         return {name: a[:, :0] if name in secret else a for name, a in up.items()}
-
-    def _compute(self, request: wire.Request, data: LocalData | Stream, memory: Arrays) -> tuple[Arrays, Arrays]:
-        try:
-            return registry.answer(request.stage, request.arrays, data, memory, identity=self._identity)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            if isinstance(error, FlowerPCAError):
-                raise
-            got = f"one that fails here ({type(error).__name__}: {error})"
-            rule = f"one that the stage {request.stage} of this version can work on"
-            remedy = "Install the same flower_pca everywhere."
-            raise ProtocolError(checks.sentence("A message", rule, got, remedy)) from error
 
     def _admit(self, request: wire.Request) -> None:
         masked = request.stage == messages.STAGE
@@ -218,8 +220,7 @@ class PCAClient(NumPyClient):
         return self._data
 
     def _refuse(self, error: FlowerPCAError, config: wire.Config) -> wire.Config:
-        number = config.get("number")
-        return wire.refusal(str(error), number if isinstance(number, int) else -1, self._key)
+        return refusal(error, config, self._key, discreet=self._discreet)
 
     @classmethod
     def _allowed(cls, allow: Collection[str] | None) -> frozenset[str] | None:
@@ -247,18 +248,63 @@ def own_file(folder: str | os.PathLike[str], key: int) -> Path:
     return Path(folder).expanduser() / f"flower_pca-own-{key}.npz"
 
 
-def _check(request: wire.Request, d: int | None) -> None:
-    """Refuse what no strategy of ours sends. A frame of another shape could single out rows, which no answer may do."""
-    frame, remedy = request.frame, "Check the sender."
+def refusal(error: FlowerPCAError, config: wire.Config, key: int, *, discreet: bool) -> wire.Config:
+    """What the server is told of an error.
+
+    Under masks, under noise, and always at a node that is `discreet`, it is not told what was found in the rows.
+    """
+    text, number = str(error), config.get("number")
+    quiet = config.get("stage") == messages.STAGE or noise.asked(str(config.get("names", "")).split(","))
+    if isinstance(error, DataError) and (discreet or quiet):
+        rule, _, got = text.partition(" Got ")
+        text = f"{rule} {got.partition('. ')[2]}"
+    return wire.refusal(text, number if isinstance(number, int) else -1, key)
+
+
+@contextmanager
+def _named(stage: str, *, quiet: bool) -> Iterator[None]:
+    """Turn what a malformed message makes of Python into a refusal; if `quiet`, without words that may tell of rows."""
+    try:
+        yield
+    except FlowerPCAError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError, UnboundLocalError) as error:
+        kind = type(error).__name__
+        got = f"one that fails here ({kind})" if quiet else f"one that fails here ({kind}: {error})"
+        rule = f"one that the stage {stage} of this version can work on"
+        remedy = "Install the same flower_pca everywhere."
+        raise ProtocolError(checks.sentence("A message", rule, got, remedy)) from error
+
+
+def _framed(request: wire.Request) -> Arrays:
+    frame = request.frame
     parts = (("mean", frame.mean), ("scale", frame.scale), ("fill", frame.fill))
-    framed = {name: a for name, a in parts if a is not None}
-    for name, a in {**request.arrays, **framed}.items():
+    return {name: a for name, a in parts if a is not None}
+
+
+def _check(request: wire.Request) -> None:
+    """Refuse arrays that no strategy of ours sends."""
+    remedy = "Check the sender."
+    for name, a in {**request.arrays, **_framed(request)}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
             got = f"dtype {a.dtype}" if a.dtype.kind not in "fiub" else "NaN or infinite entries"
             raise ProtocolError(checks.sentence(f"{name} of a message", "real and finite", got, remedy))
+    for name, a in messages.plain(request.arrays).items():
+        if a.ndim > 2:  # products take stacks of blocks too, which no rule of the node has in view
+            rule = "a number, a vector or a matrix"
+            raise ProtocolError(checks.sentence(f"{name} of a message", rule, f"{a.ndim} dimensions", remedy))
+    steps = math.prod(max(1.0, float(np.max(request.arrays[n], initial=1))) for n in _LOOPS if n in request.arrays)
+    if steps > _STEPS:
+        what = f"{' times '.join(n for n in _LOOPS if n in request.arrays)} of a message"
+        raise ProtocolError(checks.sentence(what, f"at most {_STEPS}", f"{steps:g}", "Ask for fewer steps."))
+
+
+def _check_frame(request: wire.Request, d: int | None) -> None:
+    """Refuse a frame that no strategy of ours sends: it could single out rows, which no answer may do."""
+    framed, remedy = _framed(request), "Check the sender."
     for name, a in framed.items():
         if a.shape != (d,) or a.dtype.kind != "f":
             got = f"shape {a.shape} and dtype {a.dtype}"
             raise ProtocolError(checks.sentence(f"The {name} of a message", f"{d} numbers", got, remedy))
-    if frame.scale is not None and not (frame.scale > 0.0).all():
+    if "scale" in framed and not (framed["scale"] > 0.0).all():
         raise ProtocolError(checks.sentence("The scale of a message", "above 0", "others", remedy))

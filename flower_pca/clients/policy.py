@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from flwr.app import ConfigRecord, Context
 
-from flower_pca import wire
+from flower_pca import registry, wire
 from flower_pca.core import archive, checks, linalg
 from flower_pca.core.errors import ConfigError, FlowerPCAError, ProtocolError
 from flower_pca.core.linalg import Array
@@ -18,7 +18,10 @@ from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages
 
 _ANSWERED: Final = "flower_pca.answered"
-_NEW: Final = 1e-8  # of its length: what a column must have outside the known ones to be a new one
+# Of its length: what a column must have outside the known ones to be a new one. A block that comes again, rotated or
+# orthonormalised anew, is off by a few roundings of double precision, 1e-16 each; what is off by more tells more, as
+# answers are exact to a few roundings too. That rows may be float32 does not matter: blocks are not.
+_NEW: Final = 1e-14
 _FILE: Final = "blocks answered"
 
 
@@ -90,7 +93,8 @@ class Policy:
             return
         mark = [data.n, data.d, data.fingerprint()]
         known = self._known(self._path, mark, data.d)
-        told = np.hstack([known, linalg.independent(linalg.complement(_columns(request, data.d, up), known), _NEW)])
+        new = linalg.independent(linalg.complement(_columns(request, data.d, up), known), _NEW)
+        told = np.hstack([known, linalg.orth(linalg.complement(new, known))])  # short ones are known roughly
         if told.shape[1] > self._rank:
             rule = f"at most {self._rank}: that is its max_rank"
             remedy = "Run the strategy with mask=True, or ask the node's operator."
@@ -122,15 +126,20 @@ def ledger(folder: str | os.PathLike[str], key: str) -> Path:
 def _columns(request: wire.Request, d: int, up: Arrays) -> Array:
     """The columns whose products with C_i an answer tells, in the rows' own units and of length one.
 
-    Those of the blocks in the message; without one, those of the bases in the answer, which are directions of C_i.
+    Those of the blocks in the message, whatever they are for, and directions of C_i that the answer itself brings.
     """
-    blocks: list[Any] = [a for a in request.arrays.values() if a.ndim == 2 and len(a) == d]
+    blocks = [a.reshape(d, -1) for a in request.arrays.values() if a.ndim and len(a) == d]
     if "seed" in request.arrays and "width" in request.arrays:
         width, seed = int(request.arrays["width"]), int(request.arrays["seed"])
         blocks.append(linalg.random_block(d, min(width, d), seed))
-    blocks = blocks or [a for a in up.values() if a.ndim == 2 and len(a) == d]
-    columns = np.hstack([np.empty((d, 0)), *blocks]).astype(np.float64)
-    if request.frame.scale is not None:
-        columns = columns / request.frame.scale[:, None]
-    lengths = linalg.column_norms(columns)
-    return np.asarray(columns[:, lengths > 0.0] / lengths[lengths > 0.0])
+    told = [up[name] for name in registry.STAGES[request.stage].tells(request.arrays) if name in up]
+    blocks += [a if a.ndim == 2 and len(a) == d else np.eye(d) for a in told]
+    columns = _units(np.hstack([np.empty((d, 0)), *blocks]).astype(np.float64))
+    return columns if request.frame.scale is None else _units(columns / request.frame.scale[:, None])
+
+
+def _units(columns: Array) -> Array:
+    """Columns of length one, without those of zeros. The largest entry goes first: squares of small ones are none."""
+    largest = np.abs(columns).max(axis=0)
+    columns = columns[:, largest > 0.0] / largest[largest > 0.0]
+    return np.asarray(columns / linalg.column_norms(columns))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
@@ -108,9 +108,9 @@ def noise_share(std: float, survivors: int) -> float:
     return std / float(np.sqrt(survivors))
 
 
-def asked(arrays: Arrays) -> bool:
-    """Whether a message asks for noise."""
-    return bool(set(_NAMES) & set(arrays))
+def asked(names: Iterable[str]) -> bool:
+    """Whether a message with arrays of these names asks for noise."""
+    return not set(_NAMES).isdisjoint(names)
 
 
 def answer(
@@ -128,10 +128,15 @@ def answer(
         raise ProtocolError(checks.sentence("A stage with noise", "one with bounded answers", stage.name, remedy))
     plain = {name: a for name, a in arrays.items() if name not in _NAMES}
     for name, Z in plain.items():
-        if Z.ndim == 2 and linalg.norm2(np.asarray(Z, dtype=np.float64)) > 1.0 + _ROUNDING:
-            got = f"{linalg.norm2(np.asarray(Z, dtype=np.float64)):g}"
+        if Z.ndim == 0:
+            continue
+        if Z.ndim != 2:
+            got = f"{Z.ndim} dimensions"
+            raise ProtocolError(checks.sentence(f"{name} with noise", "a matrix", got, "Check the sender."))
+        norm = linalg.norm2(np.asarray(Z, dtype=np.float64))
+        if norm > 1.0 + _ROUNDING:
             raise ProtocolError(
-                checks.sentence(f"The norm of {name} with noise", "at most 1", got, "Check the sender.")
+                checks.sentence(f"The norm of {name} with noise", "at most 1", f"{norm:g}", "Check the sender.")
             )
     spent = float(memory.get(_SPENT, 0.0)) + (clip**2 / std) ** 2
     if spent > budget * (1.0 + _ROUNDING):

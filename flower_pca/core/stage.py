@@ -123,6 +123,14 @@ class Stage(ABC, Generic[S]):
         """
         return ()
 
+    @staticmethod
+    def tells(arrays: Arrays) -> tuple[str, ...]:
+        """What of the answer to this message tells of more directions of C_i than those of its blocks, by name.
+
+        Matrices with a column for each direction; arrays of another shape count as all directions.
+        """
+        return ()
+
     @abstractmethod
     def server(self, state: S, total: Any) -> S:
         """The state after a round: from the sum of the replies, their stack by client, or their merge."""

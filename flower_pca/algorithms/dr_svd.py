@@ -80,7 +80,7 @@ class DRSVD(Algorithm[DRSVDState]):
             return {"G": data.matmat(block)}, memory
         Q, R = linalg.qr(data.scores(block))
         # Factored anew in round 3: cheaper than to keep n_i x r numbers, and the same bits on the same machine.
-        return ({"R": R} if step == 1 else {"B": data.adjoint(Q @ arrays["part"])}), memory
+        return ({"R": R} if step == 1 else {"B": data.adjoint(Q @ _determined(R, arrays["part"]))}), memory
 
     @staticmethod
     def tells(arrays: Arrays) -> tuple[str, ...]:
@@ -108,6 +108,13 @@ class DRSVD(Algorithm[DRSVDState]):
 
     def rounds(self, state: DRSVDState) -> int:
         return state.step
+
+
+def _determined(R: Array, part: Array) -> Array:
+    """The part without those columns of Q that QR fills in: of a block short of rank they single out rows as they are."""
+    U, s, _ = np.linalg.svd(R, full_matrices=False)
+    U = U[:, s > max(R.shape) * np.finfo(R.dtype).eps * s.max(initial=0.0)]
+    return np.asarray(U @ (U.T @ part))
 
 
 def _split(stack: Stack) -> dict[int, Array]:

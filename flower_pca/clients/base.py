@@ -15,7 +15,7 @@ from flower_pca import registry, wire
 from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy, RefusalError, ledger
 from flower_pca.core import archive, checks, noise
-from flower_pca.core.errors import ConfigError, FlowerPCAError, ProtocolError
+from flower_pca.core.errors import ConfigError, FlowerPCAError, ProtocolError, SpentError
 from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Arrays
@@ -151,7 +151,12 @@ class PCAClient(NumPyClient):
             raise RefusalError(checks.sentence("The rows of this node", rule, got, "Ask again when it has more."))
         before = self._remembered(request)
         rows, data = data, data.framed(request.frame) if isinstance(data, LocalData) else data
-        up, after = self._compute(request, data, before)
+        try:
+            up, after = self._compute(request, data, before)
+        except SpentError as error:
+            if self._store is not None:
+                self._store.save(Memory(request.run, request.number, {}, error.kept))
+            raise
         if isinstance(rows, LocalData):
             self._policy.weigh(request, rows, up)
         if (after or before) and self._store is None:

@@ -8,6 +8,7 @@ from masked import Run, pooled, shards
 from scipy.stats import ks_2samp
 
 from flower_pca import DP, ConfigError, MaskedSums, registry, strategies
+from flower_pca.algorithms.ssi import SSI
 from flower_pca.clients.memory import FileStore, StateStore
 from flower_pca.core import noise
 from flower_pca.core.errors import DataError, ProtocolError, SpentError
@@ -107,6 +108,18 @@ def test_frames_that_are_the_same_to_a_client_have_one_digest():
     one, same = Frame(np.zeros(3), np.ones(3)), Frame(-np.zeros(3), np.ones(3, dtype=np.float32))
     assert one.same(same)
     assert messages.said({}, one) == messages.said({}, same)
+
+
+class Partial(SSI):
+    """An algorithm that tells one client something of its own."""
+
+    def personal(self, state):
+        return {2: {"secret": np.array(1)}}
+
+
+def test_a_stage_that_tells_clients_different_things_is_refused_at_the_server():
+    with pytest.raises(ConfigError, match=r"must be a sum, at every message, and the same of all clients\. Got one of"):
+        Run(FIVE, Partial()).finish()
 
 
 @pytest.mark.parametrize("self_masks", [True, False])

@@ -111,7 +111,7 @@ class DRSVD(Algorithm[DRSVDState]):
 
 
 def _determined(R: Array, part: Array) -> Array:
-    """The part without those columns of Q that QR fills in: of a block short of rank they single out rows as they are."""
+    """The part without those columns of Q that QR fills in: of a block short of rank they would single out rows."""
     U, s, _ = np.linalg.svd(R, full_matrices=False)
     U = U[:, s > max(R.shape) * np.finfo(R.dtype).eps * s.max(initial=0.0)]
     return np.asarray(U @ (U.T @ part))

@@ -17,7 +17,7 @@ from flower_pca import registry, wire
 from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy, RefusalError, ledger
 from flower_pca.core import archive, checks, noise
-from flower_pca.core.errors import ConfigError, DataError, FlowerPCAError, ProtocolError
+from flower_pca.core.errors import ConfigError, DataError, FlowerPCAError, ProtocolError, SpentError
 from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Arrays
@@ -162,11 +162,16 @@ class PCAClient(NumPyClient):
             raise RefusalError(checks.sentence("The rows of this node", rule, got, "Ask again when it has more."))
         before = self._remembered(request)
         rows, data = data, data.framed(request.frame) if isinstance(data, LocalData) else data
-        with _named(request.stage, quiet=quiet):
-            up, after = registry.answer(request.stage, request.arrays, data, before, identity=self._identity)
-            up = up if masked else self._withheld(request, up)
-            if isinstance(rows, LocalData):
-                self._policy.weigh(request, rows, up)
+        try:
+            with _named(request.stage, quiet=quiet):
+                up, after = registry.answer(request.stage, request.arrays, data, before, identity=self._identity)
+                up = up if masked else self._withheld(request, up)
+                if isinstance(rows, LocalData):
+                    self._policy.weigh(request, rows, up)
+        except SpentError as error:
+            if self._store is not None:
+                self._store.save(Memory(request.run, request.number, {}, error.kept))
+            raise
         if (after or before) and self._store is None:
             rule = f"given its context to serve {request.algorithm}, which has to remember"
             remedy = "Write PCAClient(data, context=context)."

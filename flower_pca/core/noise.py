@@ -108,6 +108,12 @@ def noise_share(std: float, survivors: int) -> float:
     return std / float(np.sqrt(survivors))
 
 
+def asked_share(arrays: Arrays, summed: int) -> float:
+    """The deviation that a message asks a client to add, whose answer is seen in a sum of at least `summed` only."""
+    _, std, _ = _instruction(arrays)
+    return noise_share(std, _among(arrays, summed))
+
+
 def asked(names: Iterable[str]) -> bool:
     """Whether a message with arrays of these names asks for noise."""
     return not set(_NAMES).isdisjoint(names)
@@ -122,7 +128,7 @@ def answer(
     than all of the noise only where the answer is seen in a sum, and at least so many are in that: `summed`.
     """
     clip, std, budget = _instruction(arrays)
-    share = noise_share(std, _among(arrays, summed))
+    share = asked_share(arrays, summed)
     if not stage.bounded:
         remedy = "Use ssi, krylov or noisy_covariance."
         raise ProtocolError(checks.sentence("A stage with noise", "one with bounded answers", stage.name, remedy))

@@ -15,9 +15,10 @@ from flower_pca.core import checks
 from flower_pca.core.errors import ProtocolError
 from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
+from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Arrays
 from flower_pca.core.stream import Stream
-from flower_pca.masking import fixed, messages, primitives
+from flower_pca.masking import encoding, messages, primitives
 from flower_pca.masking.messages import Step, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.masking.secrets import Secrets
@@ -58,9 +59,11 @@ def answer(
         up, secrets = _shares(arrays, secrets, identity)
     elif step == Step.UPLOAD:
         secrets = _admitted(arrays, secrets)
-        name, summed = messages.inner_stage(arrays) or "", int(secrets.needed)
-        up, own = stage(name, messages.plain(arrays), data, own, summed=summed)
-        up, secrets = _upload(arrays, secrets, up)
+        encoding.check(arrays, secrets)
+        name = messages.inner_stage(arrays) or ""
+        up, own = stage(name, messages.plain(arrays), data, own, summed=secrets.summed)
+        said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame())
+        up, secrets = _upload(arrays, secrets, encoding.encoded(arrays, up, own), said)
     else:
         up, secrets = _unmask(arrays, secrets)
     return up, {**own, **secrets.stored()}
@@ -127,13 +130,9 @@ def _admitted(arrays: Arrays, secrets: Secrets) -> Secrets:
     return replace(secrets, holders=arrays["mask.peers"], held=held)
 
 
-def _upload(arrays: Arrays, secrets: Secrets, up: Arrays) -> tuple[Arrays, Secrets]:
-    number, peers, bounds = int(secrets.number), secrets.holders.tolist(), messages.bounds(arrays)
-    if set(bounds) != set(up):
-        remedy = "Install the same flower_pca everywhere."
-        raise ProtocolError(checks.sentence("The bounds of a sum", f"those of {', '.join(up)}", list(bounds), remedy))
-    y = fixed.encode(up, bounds, int(arrays["mask.clients"]))
-    y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]))
+def _upload(arrays: Arrays, secrets: Secrets, y: Array, said: bytes) -> tuple[Arrays, Secrets]:
+    number, peers = int(secrets.number), secrets.holders.tolist()
+    y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), said)
     coming = _seeds(secrets.kinds)
     sealed, kept = _deal(secrets, number + 1, coming, peers)
     secrets = replace(secrets, step=np.array(int(Step.UNMASK)), coming=raw(kept))
@@ -191,14 +190,14 @@ def _opened(secrets: Secrets, number: int, peers: list[int], keys: list[bytes], 
     return held
 
 
-def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes]) -> Array:
+def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], said: bytes) -> Array:
     """Y + PRG(b) + sum of PRG(k_ij) over later clients - sum over earlier ones, mod 2^64; PRG(b) if there is a b."""
     position, setup, private = int(secrets.position), secrets.setup.tobytes(), primitives.private(secrets.key)
     if not secrets.single:
         seed = secrets.own.tobytes()[:SEED]
         y = y + primitives.stream(primitives.derive(seed, messages.alone(setup, number, position)), len(y))
     for peer, key in zip(peers, keys, strict=True):
-        context = messages.pair(setup, number, *sorted((position, peer)))
+        context = messages.pair(setup, said, number, *sorted((position, peer)))
         mask = primitives.stream(primitives.derive(primitives.agree(private, key), context), len(y))
         y = y + mask if peer > position else y - mask
     return y

@@ -2,13 +2,16 @@
 
 An entry x with |x| <= B becomes round(2^f x), with the same f at all clients: the largest with N B 2^f < 2^61. So each
 client is off by at most 2^-(f+1), a sum by at most N^2 B 2^-60, and no sum can wrap; one beyond 2^61 tells that a mask
-was not removed. Where no bound is known an entry becomes four words of 48 bits (wide), from 2^-96 to 2^95.
+was not removed. Where no bound is known an entry becomes four words of 48 bits (wide), from 2^-96 to 2^95. How these
+add up to carries would say a little more than the sum, so each client moves a random number of units of every word to
+the word below; which changes nothing in the sum.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -16,6 +19,7 @@ import numpy as np
 from flower_pca.core import checks
 from flower_pca.core.errors import DataError, ProtocolError
 from flower_pca.core.linalg import Array
+from flower_pca.core.noise import system_bits
 from flower_pca.core.stage import Arrays
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
@@ -36,6 +40,12 @@ def bound_with_noise(deviation: float, clients: int) -> float:
     chance, being at least 2^37 deviations.
     """
     return math.ldexp(deviation / clients, _LIMIT - 1 - _FINER)
+
+
+def bounds_with_noise(names: Iterable[str], deviation: float, clients: int) -> Arrays:
+    """The bounds of an answer with noise of this deviation; n is 1 there, as it counts clients."""
+    bound = bound_with_noise(deviation, clients)
+    return {name: np.array(1.0 if name == "n" else bound) for name in names}
 
 
 def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int) -> Array:
@@ -73,14 +83,19 @@ def _words(name: str, a: Array, bound: Array, clients: int) -> Array:
     for place in reversed(range(_WORDS)):
         word = np.trunc(np.ldexp(rest, -_BITS * place))  # exact: the leading bits of a float
         rest = rest - np.ldexp(word, _BITS * place)
-        words.append(word.astype(np.int64).view(np.uint64).ravel())
-    return np.concatenate(words)
+        words.append(word.astype(np.int64).ravel())
+    most = MOST_CLIENTS // (2 * clients)  # half of the room that so few clients leave
+    for high, low in itertools.pairwise(words):
+        moved = (system_bits(len(low)) % np.uint64(2 * most + 1)).astype(np.int64) - most
+        high -= moved
+        low += moved << _BITS
+    return np.concatenate(words).view(np.uint64)
 
 
 def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) -> Array:
     if (np.abs(words) > 2**_LIMIT).any():
         got = "one that looks like noise"
-        remedy = "A client has sent other shares than it should."
+        remedy = "A client has sent other shares than it should, or has been asked another thing."
         raise ProtocolError(checks.sentence("A sum without its masks", "as small as the bound says", got, remedy))
     if bound.all():
         return np.asarray(np.ldexp(words.reshape(shape).astype(np.float64), -_exponents(bound, clients)))

@@ -53,6 +53,7 @@ class Group:
         self._now: dict[int, Published] = {}
         self._peers: dict[int, list[int]] = {}
         self._uploads: dict[int, Array] = {}
+        self._said = b""
 
     @property
     def ready(self) -> frozenset[int]:
@@ -120,8 +121,9 @@ class Group:
             "mask.shares": rows([self._now[peer].shares[i] for peer in peers], primitives.sealed(self._shares)),
         }
 
-    def take_uploads(self, answers: Mapping[int, Arrays]) -> None:
-        """The uploads of a sum, and what the same clients have published for the next."""
+    def take_uploads(self, answers: Mapping[int, Arrays], said: bytes) -> None:
+        """The uploads of a sum, and what the same clients have published for the next; `said` is what was asked."""
+        self._said = said
         for client, arrays in answers.items():
             i = self.position[client]
             self._uploads[i] = arrays["mask.y"]
@@ -175,7 +177,7 @@ class Group:
             raise ProtocolError(checks.sentence("The key of a client that dropped out", "its own", got, remedy))
         private, rest = primitives.private(seed), np.zeros(length, dtype=np.uint64)
         for j in survivors:
-            context = messages.pair(self.setup, self.number, *sorted((i, j)))
+            context = messages.pair(self.setup, self._said, self.number, *sorted((i, j)))
             mask = primitives.stream(primitives.derive(primitives.agree(private, self._now[j].key), context), length)
             rest = rest + mask if i > j else rest - mask
         return rest

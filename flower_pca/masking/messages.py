@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from dataclasses import fields
+from hashlib import sha256
 from typing import Final
 
 import numpy as np
 
 from flower_pca.core.linalg import Array
+from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Arrays
 
 STAGE: Final = "masked"  # of every message of a masked run, whatever stage it carries
@@ -68,9 +71,29 @@ def letters(sender: bytes, receiver: bytes) -> bytes:
     return b"flower_pca masks: letters" + sender + receiver
 
 
-def pair(setup: bytes, number: int, low: int, high: int) -> bytes:
-    """What the mask between two clients in one sum is bound to."""
-    return b"flower_pca masks: pair" + setup + _numbers(number, low, high)
+def said(arrays: Mapping[str, Array], frame: Frame) -> bytes:
+    """A digest of what a message asks of all clients of a sum alike: stage, arrays, noise, frame and fixed point.
+
+    What only one of them gets is not in it, as that is their keys: no stage under masks has anything `personal`.
+    """
+    alike = {"mask.stage", "mask.clients"}
+    asked = {name: a for name, a in arrays.items() if name in {*alike, *plain(arrays)} or name.startswith(BOUND)}
+    for f in fields(frame):
+        if (a := getattr(frame, f.name)) is not None:  # frames that are the same by Frame.same have one digest
+            asked[f"frame.{f.name}"] = np.asarray(a, dtype=np.float64) + 0.0
+    total = sha256()
+    for name, a in sorted(asked.items()):
+        total.update(sha256(f"{name} {np.asarray(a).dtype.str} {np.shape(a)}".encode()).digest())
+        total.update(sha256(np.asarray(a).tobytes()).digest())
+    return total.digest()
+
+
+def pair(setup: bytes, asked: bytes, number: int, low: int, high: int) -> bytes:
+    """What the mask between two clients in one sum is bound to; `asked` is `said` of the message that brings the sum.
+
+    So the masks of clients that were asked different things do not cancel.
+    """
+    return b"flower_pca masks: pair" + setup + asked + _numbers(number, low, high)
 
 
 def alone(setup: bytes, number: int, position: int) -> bytes:

@@ -57,6 +57,9 @@ class Masked(Run):
         if settings.get("dp") is not None and masks.bound is not None:
             rule, remedy = "left out with dp", "It follows from the noise."
             raise ConfigError(checks.sentence("bound of the masks", rule, masks.bound, remedy))
+        if settings.get("dp") is not None and not masks.self_masks:
+            remedy = "Leave it out: else an upload that comes late could be opened, with its share of noise."
+            raise ConfigError(checks.sentence("self_masks of the masks", "True with dp", False, remedy))
         if settings.get("channel") is not None:
             got, remedy = repr(settings["channel"]), "Leave one of them out."
             raise ConfigError(checks.sentence("channel under masks", "left out", got, remedy))
@@ -160,10 +163,10 @@ class Masked(Run):
 
     def _begin(self, message: Broadcast) -> None:
         """A sum: with the keys that are there, if they are those of all that are asked."""
-        if self._stage.reduction(self._state) != "sum":
+        if self._stage.reduction(self._state) != "sum" or message.personal:
             remedy = "Choose settings of it that need sums only, or leave the masks out."
-            rule = "a sum, at every message"
-            got = "one that the server must have from each client"
+            rule = "a sum, at every message" + (", and the same of all clients" if message.personal else "")
+            got = "one of its own for each" if message.personal else "one that the server must have from each client"
             raise ConfigError(checks.sentence(f"What {self.algorithm.spec} asks for", rule, got, remedy))
         if len(message.to) > fixed.MOST_CLIENTS:
             rule = f"at most {fixed.MOST_CLIENTS}"
@@ -195,7 +198,7 @@ class Masked(Run):
             return number, {client: group.unmask_message(client) for client in to}
         bounds = {f"{messages.BOUND}{name}": bound for name, bound in self._bounds.items()}
         about = {"mask.stage": raw(under.stage.encode()), "mask.clients": np.array(self._clients), **number}
-        own = {client: {**under.personal.get(client, {}), **group.upload_message(client)} for client in to}
+        own = {client: group.upload_message(client) for client in to}
         return {**under.arrays, **about, **bounds, **self._beside()}, own
 
     def _sorted(
@@ -250,7 +253,8 @@ class Masked(Run):
             self._group.take_shares(answers)
             self._ask(self._group)
         elif self._step == Step.UPLOAD:
-            self._group.take_uploads(answers)
+            assert self._out is not None
+            self._group.take_uploads(answers, messages.said(self._out.arrays, self._out.frame))
             if self._group.settled:
                 return self._deliver(self._group, {})
             self._step = Step.UNMASK

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from flower_pca.core import checks
 from flower_pca.core.errors import NotEnoughNodes
 from flower_pca.core.iteration import Algorithm, Iterative
@@ -27,9 +25,8 @@ def sharers(plan: Plan, needed: int) -> int:
 
 
 def bounds(plan: Plan, names: Iterable[str], *, opening: bool, among: int, clients: int) -> dict[str, Array]:
-    """The bounds of an answer with noise; n is 1 there, as it counts clients."""
-    bound = fixed.bound_with_noise(noise_share(plan.deviation(opening=opening), among), clients)
-    return {name: np.array(1.0 if name == "n" else bound) for name in names}
+    """The bounds of an answer with noise, as its clients compute them too."""
+    return fixed.bounds_with_noise(names, noise_share(plan.deviation(opening=opening), among), clients)
 
 
 def shortened(plan: Plan, algorithm: Algorithm[Any], wasted: Sequence[str], why: str) -> Algorithm[Any]:

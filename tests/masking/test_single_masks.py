@@ -147,10 +147,11 @@ def lied_to(run, victim):
 
 def opened(run, victim, seed):
     """Its upload, less the masks that it shares with the others."""
-    group, number = run.session._group, 1
+    group, number, message = run.session._group, 1, run.message()
+    asked = messages.said(message.arrays, message.frame)
     y, private = run.came[-1][victim]["mask.y"], primitives.private(seed)
     for peer in (i for i in range(5) if i != victim):
-        context = messages.pair(group.setup, number, *sorted((victim, peer)))
+        context = messages.pair(group.setup, asked, number, *sorted((victim, peer)))
         agreed = primitives.agree(private, run.keys[peer])
         mask = primitives.stream(primitives.derive(agreed, context), len(y))
         y = y - mask if peer > victim else y + mask

@@ -1,0 +1,268 @@
+"""A server that asks clients of one sum different things, or with bounds of its own choosing, learns nothing by it."""
+
+import numpy as np
+import pytest
+from fake_grid import grid_of, in_a_run, is_pca_of, metrics_of
+from flwr.app import ArrayRecord
+from masked import Run, pooled, shards
+from scipy.stats import ks_2samp
+
+from flower_pca import DP, ConfigError, MaskedSums, registry, strategies
+from flower_pca.algorithms.ssi import SSI
+from flower_pca.clients.memory import FileStore, StateStore
+from flower_pca.core import noise
+from flower_pca.core.errors import DataError, ProtocolError, SpentError
+from flower_pca.core.rows import Frame
+from flower_pca.core.stage import Reply
+from flower_pca.masking import fixed, messages
+from flower_pca.masking.secrets import Secrets
+
+FIVE = shards(5)
+BUDGET = DP(epsilon=2.0, delta=1e-6, clip=3.0)
+
+
+def asked(run, i, change, frame=None):
+    """A client's answer to a message that has been changed for it; its memory moves on."""
+    message = run.message()
+    data = run.nodes[i].framed(message.frame if frame is None else frame)
+    up, run.memories[i] = registry.answer(message.stage, {**message.arrays_for(i), **change}, data, run.memories[i])
+    return Reply(i, message.number, up)
+
+
+def total(run, change, **frame):
+    """The sum of an upload's round in which all clients but the first are asked something else."""
+    message, group = run.message(), run.session._group
+    replies = [run.answer(message, 0), *(asked(run, i, change, **frame) for i in message.to[1:])]
+    run.session.advance(replies)
+    unmask = run.message()
+    words = group.total({i: run.answer(unmask, i).arrays for i in unmask.to})
+    return fixed.decode(words, run.session._shapes, run.session._bounds, len(message.to))
+
+
+OTHER = {
+    "another block": {"Z": np.zeros((8, 2))},
+    "another type": {"Z": np.zeros((8, 2), dtype=np.float32)},
+    "one array more": {"more": np.array(1.0)},
+    "a huge bound": {"mask.bound.Y": np.array(1e40)},
+    "more clients": {"mask.clients": np.array(6)},
+}
+
+
+@pytest.mark.parametrize("self_masks", [True, False])
+@pytest.mark.parametrize("other", OTHER)
+def test_clients_that_are_asked_different_things_do_not_cancel(other, self_masks):
+    """Else blocks of zeros, or bounds by which answers round to zero, would leave the first client's answer alone."""
+    run = Run(FIVE, "ssi(oversample=0)", masks=MaskedSums(self_masks=self_masks)).until("upload", 2)
+    change = OTHER[other]
+    assert run.message().arrays["Z"].shape == (8, 2)
+    if self_masks:
+        with pytest.raises(ProtocolError, match=r"noise\. A client has .* or has been asked another thing\."):
+            total(run, change)
+        return
+    run.session.advance([run.answer(run.message(), 0), *(asked(run, i, change) for i in range(1, 5))])
+    assert run.due("keys", 0)  # the sum, noise, was seen to be none, and is asked for again
+    assert run.finish().angle_to(pooled(FIVE)) < 1e-4
+
+
+@pytest.mark.parametrize("part", ["mean", "scale"])
+def test_nor_do_those_that_see_their_rows_in_another_frame(part):
+    """A frame travels beside the arrays: with another mean, or a huge scale, the others' answers would be known."""
+    run = Run(FIVE, "ssi", scale="std").until("upload", 2)
+    frame = run.message().frame
+    parts = {"mean": frame.mean, "scale": frame.scale, part: getattr(frame, part) * {"mean": 1.001, "scale": 1e9}[part]}
+    with pytest.raises(ProtocolError, match="noise"):
+        total(run, {}, frame=Frame(**parts))
+
+
+def test_nor_do_those_that_are_asked_for_other_noise():
+    run = Run(FIVE, "ssi(max_rounds=2)", dp=BUDGET).until("upload", 1)
+    with pytest.raises(ProtocolError, match="noise"):
+        total(run, {"dp.budget": np.array(1e9)})
+
+
+def test_all_that_a_client_is_asked_is_in_the_digest_and_nothing_of_its_own():
+    dp = DP(epsilon=50.0, delta=1e-6, clip=3.0, reach=20.0)
+    run = Run(FIVE, "ssi(max_rounds=2)", dp=dp, scale="std").until("upload", 1)
+    message = run.message()
+    digests = {messages.said(message.arrays_for(i), message.frame) for i in message.to}
+    assert digests == {messages.said(message.arrays, message.frame)}
+    common = {name for name in message.arrays if name not in ("mask.step", "mask.setup", "mask.number")}
+    assert common == {"Z", "dp.clip", "dp.noise", "dp.budget", "dp.among"} | {
+        *("mask.stage", "mask.clients", "mask.bound.Y", "mask.bound.n")
+    }
+    for name in common:  # a bit of any of them
+        a = message.arrays[name].copy()
+        a.reshape(-1).view(np.uint8)[0] ^= 1
+        digests.add(messages.said({**message.arrays, name: a}, message.frame))
+    for name in ("Z", "dp.noise"):  # the same bytes in another shape, under another name
+        flat, renamed = {name: message.arrays[name].reshape(1, -1)}, {"X": message.arrays[name]}
+        rest = {n: a for n, a in message.arrays.items() if n != name}
+        digests |= {messages.said({**rest, **changed}, message.frame) for changed in (flat, renamed, {})}
+    digests |= {messages.said(message.arrays, frame) for frame in (Frame(), Frame(message.frame.mean))}
+    digests.add(messages.said(message.arrays, Frame(message.frame.scale, message.frame.mean)))
+    assert len(digests) == 1 + len(common) + 6 + 3
+
+
+def test_frames_that_are_the_same_to_a_client_have_one_digest():
+    """A client may find rows in a frame of equal numbers among those that it has at hand."""
+    one, same = Frame(np.zeros(3), np.ones(3)), Frame(-np.zeros(3), np.ones(3, dtype=np.float32))
+    assert one.same(same)
+    assert messages.said({}, one) == messages.said({}, same)
+
+
+class Partial(SSI):
+    """An algorithm that tells one client something of its own."""
+
+    def personal(self, state):
+        return {2: {"secret": np.array(1)}}
+
+
+def test_a_stage_that_tells_clients_different_things_is_refused_at_the_server():
+    with pytest.raises(ConfigError, match=r"must be a sum, at every message, and the same of all clients\. Got one of"):
+        Run(FIVE, Partial()).finish()
+
+
+@pytest.mark.parametrize("self_masks", [True, False])
+def test_masks_of_a_client_that_drops_out_are_found_again_by_what_was_asked(self_masks):
+    run = Run(FIVE, "ssi(min_rounds=3)", masks=MaskedSums(self_masks=self_masks), scale="std").until("upload", 2)
+    run.step(gone={1})
+    run.step(gone={1})
+    assert run.session._group is not None  # its masks have been taken off, so the sum was no noise
+    assert len(run.finish().history.of("mask.keys")) == 2  # the second for the client that is back
+
+
+# Bounds.
+
+
+@pytest.mark.parametrize("bound", [0.0, 1.0, 1e30])
+@pytest.mark.parametrize("name", ["Y", "n"])
+def test_under_noise_a_client_keeps_to_its_own_bounds_and_draws_nothing_for_others(name, bound, monkeypatch):
+    """Whether noise and entry together keep to a bound, asked again and again, would give the entry."""
+    run = Run(FIVE, "ssi(max_rounds=2)", dp=BUDGET).until("upload", 1)
+    kept = dict(run.memories[0])
+    monkeypatch.setattr(noise, "normals", lambda *_: pytest.fail("noise was drawn"))
+    change = {f"mask.bound.{name}": np.array(2.0 if (name, bound) == ("n", 1.0) else bound)}
+    with pytest.raises(ProtocolError, match="The bounds of a sum with noise must be those that follow from the noise"):
+        asked(run, 0, change)
+    entries = np.full((8, 2), run.message().arrays["mask.bound.Y"])
+    with pytest.raises(ProtocolError, match="The bounds of a sum with noise"):
+        asked(run, 0, {"mask.bound.Y": entries})
+    assert run.memories[0] == kept
+
+
+@pytest.mark.parametrize("settings", [{}, {"dp": BUDGET}], ids=["", "noise"])
+@pytest.mark.parametrize(
+    "clients", [np.array(4), np.array(0), np.array(8193), np.array(5.0), np.array([5, 5])], ids=str
+)
+def test_fixed_point_suits_the_clients_of_the_sum(clients, settings, monkeypatch):
+    run = Run(FIVE, "ssi(max_rounds=2)", **settings).until("upload", 1)
+    monkeypatch.setattr(fixed, "encode", lambda *_: pytest.fail("the answer was computed"))
+    with pytest.raises(ProtocolError, match=r"The number of clients in a sum must be from 5 to 8192\. Got"):
+        asked(run, 0, {"mask.clients": clients})
+
+
+def test_in_a_ring_there_are_more_clients_than_peers():
+    run = Run(shards(9), "ssi(max_rounds=2)", masks=MaskedSums(neighbours=4), dp=BUDGET)
+    assert run.finish().status.ok
+    uploads = [m for m in run.sent if "mask.clients" in m.arrays]
+    assert {int(m.arrays["mask.clients"]) for m in uploads} == {9}
+    assert {len(m.arrays_for(3)["mask.peers"]) for m in uploads} == {4}
+
+
+def test_a_bound_that_a_client_cannot_keep_costs_it_the_set_up():
+    run = Run(FIVE, "ssi").until("upload", 2)
+    with pytest.raises(SpentError, match="Every entry of Y of this client must be finite and at most 1e-09") as caught:
+        asked(run, 0, {"mask.bound.Y": np.array(1e-9)})
+    assert isinstance(caught.value, DataError)
+    assert Secrets.of(caught.value.kept) is None
+    run.memories[0] = caught.value.kept
+    assert asked(run, 0, {}).arrays.keys() == {"mask.lost"}
+
+
+def test_what_was_drawn_counts_even_if_it_is_beyond_the_bound():
+    """Rows whose sums outgrow the noise a thousand billion times, as a server may have chosen it."""
+    run = Run([1e3 * X for X in FIVE], "ssi(max_rounds=2)", dp=DP(epsilon=1e14, delta=1e-6, clip=1e9)).until(
+        "upload", 0
+    )
+    small = {"dp.noise": np.array(1e-3), "dp.clip": np.array(1e9), "dp.budget": np.array(1e60)}
+    bounds = fixed.bounds_with_noise(("moments", "n"), noise.noise_share(1e-3, 3), 5)
+    with pytest.raises(SpentError, match="Every entry of moments") as caught:
+        asked(run, 0, {**small, **{f"mask.bound.{name}": bound for name, bound in bounds.items()}})
+    assert float(caught.value.kept["dp.spent"]) > 1e40
+
+
+@pytest.mark.parametrize("memory_dir", [False, True])
+def test_over_flower_every_such_question_takes_a_new_set_up(memory_dir, tmp_path):
+    """The node says what it refuses, forgets its secrets, and has counted the message."""
+    with in_a_run():
+        grid = grid_of(FIVE, max_messages=100, **({"memory_dir": tmp_path} if memory_dir else {}))
+        victim, said, seen = grid.node(2), [], []
+
+        def lower(message):
+            if message.metadata.dst_node_id != victim or said:
+                return
+            record, config = message.content.array_records["fitins.parameters"], message.content["fitins.config"]
+            names = config["names"].split(",")
+            if "mask.bound.Y" in names:
+                arrays = [a.numpy() for a in record.values()]
+                arrays[names.index("mask.bound.Y")] = np.array(1e-9)
+                message.content["fitins.parameters"] = ArrayRecord(arrays)
+
+        def look(message, reply):
+            metrics = metrics_of(reply)
+            if message.metadata.dst_node_id == victim and "refusal" in metrics:
+                said.append(metrics["refusal"])
+                state = grid.nodes[victim].state
+                seen.append((FileStore(tmp_path, "2") if memory_dir else StateStore(state)).load().after)
+                seen.append(state["flower_pca.answered"]["messages"])
+            return reply
+
+        grid.on_push, grid.tamper = lower, look
+        found = strategies.SSI(n_components=2, mask=True).fit(grid)
+    assert len(said) == 1
+    assert "Every entry of Y of this client must be finite and at most 1e-09, the bound of the masks" in said[0]
+    assert seen == [{}, 7]
+    assert is_pca_of(found, [X for i, X in enumerate(FIVE) if i != 2], angle=1e-4)
+
+
+# Noise, and masks without self-masks.
+
+
+def test_noise_is_not_shared_where_a_late_upload_could_be_opened():
+    single = MaskedSums(self_masks=False)
+    with pytest.raises(ConfigError, match=r"self_masks of the masks must be True with dp\. Got False\. Leave it out"):
+        Run(FIVE, "ssi(max_rounds=2)", masks=single, dp=BUDGET)
+    run = Run(FIVE, "ssi", masks=single).until("upload", 1)
+    assert Secrets.of(run.memories[0]).summed == 1
+    assert Secrets.of(Run(FIVE, "ssi").until("upload", 1).memories[0]).summed == 3
+    told = {**noise.instruction(clip=3.0, std=9.0, budget=9.0), **noise.sharing(3)}
+    with pytest.raises(ProtocolError, match=r"The clients that share the noise must be from 1 to 1, .*\. Got 3\."):
+        asked(run, 0, told)
+
+
+# Carries.
+
+
+def test_words_without_a_bound_say_no_more_than_the_sum():
+    """0.6 and 0.6 have their carry still to come, 1.2 and 0 have had it: before, four words told them apart."""
+    bounds, draws = {"x": np.array(0.0)}, 2000
+
+    def words(*values):
+        parts = [fixed.encode({"x": np.full(draws, value)}, bounds, len(values)) for value in values]
+        total = np.sum(parts, axis=0, dtype=np.uint64)
+        got = fixed.decode(total, {"x": (draws,)}, bounds, len(values))["x"]
+        assert np.all(got == 0.6 + 0.6)
+        return total.view(np.int64).reshape(4, draws)
+
+    for one, other in zip(words(0.6, 0.6), words(1.2, 0.0), strict=True):
+        assert ks_2samp(one >> 48, other >> 48).pvalue > 1e-9
+        assert ks_2samp(one, other).pvalue > 1e-9
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 5, 100, 4095, 4096, 4097, fixed.MOST_CLIENTS])
+def test_no_word_leaves_its_room(clients):
+    x = np.array([2.0**95, -(2.0**95), 2.0**95 - 2.0**42, -1e-20, 0.1] * 400)
+    words = fixed.encode({"x": x}, {"x": np.array(0.0)}, clients).view(np.int64)
+    assert int(np.abs(words).max()) * clients <= 2**61
+    few = fixed.decode(words.view(np.uint64), {"x": x.shape}, {"x": np.array(0.0)}, clients)
+    assert np.abs(few["x"] - x).max() <= 2.0**-97

@@ -42,8 +42,8 @@ SENTENCES: Final = {
     "fed_oapm": "As ssi, where the server hears single answers; over the air it hears noisy sums only.",
     "consensus_rpca": "Products of the rows less their far entries: C_i on the common low-rank space.",
     "dcf_pca": "A block that the client has moved by its own gradient: its share of the common space.",
-    "per_pca": "A block moved by C_i times it: C_i on the shared space, up to the step.",
-    "exact_per_pca": "C_i times the shared space, less what lies in the client's own: that part stays hidden.",
+    "per_pca": "A block moved by C_i times it: C_i on the shared space; from start and closing, the own space.",
+    "exact_per_pca": "C_i times the shared space, less what lies in the client's own; the closing tells that too.",
 }
 
 

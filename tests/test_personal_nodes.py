@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import Array
-from fake_grid import FakeGrid, app_of, in_a_run
+from fake_grid import FakeGrid, app_of, arrays_in, in_a_run
+from flwr.clientapp import ClientApp
 
-from flower_pca import NotEnoughNodes, PersonalResult, ProtocolError, simulate
+from flower_pca import NotEnoughNodes, PCAResult, PersonalResult, ProtocolError, registry, simulate
+from flower_pca.clients import PCAClient
 from flower_pca.clients.base import own_file
+from flower_pca.core.local import LocalData
 from flower_pca.groups import distances
 from flower_pca.strategies import ExactPerPCA, PCAStrategy
 from sims.personal_problems import Setting, halves
@@ -19,6 +24,7 @@ from sims.personal_problems import Setting, halves
 SETTING = Setting(d=9, r1=2, r2=2, clients=6)
 SHARDS: list[Array] = SETTING.draw(halves(6, 120), seed=21)[0].shards
 EXACT = "exact_per_pca(local_components=2)"
+UNMEASURED = "theta not measured: at most one node shares it; run with mask=True, or let nodes agree by share_own"
 
 
 def same(a: Any, b: Any) -> None:
@@ -37,7 +43,7 @@ def collected(grid: FakeGrid, **settings: Any) -> PersonalResult:
 def test_flower_gives_the_bits_of_a_run_in_process(algorithm: str, tmp_path: Path) -> None:
     reference = simulate(algorithm, SHARDS, n_components=2, seed=5)
     with in_a_run():
-        result = collected(FakeGrid(app_of(SHARDS, output_dir=tmp_path), 6), algorithm=algorithm)
+        result = collected(FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_own=True), 6), algorithm=algorithm)
     same(result, reference)
     assert result.own == {}
     for i in range(6):
@@ -51,7 +57,8 @@ def test_flower_gives_the_bits_of_a_run_in_process(algorithm: str, tmp_path: Pat
 def test_a_named_strategy_takes_the_parameters_of_both() -> None:
     with in_a_run():
         strategy = ExactPerPCA(n_components=2, seed=5, local_components=2, min_nodes=6)
-        same(strategy.fit(FakeGrid(app_of(SHARDS), 6)), simulate(EXACT, SHARDS, n_components=2, seed=5))
+        result = strategy.fit(FakeGrid(app_of(SHARDS, share_own=True), 6))
+    same(result, simulate(EXACT, SHARDS, n_components=2, seed=5))
 
 
 def test_own_components_come_up_only_from_nodes_that_agree() -> None:
@@ -80,3 +87,142 @@ def test_uploads_to_start_from_come_only_from_nodes_that_agree() -> None:
         )
         with pytest.raises((ProtocolError, NotEnoughNodes), match="must be sent by at least one node"):
             collected(FakeGrid(app_of(SHARDS), 6), algorithm=algorithm)
+
+
+def listened(grid: FakeGrid) -> list[tuple[int, dict[str, Array]]]:
+    """What the server will have got: a list that fills up with the node and the arrays of every answer."""
+    heard: list[tuple[int, dict[str, Array]]] = []
+
+    def tamper(message: Any, reply: Any) -> Any:
+        i = int(grid.nodes[message.metadata.dst_node_id].node_config["partition-id"])
+        heard.append((i, arrays_in(reply)))
+        return reply
+
+    grid.tamper = tamper
+    return heard
+
+
+def partly(agreeing: Collection[int]) -> ClientApp:
+    """Nodes of which these agree to share what is their own."""
+
+    def client_fn(context: Any) -> Any:
+        i = int(context.node_config["partition-id"])
+        return PCAClient(SHARDS[i], context=context, share_own=i in agreeing).to_client()
+
+    return ClientApp(client_fn=client_fn)
+
+
+def overlap(own: Sequence[Array]) -> float:
+    """lambda_max of the mean of V_iV_i', rows of `own` being the columns of V_i."""
+    return float(np.linalg.eigvalsh(np.mean([rows.T @ rows for rows in own], axis=0))[-1])
+
+
+@pytest.mark.parametrize("algorithm", ["exact_per_pca", EXACT, "per_pca(max_rounds=25)"])
+def test_without_consent_the_probe_is_answered_by_zeros_and_nothing_else_changes(
+    algorithm: str, tmp_path: Path
+) -> None:
+    reference = simulate(algorithm, SHARDS, n_components=2, seed=5)
+    assert isinstance(reference, PersonalResult)
+    with in_a_run() as lines:
+        grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path), 6)
+        heard = listened(grid)
+        result = collected(grid, algorithm=algorithm)
+    answers = [arrays for _, arrays in heard if "Vb" in arrays]
+    assert {"Y", "error"} < set(answers[-1])  # the closing too
+    assert all(not a["Vb"].any() and not a["probed"].any() for a in answers)
+    np.testing.assert_array_equal(result.components_, reference.components_)
+    np.testing.assert_array_equal(result.explained_variance_, reference.explained_variance_)
+    assert (result.rounds, result.status, result.error_) == (reference.rounds, reference.status, reference.error_)
+    for i in range(6):
+        with np.load(own_file(tmp_path, i)) as file:
+            np.testing.assert_array_equal(file["components"], reference.own_components(i))
+    assert np.isnan(result.theta_)
+    assert np.isnan(result.theta_estimate_)
+    assert all("theta" not in record.metrics for record in result.history)
+    assert result.table().splitlines()[-1] == UNMEASURED
+    assert lines[-1].strip() == UNMEASURED
+    back = PCAResult.load(result.save(tmp_path / "result.npz"))
+    assert isinstance(back, PersonalResult)
+    assert np.isnan(back.theta_)
+    assert back.table() == result.table()
+
+
+@pytest.mark.parametrize("algorithm", [EXACT, "per_pca(local_components=2, eta=0.05, max_rounds=25)"])
+def test_theta_is_that_of_all_with_consent_and_under_masks(algorithm: str) -> None:
+    reference = simulate(algorithm, SHARDS, n_components=2, seed=5, private=range(6))
+    assert isinstance(reference, PersonalResult)
+    with in_a_run():
+        shared = collected(FakeGrid(app_of(SHARDS, share_own=True), 6), algorithm=algorithm)
+        masked = collected(FakeGrid(app_of(SHARDS), 6), algorithm=algorithm, mask=True)
+    assert shared.theta_ == reference.theta_
+    assert abs(masked.theta_ - reference.theta_) <= 1e-8
+    assert reference.table().splitlines()[-1] == f"theta {reference.theta_:.2g}"
+
+
+@pytest.mark.parametrize("weights", ["equal", "samples"])
+def test_theta_is_that_of_the_nodes_that_agree(weights: str) -> None:
+    """Each counts the same. So long a run finds the eigenvalue itself, of the own components beside its own U."""
+    algorithm = f"{EXACT[:-1]}, weights={weights!r}, tol=0.0, max_rounds=200)"
+    agreeing = (0, 2, 5)
+    with in_a_run():
+        result = collected(FakeGrid(partly(agreeing), 6), algorithm=algorithm)
+    U, own = result.components_.T, []
+    for i in agreeing:
+        rest = SHARDS[i] - SHARDS[i] @ U @ U.T
+        own.append(np.linalg.svd(rest, full_matrices=False)[2][:2])
+    last = result.history.of("exact_per_pca")[-1].metrics["theta"]
+    assert abs(last - (1.0 - overlap(own))) <= 1e-6
+    assert abs(result.theta_ - (1.0 - overlap(own))) <= 1e-6
+
+
+def test_theta_of_one_node_among_several_is_none() -> None:
+    """lambda_max of one projection is 1, whatever the others are."""
+    with in_a_run():
+        assert np.isnan(collected(FakeGrid(partly((3,)), 6), algorithm=EXACT).theta_)
+        pair = collected(FakeGrid(partly((1, 3)), 6), algorithm=EXACT)
+    assert 0.0 < pair.theta_ < 0.5
+
+
+@pytest.mark.parametrize("algorithm", [EXACT, "per_pca(local_components=2)"])
+def test_who_agrees_makes_no_difference_where_half_of_the_nodes_are_asked(algorithm: str) -> None:
+    """The last answers that stand for those not asked have the count along; a round may well have nobody who agrees."""
+    found = []
+    with in_a_run():
+        for agreeing in ((), (1, 3), range(6)):
+            grid = FakeGrid(partly(agreeing), 6)
+            found.append(collected(grid, algorithm=f"{algorithm[:-1]}, tol=0.0, max_rounds=25)", fraction=0.5))
+    for result in found:
+        np.testing.assert_array_equal(result.components_, found[0].components_)
+    thetas = [[r.metrics.get("theta", np.nan) for r in result.history] for result in found]
+    assert np.isnan(thetas[0]).all()
+    assert thetas[1][-2] <= 0.5  # lambda_max of two is 1/2 at least; divided by all six, theta would be above 2/3
+
+
+@pytest.mark.parametrize("init", ["projection", "random"])
+def test_what_a_server_that_computes_still_finds_of_own_components(init: str) -> None:
+    """The page on privacy says so: C_iU of the closing less n_i Z_i of the last round lies in the space of V_i."""
+    with in_a_run():
+        grid = FakeGrid(app_of(SHARDS), 6)
+        heard = listened(grid)
+        result = collected(grid, algorithm=f"{EXACT[:-1]}, init={init!r})")
+    n, U = len(SHARDS[0]), result.components_.T
+    *_, last, closing = [arrays for i, arrays in heard if i == 0]
+    found = np.linalg.svd(closing["Y"] / n - last["Z"])[0][:, :2]
+    own = np.linalg.svd(SHARDS[0] - SHARDS[0] @ U @ U.T)[2][:2]
+    assert np.linalg.norm(found - own.T @ own @ found, 2) <= 1e-4
+
+
+STAGES = {
+    "exact_per_pca": {"U": np.eye(9)[:, :2], "own": 2, "samples": 0, "steps": 0},
+    "per_pca": {"U": np.eye(9)[:, :2], "own": 2, "samples": 0, "eta": 0.1, "choice": 1, "polar": 1, "seed": 0},
+    "personal": {"U": np.eye(9)[:, :2], "own": 2, "exact": 1, "steps": 0, "collect": 0},
+}
+
+
+@pytest.mark.parametrize("shape", [(9, 9), (9, 2), (9, 0), (9,), (1, 9), (8, 1)])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_probe_of_another_shape_is_refused(stage: str, shape: tuple[int, ...]) -> None:
+    arrays = {name: np.asarray(a) for name, a in STAGES[stage].items()} | {"b": np.ones(shape)}
+    words = f"The probe of own components must be one vector of 9 numbers. Got shape {shape}. Check the sender."
+    with pytest.raises(ProtocolError, match=re.escape(words)):
+        registry.answer(stage, arrays, LocalData(SHARDS[0]), {})

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms import deflation, extrapolation
+from flower_pca.algorithms import deflation, extrapolation, probe
 from flower_pca.algorithms.personal import Personalized, PersonalState, begin, weight
 from flower_pca.core import checks, linalg
 from flower_pca.core.cached import CachedSums
@@ -99,7 +99,7 @@ class ExactPerPCA(Personalized[ExactState]):
         SW = deflation.product(data, np.hstack([U, V]))
         SU, SV = SW[:, : U.shape[1]], SW[:, U.shape[1] :]
         up = {"Z": w * (SU - V @ (V.T @ SU)), "f": np.array(w * (np.sum(U * SU) + np.sum(V * SV)))}
-        up |= {"n": np.array(data.n), "w": np.array(w), "Vb": w * (V @ (V.T @ arrays["b"]))}
+        up |= {"n": np.array(data.n), "w": np.array(w), **probe.answer(V, arrays["b"])}
         return up, {"V": V} if steps else {}
 
     def reduction(self, state: ExactState) -> Reduction:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms import deflation
+from flower_pca.algorithms import deflation, probe
 from flower_pca.algorithms.personal import Personalized, PersonalState, begin, weight
 from flower_pca.core import checks, linalg
 from flower_pca.core.errors import ConfigError
@@ -138,7 +138,7 @@ class PerPCA(Personalized[PerState]):
         G = deflation.product(data, W)
         U_i, V = _step(W, G, eta, U.shape[1], arrays)
         up = {"w": np.array(w), "M": w * U_i, "f": np.array(w * np.sum(W * G))}
-        return {**up, "Vb": w * (V @ (V.T @ arrays["b"]))}, {"V": V}
+        return {**up, **probe.answer(V, arrays["b"])}, {"V": V}
 
     def learn(self, state: PerState, mean: Arrays, share: float) -> PerState:
         M = mean["M"]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, TypeVar
 import numpy as np
 
 from flower_pca.algorithms.personal_closing import PersonalClosing
-from flower_pca.algorithms.probe import Probe
+from flower_pca.algorithms.probe import ANSWER, BOUNDS, Probe
 from flower_pca.core import checks, linalg
 from flower_pca.core.errors import ConfigError, ProtocolError
 from flower_pca.core.iteration import Iterative, Progress
@@ -41,7 +41,10 @@ class Start:
 
 @dataclass(frozen=True)
 class PersonalState:
-    """U to send, the way to a first one while it lasts, the probe of the own spaces, and the progress."""
+    """U to send, the way to a first one while it lasts, the probe of the own spaces, and the progress.
+
+    theta is NaN until somebody has answered the probe.
+    """
 
     U: Array
     start: Start | None
@@ -60,11 +63,12 @@ class Personalized(Iterative[S]):
     max sum_i w_i [tr(U'S_iU) + tr(V_i'S_iV_i)] with U'U = I, V_i'V_i = I, U'V_i = 0 and S_i = X_i'X_i / n_i. A run
     finds U, of `n_components` columns; V_i stays at client i. Shared and own can be told apart if
     theta = 1 - lambda_max(mean_i V_iV_i') is above 0. Every round measures it along: a vector b goes out, and
-    sum w_i V_i(V_i'b), a power step, comes back.
+    sum V_i(V_i'b), a power step, comes back: under masks from all clients, else from those that agree, as single
+    answers lie in the spaces of the V_i.
 
     Ways to start:
       projection: the leading eigenvectors of sum w_i E_iE_i', E_i the top `n_components + local_components` of S_i,
-        by block Lanczos, at most `start_rounds` rounds. Only sums leave the clients.
+        by block Lanczos, at most `start_rounds` rounds. Sums will do; single answers lie in the spaces of the E_i.
       upload: the same at once, from uploaded E_i, which show the server what the own components are.
       qu: Qu, Ostrouchov, Samatova, Geist 2002: as upload, E_i scaled by the roots of its eigenvalues.
       random.
@@ -74,6 +78,7 @@ class Personalized(Iterative[S]):
     quantity: ClassVar[str] = "first-order residual of the shared components"
     centers: ClassVar[bool] = False
     bears_noise: ClassVar[bool] = False
+    hides: ClassVar[tuple[str, ...]] = ANSWER
     Closing: ClassVar[type[Stage[Any]]] = PersonalClosing
     Result: ClassVar[type[PCAResult]] = PersonalResult
 
@@ -141,7 +146,7 @@ class Personalized(Iterative[S]):
             U, none = block[:, :r], np.empty((d, 0))
             way = None if self.init == "random" else Start(none, none, block if self.init == "projection" else none)
         probe = Probe.random(d, model.seed + 2)
-        return self.first(PersonalState(U, way, probe, 1.0, self.begin(model)), model)
+        return self.first(PersonalState(U, way, probe, np.nan, self.begin(model)), model)
 
     def broadcast(self, state: S) -> Arrays:
         samples = {"samples": np.array(self.weights == "samples")}
@@ -155,7 +160,7 @@ class Personalized(Iterative[S]):
 
     def expects(self, state: S) -> Mapping[str, Shape]:
         if state.start is None:
-            return {"w": (), "Vb": state.probe.b.shape, **self.awaits(state)}
+            return {"w": (), "Vb": state.probe.b.shape, "probed": (), **self.awaits(state)}
         return {"w": (), "P": state.start.block.shape} if self.init == "projection" else {"E": (len(state.U), None)}
 
     def everyone(self, state: S) -> bool:
@@ -178,7 +183,7 @@ class Personalized(Iterative[S]):
         w, _ = self.largest(model)
         if state.start is not None:
             return {"w": w, "P": w}
-        return {"w": w, "Vb": w, **self.limits(model)}
+        return {"w": w, **BOUNDS, **self.limits(model)}
 
     def largest(self, model: Model) -> tuple[float, float]:
         """How large w_i and w_i ||S_i|| can be: n_i S_i is X_i'X_i, and a client that comes later may bring more."""
@@ -192,8 +197,11 @@ class Personalized(Iterative[S]):
     def weigh(self, state: S, total: Arrays, share: float) -> S:
         """The state after a round beyond the start, from its sums and the share of all rows that has answered."""
         mean = {name: np.asarray(a / float(total["w"])) for name, a in total.items()}
-        probe, overlap = state.probe.step(mean["Vb"])
-        return self.learn(replace(state, probe=probe, theta=1.0 - overlap), mean, share)
+        probe, theta, probed = state.probe.skipped(), state.theta, float(total["probed"])
+        if probed > 0.0:
+            probe, overlap = state.probe.step(total["Vb"] / probed)
+            theta = 1.0 - overlap
+        return self.learn(replace(state, probe=probe, theta=theta), mean, share)
 
     def status(self, state: S) -> Status | None:
         status = super().status(state)
@@ -201,7 +209,7 @@ class Personalized(Iterative[S]):
         return None if status is not None and status.outcome is Outcome.CONVERGED and early else status
 
     def metrics(self, state: S) -> dict[str, float]:
-        return {**super().metrics(state), **({} if state.start is not None else {"theta": state.theta})}
+        return {**super().metrics(state), **({} if np.isnan(state.theta) else {"theta": state.theta})}
 
     def leave(self, state: S, *, exact: bool, steps: int) -> Arrays:
         """What the closing stage needs to know."""

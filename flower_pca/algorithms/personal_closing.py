@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flower_pca.algorithms import deflation
+from flower_pca.algorithms import deflation, probe
 from flower_pca.core import linalg
 from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
@@ -33,8 +33,8 @@ class PersonalClosing(Stage[ClosingState]):
     """U goes out for the last time, and every client finds its own components beside it, which it keeps.
 
     Up come C_iU, from which Rayleigh-Ritz orders the shared components within their span and finds their variances;
-    V_i(V_i'b), from which theta follows; and tr S_i - tr U'S_iU - tr V_i'S_iV_i, the mean squared error of a row. V_i
-    itself comes up only if it was asked for, and then only from nodes that agree.
+    V_i(V_i'b), from which theta follows, under masks or from nodes that agree; and tr S_i - tr U'S_iU - tr V_i'S_iV_i,
+    the mean squared error of a row. V_i itself comes up only if it was asked for, and then only from nodes that agree.
 
     Cost: as a round of the algorithm.
     """
@@ -42,6 +42,7 @@ class PersonalClosing(Stage[ClosingState]):
     name: ClassVar[str] = "personal"
     State: ClassVar[type] = ClosingState
     fixed_set: ClassVar[bool] = True
+    hides: ClassVar[tuple[str, ...]] = probe.ANSWER
 
     def start(self, model: Model) -> ClosingState:
         return ClosingState(model.columns, model.left)
@@ -52,7 +53,7 @@ class PersonalClosing(Stage[ClosingState]):
     def expects(self, state: ClosingState) -> Mapping[str, Shape]:
         d = len(state.U)
         own: dict[str, Shape] = {"V": (d, None)} if state.left["collect"] else {}
-        return {"Y": state.U.shape, "Vb": (d, 1), "error": (), "clients": (), **own}
+        return {"Y": state.U.shape, "Vb": (d, 1), "probed": (), "error": (), "clients": (), **own}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -62,7 +63,7 @@ class PersonalClosing(Stage[ClosingState]):
         V = linalg.fix_signs(V)
         up = {
             "Y": data.matmat(U).astype(np.float64),
-            "Vb": V @ (V.T @ arrays["b"]),
+            **probe.answer(V, arrays["b"]),
             "error": np.array(data.squared_error(np.hstack([U, V])) / data.n),
             "clients": np.array(1.0),
         }
@@ -86,7 +87,7 @@ class PersonalClosing(Stage[ClosingState]):
         return "stack" if state.left["collect"] else "sum"
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
-        return {"Y": MARGIN * model.trace, "Vb": 2.0, "error": 0.0, "clients": 1.0}
+        return {"Y": MARGIN * model.trace, **probe.BOUNDS, "error": 0.0, "clients": 1.0}
 
     def server(self, state: ClosingState, total: Any) -> ClosingState:
         if not state.left["collect"]:
@@ -95,7 +96,7 @@ class PersonalClosing(Stage[ClosingState]):
         collected = np.zeros((len(spaces), int(state.left["own"]), len(state.U)))
         for rows, V in zip(collected, spaces, strict=True):
             rows[: V.shape[1]] = V.T
-        names = ("Y", "Vb", "error", "clients")
+        names = ("Y", *probe.ANSWER, "error", "clients")
         sums = {name: np.asarray(sum(reply[name] for reply in total.values())) for name in names}
         return replace(state, total=sums, collected=collected)
 
@@ -104,9 +105,10 @@ class PersonalClosing(Stage[ClosingState]):
 
     def finish(self, state: ClosingState, model: Model) -> Model:
         assert state.total is not None
-        clients = float(state.total["clients"])
+        clients, probed = float(state.total["clients"]), float(state.total["probed"])
         values, U, Y, residuals = linalg.rayleigh_ritz(state.U, state.total["Y"])
-        overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / clients
+        enough = probed >= min(2.0, clients)  # of one among several it would be 0, and say nothing of the others
+        overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed if enough else np.nan
         left = {**state.left, "theta": np.array(1.0 - overlap), "error": np.asarray(state.total["error"] / clients)}
         none = np.empty((0, int(state.left["own"]), model.d))
         left["collected"] = none if state.collected is None else state.collected

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from flower_pca.core import linalg
+from flower_pca.core import checks, linalg
+from flower_pca.core.errors import ProtocolError
 from flower_pca.core.linalg import Array
+from flower_pca.core.stage import Arrays
 
 _LENGTH: Final = 4  # products that a Rayleigh-Ritz step looks back on: older ones are of own spaces long given up
 _VANISHED: Final = 1e-8
+BOUNDS: Final = {"Vb": 2.0, "probed": 1.0}
+ANSWER: Final = tuple(BOUNDS)
+
+
+def answer(V: Array, b: Array) -> Arrays:
+    """A client's half: V(V'b), and a one to count it by, which is 0 where a node keeps this to itself.
+
+    It lies in the space of V, so that a few of them tell V; and more columns than one would tell it at once.
+    """
+    if b.shape != (len(V), 1):
+        rule = f"one vector of {len(V)} numbers"
+        raise ProtocolError(
+            checks.sentence("The probe of own components", rule, f"shape {b.shape}", "Check the sender.")
+        )
+    return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
 
 
 @dataclass(frozen=True)
 class Probe:
     """Lanczos for lambda_max of P = mean_i V_iV_i': b is sent, Pb = mean_i V_i(V_i'b) comes back.
 
-    The own spaces still change meanwhile, so that it starts afresh from its best vector every few rounds.
+    The own spaces still change meanwhile, so that it starts afresh from its best vector every few rounds. The mean is
+    over the clients that answer; a round in which none does counts among the rounds, and teaches nothing.
 
     Attributes:
         b: The vector to send, d x 1.
@@ -43,6 +61,10 @@ class Probe:
         """At the beginning."""
         b, none = linalg.random_basis(d, 1, seed), np.empty((d, 0))
         return cls(b, b, none, none)
+
+    def skipped(self) -> Probe:
+        """After a round in which nobody has answered it."""
+        return replace(self, steps=self.steps + 1)
 
     def step(self, Pb: Array) -> tuple[Probe, float]:
         """After a round, with the estimate of lambda_max; never above it, if the own spaces stay as they are."""

@@ -46,7 +46,9 @@ class PCAClient(NumPyClient):
             file flower_pca-own-KEY.npz, KEY its partition-id or node id. Nothing of it goes to the server.
             Of a Stream, a folder of that name: an npz for every step.
         share_own: Whether the node agrees to send its own components to a server that asks for them, to start from
-            (personalized algorithms with init="upload" or "qu") or to compare nodes by (with collect=True).
+            (personalized algorithms with init="upload" or "qu") or to compare nodes by (with collect=True), and, where
+            no masks cover them, the answers that theta is measured by, which lie in their space; else these are zeros.
+            It does not hide them from a server that computes: masks do.
         min_noise: The least deviation of the noise on every answer, as a multiple of the clip squared: the node then
             answers only runs with dp, and only those that ask for so much. Under masks it is that of the sum.
         max_clip: The largest norm to which a run with dp may clip its rows; the node then answers no others.
@@ -198,9 +200,12 @@ class PCAClient(NumPyClient):
         return memory.at(request.run, request.number)
 
     def _withheld(self, request: wire.Request, up: Arrays) -> Arrays:
-        """The answer without what shows the node's own results, unless it agrees to that."""
-        secret = () if self._share_own else registry.STAGES[request.stage].reveals(request.arrays)
-        return {name: a[:, :0] if name in secret else a for name, a in up.items()}
+        """The answer without what shows the node's own results, unless it agrees to that. No sum covers this answer."""
+        if self._share_own:
+            return up
+        stage = registry.STAGES[request.stage]
+        cut, blank = stage.reveals(request.arrays), stage.hides
+        return {n: a[:, :0] if n in cut else np.zeros_like(a) if n in blank else a for n, a in up.items()}
 
     def _admit(self, request: wire.Request) -> None:
         masked = request.stage == messages.STAGE

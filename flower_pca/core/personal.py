@@ -18,6 +18,7 @@ from flower_pca.core.spent import Spent
 
 OWN: Final = "components"  # the name of a client's own components in its own result
 SEPARABLE: Final = 0.05  # theta below which shared and own components can hardly be told apart
+UNMEASURED: Final = "not measured: at most one node shares it; run with mask=True, or let nodes agree by share_own"
 
 
 class Parts(NamedTuple):
@@ -38,7 +39,8 @@ class PersonalResult(PCAResult):
 
     Attributes:
         error_: Mean over clients of the mean squared distance between a row and its shared and own parts.
-        theta_estimate_: The federated estimate of theta, from sums; see `theta_`.
+        theta_estimate_: The federated estimate of theta, from sums; see `theta_`. Without masks, over the nodes that
+            agree by `share_own`: NaN if at most one of several does.
         local_components: The own components that were asked for.
         collected_: Own components of the clients that agreed to send them, (N, r2, d), in the order of the clients'
             keys; zero rows where a client has fewer. N = 0 if they were not asked for.
@@ -79,7 +81,7 @@ class PersonalResult(PCAResult):
         """1 - lambda_max(mean_i P_i), P_i the projection on client i's own components: near 0, the split is arbitrary.
 
         From the own components of all clients where these are known; else the estimate of the run, which is an upper
-        one and close after ten rounds or so.
+        one and close after ten rounds or so. NaN where it is not measured.
         """
         closing = self.history.of("personal")
         if not self.own or not closing or len(self.own) < closing[-1].answered:
@@ -99,6 +101,12 @@ class PersonalResult(PCAResult):
             remedy = "A node has its own in the file it has written: give these components instead."
             raise ConfigError(checks.sentence("The client", known, client, remedy))
         return self.own[int(client)][OWN]
+
+    def table(self) -> str:
+        """The variances of the shared components as a plain text table, and theta."""
+        if not self.local_components:
+            return super().table()
+        return f"{super().table()}\ntheta {UNMEASURED if np.isnan(self.theta_) else f'{self.theta_:.2g}'}"
 
     def transform(self, X: Any, *, client: int | Array | None = None) -> Array:
         """Coordinates of rows (n, d) along the shared components, (n, k), and then along those of a client."""

@@ -92,6 +92,7 @@ class Stage(ABC, Generic[S]):
     bounded: ClassVar[bool] = False  # whether a row of norm R changes an answer by at most R^2, if blocks have norm 1
     bears_noise: ClassVar[bool] = True  # whether sums that arrive with noise on them, as over the air, will do
     product_names: ClassVar[tuple[str, ...]] = ()  # arrays of an answer that are C_i times orthonormal columns
+    hides: ClassVar[tuple[str, ...]] = ()  # arrays that a node which shares nothing of its own sends as zeros, if alone
 
     @abstractmethod
     def start(self, model: Model) -> S:

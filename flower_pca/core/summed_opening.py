@@ -69,7 +69,7 @@ class SummedOpening(Stage[SummedState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         single = np.array(int(data.dtype == np.float32))
-        if "reference" not in arrays:
+        if set(arrays) <= {"gaps"}:
             if "gaps" not in arrays:
                 data.complete()
             m = data.moments()

@@ -14,6 +14,7 @@ from flower_pca.core import archive, checks, linalg
 from flower_pca.core.errors import ConfigError, FlowerPCAError, ProtocolError
 from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
+from flower_pca.core.opening import drawn
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages
 
@@ -130,8 +131,7 @@ def _columns(request: wire.Request, d: int, up: Arrays) -> Array:
     """
     blocks = [a.reshape(d, -1) for a in request.arrays.values() if a.ndim and len(a) == d]
     if "seed" in request.arrays and "width" in request.arrays:
-        width, seed = int(request.arrays["width"]), int(request.arrays["seed"])
-        blocks.append(linalg.random_block(d, min(width, d), seed))
+        blocks.append(drawn(d, int(request.arrays["width"]), int(request.arrays["seed"])))
     told = [up[name] for name in registry.STAGES[request.stage].tells(request.arrays) if name in up]
     blocks += [a if a.ndim == 2 and len(a) == d else np.eye(d) for a in told]
     columns = _units(np.hstack([np.empty((d, 0)), *blocks]).astype(np.float64))

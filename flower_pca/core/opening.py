@@ -74,7 +74,7 @@ class Opening(Stage[OpeningState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        block = arrays["block"] if "block" in arrays else _draw(data.d, int(arrays["width"]), int(arrays["seed"]))
+        block = block_of(arrays, data.d)
         if len(block) != data.d:
             rule = f"{len(block)}, as at the clients that opened the run"
             raise DataError(checks.sentence("The number of columns", rule, data.d, "Align the features first."))
@@ -173,12 +173,18 @@ class Opening(Stage[OpeningState]):
         )
 
 
-def _draw(d: int, width: int, seed: int) -> Array:
+def block_of(arrays: Arrays, d: int) -> Array:
+    """The block that an opening's message asks for: as it is, or by the width and seed of a Gaussian one."""
+    return arrays["block"] if "block" in arrays else drawn(d, int(arrays["width"]), int(arrays["seed"]))
+
+
+def drawn(d: int, width: int, seed: int) -> Array:
+    """A Gaussian block, no wider than it is long."""
     return linalg.random_block(d, min(width, d), seed)
 
 
 def _block(state: OpeningState, d: int) -> Array:
-    return _draw(d, state.width, state.seed) if state.block is None else state.block
+    return drawn(d, state.width, state.seed) if state.block is None else state.block
 
 
 def _both(state: OpeningState, a: Arrays, b: Arrays) -> Arrays:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from flower_pca.core.history import Round
+from flower_pca.core.history import History, Round
 from flower_pca.core.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum
@@ -23,6 +23,18 @@ class Run(ABC):
     _model: Model
     _state: Any  # of the stage under way
     _fraction: float = 1.0  # of the clients present that a message of the algorithm goes to
+    _history: History
+    _banned: frozenset[int]
+
+    @property
+    def history(self) -> History:
+        """The rounds so far."""
+        return self._history
+
+    @property
+    def banned(self) -> frozenset[int]:
+        """Clients that are not asked any more, for what they answered."""
+        return self._banned
 
     @property
     @abstractmethod

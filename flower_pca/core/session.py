@@ -116,19 +116,9 @@ class Session(Run):
         self._why = ""  # the first failure, for the error that a run may end with
 
     @property
-    def history(self) -> History:
-        """The rounds so far."""
-        return self._history
-
-    @property
     def algorithm(self) -> Algorithm[Any]:
         """The algorithm's stage."""
         return self._algorithm
-
-    @property
-    def banned(self) -> frozenset[int]:
-        """Clients that are not asked any more, for what they answered."""
-        return self._banned
 
     @property
     def finished(self) -> bool:

@@ -8,11 +8,10 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.core import linalg
 from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
-from flower_pca.core.opening import Opening, OpeningState
+from flower_pca.core.opening import Opening, OpeningState, block_of, drawn
 from flower_pca.core.stage import ROWS, Arrays, Shape, Stage
 from flower_pca.core.status import Status
 
@@ -78,7 +77,7 @@ class SummedOpening(Stage[SummedState]):
             return {"n": np.array(m.n), "single": single, **sums, **count}, {}
         own, _ = Opening.client(arrays, data, {})
         e, seen = own["mean"] - arrays["reference"], own.get("count", own["n"])
-        block = arrays["block"] if "block" in arrays else _draw(data.d, int(arrays["width"]), int(arrays["seed"]))
+        block = block_of(arrays, data.d)
         product = own["product"].astype(np.float64) + _between(e, seen, block)
         count = {"count": seen} if "count" in own else {}
         sums = {"sums": seen * e, "squares": own["m2"] + seen * e**2}
@@ -137,10 +136,6 @@ def _between(e: Array, seen: Array | int, block: Array) -> Array:
     return np.outer(e, e @ block)
 
 
-def _draw(d: int, width: int, seed: int) -> Array:
-    return linalg.random_block(d, min(width, d), seed)
-
-
 def _block(state: SummedState) -> Array:
     assert state.reference is not None
-    return _draw(len(state.reference), state.width, state.seed) if state.block is None else state.block
+    return drawn(len(state.reference), state.width, state.seed) if state.block is None else state.block

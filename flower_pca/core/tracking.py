@@ -72,19 +72,9 @@ class TrackingSession(Run):
         self._why = ""
 
     @property
-    def history(self) -> History:
-        """The rounds so far."""
-        return self._history
-
-    @property
     def algorithm(self) -> Tracker:
         """The tracker."""
         return self._tracker
-
-    @property
-    def banned(self) -> frozenset[int]:
-        """Clients that are not asked any more, for what they answered."""
-        return self._banned
 
     @property
     def step(self) -> int:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flower_pca.algorithms.noisy_covariance import unpacked
-from flower_pca.core import linalg
 from flower_pca.core.linalg import Array
 from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Arrays, Broadcast
@@ -84,11 +83,6 @@ def opened(B: Array, up: Arrays, frame: Frame) -> Pair:
     Y = up["product"].astype(np.float64) + float(up["n"]) * np.outer(shift, shift @ B)
     D = np.ones((len(B), 1)) if frame.scale is None else frame.scale[:, None]
     return Pair(B * D, Y / D, exact=True)
-
-
-def block_of(sent: Arrays, d: int) -> Array:
-    """The block of an opening, which travels as its seed."""
-    return sent["block"] if "block" in sent else linalg.random_block(d, min(int(sent["width"]), d), int(sent["seed"]))
 
 
 def together(pairs: list[Pair | None]) -> Pair | None:

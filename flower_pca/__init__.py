@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from flower_pca.algorithms.robust_tracking import RobustTracking
     from flower_pca.algorithms.ssi import SSI
     from flower_pca.algorithms.st_miss import STMiss
+    from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, NotEnoughNodes, ProtocolError
+    from flower_pca.base.history import History, Round
+    from flower_pca.base.status import Outcome, Status
     from flower_pca.core.channel import AirChannel
-    from flower_pca.core.errors import ConfigError, DataError, FlowerPCAError, NotEnoughNodes, ProtocolError
-    from flower_pca.core.history import History, Round
     from flower_pca.core.personal import PersonalResult
     from flower_pca.core.privacy import DP
     from flower_pca.core.result import PCAResult
     from flower_pca.core.robust_result import RobustResult
     from flower_pca.core.spent import Spent
-    from flower_pca.core.status import Outcome, Status
     from flower_pca.core.stream import Stream
     from flower_pca.core.tracking_result import TrackingResult
     from flower_pca.estimator import FederatedPCA
@@ -102,14 +102,14 @@ _HOMES: Final = {
     "flower_pca.algorithms.ssi": ("SSI",),
     "flower_pca.algorithms.st_miss": ("STMiss",),
     "flower_pca.core.channel": ("AirChannel",),
-    "flower_pca.core.errors": (
+    "flower_pca.base.errors": (
         "ConfigError",
         "DataError",
         "FlowerPCAError",
         "NotEnoughNodes",
         "ProtocolError",
     ),
-    "flower_pca.core.history": (
+    "flower_pca.base.history": (
         "History",
         "Round",
     ),
@@ -118,7 +118,7 @@ _HOMES: Final = {
     "flower_pca.core.result": ("PCAResult",),
     "flower_pca.core.robust_result": ("RobustResult",),
     "flower_pca.core.spent": ("Spent",),
-    "flower_pca.core.status": (
+    "flower_pca.base.status": (
         "Outcome",
         "Status",
     ),
@@ -143,8 +143,8 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         if name != "FederatedPCA":
             raise
-        from flower_pca.core import checks
-        from flower_pca.core.errors import ConfigError
+        from flower_pca.base import checks
+        from flower_pca.base.errors import ConfigError
 
         remedy = 'Run: pip install "flower-pca[sklearn]"'
         what = checks.sentence("scikit-learn", "installed for FederatedPCA", "no such package", remedy)

@@ -22,8 +22,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from flower_pca import clients, registry
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError
 from flower_pca.core.stream import Stream
 from flower_pca.data import partition, sources
 from flower_pca.data.arrivals import Arrivals

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
+from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.commands import audit, compare, keys, listing, run, show, track, transform
-from flower_pca.core.errors import FlowerPCAError, NotEnoughNodes
 
 _COMMANDS: Final = (run, compare, transform, track, show, listing, audit, keys)
 _CODES: Final = "exit codes: 0 well; 1 the run failed or did not converge; 2 bad usage or input; 130 interrupted"

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError, DataError
-from flower_pca.core.linalg import Array, eigh_descending
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.linalg import Array, eigh_descending
 
 _REPEATS: Final = 20  # starts of k-means
 

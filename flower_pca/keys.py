@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError
 
 LOCAL: Final = ("localhost", "127.0.0.1", "::1")  # always among the server's names
 DAYS: Final = 365

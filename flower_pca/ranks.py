@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from flower_pca.algorithms import deflation
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError, DataError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.personal import PersonalResult
 from flower_pca.core.rows import Frame

@@ -21,8 +21,9 @@ from flower_pca.algorithms.per_pca import PerPCA
 from flower_pca.algorithms.robust_tracking import RobustTracking
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.algorithms.st_miss import STMiss
-from flower_pca.core import checks, noise, spec
-from flower_pca.core.errors import ConfigError, ProtocolError
+from flower_pca.base import checks, spec
+from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.core import noise
 from flower_pca.core.evaluate import Evaluate
 from flower_pca.core.iteration import Algorithm
 from flower_pca.core.opening import Opening

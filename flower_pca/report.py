@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import plots
-from flower_pca.core import archive
-from flower_pca.core.history import Round
+from flower_pca.base import archive
+from flower_pca.base.history import Round
 from flower_pca.core.result import PCAResult
 from flower_pca.plots import clients, overview, style
 

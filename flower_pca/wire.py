@@ -14,9 +14,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ProtocolError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
 from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Arrays, Broadcast
 

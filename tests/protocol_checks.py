@@ -15,7 +15,7 @@ from builders import SPECTRUM, Array, Problem, deal, mixed, rows, sine, three_cl
 from checks import Check, brief
 
 from flower_pca import PCAResult, make, simulate
-from flower_pca.core import archive
+from flower_pca.base import archive
 from flower_pca.core.iteration import Algorithm
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model

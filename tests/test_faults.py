@@ -8,7 +8,7 @@ from fake_grid import arrays_in, config_of, grid_of, in_a_run, is_pca_of, metric
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from flower_pca import registry, simulate, strategies
-from flower_pca.core.errors import FlowerPCAError, NotEnoughNodes, ProtocolError
+from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes, ProtocolError
 from flower_pca.strategies import PCAStrategy, base
 from flower_pca.strategies.exchange import WINDOW
 

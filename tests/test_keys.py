@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from flower_pca import cli, keys
-from flower_pca.core.errors import ConfigError
+from flower_pca.base.errors import ConfigError
 
 
 def certificate(path):

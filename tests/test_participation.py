@@ -12,7 +12,7 @@ from builders import Problem, evenly, iid_clients, mixed, pooled, rows, sine
 from checks import PLAIN, agrees, exact, is_of, openings, promise
 
 from flower_pca import FAPS, ConfigError, NotEnoughNodes, PCAResult, make, simulate
-from flower_pca.core import archive
+from flower_pca.base import archive
 from flower_pca.core.iteration import Iterative
 from flower_pca.core.local import LocalData
 from flower_pca.core.rows import Frame

@@ -9,8 +9,8 @@ from fake_grid import grid_of, in_a_run, is_pca_of, rows
 from flwr.app import Context, RecordDict
 
 from flower_pca import strategies, wire
+from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.clients import PCAClient, client_app
-from flower_pca.core.errors import ConfigError, NotEnoughNodes
 from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Broadcast
 

@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import Result, Strategy
 
 from flower_pca import clients, registry, simulate, strategies
-from flower_pca.core.errors import ConfigError
+from flower_pca.base.errors import ConfigError
 from flower_pca.strategies import PCAStrategy, arrays_of
 from flower_pca.strategies.exchange import WINDOW
 

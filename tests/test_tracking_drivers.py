@@ -7,8 +7,8 @@ import pytest
 from fake_grid import FakeGrid, in_a_run
 
 from flower_pca import AirChannel, STMiss, Stream, TrackingResult, registry, strategies, track
+from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.clients import PCAClient, STMissClient, client_app
-from flower_pca.core.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.core.tracking import TrackingSession
 from flower_pca.data.arrivals import Arrivals

@@ -13,8 +13,8 @@ from flwr.clientapp import ClientApp
 from flwr.compat.common import recorddict_compat as compat
 
 from flower_pca import registry, wire
+from flower_pca.base.errors import ProtocolError
 from flower_pca.clients import PCAClient
-from flower_pca.core.errors import ProtocolError
 from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Broadcast
 from flower_pca.strategies import PCAStrategy

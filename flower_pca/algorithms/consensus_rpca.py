@@ -21,15 +21,16 @@ from flower_pca.algorithms.robust import (
     spread,
     start_block,
 )
-from flower_pca.core import checks, huber, linalg
+from flower_pca.base import checks, linalg
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
+from flower_pca.core import huber
 from flower_pca.core.cached import CachedSums
 from flower_pca.core.huber import Regression
 from flower_pca.core.iteration import Progress
-from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, ROWS, Arrays, Reduction, Shape
-from flower_pca.core.status import Status
 
 RANKS: Final = ("exact", "bound", "unknown")
 _GAMMA: Final = {"exact": 0.9, "bound": 0.85, "unknown": 0.9}

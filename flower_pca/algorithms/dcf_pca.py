@@ -21,15 +21,15 @@ from flower_pca.algorithms.robust import (
     spread,
     start_block,
 )
-from flower_pca.core import checks, linalg
-from flower_pca.core.errors import DataError
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
 from flower_pca.core.huber import Regression
 from flower_pca.core.iteration import Progress
-from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape
-from flower_pca.core.status import Status
 
 STEPS: Final = ("paper", "scaled")
 INITS: Final = ("random", "opening")

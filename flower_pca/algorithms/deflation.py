@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.core import linalg
-from flower_pca.core.linalg import Array
+from flower_pca.base import linalg
+from flower_pca.base.linalg import Array
 from flower_pca.core.local import LocalData
 
 _HELD: Final = 2**24  # entries of the deflated rows that may be held

@@ -10,9 +10,9 @@ import numpy as np
 
 from flower_pca.algorithms import deflation, extrapolation, probe
 from flower_pca.algorithms.personal import Personalized, PersonalState, begin, weight
-from flower_pca.core import checks, linalg
+from flower_pca.base import checks, linalg
+from flower_pca.base.linalg import Array
 from flower_pca.core.cached import CachedSums
-from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.stage import ROWS, Arrays, Reduction, Shape

@@ -8,13 +8,13 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.core import checks, linalg
-from flower_pca.core.errors import ConfigError
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
+from flower_pca.base.power import Power
 from flower_pca.core.iteration import Iterative, Progress
-from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
-from flower_pca.core.power import Power
 from flower_pca.core.stage import Arrays, Shape
 
 _LARGEST: Final = 1e90  # what a block may grow to between two QRs

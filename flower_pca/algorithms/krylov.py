@@ -8,13 +8,13 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.core import checks, linalg
+from flower_pca.base import checks, linalg
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
 from flower_pca.core.iteration import Iterative, Progress
-from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays, Shape
-from flower_pca.core.status import Status
 
 _VANISHED: Final = 16.0  # multiples of sqrt(d) eps theta_1 below which a residual direction is rounding
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.core.linalg import Array
+from flower_pca.base.linalg import Array
 
 _PENALTY: Final = 50.0  # of the ADMM, for rows whose largest projected entry is 1
 _CLOSE: Final = 1e-4  # change of s and of its dual at which a row is done, relative to the norm of its projection

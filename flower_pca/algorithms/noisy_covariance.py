@@ -9,14 +9,14 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.core import checks, linalg
-from flower_pca.core.errors import DataError
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Outcome, Status
 from flower_pca.core.iteration import Algorithm, share
-from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays, Shape
-from flower_pca.core.status import Outcome, Status
 
 _WIDEST: Final = 10_000  # columns, of which the server keeps a square matrix
 

@@ -11,16 +11,16 @@ import numpy as np
 
 from flower_pca.algorithms.personal_closing import PersonalClosing
 from flower_pca.algorithms.probe import ANSWER, BOUNDS, Probe
-from flower_pca.core import checks, linalg
-from flower_pca.core.errors import ConfigError, ProtocolError
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Outcome, Status
 from flower_pca.core.iteration import Iterative, Progress
-from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.personal import PersonalResult
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import MARGIN, Arrays, Reduction, Shape, Stage
-from flower_pca.core.status import Outcome, Status
 
 INITS: Final = ("projection", "upload", "qu", "random")
 WEIGHTS: Final = ("equal", "samples")

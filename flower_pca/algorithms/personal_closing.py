@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flower_pca.algorithms import deflation, probe
-from flower_pca.core import linalg
-from flower_pca.core.linalg import Array
+from flower_pca.base import linalg
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.personal import OWN
 from flower_pca.core.stage import MARGIN, Arrays, Reduction, Shape, Stage
-from flower_pca.core.status import Status
 
 
 @dataclass(frozen=True)

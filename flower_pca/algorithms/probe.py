@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.core import checks, linalg
-from flower_pca.core.errors import ProtocolError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 
 _LENGTH: Final = 4  # products that a Rayleigh-Ritz step looks back on: older ones are of own spaces long given up

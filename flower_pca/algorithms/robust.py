@@ -8,17 +8,18 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
-from flower_pca.core import checks, huber, linalg, median
-from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Outcome, Status
+from flower_pca.core import huber, median
 from flower_pca.core.huber import Regression
 from flower_pca.core.iteration import Iterative
-from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
 from flower_pca.core.robust_result import RobustResult
 from flower_pca.core.stage import MARGIN, ROWS, Arrays, Shape, Stage
-from flower_pca.core.status import Outcome, Status
 
 S = TypeVar("S")
 

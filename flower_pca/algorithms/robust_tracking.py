@@ -9,9 +9,9 @@ import numpy as np
 
 from flower_pca.algorithms import st_miss
 from flower_pca.algorithms.modified_cs import modified_cs
-from flower_pca.core import checks
+from flower_pca.base import checks
+from flower_pca.base.linalg import Array
 from flower_pca.core.batch import Filled, respond
-from flower_pca.core.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.core.steps import TrackState
 from flower_pca.core.stream import Stream

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from flower_pca.base.linalg import Array
 from flower_pca.core import gaps
 from flower_pca.core.batch import Filled, respond
-from flower_pca.core.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.core.stream import Stream
 from flower_pca.core.tracker import Tracker

@@ -11,8 +11,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from flower_pca import wire
+from flower_pca.base.errors import FlowerPCAError
 from flower_pca.clients.base import PCAClient, refusal
-from flower_pca.core.errors import FlowerPCAError
 from flower_pca.core.local import LocalData
 from flower_pca.core.stream import Stream
 

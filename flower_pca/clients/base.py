@@ -14,11 +14,12 @@ from flwr.app import Context
 from flwr.client import NumPyClient
 
 from flower_pca import registry, wire
+from flower_pca.base import archive, checks
+from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, ProtocolError, SpentError
+from flower_pca.base.linalg import Array
 from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy, RefusalError, ledger
-from flower_pca.core import archive, checks, noise
-from flower_pca.core.errors import ConfigError, DataError, FlowerPCAError, ProtocolError, SpentError
-from flower_pca.core.linalg import Array
+from flower_pca.core import noise
 from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Arrays
 from flower_pca.core.stream import Stream

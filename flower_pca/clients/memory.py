@@ -10,8 +10,8 @@ from typing import Any, Final
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from flower_pca.core import archive
-from flower_pca.core.errors import ProtocolError
+from flower_pca.base import archive
+from flower_pca.base.errors import ProtocolError
 from flower_pca.core.stage import Arrays
 
 _ARRAYS: Final = "flower_pca.memory"

@@ -10,9 +10,9 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 
 from flower_pca import registry, wire
-from flower_pca.core import archive, checks, linalg
-from flower_pca.core.errors import ConfigError, FlowerPCAError, ProtocolError
-from flower_pca.core.linalg import Array
+from flower_pca.base import archive, checks, linalg
+from flower_pca.base.errors import ConfigError, FlowerPCAError, ProtocolError
+from flower_pca.base.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.opening import drawn
 from flower_pca.core.stage import Arrays

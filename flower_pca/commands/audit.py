@@ -8,9 +8,9 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError
 
 
 def add(commands: Any) -> None:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.session import MISSING, SCALES, Session
 
 

@@ -10,8 +10,8 @@ import re
 import sys
 from typing import Any
 
+from flower_pca.base import checks
 from flower_pca.commands import common
-from flower_pca.core import checks
 
 
 def add(commands: Any) -> None:

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from flower_pca.base import checks
 from flower_pca.commands import common
 from flower_pca.commands.show import as_json, print_result
-from flower_pca.core import checks
 
 
 def add(commands: Any) -> None:

@@ -47,7 +47,7 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print the table, and where basis and picture are."""
     from flower_pca import MaskedSums, registry, track
-    from flower_pca.core import checks
+    from flower_pca.base import checks
     from flower_pca.data import sources
 
     checks.integer("--batch", given.batch, least=1)
@@ -77,7 +77,7 @@ def deal(rows: Any, batch: int, clients: int) -> list[list[Any]]:
 
 
 def _picture(result: Any, path: Path, place: Path) -> str:
-    from flower_pca.core.errors import ConfigError
+    from flower_pca.base.errors import ConfigError
     from flower_pca.plots.tracking import movement
 
     try:

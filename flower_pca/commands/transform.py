@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from flower_pca.base import archive, checks
+from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
-from flower_pca.core import archive, checks
-from flower_pca.core.errors import ConfigError
 
 
 def add(commands: Any) -> None:

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from flower_pca.core import checks, linalg
-from flower_pca.core.errors import DataError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.core.stream import NO_CURSOR, Completed, Stream
 

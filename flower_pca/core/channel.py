@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core.errors import DataError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
 
 _ILL: Final = 1e10  # condition number of r x r normal equations beyond which the SVD of the observed rows takes over
 _HELD: Final = 2**24  # entries of the stack of such rows that is held at a time

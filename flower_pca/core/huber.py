@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.core.linalg import Array
+from flower_pca.base.linalg import Array
 
 _PATH: Final = 0.8  # by which the threshold falls where no V is known to start from
 _STEPS: Final = 3  # on each threshold of that path

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
-from flower_pca.core import checks, linalg
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks, linalg
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
 from flower_pca.core.ritz import RayleighRitz
 from flower_pca.core.stage import Stage
-from flower_pca.core.status import Outcome, Status
 
 S = TypeVar("S")
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.core import checks, linalg
-from flower_pca.core.errors import DataError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
 from flower_pca.core.rows import Frame, ImplicitRows, Moments, apply, centred, filled, merge, sparse_moments, stored
 
 _BLOCK: Final = 2**20  # entries of a block of rows: what a pass over chunked rows holds in memory

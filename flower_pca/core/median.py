@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.core.linalg import Array
+from flower_pca.base.linalg import Array
 from flower_pca.core.local import LocalData
 
 _FINE: Final = 32  # bins of an octave

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flower_pca.core import linalg
-from flower_pca.core.linalg import Array
+from flower_pca.base import linalg
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
 from flower_pca.core.rows import Frame
-from flower_pca.core.status import Status
 
 
 @dataclass(frozen=True, kw_only=True)

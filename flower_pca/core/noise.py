@@ -9,9 +9,9 @@ from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 
-from flower_pca.core import checks, linalg
-from flower_pca.core.errors import ProtocolError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Arrays, Stage
 

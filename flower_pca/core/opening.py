@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.core import checks, linalg
-from flower_pca.core.errors import DataError, ProtocolError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.rows import Frame, Moments, merge
 from flower_pca.core.stage import Arrays, Reduction, Shape, Stage
-from flower_pca.core.status import Status
 
 _KEEP: Final = 1e3  # condition number of the scaled block up to which the first product is kept
 _COARSEST: Final = float(np.finfo(np.float32).eps)  # products are never computed in less

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
-from flower_pca.core import checks, linalg
-from flower_pca.core.errors import ConfigError
-from flower_pca.core.history import History
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.history import History
+from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
 from flower_pca.core.spent import Spent

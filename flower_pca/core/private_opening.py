@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flower_pca.core import checks, linalg
-from flower_pca.core.errors import DataError, ProtocolError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.noise import Clipped, noise_share
 from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Arrays, Shape, Stage
-from flower_pca.core.status import Status
 
 
 @dataclass(frozen=True)

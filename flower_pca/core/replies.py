@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.core import checks
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes, ProtocolError
+from flower_pca.base.history import Round
+from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.errors import ConfigError, DataError, NotEnoughNodes, ProtocolError
-from flower_pca.core.history import Round
-from flower_pca.core.linalg import Array
 from flower_pca.core.stage import Broadcast, Failure, Reply, Shape, Stage, Sum
 
 _DATA = "Check the client's data."

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from flower_pca.core import linalg
-from flower_pca.core.linalg import Array
+from flower_pca.base import linalg
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape, Stage
-from flower_pca.core.status import Status
 
 
 @dataclass(frozen=True)

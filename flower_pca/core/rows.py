@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core.errors import DataError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
 
 
 @dataclass(frozen=True)

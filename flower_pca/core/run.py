@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from flower_pca.core.history import History, Round
-from flower_pca.core.linalg import Array
+from flower_pca.base.history import History, Round
+from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum
 

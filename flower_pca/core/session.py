@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.core import archive, checks, linalg
+from flower_pca.base import archive, checks, linalg
+from flower_pca.base.errors import ConfigError, NotEnoughNodes
+from flower_pca.base.history import History, Round
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Outcome, Status
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.errors import ConfigError, NotEnoughNodes
 from flower_pca.core.evaluate import Evaluate
-from flower_pca.core.history import History, Round
 from flower_pca.core.iteration import Algorithm
-from flower_pca.core.linalg import Array
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.opening import Opening
 from flower_pca.core.privacy import DP, planned
@@ -24,7 +25,6 @@ from flower_pca.core.result import PCAResult
 from flower_pca.core.rows import Frame
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Broadcast, Failure, Reduction, Reply, Stage, Sum
-from flower_pca.core.status import Outcome, Status
 from flower_pca.core.summed_opening import SummedOpening, SummedState
 
 SCALES: Final = (None, "std", "max_abs")

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.core import linalg
-from flower_pca.core.linalg import Array
-from flower_pca.core.power import Power
+from flower_pca.base import linalg
+from flower_pca.base.linalg import Array
+from flower_pca.base.power import Power
 
 _VANISHED: Final = 16.0  # multiples of sqrt(d) eps theta_1 below which a direction is rounding
 _NULL: Final = 1e-8  # a Ritz value so far below the first has no power step to gain from

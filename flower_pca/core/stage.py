@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from flower_pca.core.linalg import Array
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
 from flower_pca.core.model import Model
 from flower_pca.core.rows import Frame
-from flower_pca.core.status import Status
 
 Arrays: TypeAlias = dict[str, Array]
 Stack: TypeAlias = dict[int, Arrays]

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
-from flower_pca.core import checks, linalg
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Outcome, Status
 from flower_pca.core.batch import COUNTS
-from flower_pca.core.errors import DataError, ProtocolError
-from flower_pca.core.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.core.solver import Solver
 from flower_pca.core.stage import Arrays, Shape, Stage
-from flower_pca.core.status import Outcome, Status
 from flower_pca.core.steps import Step, TrackState
 
 SOLVERS: Final = ("krylov", "power")

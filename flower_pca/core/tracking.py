@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.core import archive, checks, linalg
+from flower_pca.base import archive, checks, linalg
+from flower_pca.base.errors import ConfigError, NotEnoughNodes
+from flower_pca.base.history import History, Round
+from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.errors import ConfigError, NotEnoughNodes
-from flower_pca.core.history import History, Round
-from flower_pca.core.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.core.replies import collect, require_any, superposable, unusable
 from flower_pca.core.result import PCAResult

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.core import archive, checks, gaps, linalg
-from flower_pca.core.errors import ConfigError, ProtocolError
-from flower_pca.core.history import History
-from flower_pca.core.linalg import Array
-from flower_pca.core.status import Outcome, Status
+from flower_pca.base import archive, checks, linalg
+from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.history import History
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Outcome, Status
+from flower_pca.core import gaps
 from flower_pca.core.steps import Step
 
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "changes_")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flower_pca.core import checks
-from flower_pca.core.errors import DataError
+from flower_pca.base import checks
+from flower_pca.base.errors import DataError
 from flower_pca.data import sources
 
 

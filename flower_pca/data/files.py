@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.data.reading import needing, reading, texts
 from flower_pca.data.table import Table
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.data.reading import listed, reading
 from flower_pca.data.table import Table
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError, DataError
 
 
 @contextmanager

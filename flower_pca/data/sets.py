@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core.errors import DataError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
 from flower_pca.data.reading import chosen, needing, no_numbers
 from flower_pca.data.table import Table
 

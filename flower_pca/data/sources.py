@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from flower_pca.core import checks
-from flower_pca.core import spec as specs
-from flower_pca.core.errors import DataError
+from flower_pca.base import checks
+from flower_pca.base import spec as specs
+from flower_pca.base.errors import DataError
 from flower_pca.data import folder as folders
 from flower_pca.data.files import npy, npz, npz_or_sparse, sparse, svmlight
 from flower_pca.data.sets import hugging_face, sklearn

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
 from flower_pca.data.partition import shares
 from flower_pca.data.table import Table
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.core.linalg import Array
+from flower_pca.base.linalg import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError, DataError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.linalg import Array
 from flower_pca.data.reading import chosen, needing, no_numbers, reading
 from flower_pca.data.table import Table
 

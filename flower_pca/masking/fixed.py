@@ -16,9 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core.errors import DataError, ProtocolError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks
+from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.linalg import Array
 from flower_pca.core.noise import system_bits
 from flower_pca.core.stage import Arrays
 

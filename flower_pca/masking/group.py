@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core.errors import NotEnoughNodes, ProtocolError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks
+from flower_pca.base.errors import NotEnoughNodes, ProtocolError
+from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages, primitives
 from flower_pca.masking.messages import SIGNATURE, Step, raw, rows, texts

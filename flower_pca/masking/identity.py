@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA384
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError, ProtocolError
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError, ProtocolError
 
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # those that OpenSSH has
 _RULE: Final = "ECDSA, on the curve P-256, P-384 or P-521"

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.core.linalg import Array
+from flower_pca.base.linalg import Array
 from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Arrays
 

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ProtocolError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
 
 SEED: Final = 16  # bytes of a secret, which is what Shamir's sharing of the library takes
 KEY: Final = 32  # bytes of a public key, and of a derived one

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core import spec as specs
-from flower_pca.core.errors import ConfigError
+from flower_pca.base import checks
+from flower_pca.base import spec as specs
+from flower_pca.base.errors import ConfigError
 
 _ALL: Final = 100  # clients up to which every two of them share a mask
 _PER_DOUBLING, _BASE = 3, 16  # beyond: neighbours for every doubling of the clients, and to begin with

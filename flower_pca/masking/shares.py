@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from flower_pca.core import checks
-from flower_pca.core.errors import NotEnoughNodes
+from flower_pca.base import checks
+from flower_pca.base.errors import NotEnoughNodes
+from flower_pca.base.linalg import Array
 from flower_pca.core.iteration import Algorithm, Iterative
-from flower_pca.core.linalg import Array
 from flower_pca.core.noise import noise_share
 from flower_pca.core.privacy import Plan
 from flower_pca.masking import fixed

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flower_pca.core.linalg import Array
+from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.core.tracking import TrackingSession
 from flower_pca.masking.group import Group

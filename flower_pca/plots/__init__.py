@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca.core import archive, checks
-from flower_pca.core.errors import ConfigError
+from flower_pca.base import archive, checks
+from flower_pca.base.errors import ConfigError
 from flower_pca.core.result import PCAResult
 from flower_pca.plots import clients, course, overview, style, variances
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from flower_pca.core import archive
+from flower_pca.base import archive
 from flower_pca.plots import style
 
 if TYPE_CHECKING:

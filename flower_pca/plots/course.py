@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca.core.history import History
+from flower_pca.base.history import History
 from flower_pca.core.result import PCAResult
 from flower_pca.plots import style
 

@@ -8,8 +8,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

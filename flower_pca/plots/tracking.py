@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flower_pca.core import archive
-from flower_pca.core.linalg import Array
+from flower_pca.base import archive
+from flower_pca.base.linalg import Array
 from flower_pca.core.tracking_result import TrackingResult
 from flower_pca.plots import style
 

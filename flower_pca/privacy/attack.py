@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.core.linalg import Array
+from flower_pca.base.linalg import Array
 
 CONDITIONS: Final = (1e-12, 1e-6, 1e-3, 1e-1)  # how faint, relative to the strongest, directions of blocks may be
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import registry
-from flower_pca.core import checks, linalg
-from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.linalg import Array
 from flower_pca.core.iteration import Algorithm
-from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.opening import block_of
 from flower_pca.core.rows import Frame

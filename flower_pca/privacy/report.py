@@ -7,7 +7,7 @@ import os
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from flower_pca.core import archive
+from flower_pca.base import archive
 from flower_pca.core.result import PCAResult
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flower_pca.algorithms.noisy_covariance import unpacked
-from flower_pca.core.linalg import Array
+from flower_pca.base.linalg import Array
 from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Arrays, Broadcast
 

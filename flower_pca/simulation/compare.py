@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import registry
-from flower_pca.core import checks, linalg
-from flower_pca.core.errors import ConfigError
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
 from flower_pca.core.iteration import Algorithm, Iterative
-from flower_pca.core.linalg import Array
 from flower_pca.core.local import LocalData
 from flower_pca.core.result import PCAResult
 from flower_pca.core.rows import Frame, merge

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from flower_pca import masking, registry
-from flower_pca.core import archive, checks
+from flower_pca.base import archive, checks
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.errors import ConfigError, DataError
 from flower_pca.core.iteration import Algorithm
 from flower_pca.core.local import LocalData
 from flower_pca.core.noise import Bits, seeded_bits, system_bits

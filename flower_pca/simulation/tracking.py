@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from flower_pca import masking, registry
-from flower_pca.core import archive, checks
+from flower_pca.base import archive, checks
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.errors import ConfigError, DataError
-from flower_pca.core.linalg import Array
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.core.stream import Stream

@@ -18,12 +18,12 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from flower_pca import masking, registry, wire
-from flower_pca.core import archive, checks
+from flower_pca.base import archive, checks
+from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
+from flower_pca.base.history import Round
+from flower_pca.base.linalg import fix_signs
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.errors import ConfigError, NotEnoughNodes, ProtocolError
-from flower_pca.core.history import Round
 from flower_pca.core.iteration import Algorithm, Iterative
-from flower_pca.core.linalg import fix_signs
 from flower_pca.core.privacy import DP, undisturbed
 from flower_pca.core.result import PCAResult
 from flower_pca.core.session import Session

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any, ClassVar
 
 from flower_pca import registry
-from flower_pca.core import checks
+from flower_pca.base import checks
 from flower_pca.strategies.base import PCAStrategy
 from flower_pca.strategies.tracking import TrackingStrategy
 

@@ -11,9 +11,9 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from flower_pca import masking, registry
-from flower_pca.core import checks
+from flower_pca.base import checks
+from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.linalg import Array
 from flower_pca.core.result import PCAResult
 from flower_pca.core.tracker import Tracker
 from flower_pca.core.tracking import TrackingSession

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from flower_pca.core import archive
-from flower_pca.core.errors import ProtocolError
-from flower_pca.core.linalg import Array
-from flower_pca.core.status import Outcome, Status
+from flower_pca.base import archive
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Outcome, Status
 
 HEADER = {"number": 0.1, "text": "ä", "nested": {"a": [1, None, True]}, "unbounded": float("inf")}
 ARRAYS = {

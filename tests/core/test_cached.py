@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flower_pca.core import archive
+from flower_pca.base import archive
 from flower_pca.core.cached import CachedSums
 
 ROWS = (5, 3, 2)

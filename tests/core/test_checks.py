@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from flower_pca.core import checks, errors
-from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.base import checks, errors
+from flower_pca.base.errors import ConfigError, DataError
 
 
 def refused(error, check, *arguments, **options):

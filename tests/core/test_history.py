@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from flower_pca.core.history import History, Round
+from flower_pca.base.history import History, Round
 
 FIRST = Round(number=0, stage="opening", asked=3, answered=3, bytes_down=51, bytes_up=900, seconds=0.5)
 SECOND = Round(

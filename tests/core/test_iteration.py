@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flower_pca.core.errors import ConfigError
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.status import Outcome
 from flower_pca.core.iteration import Iterative, Progress, Steps, share
 from flower_pca.core.model import Model
-from flower_pca.core.status import Outcome
 
 EPS32 = float(np.finfo(np.float32).eps)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import EPS
 
-from flower_pca.core import linalg
+from flower_pca.base import linalg
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from flower_pca.core import linalg, local
+from flower_pca.base import linalg
+from flower_pca.core import local
 from flower_pca.core.local import LocalData
 from flower_pca.core.rows import Frame
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from flower_pca.core import linalg, local
-from flower_pca.core.errors import DataError
+from flower_pca.base import linalg
+from flower_pca.base.errors import DataError
+from flower_pca.core import local
 from flower_pca.core.local import LocalData
 from flower_pca.core.rows import Frame, Moments, merge
 

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from reference import EPS, answer, clients, deal, framed, session
 
 from flower_pca import PCAResult, registry
-from flower_pca.core import linalg
-from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.base import linalg
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.opening import Opening

@@ -9,9 +9,9 @@ import scipy.sparse as sp
 from reference import EPS, deal, framed, separated, svd
 
 from flower_pca import simulate
-from flower_pca.core.errors import ConfigError, DataError, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError, ProtocolError
+from flower_pca.base.status import Outcome
 from flower_pca.core.result import PCAResult
-from flower_pca.core.status import Outcome
 
 X = separated(3, 90, 7) + 5.0
 NEW = separated(4, 11, 7) + 5.0

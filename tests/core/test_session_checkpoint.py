@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from reference import clients, deal, drive, separated, session, step
 
-from flower_pca.core.errors import ConfigError
+from flower_pca.base.errors import ConfigError
 
 X = separated(0, 120, 6, ratio=1.3)
 SHARDS = deal(X, 30, 20, 50, 20)

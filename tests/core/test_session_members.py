@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from reference import assert_pca_of, clients, deal, drive, lost, separated, session, step
 
+from flower_pca.base.errors import ConfigError, NotEnoughNodes
+from flower_pca.base.status import Outcome
 from flower_pca.core import session as session_module
-from flower_pca.core.errors import ConfigError, NotEnoughNodes
-from flower_pca.core.status import Outcome
 
 X = separated(0, 120, 10)
 SHARDS = deal(X, 30, 20, 50, 20)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core import gaps
-from flower_pca.core.errors import ConfigError, DataError
 from flower_pca.core.stream import NO_CURSOR, Completed, Stream
 from flower_pca.data.arrivals import Arrivals
 

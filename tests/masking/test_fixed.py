@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flower_pca.core.errors import DataError, ProtocolError
+from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.masking import fixed
 
 

@@ -8,7 +8,7 @@ from Crypto.Hash import SHA256
 from Crypto.Protocol import KDF
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from flower_pca.core.errors import ProtocolError
+from flower_pca.base.errors import ProtocolError
 from flower_pca.masking import primitives
 
 ALICE = "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a"

@@ -6,8 +6,8 @@ from masked import Run, pooled, shards
 from scipy.stats import chi2
 
 from flower_pca import registry
-from flower_pca.core.errors import NotEnoughNodes, ProtocolError
-from flower_pca.core.linalg import norm2
+from flower_pca.base.errors import NotEnoughNodes, ProtocolError
+from flower_pca.base.linalg import norm2
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking import group as server

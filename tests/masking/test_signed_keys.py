@@ -18,8 +18,8 @@ from fake_grid import FakeGrid, in_a_run, is_pca_of
 from masked import Run, shards
 
 from flower_pca import ConfigError, NotEnoughNodes, keys, registry, simulate, strategies
+from flower_pca.base.errors import ProtocolError
 from flower_pca.clients import PCAClient, client_app
-from flower_pca.core.errors import ProtocolError
 from flower_pca.masking import messages, primitives
 from flower_pca.masking.identity import Identity
 from flower_pca.masking.secrets import Secrets

@@ -6,7 +6,7 @@ from fake_grid import arrays_in, grid_of, in_a_run, is_pca_of
 from masked import STEPS, Run, pooled, shards
 
 from flower_pca import ConfigError, MaskedSums, NotEnoughNodes, registry, simulate, strategies
-from flower_pca.core.errors import ProtocolError
+from flower_pca.base.errors import ProtocolError
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking import group as server

@@ -9,9 +9,9 @@ from scipy.stats import ks_2samp
 
 from flower_pca import DP, ConfigError, MaskedSums, registry, strategies
 from flower_pca.algorithms.ssi import SSI
+from flower_pca.base.errors import DataError, ProtocolError, SpentError
 from flower_pca.clients.memory import FileStore, StateStore
 from flower_pca.core import noise
-from flower_pca.core.errors import DataError, ProtocolError, SpentError
 from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Reply
 from flower_pca.masking import fixed, messages

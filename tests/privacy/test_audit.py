@@ -92,7 +92,7 @@ def test_the_opening_tells_the_product_in_the_global_frame(run):
 
 def simulate_block(pool, scale):
     """D B for the Gaussian block that seed 0 stands for."""
-    from flower_pca.core.linalg import random_block
+    from flower_pca.base.linalg import random_block
 
     divisor = {None: np.ones(D), "std": pool.std(axis=0), "max_abs": np.abs(pool).max(axis=0)}[scale]
     return random_block(D, K, 0) * divisor[:, None]

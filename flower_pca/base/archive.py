@@ -16,9 +16,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ProtocolError
-from flower_pca.core.linalg import Array
+from flower_pca.base import checks
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
 
 _HEADER = "header.json"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.core.errors import ConfigError, DataError
+from flower_pca.base.errors import ConfigError, DataError
 
 
 def sentence(what: str, rule: str, got: object, remedy: str) -> str:

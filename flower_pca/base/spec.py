@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from flower_pca.core import checks
-from flower_pca.core.errors import ConfigError
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError
 
 T = TypeVar("T")
 

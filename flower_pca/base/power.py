@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flower_pca.core import linalg
-from flower_pca.core.linalg import Array
+from flower_pca.base import linalg
+from flower_pca.base.linalg import Array
 
 
 @dataclass(frozen=True)

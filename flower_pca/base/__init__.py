@@ -1,0 +1,1 @@
+"""What knows nothing of runs: errors, checks, linear algebra, saved files."""

@@ -32,8 +32,8 @@ def clients() -> list[list[object]]:
     import numpy as np
 
     from flower_pca import registry
-    from flower_pca.core.local import LocalData
-    from flower_pca.core.rows import Frame
+    from flower_pca.rows.frame import Frame
+    from flower_pca.rows.local import LocalData
 
     rng = np.random.default_rng(0)
     X, Z = rng.standard_normal((1000, 784)), np.linalg.qr(rng.standard_normal((784, 20)))[0]

@@ -10,10 +10,10 @@ import numpy as np
 
 from benchmarks import table
 from flower_pca import History, MaskedSums, STMiss, make, registry, simulate, track
-from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Reply
 from flower_pca.masking import messages
 from flower_pca.masking.run import MaskedSession
+from flower_pca.rows.local import LocalData
 from sims import moving
 
 D, P, ROWS, ROUNDS = 784, 20, 50, 3

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks import table
 from flower_pca import make
 from flower_pca.base.linalg import Array
-from flower_pca.core.local import LocalData
+from flower_pca.rows.local import LocalData
 
 CLIENTS, N, D, R1, R2, ROUNDS, ETA = 10, 60, 2000, 2, 3, 20, 0.1
 

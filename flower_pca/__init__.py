@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from flower_pca.core.result import PCAResult
     from flower_pca.core.robust_result import RobustResult
     from flower_pca.core.spent import Spent
-    from flower_pca.core.stream import Stream
     from flower_pca.core.tracking_result import TrackingResult
     from flower_pca.estimator import FederatedPCA
     from flower_pca.masking import MaskedSums
     from flower_pca.registry import make
+    from flower_pca.rows.stream import Stream
     from flower_pca.simulation import simulate, track
 
 __version__ = "0.1.0"
@@ -122,7 +122,7 @@ _HOMES: Final = {
         "Outcome",
         "Status",
     ),
-    "flower_pca.core.stream": ("Stream",),
+    "flower_pca.rows.stream": ("Stream",),
     "flower_pca.core.tracking_result": ("TrackingResult",),
     "flower_pca.estimator": ("FederatedPCA",),
     "flower_pca.masking": ("MaskedSums",),

@@ -24,10 +24,10 @@ from flwr.serverapp import Grid, ServerApp
 from flower_pca import clients, registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.core.stream import Stream
 from flower_pca.data import partition, sources
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.data.table import take
+from flower_pca.rows.stream import Stream
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 from flower_pca.strategies.log import log
 

@@ -30,10 +30,10 @@ from flower_pca.core.opening import Opening
 from flower_pca.core.private_opening import PrivateOpening
 from flower_pca.core.ritz import RayleighRitz
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.core.stream import Stream
 from flower_pca.core.summed_opening import SummedOpening
 from flower_pca.core.tracker import Tracker
 from flower_pca.masking import messages
+from flower_pca.rows.stream import Stream
 
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity

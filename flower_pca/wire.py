@@ -17,8 +17,8 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flower_pca.base import checks
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Arrays, Broadcast
+from flower_pca.rows.frame import Frame
 
 Scalar: TypeAlias = bool | bytes | float | int | str
 Config: TypeAlias = dict[str, Scalar]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from flower_pca import PersonalResult, make, registry, simulate
-from flower_pca.core.local import LocalData
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays, Reply
+from flower_pca.rows.local import LocalData
 from sims import personal_methods as methods
 from sims.personal_problems import Array
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import DataError, RobustResult, make, registry, simulate
-from flower_pca.core.local import LocalData
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Reply
+from flower_pca.rows.local import LocalData
 from sims import data, report, robust_video, rpca
 from sims.rpca import Array, Mixed, pose, sv_error
 

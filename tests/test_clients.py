@@ -14,9 +14,9 @@ from scipy import sparse
 from flower_pca import registry, simulate, strategies, wire
 from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes
 from flower_pca.clients import FAPSClient, KrylovClient, PCAClient, client_app
-from flower_pca.core.local import LocalData
-from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Broadcast
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
 from flower_pca.strategies import PCAStrategy
 
 SHARDS = rows()

@@ -10,7 +10,7 @@ from test_robust import ROWS, SMALL, err, pose, rel, sv_error
 
 from flower_pca import DataError, make, simulate
 from flower_pca.core.huber import Regression
-from flower_pca.core.local import LocalData
+from flower_pca.rows.local import LocalData
 
 Array = np.ndarray[Any, Any]
 

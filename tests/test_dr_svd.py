@@ -4,7 +4,7 @@ import numpy as np
 from builders import mixed
 
 from flower_pca.algorithms.dr_svd import DRSVD
-from flower_pca.core.local import LocalData
+from flower_pca.rows.local import LocalData
 
 
 def test_a_block_short_of_rank_singles_out_no_row():

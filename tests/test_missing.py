@@ -11,9 +11,9 @@ from scipy import sparse
 
 from flower_pca import DataError, PCAResult, make, simulate
 from flower_pca.core.iteration import Iterative
-from flower_pca.core.local import LocalData
-from flower_pca.core.rows import Frame, Moments, merge
 from flower_pca.registry import ALGORITHMS
+from flower_pca.rows.frame import Frame, Moments, merge
+from flower_pca.rows.local import LocalData
 
 MEAN = {"missing": "mean"}
 REMEDY = 'Impute or drop these entries before the run, or use missing="mean".'

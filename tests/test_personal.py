@@ -22,7 +22,7 @@ from flower_pca import (
     simulate,
 )
 from flower_pca.algorithms import deflation
-from flower_pca.core.local import LocalData
+from flower_pca.rows.local import LocalData
 from sims import personal_methods as methods
 from sims import personal_problems as problems
 from sims.personal_problems import Setting, Split

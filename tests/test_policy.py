@@ -11,8 +11,8 @@ from flwr.app import Context, RecordDict
 from flower_pca import strategies, wire
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.clients import PCAClient, client_app
-from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Broadcast
+from flower_pca.rows.frame import Frame
 
 SHARDS = rows()
 REFUSED = 2

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from flower_pca import ConfigError, Krylov, LocalPower, ProtocolError, make
-from flower_pca.core.local import LocalData
 from flower_pca.registry import ALGORITHMS, STAGES, TRACKERS, answer
+from flower_pca.rows.local import LocalData
 
 CHANGED = {
     "krylov": {"oversample": 3, "tol": 1e-5, "min_rounds": 1, "max_rounds": 7, "patience": 4, "max_basis": 12},

@@ -10,7 +10,7 @@ import scipy.sparse
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import ConfigError, DataError, Outcome, PCAResult, RobustResult, make, simulate
-from flower_pca.core.local import LocalData
+from flower_pca.rows.local import LocalData
 from flower_pca.strategies import ConsensusRPCA
 
 Array = np.ndarray[Any, Any]

@@ -15,8 +15,8 @@ from flwr.compat.common import recorddict_compat as compat
 from flower_pca import registry, wire
 from flower_pca.base.errors import ProtocolError
 from flower_pca.clients import PCAClient
-from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Broadcast
+from flower_pca.rows.frame import Frame
 from flower_pca.strategies import PCAStrategy
 
 SHORT = {

@@ -28,9 +28,9 @@ from flower_pca.core import huber
 from flower_pca.core.cached import CachedSums
 from flower_pca.core.huber import Regression
 from flower_pca.core.iteration import Progress
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, ROWS, Arrays, Reduction, Shape
+from flower_pca.rows.local import LocalData
 
 RANKS: Final = ("exact", "bound", "unknown")
 _GAMMA: Final = {"exact": 0.9, "bound": 0.85, "unknown": 0.9}

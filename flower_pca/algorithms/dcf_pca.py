@@ -27,9 +27,9 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.huber import Regression
 from flower_pca.core.iteration import Progress
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape
+from flower_pca.rows.local import LocalData
 
 STEPS: Final = ("paper", "scaled")
 INITS: Final = ("random", "opening")

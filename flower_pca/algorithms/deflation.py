@@ -8,7 +8,7 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.local import LocalData
+from flower_pca.rows.local import LocalData
 
 _HELD: Final = 2**24  # entries of the deflated rows that may be held
 _SIDE: Final = 4096  # sides up to which a dense eigenproblem is solved

@@ -13,9 +13,9 @@ from flower_pca.algorithms.personal import Personalized, PersonalState, begin, w
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.cached import CachedSums
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.stage import ROWS, Arrays, Reduction, Shape
+from flower_pca.rows.local import LocalData
 
 ACCELERATIONS: Final = ("auto", "anderson", "nesterov", "none")
 _PAIRS: Final = 5  # that Anderson's extrapolation looks back on

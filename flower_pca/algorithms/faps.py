@@ -11,9 +11,9 @@ import numpy as np
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.iteration import Iterative, Progress, Steps
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape
+from flower_pca.rows.local import LocalData
 
 _BETA: Final = 0.15  # the first penalty, as a share of the largest eigenvalue of C_i
 _THETA: Final = 0.1  # by which the penalty grows

@@ -13,9 +13,9 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.power import Power
 from flower_pca.core.iteration import Iterative, Progress
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape
+from flower_pca.rows.local import LocalData
 
 _LARGEST: Final = 1e90  # what a block may grow to between two QRs
 

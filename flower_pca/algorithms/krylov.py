@@ -12,9 +12,9 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.iteration import Iterative, Progress
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays, Shape
+from flower_pca.rows.local import LocalData
 
 _VANISHED: Final = 16.0  # multiples of sqrt(d) eps theta_1 below which a residual direction is rounding
 

@@ -13,9 +13,9 @@ from flower_pca.algorithms.personal import Personalized, PersonalState, begin, w
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Reduction, Shape
+from flower_pca.rows.local import LocalData
 
 RETRACTIONS: Final = ("polar", "qr")
 

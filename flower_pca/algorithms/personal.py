@@ -16,11 +16,11 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.iteration import Iterative, Progress
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.personal import PersonalResult
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import MARGIN, Arrays, Reduction, Shape, Stage
+from flower_pca.rows.local import LocalData
 
 INITS: Final = ("projection", "upload", "qu", "random")
 WEIGHTS: Final = ("equal", "samples")

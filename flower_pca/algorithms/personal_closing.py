@@ -12,10 +12,10 @@ from flower_pca.algorithms import deflation, probe
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.personal import OWN
 from flower_pca.core.stage import MARGIN, Arrays, Reduction, Shape, Stage
+from flower_pca.rows.local import LocalData
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core import huber, median
 from flower_pca.core.huber import Regression
 from flower_pca.core.iteration import Iterative
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
 from flower_pca.core.robust_result import RobustResult
 from flower_pca.core.stage import MARGIN, ROWS, Arrays, Shape, Stage
+from flower_pca.rows.local import LocalData
 
 S = TypeVar("S")
 

@@ -14,8 +14,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.batch import Filled, respond
 from flower_pca.core.stage import Arrays
 from flower_pca.core.steps import TrackState
-from flower_pca.core.stream import Stream
 from flower_pca.core.tracker import Tracker
+from flower_pca.rows.stream import Stream
 
 _VIDEO: Final = 1.8  # multiples of a row's root mean square that its smallest outlier is taken for, if it is not given
 _SUPPORT: Final = 1.0 / 2.0  # of the smallest outlier: what |s| has to exceed

@@ -11,9 +11,9 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.iteration import Iterative, Progress, share
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape
+from flower_pca.rows.local import LocalData
 
 
 @dataclass(frozen=True)

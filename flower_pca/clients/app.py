@@ -13,8 +13,8 @@ from flwr.clientapp import ClientApp
 from flower_pca import wire
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.clients.base import PCAClient, refusal
-from flower_pca.core.local import LocalData
-from flower_pca.core.stream import Stream
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.stream import Stream
 
 Load: TypeAlias = Callable[[Context], Any]
 

@@ -20,10 +20,10 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy, RefusalError, ledger
 from flower_pca.core import noise
-from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Arrays
-from flower_pca.core.stream import Stream
 from flower_pca.masking import messages
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.stream import Stream
 
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity

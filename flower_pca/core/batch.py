@@ -12,7 +12,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
-from flower_pca.core.stream import NO_CURSOR, Completed, Stream
+from flower_pca.rows.stream import NO_CURSOR, Completed, Stream
 
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers")
 

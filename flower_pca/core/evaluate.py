@@ -10,9 +10,9 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape, Stage
+from flower_pca.rows.local import LocalData
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca.base.linalg import Array
-from flower_pca.core.local import LocalData
+from flower_pca.rows.local import LocalData
 
 _FINE: Final = 32  # bins of an octave
 _OCTAVES: Final = 60

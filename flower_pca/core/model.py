@@ -9,7 +9,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.rows import Frame
+from flower_pca.rows.frame import Frame
 
 
 @dataclass(frozen=True, kw_only=True)

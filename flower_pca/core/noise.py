@@ -12,8 +12,8 @@ import numpy as np
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Arrays, Stage
+from flower_pca.rows.local import LocalData
 
 Bits: TypeAlias = Callable[[int], Array]  # so many random 64-bit numbers
 

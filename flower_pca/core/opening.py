@@ -13,10 +13,10 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
-from flower_pca.core.rows import Frame, Moments, merge
 from flower_pca.core.stage import Arrays, Reduction, Shape, Stage
+from flower_pca.rows.frame import Frame, Moments, merge
+from flower_pca.rows.local import LocalData
 
 _KEEP: Final = 1e3  # condition number of the scaled block up to which the first product is kept
 _COARSEST: Final = float(np.finfo(np.float32).eps)  # products are never computed in less

@@ -15,10 +15,10 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
-from flower_pca.core.rows import Frame
 from flower_pca.core.spent import Spent
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
 
 _KINDS: Final[dict[str, type[PCAResult]]] = {}  # all classes of results, by the name that files know them by
 

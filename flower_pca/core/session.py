@@ -22,10 +22,10 @@ from flower_pca.core.opening import Opening
 from flower_pca.core.privacy import DP, planned
 from flower_pca.core.replies import collect, require_any, superposable, unusable
 from flower_pca.core.result import PCAResult
-from flower_pca.core.rows import Frame
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Broadcast, Failure, Reduction, Reply, Stage, Sum
 from flower_pca.core.summed_opening import SummedOpening, SummedState
+from flower_pca.rows.frame import Frame
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "mean")

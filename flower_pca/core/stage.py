@@ -17,7 +17,7 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
-from flower_pca.core.rows import Frame
+from flower_pca.rows.frame import Frame
 
 Arrays: TypeAlias = dict[str, Array]
 Stack: TypeAlias = dict[int, Arrays]

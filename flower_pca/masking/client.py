@@ -14,14 +14,14 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.local import LocalData
-from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Arrays
-from flower_pca.core.stream import Stream
 from flower_pca.masking import encoding, messages, primitives
 from flower_pca.masking.messages import Step, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.masking.secrets import Secrets
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.stream import Stream
 
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from flower_pca.base.linalg import Array
-from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Arrays
+from flower_pca.rows.frame import Frame
 
 STAGE: Final = "masked"  # of every message of a masked run, whatever stage it carries
 PREFIX: Final = "mask."  # of all that is not the stage's own, in messages and in a client's memory

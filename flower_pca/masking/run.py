@@ -19,7 +19,6 @@ from flower_pca.core.noise import sharing
 from flower_pca.core.private_opening import PrivateOpeningState
 from flower_pca.core.replies import UnawaitedError
 from flower_pca.core.replies import check as check_reply
-from flower_pca.core.rows import Frame
 from flower_pca.core.run import Run
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Stage, Sum
@@ -29,6 +28,7 @@ from flower_pca.masking.group import Group, identity, outvoted
 from flower_pca.masking.messages import SIGNATURE, Step, raw
 from flower_pca.masking.primitives import KEY
 from flower_pca.masking.settings import MaskedSums
+from flower_pca.rows.frame import Frame
 
 LABELS: Final = {Step.KEYS: "mask.keys", Step.SHARES: "mask.shares", Step.UNMASK: "mask.sum"}  # in the history
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from flower_pca.algorithms.noisy_covariance import unpacked
 from flower_pca.base.linalg import Array
-from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Arrays, Broadcast
+from flower_pca.rows.frame import Frame
 
 _PRODUCTS = {"ssi": ("Z", "Y"), "krylov": ("B", "S"), "fed_oapm": ("U", "Y"), "ritz": ("Z", "Y")}
 _AVERAGES = ("uda", "wda", "dist_pca")

@@ -14,11 +14,11 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.iteration import Algorithm, Iterative
-from flower_pca.core.local import LocalData
 from flower_pca.core.result import PCAResult
-from flower_pca.core.rows import Frame, merge
 from flower_pca.core.session import Session
 from flower_pca.data.table import Table
+from flower_pca.rows.frame import Frame, merge
+from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import clients_of, simulate
 
 _GRAM: Final = 4096  # columns up to which the reference is the eigenproblem of one d x d matrix

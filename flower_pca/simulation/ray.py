@@ -18,9 +18,9 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.core.result import PCAResult
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays
-from flower_pca.core.stream import Stream
 from flower_pca.core.tracking import TrackingSession
 from flower_pca.core.tracking_result import TrackingResult
+from flower_pca.rows.stream import Stream
 from flower_pca.simulation import shards as files
 from flower_pca.simulation import streams as streamed
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.core.local import LocalData
+from flower_pca.rows.local import LocalData
 
 _READY: Final = 8  # shards that a process keeps ready
 

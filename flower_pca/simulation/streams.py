@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from flower_pca.core.stream import Stream
+from flower_pca.rows.stream import Stream
 
 _READY: Final = 8  # streams that a process keeps ready
 

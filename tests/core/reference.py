@@ -3,9 +3,9 @@
 import numpy as np
 
 from flower_pca import registry
-from flower_pca.core.local import LocalData
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Failure, Reply
+from flower_pca.rows.local import LocalData
 
 EPS = float(np.finfo(np.float64).eps)
 

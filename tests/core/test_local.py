@@ -5,9 +5,9 @@ import pytest
 import scipy.sparse as sp
 
 from flower_pca.base import linalg
-from flower_pca.core import local
-from flower_pca.core.local import LocalData
-from flower_pca.core.rows import Frame
+from flower_pca.rows import local
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
 
 N, D = 137, 9
 

@@ -9,9 +9,9 @@ import scipy.sparse as sp
 
 from flower_pca.base import linalg
 from flower_pca.base.errors import DataError
-from flower_pca.core import local
-from flower_pca.core.local import LocalData
-from flower_pca.core.rows import Frame, Moments, merge
+from flower_pca.rows import local
+from flower_pca.rows.frame import Frame, Moments, merge
+from flower_pca.rows.local import LocalData
 
 OPERATIONS = {
     "matmat by the Gram matrix": lambda data: data.matmat(linalg.random_basis(data.d, 4, 1), reuse=1000),

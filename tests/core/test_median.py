@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from flower_pca.core import median
-from flower_pca.core.local import LocalData
+from flower_pca.rows.local import LocalData
 
 RNG = np.random.default_rng(5)
 ROWS = {

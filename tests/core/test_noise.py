@@ -11,8 +11,8 @@ from scipy import sparse, stats
 from flower_pca import ProtocolError, registry
 from flower_pca.algorithms.noisy_covariance import packed, unpacked
 from flower_pca.core import noise
-from flower_pca.core.local import LocalData
-from flower_pca.core.rows import Frame
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
 
 BITS = noise.seeded_bits(5, 0)
 BOUNDED = [name for name, stage in registry.STAGES.items() if stage.bounded]

@@ -11,10 +11,10 @@ from reference import EPS, answer, clients, deal, framed, session
 from flower_pca import PCAResult, registry
 from flower_pca.base import linalg
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
 from flower_pca.core.opening import Opening
-from flower_pca.core.rows import Frame
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
 
 RATIO = 1e5  # mean over deviation: what a frame loses to rounding is this times eps
 

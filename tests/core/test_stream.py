@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.core import gaps
-from flower_pca.core.stream import NO_CURSOR, Completed, Stream
 from flower_pca.data.arrivals import Arrivals
+from flower_pca.rows import gaps
+from flower_pca.rows.stream import NO_CURSOR, Completed, Stream
 
 X = np.arange(30.0).reshape(10, 3)
 BATCHES = [X[:4], X[4:8], X[8:]]

@@ -5,9 +5,9 @@ import pytest
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, simulate
-from flower_pca.core.local import LocalData
 from flower_pca.data.sources import SOURCES, make, table
 from flower_pca.data.table import take
+from flower_pca.rows.local import LocalData
 
 X = np.random.default_rng(0).standard_normal((20, 4)).round(3)
 S = sparse.random_array((20, 4), density=0.4, rng=np.random.default_rng(1), format="csr")

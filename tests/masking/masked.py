@@ -3,9 +3,9 @@
 import numpy as np
 
 from flower_pca import MaskedSums, make, registry
-from flower_pca.core.local import LocalData
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking.run import MaskedSession
+from flower_pca.rows.local import LocalData
 
 STEPS = ("keys", "shares", "upload", "unmask")
 

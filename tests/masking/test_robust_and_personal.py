@@ -20,8 +20,8 @@ from flower_pca import (
     simulate,
     strategies,
 )
-from flower_pca.core.local import LocalData
 from flower_pca.core.model import Model
+from flower_pca.rows.local import LocalData
 
 pytestmark = pytest.mark.filterwarnings("ignore:theta must be")  # clients this alike have hardly anything of their own
 LOW, FIVE = np.array_split(ROWS, 5), shards(5)

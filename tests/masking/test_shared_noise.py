@@ -23,9 +23,9 @@ from flower_pca import (
 )
 from flower_pca.clients.memory import StateStore
 from flower_pca.core import gaussian, noise
-from flower_pca.core.local import LocalData
 from flower_pca.masking import fixed, run
 from flower_pca.masking.client import Secrets
+from flower_pca.rows.local import LocalData
 from flower_pca.strategies import SSI, PCAStrategy
 
 METHODS = ["ssi(oversample=2, max_rounds=4)", "krylov(oversample=2, max_rounds=3)", "noisy_covariance"]

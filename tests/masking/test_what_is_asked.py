@@ -12,10 +12,10 @@ from flower_pca.algorithms.ssi import SSI
 from flower_pca.base.errors import DataError, ProtocolError, SpentError
 from flower_pca.clients.memory import FileStore, StateStore
 from flower_pca.core import noise
-from flower_pca.core.rows import Frame
 from flower_pca.core.stage import Reply
 from flower_pca.masking import fixed, messages
 from flower_pca.masking.secrets import Secrets
+from flower_pca.rows.frame import Frame
 
 FIVE = shards(5)
 BUDGET = DP(epsilon=2.0, delta=1e-6, clip=3.0)

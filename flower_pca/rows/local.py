@@ -12,7 +12,7 @@ import numpy as np
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.core.rows import Frame, ImplicitRows, Moments, apply, centred, filled, merge, sparse_moments, stored
+from flower_pca.rows.frame import Frame, ImplicitRows, Moments, apply, centred, filled, merge, sparse_moments, stored
 
 _BLOCK: Final = 2**20  # entries of a block of rows: what a pass over chunked rows holds in memory
 _SINGLE: Final = 128  # rows whose sums single precision may hold, before they are added in double

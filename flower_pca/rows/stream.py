@@ -13,7 +13,7 @@ import numpy as np
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.core.gaps import rows_with_gaps
+from flower_pca.rows.gaps import rows_with_gaps
 
 _KIND, _BATCH = "completed batch", "batch-"
 NO_CURSOR = np.zeros(0, dtype=np.uint8)

@@ -16,7 +16,7 @@ from builders import evenly
 from benchmarks import table
 from benchmarks.real import first
 from flower_pca import make, registry, simulate
-from flower_pca.core.iteration import Iterative
+from flower_pca.core.algorithm import Iterative
 
 LEVELS, MOST, K = (1e-2, 1e-6), 600, 5
 

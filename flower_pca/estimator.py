@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.core.iteration import Algorithm
+from flower_pca.core.algorithm import Algorithm
 from flower_pca.simulation import simulate
 
 _DTYPES = (np.float64, np.float32)

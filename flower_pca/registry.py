@@ -24,8 +24,8 @@ from flower_pca.algorithms.st_miss import STMiss
 from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core import noise
+from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.evaluate import Evaluate
-from flower_pca.core.iteration import Algorithm
 from flower_pca.core.opening import Opening
 from flower_pca.core.private_opening import PrivateOpening
 from flower_pca.core.ritz import RayleighRitz

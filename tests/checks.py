@@ -34,7 +34,7 @@ from scipy import sparse
 
 from flower_pca import PCAResult, RobustResult, make, simulate
 from flower_pca.algorithms.one_shot import _Average
-from flower_pca.core.iteration import Algorithm, Iterative
+from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.registry import ALGORITHMS
 
 TOL = 1e-10

@@ -16,7 +16,7 @@ from checks import Check, brief
 
 from flower_pca import PCAResult, make, simulate
 from flower_pca.base import archive
-from flower_pca.core.iteration import Algorithm
+from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
 from flower_pca.core.opening import Opening
 from flower_pca.core.stage import Arrays, Stage

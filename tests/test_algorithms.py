@@ -9,7 +9,7 @@ import protocol_checks
 import pytest
 
 from flower_pca import make
-from flower_pca.core.iteration import Iterative
+from flower_pca.core.algorithm import Iterative
 from flower_pca.registry import ALGORITHMS
 
 EXACT = [name for name in checks.PLAIN if not checks.averages(name)]

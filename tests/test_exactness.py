@@ -28,7 +28,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from flower_pca import Outcome, make, simulate
-from flower_pca.core.iteration import Iterative
+from flower_pca.core.algorithm import Iterative
 from flower_pca.registry import ALGORITHMS
 
 ITERATIVE = [name for name in PLAIN if issubclass(ALGORITHMS[name], Iterative)]

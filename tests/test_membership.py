@@ -11,7 +11,7 @@ from builders import disjoint, mixed, pooled, sine
 from checks import PLAIN, averages, exact, is_of, openings, orthonormal, promise
 
 from flower_pca import NotEnoughNodes, Outcome, make, simulate
-from flower_pca.core.iteration import Iterative
+from flower_pca.core.algorithm import Iterative
 from flower_pca.registry import ALGORITHMS
 
 SEEDS = pytest.mark.parametrize("seed", [0, 1])

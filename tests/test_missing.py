@@ -10,7 +10,7 @@ from fake_grid import FakeGrid, in_a_run
 from scipy import sparse
 
 from flower_pca import DataError, PCAResult, make, simulate
-from flower_pca.core.iteration import Iterative
+from flower_pca.core.algorithm import Iterative
 from flower_pca.registry import ALGORITHMS
 from flower_pca.rows.frame import Frame, Moments, merge
 from flower_pca.rows.local import LocalData

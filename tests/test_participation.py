@@ -13,7 +13,7 @@ from checks import PLAIN, agrees, exact, is_of, openings, promise
 
 from flower_pca import FAPS, ConfigError, NotEnoughNodes, PCAResult, make, simulate
 from flower_pca.base import archive
-from flower_pca.core.iteration import Iterative
+from flower_pca.core.algorithm import Iterative
 from flower_pca.registry import ALGORITHMS
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData

@@ -25,9 +25,9 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core import huber
+from flower_pca.core.algorithm import Progress
 from flower_pca.core.cached import CachedSums
 from flower_pca.core.huber import Regression
-from flower_pca.core.iteration import Progress
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, ROWS, Arrays, Reduction, Shape
 from flower_pca.rows.local import LocalData

@@ -25,8 +25,8 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.algorithm import Progress
 from flower_pca.core.huber import Regression
-from flower_pca.core.iteration import Progress
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape
 from flower_pca.rows.local import LocalData

@@ -11,7 +11,7 @@ import numpy as np
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core.iteration import Algorithm
+from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Reduction, Shape, Stack
 from flower_pca.rows.local import LocalData

@@ -12,7 +12,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.power import Power
-from flower_pca.core.iteration import Iterative, Progress
+from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape
 from flower_pca.rows.local import LocalData

@@ -11,7 +11,7 @@ import numpy as np
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.iteration import Iterative, Progress
+from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays, Shape
 from flower_pca.rows.local import LocalData

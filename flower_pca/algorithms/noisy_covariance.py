@@ -13,7 +13,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core.iteration import Algorithm, share
+from flower_pca.core.algorithm import Algorithm, share
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays, Shape
 from flower_pca.rows.local import LocalData

@@ -15,7 +15,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core.iteration import Iterative, Progress
+from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.model import Model
 from flower_pca.core.personal import PersonalResult
 from flower_pca.core.result import PCAResult

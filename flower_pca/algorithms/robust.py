@@ -13,8 +13,8 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core import huber, median
+from flower_pca.core.algorithm import Iterative
 from flower_pca.core.huber import Regression
-from flower_pca.core.iteration import Iterative
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
 from flower_pca.core.robust_result import RobustResult

@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.iteration import Iterative, Progress, share
+from flower_pca.core.algorithm import Iterative, Progress, share
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape
 from flower_pca.rows.local import LocalData

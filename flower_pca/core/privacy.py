@@ -15,7 +15,7 @@ from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core import gaussian, noise
-from flower_pca.core.iteration import Algorithm, Iterative
+from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.private_opening import PrivateOpening
 from flower_pca.core.spent import Spent
 from flower_pca.core.stage import Arrays

@@ -14,9 +14,9 @@ from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
+from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.evaluate import Evaluate
-from flower_pca.core.iteration import Algorithm
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.opening import Opening
 from flower_pca.core.privacy import DP, planned

@@ -6,7 +6,7 @@ output and never see Flower. What needs cryptography is imported when a masked r
 
 from typing import Any
 
-from flower_pca.core.iteration import Algorithm
+from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.session import Session
 from flower_pca.core.tracker import Tracker
 from flower_pca.core.tracking import TrackingSession

@@ -14,7 +14,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
-from flower_pca.core.iteration import Algorithm
+from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.noise import sharing
 from flower_pca.core.private_opening import PrivateOpeningState
 from flower_pca.core.replies import UnawaitedError

@@ -12,7 +12,7 @@ from flower_pca import registry
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.core.iteration import Algorithm
+from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.opening import block_of
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays, Broadcast, Reply

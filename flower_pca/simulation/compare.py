@@ -13,7 +13,7 @@ from flower_pca import registry
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.core.iteration import Algorithm, Iterative
+from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.result import PCAResult
 from flower_pca.core.session import Session
 from flower_pca.data.table import Table

@@ -13,8 +13,8 @@ import numpy as np
 from flower_pca import masking, registry
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.iteration import Algorithm
 from flower_pca.core.noise import Bits, seeded_bits, system_bits
 from flower_pca.core.privacy import DP, undisturbed
 from flower_pca.core.result import PCAResult

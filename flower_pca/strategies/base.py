@@ -22,8 +22,8 @@ from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
+from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.iteration import Algorithm, Iterative
 from flower_pca.core.privacy import DP, undisturbed
 from flower_pca.core.result import PCAResult
 from flower_pca.core.session import Session

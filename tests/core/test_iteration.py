@@ -9,7 +9,7 @@ import pytest
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.status import Outcome
-from flower_pca.core.iteration import Iterative, Progress, Steps, share
+from flower_pca.core.algorithm import Iterative, Progress, Steps, share
 from flower_pca.core.model import Model
 
 EPS32 = float(np.finfo(np.float32).eps)

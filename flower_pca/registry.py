@@ -25,15 +25,15 @@ from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core import noise
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.evaluate import Evaluate
-from flower_pca.core.opening import Opening
 from flower_pca.core.private_opening import PrivateOpening
-from flower_pca.core.ritz import RayleighRitz
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.core.summed_opening import SummedOpening
 from flower_pca.core.tracker import Tracker
 from flower_pca.masking import messages
 from flower_pca.rows.stream import Stream
+from flower_pca.stages.evaluate import Evaluate
+from flower_pca.stages.opening import Opening
+from flower_pca.stages.ritz import RayleighRitz
+from flower_pca.stages.summed_opening import SummedOpening
 
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity

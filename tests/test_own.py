@@ -11,7 +11,7 @@ from fake_grid import FakeGrid, app_of, in_a_run
 from flower_pca import ConfigError, PCAResult, registry, simulate
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.clients import PCAClient
-from flower_pca.core.ritz import RayleighRitz
+from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.strategies import PCAStrategy
 
 SHARDS = deal(rows(90, [6.0, 4.0, 1.0, 0.5, 0.2], seed=3) + 2.0, (40, 30, 20))

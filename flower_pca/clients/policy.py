@@ -13,10 +13,10 @@ from flower_pca import registry, wire
 from flower_pca.base import archive, checks, linalg
 from flower_pca.base.errors import ConfigError, FlowerPCAError, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.opening import drawn
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
+from flower_pca.stages.opening import drawn
 
 _ANSWERED: Final = "flower_pca.answered"
 # Of its length: what a column must have outside the known ones to be a new one. A block that comes again, rotated or

@@ -14,8 +14,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
-from flower_pca.core.ritz import RayleighRitz
 from flower_pca.core.stage import Stage
+from flower_pca.stages.ritz import RayleighRitz
 
 S = TypeVar("S")
 

@@ -22,13 +22,13 @@ from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Stage, Sum
-from flower_pca.core.summed_opening import SummedOpening
 from flower_pca.masking import fixed, messages, shares
 from flower_pca.masking.group import Group, identity, outvoted
 from flower_pca.masking.messages import SIGNATURE, Step, raw
 from flower_pca.masking.primitives import KEY
 from flower_pca.masking.settings import MaskedSums
 from flower_pca.rows.frame import Frame
+from flower_pca.stages.summed_opening import SummedOpening
 
 LABELS: Final = {Step.KEYS: "mask.keys", Step.SHARES: "mask.shares", Step.UNMASK: "mask.sum"}  # in the history
 

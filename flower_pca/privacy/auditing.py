@@ -13,7 +13,6 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.opening import block_of
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.privacy.attack import CONDITIONS, Attack, minimum_norm, numbers, symmetric
@@ -22,6 +21,7 @@ from flower_pca.privacy.view import Pair, View, together
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import clients_of
+from flower_pca.stages.opening import block_of
 
 _WIDEST: Final = 5000  # columns, of which square matrices are formed
 _EVERY: Final = 20  # messages up to which the attack is mounted after each; then after every tenth part more

@@ -12,9 +12,9 @@ from flower_pca import PCAResult, registry
 from flower_pca.base import linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.model import Model
-from flower_pca.core.opening import Opening
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.stages.opening import Opening
 
 RATIO = 1e5  # mean over deviation: what a frame loses to rounding is this times eps
 

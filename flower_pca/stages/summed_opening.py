@@ -11,9 +11,9 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
-from flower_pca.core.opening import Opening, OpeningState, block_of, drawn
 from flower_pca.core.stage import ROWS, Arrays, Shape, Stage
 from flower_pca.rows.local import LocalData
+from flower_pca.stages.opening import Opening, OpeningState, block_of, drawn
 
 _LEAST: Final = 1e-150
 _SLACK: Final = 1e-13  # of the raw squares: what rounding may hide of the centred ones

@@ -1,0 +1,1 @@
+"""Stages that every run has: opening, Rayleigh-Ritz, evaluation."""

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from flower_pca.base.status import Outcome, Status
     from flower_pca.core.channel import AirChannel
     from flower_pca.core.personal import PersonalResult
-    from flower_pca.core.privacy import DP
     from flower_pca.core.result import PCAResult
     from flower_pca.core.robust_result import RobustResult
     from flower_pca.core.spent import Spent
     from flower_pca.core.tracking_result import TrackingResult
+    from flower_pca.dp.plan import DP
     from flower_pca.estimator import FederatedPCA
     from flower_pca.masking import MaskedSums
     from flower_pca.registry import make
@@ -114,7 +114,7 @@ _HOMES: Final = {
         "Round",
     ),
     "flower_pca.core.personal": ("PersonalResult",),
-    "flower_pca.core.privacy": ("DP",),
+    "flower_pca.dp.plan": ("DP",),
     "flower_pca.core.result": ("PCAResult",),
     "flower_pca.core.robust_result": ("RobustResult",),
     "flower_pca.core.spent": ("Spent",),

@@ -23,11 +23,11 @@ from flower_pca.algorithms.ssi import SSI
 from flower_pca.algorithms.st_miss import STMiss
 from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError, ProtocolError
-from flower_pca.core import noise
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.private_opening import PrivateOpening
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.core.tracker import Tracker
+from flower_pca.dp import noise
+from flower_pca.dp.opening import PrivateOpening
 from flower_pca.masking import messages
 from flower_pca.rows.stream import Stream
 from flower_pca.stages.evaluate import Evaluate

@@ -19,8 +19,8 @@ from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, Proto
 from flower_pca.base.linalg import Array
 from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy, RefusalError, ledger
-from flower_pca.core import noise
 from flower_pca.core.stage import Arrays
+from flower_pca.dp import noise
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream

@@ -17,11 +17,11 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model, fraction_rank
-from flower_pca.core.privacy import DP, planned
 from flower_pca.core.replies import collect, require_any, superposable, unusable
 from flower_pca.core.result import PCAResult
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Broadcast, Failure, Reduction, Reply, Stage, Sum
+from flower_pca.dp.plan import DP, planned
 from flower_pca.rows.frame import Frame
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.opening import Opening

@@ -19,8 +19,8 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.noise import system_bits
 from flower_pca.core.stage import Arrays
+from flower_pca.dp.noise import system_bits
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 _LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one

@@ -15,13 +15,13 @@ from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.noise import sharing
-from flower_pca.core.private_opening import PrivateOpeningState
 from flower_pca.core.replies import UnawaitedError
 from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Stage, Sum
+from flower_pca.dp.noise import sharing
+from flower_pca.dp.opening import PrivateOpeningState
 from flower_pca.masking import fixed, messages, shares
 from flower_pca.masking.group import Group, identity, outvoted
 from flower_pca.masking.messages import SIGNATURE, Step, raw

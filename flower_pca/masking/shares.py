@@ -10,8 +10,8 @@ from flower_pca.base import checks
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm, Iterative
-from flower_pca.core.noise import noise_share
-from flower_pca.core.privacy import Plan
+from flower_pca.dp.noise import noise_share
+from flower_pca.dp.plan import Plan
 from flower_pca.masking import fixed
 
 

@@ -15,11 +15,11 @@ from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.noise import Bits, seeded_bits, system_bits
-from flower_pca.core.privacy import DP, undisturbed
 from flower_pca.core.result import PCAResult
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays, Broadcast, Reply
+from flower_pca.dp.noise import Bits, seeded_bits, system_bits
+from flower_pca.dp.plan import DP, undisturbed
 from flower_pca.masking import MaskedSums
 from flower_pca.rows.local import LocalData
 

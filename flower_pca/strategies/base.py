@@ -24,11 +24,11 @@ from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.privacy import DP, undisturbed
 from flower_pca.core.result import PCAResult
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Broadcast, Failure, Reply
 from flower_pca.core.tracking_result import TrackingResult
+from flower_pca.dp.plan import DP, undisturbed
 from flower_pca.masking import MaskedSums
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.log import log

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from flower_pca.core import gaussian
+from flower_pca.dp import gaussian
 
 
 def integral(mu, epsilon):

@@ -22,7 +22,7 @@ from flower_pca import (
     simulate,
 )
 from flower_pca.clients.memory import StateStore
-from flower_pca.core import gaussian, noise
+from flower_pca.dp import gaussian, noise
 from flower_pca.masking import fixed, run
 from flower_pca.masking.client import Secrets
 from flower_pca.rows.local import LocalData

@@ -13,8 +13,8 @@ from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
-from flower_pca.core.noise import Clipped, noise_share
 from flower_pca.core.stage import Arrays, Shape, Stage
+from flower_pca.dp.noise import Clipped, noise_share
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 

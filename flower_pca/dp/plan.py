@@ -14,11 +14,11 @@ from flower_pca.base import checks
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core import gaussian, noise
 from flower_pca.core.algorithm import Algorithm, Iterative
-from flower_pca.core.private_opening import PrivateOpening
 from flower_pca.core.spent import Spent
 from flower_pca.core.stage import Arrays
+from flower_pca.dp import gaussian, noise
+from flower_pca.dp.opening import PrivateOpening
 
 _ROUNDS: Final = 100  # a budget over more than so many rounds leaves nothing but noise
 _ROUNDING: Final = 1e-9  # of shares of the budget that are added up

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks import table
 from flower_pca import track
-from flower_pca.algorithms.modified_cs import modified_cs
+from flower_pca.tracking.modified_cs import modified_cs
 from sims import moving, trackers
 from sims.moving import Array
 

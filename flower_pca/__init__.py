@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from flower_pca.algorithms.noisy_covariance import NoisyCovariance
     from flower_pca.algorithms.one_shot import UDA, WDA, DistPCA
     from flower_pca.algorithms.per_pca import PerPCA
-    from flower_pca.algorithms.robust_tracking import RobustTracking
     from flower_pca.algorithms.ssi import SSI
-    from flower_pca.algorithms.st_miss import STMiss
     from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, NotEnoughNodes, ProtocolError
     from flower_pca.base.history import History, Round
     from flower_pca.base.status import Outcome, Status
@@ -30,13 +28,15 @@ if TYPE_CHECKING:
     from flower_pca.core.result import PCAResult
     from flower_pca.core.robust_result import RobustResult
     from flower_pca.core.spent import Spent
-    from flower_pca.core.tracking_result import TrackingResult
     from flower_pca.dp.plan import DP
     from flower_pca.estimator import FederatedPCA
     from flower_pca.masking import MaskedSums
     from flower_pca.registry import make
     from flower_pca.rows.stream import Stream
     from flower_pca.simulation import simulate, track
+    from flower_pca.tracking.result import TrackingResult
+    from flower_pca.tracking.robust_tracking import RobustTracking
+    from flower_pca.tracking.st_miss import STMiss
 
 __version__ = "0.1.0"
 
@@ -98,9 +98,9 @@ _HOMES: Final = {
         "DistPCA",
     ),
     "flower_pca.algorithms.per_pca": ("PerPCA",),
-    "flower_pca.algorithms.robust_tracking": ("RobustTracking",),
+    "flower_pca.tracking.robust_tracking": ("RobustTracking",),
     "flower_pca.algorithms.ssi": ("SSI",),
-    "flower_pca.algorithms.st_miss": ("STMiss",),
+    "flower_pca.tracking.st_miss": ("STMiss",),
     "flower_pca.core.channel": ("AirChannel",),
     "flower_pca.base.errors": (
         "ConfigError",
@@ -123,7 +123,7 @@ _HOMES: Final = {
         "Status",
     ),
     "flower_pca.rows.stream": ("Stream",),
-    "flower_pca.core.tracking_result": ("TrackingResult",),
+    "flower_pca.tracking.result": ("TrackingResult",),
     "flower_pca.estimator": ("FederatedPCA",),
     "flower_pca.masking": ("MaskedSums",),
     "flower_pca.registry": ("make",),

@@ -18,14 +18,11 @@ from flower_pca.algorithms.local_power import LocalPower
 from flower_pca.algorithms.noisy_covariance import NoisyCovariance
 from flower_pca.algorithms.one_shot import UDA, WDA, DistPCA
 from flower_pca.algorithms.per_pca import PerPCA
-from flower_pca.algorithms.robust_tracking import RobustTracking
 from flower_pca.algorithms.ssi import SSI
-from flower_pca.algorithms.st_miss import STMiss
 from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.core.tracker import Tracker
 from flower_pca.dp import noise
 from flower_pca.dp.opening import PrivateOpening
 from flower_pca.masking import messages
@@ -34,6 +31,9 @@ from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.stages.summed_opening import SummedOpening
+from flower_pca.tracking.robust_tracking import RobustTracking
+from flower_pca.tracking.st_miss import STMiss
+from flower_pca.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from flower_pca import AirChannel, DataError, RobustTracking, STMiss, Stream, TrackingResult, track
-from flower_pca.algorithms.modified_cs import modified_cs
 from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.tracking.modified_cs import modified_cs
 from sims import moving, trackers
 
 N, R, D, CHANGE, RHO = 200, 5, 1200, 600, 0.1

@@ -10,9 +10,9 @@ from flower_pca import AirChannel, STMiss, Stream, TrackingResult, registry, str
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.clients import PCAClient, STMissClient, client_app
 from flower_pca.core.stage import Failure, Reply
-from flower_pca.core.tracking import TrackingSession
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.strategies import TrackingStrategy, arrays_of
+from flower_pca.tracking.session import TrackingSession
 from sims import moving
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend

@@ -8,9 +8,9 @@ from typing import Any
 
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.session import Session
-from flower_pca.core.tracker import Tracker
-from flower_pca.core.tracking import TrackingSession
 from flower_pca.masking.settings import MaskedSums
+from flower_pca.tracking.session import TrackingSession
+from flower_pca.tracking.tracker import Tracker
 
 __all__ = ["MaskedSums", "session", "tracking"]
 

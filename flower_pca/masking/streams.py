@@ -9,9 +9,9 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
-from flower_pca.core.tracking import TrackingSession
 from flower_pca.masking.group import Group
 from flower_pca.masking.run import Masked
+from flower_pca.tracking.session import TrackingSession
 
 
 class MaskedTracking(Masked, TrackingSession):

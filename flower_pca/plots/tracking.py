@@ -9,8 +9,8 @@ import numpy as np
 
 from flower_pca.base import archive
 from flower_pca.base.linalg import Array
-from flower_pca.core.tracking_result import TrackingResult
 from flower_pca.plots import style
+from flower_pca.tracking.result import TrackingResult
 
 
 def movement(result: TrackingResult, path: str | os.PathLike[str], *, truth: Array | None = None) -> Path:

@@ -18,11 +18,11 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.core.result import PCAResult
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays
-from flower_pca.core.tracking import TrackingSession
-from flower_pca.core.tracking_result import TrackingResult
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation import shards as files
 from flower_pca.simulation import streams as streamed
+from flower_pca.tracking.result import TrackingResult
+from flower_pca.tracking.session import TrackingSession
 
 if TYPE_CHECKING:
     from flower_pca.strategies import PCAStrategy

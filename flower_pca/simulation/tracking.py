@@ -16,12 +16,12 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Broadcast, Reply
-from flower_pca.core.tracker import Tracker
-from flower_pca.core.tracking import TrackingSession
-from flower_pca.core.tracking_result import TrackingResult
 from flower_pca.masking import MaskedSums
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.in_process import packed, unpacked
+from flower_pca.tracking.result import TrackingResult
+from flower_pca.tracking.session import TrackingSession
+from flower_pca.tracking.tracker import Tracker
 
 
 def track(

@@ -27,11 +27,11 @@ from flower_pca.core.channel import AirChannel
 from flower_pca.core.result import PCAResult
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Broadcast, Failure, Reply
-from flower_pca.core.tracking_result import TrackingResult
 from flower_pca.dp.plan import DP, undisturbed
 from flower_pca.masking import MaskedSums
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.log import log
+from flower_pca.tracking.result import TrackingResult
 
 _POLL = 0.2  # seconds between two looks for nodes
 _SILENCES = 2  # in a row, after which a node is asked no more: every one of them costs the round's timeout

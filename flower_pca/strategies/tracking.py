@@ -15,11 +15,11 @@ from flower_pca.base import checks
 from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.result import PCAResult
-from flower_pca.core.tracker import Tracker
-from flower_pca.core.tracking import TrackingSession
-from flower_pca.core.tracking_result import TrackingResult
 from flower_pca.masking import MaskedSums
 from flower_pca.strategies.base import PCAStrategy
+from flower_pca.tracking.result import TrackingResult
+from flower_pca.tracking.session import TrackingSession
+from flower_pca.tracking.tracker import Tracker
 
 
 class TrackingStrategy(PCAStrategy):

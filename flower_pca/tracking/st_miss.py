@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from flower_pca.base.linalg import Array
-from flower_pca.core.batch import Filled, respond
 from flower_pca.core.stage import Arrays
-from flower_pca.core.tracker import Tracker
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import Stream
+from flower_pca.tracking.batch import Filled, respond
+from flower_pca.tracking.tracker import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,10 +19,10 @@ from flower_pca.core.replies import collect, require_any, superposable, unusable
 from flower_pca.core.result import PCAResult
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Broadcast, Failure, Reply, Sum
-from flower_pca.core.steps import TrackState
-from flower_pca.core.tracker import Tracker
-from flower_pca.core.tracking_result import TrackingResult
 from flower_pca.rows.frame import Frame
+from flower_pca.tracking.result import TrackingResult
+from flower_pca.tracking.state import TrackState
+from flower_pca.tracking.tracker import Tracker
 
 _RERUN: Final = "Repeat that run's arguments, or choose another checkpoint."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from flower_pca.base.linalg import Array
-from flower_pca.core.solver import Solver
+from flower_pca.tracking.solver import Solver
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core.batch import COUNTS
 from flower_pca.core.model import Model
-from flower_pca.core.solver import Solver
 from flower_pca.core.stage import Arrays, Shape, Stage
-from flower_pca.core.steps import Step, TrackState
+from flower_pca.tracking.batch import COUNTS
+from flower_pca.tracking.solver import Solver
+from flower_pca.tracking.state import Step, TrackState
 
 SOLVERS: Final = ("krylov", "power")
 _PROBES: Final = 15  # products of the power method on what lies outside the old subspace

@@ -15,8 +15,8 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core.steps import Step
 from flower_pca.rows import gaps
+from flower_pca.tracking.state import Step
 
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "changes_")
 _HEADER = ("statistics_", "algorithm", "seed")

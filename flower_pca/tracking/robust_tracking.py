@@ -7,15 +7,15 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms import st_miss
-from flower_pca.algorithms.modified_cs import modified_cs
 from flower_pca.base import checks
 from flower_pca.base.linalg import Array
-from flower_pca.core.batch import Filled, respond
 from flower_pca.core.stage import Arrays
-from flower_pca.core.steps import TrackState
-from flower_pca.core.tracker import Tracker
 from flower_pca.rows.stream import Stream
+from flower_pca.tracking import st_miss
+from flower_pca.tracking.batch import Filled, respond
+from flower_pca.tracking.modified_cs import modified_cs
+from flower_pca.tracking.state import TrackState
+from flower_pca.tracking.tracker import Tracker
 
 _VIDEO: Final = 1.8  # multiples of a row's root mean square that its smallest outlier is taken for, if it is not given
 _SUPPORT: Final = 1.0 / 2.0  # of the smallest outlier: what |s| has to exceed

@@ -1,0 +1,1 @@
+"""Steps over a stream: subspaces that move, followed through gaps and outliers."""

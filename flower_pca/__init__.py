@@ -8,8 +8,6 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from flower_pca.algorithms.consensus_rpca import ConsensusRPCA
-    from flower_pca.algorithms.dcf_pca import DCFPCA
     from flower_pca.algorithms.dr_svd import DRSVD
     from flower_pca.algorithms.exact_per_pca import ExactPerPCA
     from flower_pca.algorithms.faps import FAPS
@@ -19,6 +17,9 @@ if TYPE_CHECKING:
     from flower_pca.algorithms.noisy_covariance import NoisyCovariance
     from flower_pca.algorithms.one_shot import UDA, WDA, DistPCA
     from flower_pca.algorithms.per_pca import PerPCA
+    from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA
+    from flower_pca.algorithms.robust.dcf_pca import DCFPCA
+    from flower_pca.algorithms.robust.result import RobustResult
     from flower_pca.algorithms.ssi import SSI
     from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, NotEnoughNodes, ProtocolError
     from flower_pca.base.history import History, Round
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from flower_pca.core.channel import AirChannel
     from flower_pca.core.personal import PersonalResult
     from flower_pca.core.result import PCAResult
-    from flower_pca.core.robust_result import RobustResult
     from flower_pca.core.spent import Spent
     from flower_pca.dp.plan import DP
     from flower_pca.estimator import FederatedPCA
@@ -83,8 +83,8 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "flower_pca.algorithms.consensus_rpca": ("ConsensusRPCA",),
-    "flower_pca.algorithms.dcf_pca": ("DCFPCA",),
+    "flower_pca.algorithms.robust.consensus_rpca": ("ConsensusRPCA",),
+    "flower_pca.algorithms.robust.dcf_pca": ("DCFPCA",),
     "flower_pca.algorithms.dr_svd": ("DRSVD",),
     "flower_pca.algorithms.exact_per_pca": ("ExactPerPCA",),
     "flower_pca.algorithms.faps": ("FAPS",),
@@ -116,7 +116,7 @@ _HOMES: Final = {
     "flower_pca.core.personal": ("PersonalResult",),
     "flower_pca.dp.plan": ("DP",),
     "flower_pca.core.result": ("PCAResult",),
-    "flower_pca.core.robust_result": ("RobustResult",),
+    "flower_pca.algorithms.robust.result": ("RobustResult",),
     "flower_pca.core.spent": ("Spent",),
     "flower_pca.base.status": (
         "Outcome",

@@ -7,8 +7,6 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca.algorithms.consensus_rpca import ConsensusRPCA
-from flower_pca.algorithms.dcf_pca import DCFPCA
 from flower_pca.algorithms.dr_svd import DRSVD
 from flower_pca.algorithms.exact_per_pca import ExactPerPCA
 from flower_pca.algorithms.faps import FAPS
@@ -18,6 +16,8 @@ from flower_pca.algorithms.local_power import LocalPower
 from flower_pca.algorithms.noisy_covariance import NoisyCovariance
 from flower_pca.algorithms.one_shot import UDA, WDA, DistPCA
 from flower_pca.algorithms.per_pca import PerPCA
+from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA
+from flower_pca.algorithms.robust.dcf_pca import DCFPCA
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError, ProtocolError

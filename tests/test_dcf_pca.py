@@ -9,7 +9,7 @@ import pytest
 from test_robust import ROWS, SMALL, err, pose, rel, sv_error
 
 from flower_pca import DataError, make, simulate
-from flower_pca.core.huber import Regression
+from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.rows.local import LocalData
 
 Array = np.ndarray[Any, Any]

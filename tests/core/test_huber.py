@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from flower_pca.core.huber import Regression, recover, soft
+from flower_pca.algorithms.robust.huber import Regression, recover, soft
 
 
 def problem(seed, n=6, d=25, p=3, far=0.1):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from flower_pca.core import median
+from flower_pca.algorithms.robust import median
 from flower_pca.rows.local import LocalData
 
 RNG = np.random.default_rng(5)

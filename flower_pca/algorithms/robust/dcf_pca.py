@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms.robust import (
+from flower_pca.algorithms.robust.base import (
     Robust,
     asked_counts,
     counts_bounds,
@@ -21,12 +21,12 @@ from flower_pca.algorithms.robust import (
     spread,
     start_block,
 )
+from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Progress
-from flower_pca.core.huber import Regression
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape
 from flower_pca.rows.local import LocalData

@@ -8,16 +8,16 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
+from flower_pca.algorithms.robust import huber, median
+from flower_pca.algorithms.robust.huber import Regression
+from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core import huber, median
 from flower_pca.core.algorithm import Iterative
-from flower_pca.core.huber import Regression
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
-from flower_pca.core.robust_result import RobustResult
 from flower_pca.core.stage import MARGIN, ROWS, Arrays, Shape, Stage
 from flower_pca.rows.local import LocalData
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms.robust import (
+from flower_pca.algorithms.robust import huber
+from flower_pca.algorithms.robust.base import (
     Robust,
     asked_counts,
     counts_bounds,
@@ -21,13 +22,12 @@ from flower_pca.algorithms.robust import (
     spread,
     start_block,
 )
+from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core import huber
 from flower_pca.core.algorithm import Progress
 from flower_pca.core.cached import CachedSums
-from flower_pca.core.huber import Regression
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, ROWS, Arrays, Reduction, Shape
 from flower_pca.rows.local import LocalData

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from flower_pca.algorithms.robust import huber
 from flower_pca.base.linalg import Array
-from flower_pca.core import huber
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
 

@@ -1,0 +1,1 @@
+"""Robust PCA: rows as a low-rank part and a sparse one."""

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from flower_pca.algorithms.dr_svd import DRSVD
-    from flower_pca.algorithms.exact_per_pca import ExactPerPCA
     from flower_pca.algorithms.faps import FAPS
     from flower_pca.algorithms.fed_oapm import FedOAPM
     from flower_pca.algorithms.krylov import Krylov
     from flower_pca.algorithms.local_power import LocalPower
     from flower_pca.algorithms.noisy_covariance import NoisyCovariance
     from flower_pca.algorithms.one_shot import UDA, WDA, DistPCA
-    from flower_pca.algorithms.per_pca import PerPCA
+    from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA
+    from flower_pca.algorithms.personal.per_pca import PerPCA
+    from flower_pca.algorithms.personal.result import PersonalResult
     from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA
     from flower_pca.algorithms.robust.dcf_pca import DCFPCA
     from flower_pca.algorithms.robust.result import RobustResult
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from flower_pca.base.history import History, Round
     from flower_pca.base.status import Outcome, Status
     from flower_pca.core.channel import AirChannel
-    from flower_pca.core.personal import PersonalResult
     from flower_pca.core.result import PCAResult
     from flower_pca.core.spent import Spent
     from flower_pca.dp.plan import DP
@@ -86,7 +86,7 @@ _HOMES: Final = {
     "flower_pca.algorithms.robust.consensus_rpca": ("ConsensusRPCA",),
     "flower_pca.algorithms.robust.dcf_pca": ("DCFPCA",),
     "flower_pca.algorithms.dr_svd": ("DRSVD",),
-    "flower_pca.algorithms.exact_per_pca": ("ExactPerPCA",),
+    "flower_pca.algorithms.personal.exact_per_pca": ("ExactPerPCA",),
     "flower_pca.algorithms.faps": ("FAPS",),
     "flower_pca.algorithms.fed_oapm": ("FedOAPM",),
     "flower_pca.algorithms.krylov": ("Krylov",),
@@ -97,7 +97,7 @@ _HOMES: Final = {
         "WDA",
         "DistPCA",
     ),
-    "flower_pca.algorithms.per_pca": ("PerPCA",),
+    "flower_pca.algorithms.personal.per_pca": ("PerPCA",),
     "flower_pca.tracking.robust_tracking": ("RobustTracking",),
     "flower_pca.algorithms.ssi": ("SSI",),
     "flower_pca.tracking.st_miss": ("STMiss",),
@@ -113,7 +113,7 @@ _HOMES: Final = {
         "History",
         "Round",
     ),
-    "flower_pca.core.personal": ("PersonalResult",),
+    "flower_pca.algorithms.personal.result": ("PersonalResult",),
     "flower_pca.dp.plan": ("DP",),
     "flower_pca.core.result": ("PCAResult",),
     "flower_pca.algorithms.robust.result": ("RobustResult",),

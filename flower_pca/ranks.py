@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.algorithms import deflation
+from flower_pca.algorithms.personal import deflation
+from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.core.personal import PersonalResult
 from flower_pca.registry import make
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData

@@ -21,7 +21,7 @@ from flower_pca import (
     make,
     simulate,
 )
-from flower_pca.algorithms import deflation
+from flower_pca.algorithms.personal import deflation
 from flower_pca.rows.local import LocalData
 from sims import personal_methods as methods
 from sims import personal_problems as problems

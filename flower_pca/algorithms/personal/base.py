@@ -9,15 +9,15 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
-from flower_pca.algorithms.personal_closing import PersonalClosing
-from flower_pca.algorithms.probe import ANSWER, BOUNDS, Probe
+from flower_pca.algorithms.personal.closing import PersonalClosing
+from flower_pca.algorithms.personal.probe import ANSWER, BOUNDS, Probe
+from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.model import Model
-from flower_pca.core.personal import PersonalResult
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import MARGIN, Arrays, Reduction, Shape, Stage
 from flower_pca.rows.local import LocalData

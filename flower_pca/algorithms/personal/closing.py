@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flower_pca.algorithms import deflation, probe
+from flower_pca.algorithms.personal import deflation, probe
+from flower_pca.algorithms.personal.result import OWN
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
-from flower_pca.core.personal import OWN
 from flower_pca.core.stage import MARGIN, Arrays, Reduction, Shape, Stage
 from flower_pca.rows.local import LocalData
 

@@ -1,0 +1,1 @@
+"""Personalized PCA: components that all clients share, beside those of each."""

@@ -8,12 +8,12 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from flower_pca.algorithms.covariance import NoisyCovariance
     from flower_pca.algorithms.dr_svd import DRSVD
     from flower_pca.algorithms.faps import FAPS
     from flower_pca.algorithms.fed_oapm import FedOAPM
     from flower_pca.algorithms.krylov import Krylov
     from flower_pca.algorithms.local_power import LocalPower
-    from flower_pca.algorithms.noisy_covariance import NoisyCovariance
     from flower_pca.algorithms.one_shot import UDA, WDA, DistPCA
     from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA
     from flower_pca.algorithms.personal.per_pca import PerPCA
@@ -91,7 +91,7 @@ _HOMES: Final = {
     "flower_pca.algorithms.fed_oapm": ("FedOAPM",),
     "flower_pca.algorithms.krylov": ("Krylov",),
     "flower_pca.algorithms.local_power": ("LocalPower",),
-    "flower_pca.algorithms.noisy_covariance": ("NoisyCovariance",),
+    "flower_pca.algorithms.covariance": ("NoisyCovariance",),
     "flower_pca.algorithms.one_shot": (
         "UDA",
         "WDA",

@@ -7,12 +7,12 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from flower_pca.algorithms.covariance import NoisyCovariance
 from flower_pca.algorithms.dr_svd import DRSVD
 from flower_pca.algorithms.faps import FAPS
 from flower_pca.algorithms.fed_oapm import FedOAPM
 from flower_pca.algorithms.krylov import Krylov
 from flower_pca.algorithms.local_power import LocalPower
-from flower_pca.algorithms.noisy_covariance import NoisyCovariance
 from flower_pca.algorithms.one_shot import UDA, WDA, DistPCA
 from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA
 from flower_pca.algorithms.personal.per_pca import PerPCA

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flower_pca.algorithms.noisy_covariance import unpacked
+from flower_pca.algorithms.covariance import unpacked
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.rows.frame import Frame

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse, stats
 
 from flower_pca import ProtocolError, registry
-from flower_pca.algorithms.noisy_covariance import packed, unpacked
+from flower_pca.algorithms.covariance import packed, unpacked
 from flower_pca.dp import noise
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca import make, simulate
-from flower_pca.privacy import Audit, audit
+from flower_pca.audit import Audit, audit
 from flower_pca.registry import ALGORITHMS
 from sims import data, problems, report
 

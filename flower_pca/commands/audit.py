@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run the audit, write the files, print the table."""
     from flower_pca import registry
-    from flower_pca.privacy import audit
+    from flower_pca.audit import audit
 
     place = common.folder(given.out)
     registry.make(given.algorithm)  # before the data is read, which may take long

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from flower_pca import ConfigError, DataError, cli, registry, simulate
+from flower_pca.audit import audit
+from flower_pca.audit.attack import Attack, minimum_norm, numbers, symmetric
 from flower_pca.core.stage import Stage
-from flower_pca.privacy import audit
-from flower_pca.privacy.attack import Attack, minimum_norm, numbers, symmetric
 
 D, K = 18, 3
 

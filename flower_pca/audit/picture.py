@@ -9,7 +9,7 @@ from flower_pca.plots import style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from flower_pca.privacy.report import Audit
+    from flower_pca.audit.report import Audit
 
 SIZE: Final = (6.4, 4.0)  # inches: a legend of five lines beside the curves
 

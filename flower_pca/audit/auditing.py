@@ -9,15 +9,15 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import registry
+from flower_pca.audit.attack import CONDITIONS, Attack, minimum_norm, numbers, symmetric
+from flower_pca.audit.report import Audit, Convergence, Leak
+from flower_pca.audit.view import Pair, View, together
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays, Broadcast, Reply
-from flower_pca.privacy.attack import CONDITIONS, Attack, minimum_norm, numbers, symmetric
-from flower_pca.privacy.report import Audit, Convergence, Leak
-from flower_pca.privacy.view import Pair, View, together
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import clients_of

@@ -121,7 +121,8 @@ class Audit:
 
     def picture(self, path: str | os.PathLike[str]) -> Path:
         """Draw errors of the reconstruction and convergence of the components into an SVG or PNG; returns the path."""
-        from flower_pca.plots import leak, style
+        from flower_pca.audit import picture as leak
+        from flower_pca.plots import style
 
         kind = style.suffix(path)
         drawn = style.figure(leak.SIZE)

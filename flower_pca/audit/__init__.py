@@ -1,6 +1,6 @@
 """What a run tells about the clients: measured by `audit`."""
 
-from flower_pca.privacy.auditing import audit
-from flower_pca.privacy.report import Audit, Convergence, Leak
+from flower_pca.audit.auditing import audit
+from flower_pca.audit.report import Audit, Convergence, Leak
 
 __all__ = ["Audit", "Convergence", "Leak", "audit"]

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.groups import clusters, distances
+from flower_pca.analysis.groups import clusters, distances
 from sims import personal_methods as methods
 from sims import personal_problems as problems
 from sims import report

@@ -14,9 +14,9 @@ from sklearn.manifold import ClassicalMDS
 from sklearn.metrics import adjusted_rand_score
 
 from flower_pca import ConfigError, DataError, PersonalResult, simulate
-from flower_pca.groups import clusters, distances, embed
+from flower_pca.analysis.groups import clusters, distances, embed
+from flower_pca.analysis.ranks import compare, rank_table
 from flower_pca.plots.personal import client_map, pictures
-from flower_pca.ranks import compare, rank_table
 from sims import personal_methods as methods
 from sims import personal_problems as problems
 from sims.personal_problems import Setting

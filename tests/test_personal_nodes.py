@@ -14,9 +14,9 @@ from fake_grid import FakeGrid, app_of, arrays_in, in_a_run
 from flwr.clientapp import ClientApp
 
 from flower_pca import NotEnoughNodes, PCAResult, PersonalResult, ProtocolError, registry, simulate
+from flower_pca.analysis.groups import distances
 from flower_pca.clients import PCAClient
 from flower_pca.clients.base import own_file
-from flower_pca.groups import distances
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import ExactPerPCA, PCAStrategy
 from sims.personal_problems import Setting, halves

@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.algorithms.personal.result import Parts
+from flower_pca.analysis.groups import embed
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.groups import embed
 from flower_pca.plots import style
 
 _MOST: Final = 12  # pictures beside each other

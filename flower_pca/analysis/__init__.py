@@ -1,0 +1,1 @@
+"""What one does with results: groups of clients, advice on ranks."""

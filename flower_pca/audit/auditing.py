@@ -20,7 +20,7 @@ from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.in_process import clients_of
+from flower_pca.simulation.here import clients_of
 from flower_pca.stages.opening import block_of
 
 _WIDEST: Final = 5000  # columns, of which square matrices are formed

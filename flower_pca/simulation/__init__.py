@@ -1,7 +1,7 @@
 """Simulation of a whole federation on one machine."""
 
 from flower_pca.simulation.compare import Course, compare
-from flower_pca.simulation.in_process import simulate
+from flower_pca.simulation.here import simulate
 from flower_pca.simulation.tracking import track
 
 __all__ = ["Course", "compare", "simulate", "track"]

@@ -18,7 +18,7 @@ from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.masking import MaskedSums
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation.in_process import packed, unpacked
+from flower_pca.simulation.here import packed, unpacked
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.session import TrackingSession
 from flower_pca.tracking.tracker import Tracker

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks import table
+from flower_pca import assembly
 
 REPEATS = 31
 
@@ -31,7 +32,6 @@ def clients() -> list[list[object]]:
     """Time of a client's half over that of the products in its formula; d=784, n_i=1000, p=20."""
     import numpy as np
 
-    from flower_pca import registry
     from flower_pca.rows.frame import Frame
     from flower_pca.rows.local import LocalData
 
@@ -66,7 +66,7 @@ def clients() -> list[list[object]]:
         memory: dict[str, object] = {}
 
         def half(stage: str = stage, arrays: dict = arrays, memory: dict = memory) -> None:  # type: ignore[type-arg]
-            _, kept = registry.answer(stage, arrays, data.framed(Frame(mean.copy())), memory)
+            _, kept = assembly.answer(stage, arrays, data.framed(Frame(mean.copy())), memory)
             memory.update(kept)
 
         rows.append([label, f"{_median(half) / _median(bare):.2f}"])

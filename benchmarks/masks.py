@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import table
-from flower_pca import History, MaskedSums, STMiss, make, registry, simulate, track
+from flower_pca import History, MaskedSums, STMiss, assembly, make, simulate, track
 from flower_pca.core.stage import Reply
 from flower_pca.masking import messages
-from flower_pca.masking.run import MaskedSession
 from flower_pca.rows.local import LocalData
 from sims import moving
 
@@ -30,7 +29,7 @@ def shards(clients: int) -> list[Any]:
 def driven(parts: list[Any], masks: MaskedSums) -> tuple[Counter[str], Counter[str], int, History]:
     """A run by hand: seconds by step, of all clients and of the server; bytes of keys; the history."""
     nodes, memories = [LocalData(X) for X in parts], [{} for _ in parts]  # type: ignore[var-annotated]
-    session = MaskedSession(make("ssi", max_rounds=ROUNDS), masks=masks, n_components=P)
+    session = assembly.session(make("ssi", max_rounds=ROUNDS), mask=masks, n_components=P)
     client, server, keys = Counter(), Counter(), 0  # type: ignore[var-annotated]
     while True:
         began = time.process_time()
@@ -44,10 +43,10 @@ def driven(parts: list[Any], masks: MaskedSums) -> tuple[Counter[str], Counter[s
             arrays, data = message.arrays_for(i), nodes[i].framed(message.frame)
             if (stage := messages.inner_stage(arrays)) is not None:  # what it takes without masks, and to warm up
                 began = time.process_time()
-                registry.answer(stage, messages.plain(arrays), data, {})
+                assembly.answer(stage, messages.plain(arrays), data, {})
                 client[step] -= time.process_time() - began
             began = time.process_time()
-            up, memories[i] = registry.answer(message.stage, arrays, data, memories[i])
+            up, memories[i] = assembly.answer(message.stage, arrays, data, memories[i])
             client[step] += time.process_time() - began
             replies.append(Reply(i, message.number, up))
             keys += sum(a.nbytes for both in (arrays, up) for name, a in both.items() if name in KEYS)

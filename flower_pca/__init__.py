@@ -7,6 +7,8 @@ does not wait for the rest.
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
+from flower_pca.base.version import __version__
+
 if TYPE_CHECKING:
     from flower_pca.algorithms.covariance import NoisyCovariance
     from flower_pca.algorithms.dr_svd import DRSVD
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from flower_pca.core.result import PCAResult
     from flower_pca.core.spent import Spent
     from flower_pca.dp.plan import DP
-    from flower_pca.estimator import FederatedPCA
+    from flower_pca.estimator import FederatedPCA, to_sklearn
     from flower_pca.masking import MaskedSums
     from flower_pca.registry import make
     from flower_pca.rows.stream import Stream
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from flower_pca.tracking.robust_tracking import RobustTracking
     from flower_pca.tracking.st_miss import STMiss
 
-__version__ = "0.1.0"
 
 __all__ = [
     "DCFPCA",
@@ -79,6 +80,7 @@ __all__ = [
     "__version__",
     "make",
     "simulate",
+    "to_sklearn",
     "track",
 ]
 
@@ -124,7 +126,7 @@ _HOMES: Final = {
     ),
     "flower_pca.rows.stream": ("Stream",),
     "flower_pca.tracking.result": ("TrackingResult",),
-    "flower_pca.estimator": ("FederatedPCA",),
+    "flower_pca.estimator": ("FederatedPCA", "to_sklearn"),
     "flower_pca.masking": ("MaskedSums",),
     "flower_pca.registry": ("make",),
     "flower_pca.simulation": (
@@ -141,13 +143,13 @@ def __getattr__(name: str) -> Any:
     try:
         found = getattr(importlib.import_module(_HOME[name]), name)
     except ImportError as error:
-        if name != "FederatedPCA":
+        if _HOME[name] != "flower_pca.estimator":
             raise
         from flower_pca.base import checks
         from flower_pca.base.errors import ConfigError
 
         remedy = 'Run: pip install "flower-pca[sklearn]"'
-        what = checks.sentence("scikit-learn", "installed for FederatedPCA", "no such package", remedy)
+        what = checks.sentence("scikit-learn", f"installed for {name}", "no such package", remedy)
         raise ConfigError(what) from error
     globals()[name] = found
     return found

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
+from flower_pca.base.version import __version__
 from flower_pca.commands import audit, compare, keys, listing, run, show, track, transform
 
 _COMMANDS: Final = (run, compare, transform, track, show, listing, audit, keys)
@@ -53,7 +54,6 @@ def console() -> NoReturn:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from flower_pca import __version__
 
     parser = argparse.ArgumentParser(prog="flower-pca", description="Federated PCA for Flower.", epilog=_CODES)
     parser.add_argument("--version", action="version", version=f"flower-pca {__version__}")

@@ -1,4 +1,7 @@
-"""FederatedPCA: a federated run behind scikit-learn's interface. It alone imports scikit-learn at its top."""
+"""FederatedPCA, a federated run behind scikit-learn's interface; and to_sklearn, a result as scikit-learn's own PCA.
+
+This module alone imports scikit-learn at its top.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -16,6 +22,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.result import PCAResult
 from flower_pca.simulation import simulate
 
 _DTYPES = (np.float64, np.float32)
@@ -180,3 +187,19 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 def _is_list_of_tables(X: Any) -> bool:
     """Whether X is a list of two-dimensional tables, not one table written as a list of rows."""
     return isinstance(X, list | tuple) and len(X) > 0 and all(len(getattr(table, "shape", ())) == 2 for table in X)
+
+
+def to_sklearn(result: PCAResult) -> Any:
+    """A fitted scikit-learn PCA of a result; under a scale, a Pipeline of StandardScaler and PCA."""
+    pca = PCA(n_components=result.n_components_, svd_solver="full")
+    pca.mean_ = result.mean_ if result.scale_ is None else np.zeros(result.n_features_in_)
+    for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_"):
+        setattr(pca, name, np.array(getattr(result, name)))
+    for name in ("noise_variance_", "n_components_", "n_samples_", "n_features_in_"):
+        setattr(pca, name, getattr(result, name))
+    if result.scale_ is None:
+        return pca
+    scaler = StandardScaler(with_mean=result.centered)
+    scaler.mean_, scaler.scale_, scaler.var_ = result.mean_, result.scale_, result.scale_**2
+    scaler.n_samples_seen_, scaler.n_features_in_ = result.n_samples_, result.n_features_in_
+    return make_pipeline(scaler, pca)

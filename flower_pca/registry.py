@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flower_pca.algorithms.covariance import NoisyCovariance
 from flower_pca.algorithms.dr_svd import DRSVD
@@ -25,7 +24,6 @@ from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.dp import noise
 from flower_pca.dp.opening import PrivateOpening
-from flower_pca.masking import messages
 from flower_pca.rows.stream import Stream
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.opening import Opening
@@ -34,9 +32,6 @@ from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.robust_tracking import RobustTracking
 from flower_pca.tracking.st_miss import STMiss
 from flower_pca.tracking.tracker import Tracker
-
-if TYPE_CHECKING:
-    from flower_pca.masking.identity import Identity
 
 ALGORITHMS: Final[dict[str, type[Algorithm[Any]]]] = {
     algorithm.name: algorithm
@@ -47,11 +42,18 @@ ALGORITHMS: Final[dict[str, type[Algorithm[Any]]]] = {
     )
 }
 TRACKERS: Final[dict[str, type[Tracker]]] = {tracker.name: tracker for tracker in (STMiss, RobustTracking)}
+
+
+def closing(algorithm: Algorithm[Any] | type[Algorithm[Any]]) -> type[Stage[Any]]:
+    """The stage that ends an algorithm's run: Rayleigh-Ritz where it names none."""
+    return algorithm.Closing or RayleighRitz
+
+
 STAGES: Final[dict[str, type[Stage[Any]]]] = {
     **ALGORITHMS,
     **TRACKERS,
     **{stage.name: stage for stage in (Opening, PrivateOpening, SummedOpening, RayleighRitz, Evaluate)},
-    **{algorithm.Closing.name: algorithm.Closing for algorithm in ALGORITHMS.values()},
+    **{closing(algorithm).name: closing(algorithm) for algorithm in ALGORITHMS.values()},
 }
 
 
@@ -99,17 +101,12 @@ def answer(
     *,
     bits: noise.Bits = noise.system_bits,
     summed: int = 1,
-    identity: Identity | None = None,
 ) -> tuple[Arrays, Arrays]:
     """A client's half of the stage with this name: what it returns, and what it keeps.
 
     Where the message asks for noise, rows are clipped and noise is added here, from these random bits. Under masks
-    nobody sees the answer but in a sum of at least `summed`; keys are signed, and others' checked, by this identity.
+    nobody sees the answer but in a sum of at least `summed`.
     """
-    if stage == messages.STAGE:
-        from flower_pca.masking import client
-
-        return client.answer(arrays, data, memory, partial(answer, bits=bits), identity)
     if stage not in STAGES:
         remedy = "Install the same flower_pca everywhere."
         raise ProtocolError(checks.sentence("The stage", f"one of {', '.join(STAGES)}", repr(stage), remedy))
@@ -130,7 +127,7 @@ def own(stage: str, memory: Arrays, data: Any) -> Arrays:
 def owners(stage: str) -> frozenset[str]:
     """The algorithms that the stage with this name belongs to; empty if it belongs to every run."""
     trackers = {stage} & set(TRACKERS)
-    return frozenset(name for name, a in ALGORITHMS.items() if stage in (name, a.Closing.name)) | trackers
+    return frozenset(name for name, a in ALGORITHMS.items() if stage in (name, closing(a).name)) | trackers
 
 
 def _parameters(stage: type[Stage[Any]]) -> list[str]:

@@ -16,6 +16,7 @@ import numpy as np
 from flower_pca import plots
 from flower_pca.base import archive
 from flower_pca.base.history import Round
+from flower_pca.base.version import __version__
 from flower_pca.core.result import PCAResult
 from flower_pca.plots import clients, overview, style
 
@@ -87,8 +88,6 @@ def write(result: PCAResult, path: str | os.PathLike[str], *, title: str, shards
     Returns:
         The path.
     """
-    from flower_pca import __version__
-
     errors = None if shards is None else clients.measured(result, shards)
     parts = [
         _HEAD.format(title=escape(title)),

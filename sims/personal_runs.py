@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca import PersonalResult, make, registry, simulate
-from flower_pca.core.session import Session
+from flower_pca import PersonalResult, assembly, make, simulate
 from flower_pca.core.stage import Arrays, Reply
 from flower_pca.rows.local import LocalData
 from sims import personal_methods as methods
@@ -33,12 +32,12 @@ def trace(algorithm: str, shards: Sequence[Any], r1: int, *, seed: int) -> Itera
     V_i of PerPCA is the client's own, made orthogonal to the new U; that of ExactPerPCA is the best beside it.
     """
     stage = make(algorithm, **ENDLESS)
-    session, clients = Session(stage, n_components=r1, seed=seed), [LocalData(X) for X in shards]
+    session, clients = assembly.session(stage, n_components=r1, seed=seed), [LocalData(X) for X in shards]
     S, memory = methods.covariances(shards), [Arrays() for _ in shards]
     while (message := session.pending(range(len(clients)))) is not None:
         replies = []
         for i in message.to:
-            up, memory[i] = registry.answer(message.stage, message.arrays_for(i), clients[i], memory[i])
+            up, memory[i] = assembly.answer(message.stage, message.arrays_for(i), clients[i], memory[i])
             replies.append(Reply(i, message.number, up))
         session.advance(replies)
         U = session.estimate()

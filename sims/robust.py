@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca import DataError, RobustResult, make, registry, simulate
-from flower_pca.core.session import Session
+from flower_pca import DataError, RobustResult, assembly, make, simulate
 from flower_pca.core.stage import Reply
 from flower_pca.rows.local import LocalData
 from sims import data, report, robust_video, rpca
@@ -73,12 +72,12 @@ def as_published(algorithm: str, problem: Mixed, p: int, seed: int, clients: int
     """Err at the end, with V as the last round has left it at the clients, and not solved anew for the last U."""
     chosen, memories = make(algorithm), [dict[str, Array]() for _ in range(clients)]
     shards = [LocalData(X) for X in np.array_split(problem.M, clients)]
-    session = Session(chosen, n_components=p, seed=seed)
+    session = assembly.session(chosen, n_components=p, seed=seed)
     while (message := session.pending(range(clients))) is not None and message.stage != chosen.Closing.name:
         replies = []
         for i in message.to:
             data = shards[i].framed(message.frame)
-            up, memories[i] = registry.answer(message.stage, message.arrays_for(i), data, memories[i])
+            up, memories[i] = assembly.answer(message.stage, message.arrays_for(i), data, memories[i])
             replies.append(Reply(i, message.number, up))
         session.advance(replies)
     assert message is not None

@@ -15,8 +15,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from flower_pca import ConfigError, DataError, PersonalResult, simulate
 from flower_pca.analysis.groups import clusters, distances, embed
-from flower_pca.analysis.ranks import compare, rank_table
 from flower_pca.plots.personal import client_map, pictures
+from flower_pca.simulation.ranks import alternatives, rank_table
 from sims import personal_methods as methods
 from sims import personal_problems as problems
 from sims.personal_problems import Setting
@@ -111,15 +111,15 @@ def test_the_comparison_is_that_of_plain_numpy(center: bool, scale: str | None) 
         "CPCA": methods.cpca(S, [80] * 6, 4),
         "distPCA": methods.joined(*methods.dist_pca(S, 2, 2, 4)),
     }
-    found = compare(result, split.shards)
+    found = alternatives(result, split.shards)
     assert list(found) == list(expected)
     for name, bases in expected.items():
         np.testing.assert_allclose(found[name], methods.rebuilt(framed, bases), rtol=1e-6)
     assert found["indivPCA"].mean() < found["personalized"].mean() < found["CPCA"].mean()
     with pytest.raises(DataError, match="The own components of the result must be those of all 7 clients"):
-        compare(result, [*split.shards, split.shards[0]])
+        alternatives(result, [*split.shards, split.shards[0]])
     with pytest.raises(ConfigError, match="The run must be of a personalized algorithm"):
-        compare(simulate("krylov", split.shards, n_components=2), split.shards)  # type: ignore[arg-type]
+        alternatives(simulate("krylov", split.shards, n_components=2), split.shards)  # type: ignore[arg-type]
 
 
 def test_pictures_are_written_whole_or_not_at_all(tmp_path: Path) -> None:

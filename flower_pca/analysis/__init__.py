@@ -1,1 +1,1 @@
-"""What one does with results: groups of clients, advice on ranks."""
+"""What one does with results: groups of clients."""

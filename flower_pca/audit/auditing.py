@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca import registry
+from flower_pca import assembly, registry
 from flower_pca.audit.attack import CONDITIONS, Attack, minimum_norm, numbers, symmetric
-from flower_pca.audit.report import Audit, Convergence, Leak
+from flower_pca.audit.leak import Convergence, Leak
+from flower_pca.audit.report import Audit
 from flower_pca.audit.view import Pair, View, together
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
@@ -83,7 +84,7 @@ def audit(
     if masked and not chosen.summed:
         rule, remedy = "one whose clients' answers are only summed", "Use krylov, ssi or faps."
         raise ConfigError(checks.sentence("A masked algorithm", rule, chosen.spec, remedy))
-    session = Session(chosen, n_components=n_components, center=center, scale=scale, seed=seed)
+    session = assembly.session(chosen, n_components=n_components, center=center, scale=scale, seed=seed)
     data = clients_of(shards, missing=False)
     if data[0].d > _WIDEST:
         raise DataError(checks.sentence("The columns in an audit", f"at most {_WIDEST}", data[0].d, "Take fewer."))

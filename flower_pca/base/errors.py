@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from flower_pca.core.stage import Arrays
-
 
 class FlowerPCAError(Exception):
     """Base class of every error that this package raises on purpose."""
@@ -18,14 +13,6 @@ class ConfigError(FlowerPCAError, ValueError):
 
 class DataError(FlowerPCAError, ValueError):
     """The rows of a client, or the rows of all clients together, cannot be used as they are."""
-
-
-class SpentError(DataError):
-    """A client's rows allow no answer. To say so tells something of them, and costs: from now on it keeps `kept`."""
-
-    def __init__(self, reason: str, kept: Arrays) -> None:
-        super().__init__(reason)
-        self.kept = kept
 
 
 class ProtocolError(FlowerPCAError, RuntimeError):

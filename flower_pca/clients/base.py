@@ -13,15 +13,16 @@ import numpy as np
 from flwr.app import Context
 from flwr.client import NumPyClient
 
-from flower_pca import registry, wire
+from flower_pca import assembly, registry, wire
 from flower_pca.base import archive, checks
-from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, ProtocolError, SpentError
+from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy, RefusalError, ledger
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import messages
+from flower_pca.masking.messages import SpentError
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
@@ -167,7 +168,7 @@ class PCAClient(NumPyClient):
         rows, data = data, data.framed(request.frame) if isinstance(data, LocalData) else data
         try:
             with _named(request.stage, quiet=quiet):
-                up, after = registry.answer(request.stage, request.arrays, data, before, identity=self._identity)
+                up, after = assembly.answer(request.stage, request.arrays, data, before, identity=self._identity)
                 up = up if masked else self._withheld(request, up)
                 if isinstance(rows, LocalData):
                     self._policy.weigh(request, rows, up)

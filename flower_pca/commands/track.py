@@ -46,9 +46,11 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the table, and where basis and picture are."""
-    from flower_pca import MaskedSums, registry, track
+    from flower_pca import registry
     from flower_pca.base import checks
     from flower_pca.data import sources
+    from flower_pca.masking import MaskedSums
+    from flower_pca.simulation import track
 
     checks.integer("--batch", given.batch, least=1)
     checks.integer("--clients", given.clients, least=1, most=given.batch)

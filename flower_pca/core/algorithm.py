@@ -15,7 +15,6 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Stage
-from flower_pca.stages.ritz import RayleighRitz
 
 S = TypeVar("S")
 
@@ -29,7 +28,7 @@ class Algorithm(Stage[S]):
 
     centers: ClassVar[bool] = True  # whether rows are centred where the caller does not say
     caches: ClassVar[bool] = False  # whether a client that misses a round still counts, with its last answer
-    Closing: ClassVar[type[Stage[Any]]] = RayleighRitz  # the stage after it, which sets values and residuals
+    Closing: ClassVar[type[Stage[Any]] | None] = None  # the stage after it; None for the registry's, Rayleigh-Ritz
     Result: ClassVar[type[PCAResult]] = PCAResult
 
     oversample: int = 0

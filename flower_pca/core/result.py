@@ -193,25 +193,6 @@ class PCAResult:
             privacy=None if spent is None else Spent(**spent),
         )
 
-    def to_sklearn(self) -> Any:
-        """A fitted scikit-learn PCA; under a scale, a Pipeline of StandardScaler and PCA. Needs scikit-learn."""
-        from sklearn.decomposition import PCA
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
-        pca = PCA(n_components=self.n_components_, svd_solver="full")
-        pca.mean_ = self.mean_ if self.scale_ is None else np.zeros(self.n_features_in_)
-        for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_"):
-            setattr(pca, name, np.array(getattr(self, name)))
-        for name in ("noise_variance_", "n_components_", "n_samples_", "n_features_in_"):
-            setattr(pca, name, getattr(self, name))
-        if self.scale_ is None:
-            return pca
-        scaler = StandardScaler(with_mean=self.centered)
-        scaler.mean_, scaler.scale_, scaler.var_ = self.mean_, self.scale_, self.scale_**2
-        scaler.n_samples_seen_, scaler.n_features_in_ = self.n_samples_, self.n_features_in_
-        return make_pipeline(scaler, pca)
-
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Sequence[Any] | None = None) -> Path:
         """Draw a picture into an SVG or PNG file. Needs matplotlib.
 

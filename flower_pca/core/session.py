@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,12 +20,8 @@ from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.replies import collect, require_any, superposable, unusable
 from flower_pca.core.result import PCAResult
 from flower_pca.core.run import Run
-from flower_pca.core.stage import Broadcast, Failure, Reduction, Reply, Stage, Sum
-from flower_pca.dp.plan import DP, planned
+from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum
 from flower_pca.rows.frame import Frame
-from flower_pca.stages.evaluate import Evaluate
-from flower_pca.stages.opening import Opening
-from flower_pca.stages.summed_opening import SummedOpening, SummedState
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "mean")
@@ -40,22 +36,21 @@ class Session(Run):
     their replies to `advance`. When `pending` returns None, `result()` is ready.
 
     Args:
-        algorithm: The algorithm's stage.
+        stages: The opening, the algorithm, its closing stage, and what may follow. See `assembly`.
         n_components: Number of components, or the fraction of the total variance that decides it.
         center: Whether to subtract the mean of all rows; the algorithm's own default if None.
         scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
         missing: "error", or "mean": NaN stands for a missing value, in whose place comes the mean of its column.
         seed: Seed of everything random on the server.
         fraction: Share of the clients present that each round of the algorithm goes to.
-        evaluate: Whether to measure the reconstruction error on the clients at the end.
         min_clients: Clients that must be present.
         channel: What the sums of the replies are heard through; None for an ideal one.
-        dp: The privacy budget; the clients then clip their rows and add noise.
+        plan: How a privacy budget is dealt out; None without one.
     """
 
     def __init__(
         self,
-        algorithm: Algorithm[Any],
+        stages: Sequence[Stage[Any]],
         *,
         n_components: int | float,
         center: bool | None = None,
@@ -63,10 +58,9 @@ class Session(Run):
         missing: str = "error",
         seed: int = 0,
         fraction: float = 1.0,
-        evaluate: bool = False,
         min_clients: int = 1,
         channel: AirChannel | None = None,
-        dp: DP | str | None = None,
+        plan: Any = None,
     ) -> None:
         n_components = checks.components(n_components)
         checks.choice("center", center, (True, False, None))
@@ -75,23 +69,12 @@ class Session(Run):
         checks.integer("seed", seed, most=2**62)
         checks.share("The fraction of clients", fraction)
         checks.integer("min_clients", min_clients, least=1)
+        algorithm = stages[_ALGORITHM]
+        assert isinstance(algorithm, Algorithm)
         if fraction < 1.0 and algorithm.fixed_set:
             remedy = "Use ssi, local_power or faps to sample clients."
             raise ConfigError(checks.sentence(f"The fraction of clients for {algorithm.name}", "1.0", fraction, remedy))
-        dp, self._plan = DP.of(dp), None
-        opening: Stage[Any] = (SummedOpening if self.summed else Opening)(width=algorithm.width(n_components))
-        if dp is not None:
-            self._plan, algorithm = planned(
-                dp, algorithm, n_components=n_components, scale=scale, missing=missing, evaluate=evaluate
-            )
-            opening = self._plan.opening(algorithm.width(n_components))
-        self._stages: tuple[Stage[Any], ...] = (
-            opening,
-            algorithm,
-            algorithm.Closing(),
-            *([Evaluate()] if evaluate else []),
-        )
-        self._algorithm = algorithm
+        self._stages, self._plan, self._algorithm = tuple(stages), plan, algorithm
         superposable(algorithm, channel)
         self._channel = channel
         self._fraction, self._min_clients = float(fraction), min_clients
@@ -112,6 +95,7 @@ class Session(Run):
         self._lost = False  # a fixed set has lost a member for good
         self._whole = True  # the newest round of the algorithm was one of all members, and of nobody else
         self._closing = False  # the opening under way is the last message: clients keep changing
+        self._begun = False  # the opening has been answered, and asks once more
         self._empty = 0
         self._why = ""  # the first failure, for the error that a run may end with
 
@@ -124,11 +108,6 @@ class Session(Run):
     def finished(self) -> bool:
         """Whether the result is ready."""
         return self._index == len(self._stages)
-
-    @property
-    def reduction(self) -> Reduction:
-        """How the answers to the message of `pending` come together."""
-        return self._stage.reduction(self._state)
 
     def estimate(self) -> Array | None:
         """The basis (d x k) that the run would return if it ended now; None before the opening is held.
@@ -205,6 +184,7 @@ class Session(Run):
             "lost": self._lost,
             "whole": self._whole,
             "closing": self._closing,
+            "begun": self._begun,
             "members": sorted(self._members),
             "unfit": sorted(self._unfit),
             "banned": sorted(self._banned),
@@ -221,7 +201,7 @@ class Session(Run):
             remedy = "Repeat that run's arguments, or choose another checkpoint."
             raise ConfigError(checks.sentence("The checkpoint", "one of this very run", got, remedy))
         self._index, self._empty, self._lost = header["index"], header["empty"], header["lost"]
-        self._whole, self._closing = header["whole"], header["closing"]
+        self._whole, self._closing, self._begun = header["whole"], header["closing"], header["begun"]
         self._members, self._unfit, self._banned = (frozenset(header[k]) for k in ("members", "unfit", "banned"))
         self._model = archive.unpack(Model, header["model"], arrays)
         if not self.finished:
@@ -254,7 +234,7 @@ class Session(Run):
     @property
     def _halfway(self) -> bool:
         """Whether the opening takes two messages, and the first has been answered: newcomers have to wait."""
-        return isinstance(self._state, SummedState) and self._state.reference is not None
+        return self._index == _OPENING and self._begun
 
     def _known(self) -> Model:
         if self.finished:
@@ -324,6 +304,7 @@ class Session(Run):
             self._members, self._unfit = answered, frozenset() if spared else self._asked - answered
         self._whole = answered == self._members
         self._state = self._stage.server(self._state, total)
+        self._begun = self._index == _OPENING and self._stage.status(self._state) is None
         if self.summed and not self._whole and self._stage.reduction(self._state) != "sum":
             self._lost = True  # it could go on without some clients, but not by sums
 
@@ -383,5 +364,5 @@ class Session(Run):
         if model.frame.scale is not None:
             block = block / model.frame.scale[:, None]
         self._model = replace(model, basis=block[:, : model.d], product=None, restarts=model.restarts + 1)
-        self._index, self._partial, self._lost = _OPENING, None, False
+        self._index, self._partial, self._lost, self._begun = _OPENING, None, False, False
         self._state = self._stage.start(self._model)

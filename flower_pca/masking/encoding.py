@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from flower_pca.base import checks
-from flower_pca.base.errors import DataError, ProtocolError, SpentError
+from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import fixed, messages
+from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.frame import Frame
@@ -18,6 +19,14 @@ STAGE: Final = "masked"  # of every message of a masked run, whatever stage it c
 PREFIX: Final = "mask."  # of all that is not the stage's own, in messages and in a client's memory
 BOUND: Final = "mask.bound."
 SIGNATURE: Final = 164  # bytes: which key has signed (SHA-256), and the two numbers of ECDSA, of any curve
+
+
+class SpentError(DataError):
+    """A client's rows allow no answer. To say so tells something of them, and costs: from now on it keeps `kept`."""
+
+    def __init__(self, reason: str, kept: Arrays) -> None:
+        super().__init__(reason)
+        self.kept = kept
 
 
 class Step(enum.IntEnum):

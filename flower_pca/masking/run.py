@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -41,29 +41,30 @@ class Masked(Run):
 
     Args:
         algorithm: The algorithm's stage; all its messages must be answered by sums.
+        given: What the run behind is made of: its stages, or its tracker.
         masks: The settings of the masks.
         **settings: Those of the run.
     """
 
     summed: ClassVar[bool] = True
 
-    def __init__(self, algorithm: Stage[Any], *, masks: MaskedSums, **settings: Any) -> None:
+    def __init__(self, algorithm: Stage[Any], given: Any, *, masks: MaskedSums, **settings: Any) -> None:
         if not algorithm.summed:
             rule = "one whose clients send sums and nothing else"
             raise ConfigError(checks.sentence("The algorithm under masks", rule, algorithm.spec, algorithm.sums_remedy))
         if settings.get("scale") == "max_abs":
             rule = "None or 'std', which follow from sums"
             raise ConfigError(checks.sentence("scale under masks", rule, "'max_abs'", "Use 'std'."))
-        if settings.get("dp") is not None and masks.bound is not None:
+        if settings.get("plan") is not None and masks.bound is not None:
             rule, remedy = "left out with dp", "It follows from the noise."
             raise ConfigError(checks.sentence("bound of the masks", rule, masks.bound, remedy))
-        if settings.get("dp") is not None and not masks.self_masks:
+        if settings.get("plan") is not None and not masks.self_masks:
             remedy = "Leave it out: else an upload that comes late could be opened, with its share of noise."
             raise ConfigError(checks.sentence("self_masks of the masks", "True with dp", False, remedy))
         if settings.get("channel") is not None:
             got, remedy = repr(settings["channel"]), "Leave one of them out."
             raise ConfigError(checks.sentence("channel under masks", "left out", got, remedy))
-        super().__init__(algorithm, **settings)  # type: ignore[call-arg]  # of the run behind
+        super().__init__(given, **settings)  # type: ignore[call-arg]  # of the run behind
         self._masks = masks
         self._messages = History()
         self._group: Group | None = None  # None until the first message of a set-up is answered
@@ -282,8 +283,10 @@ class Masked(Run):
 class MaskedSession(Masked, Session):
     """A Session under masks. See `Masked`."""
 
-    def __init__(self, algorithm: Algorithm[Any], *, masks: MaskedSums, **settings: Any) -> None:
-        super().__init__(algorithm, masks=masks, **settings)
+    def __init__(self, stages: Sequence[Stage[Any]], *, masks: MaskedSums, **settings: Any) -> None:
+        algorithm = stages[1]
+        assert isinstance(algorithm, Algorithm)
+        super().__init__(algorithm, stages, masks=masks, **settings)
         if self._fraction < 1.0 and algorithm.caches:
             rule = "1.0, as the last answers of the others cannot be had"
             remedy = "Leave it out, or the masks."

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from flower_pca import masking, registry
+from flower_pca import assembly, registry
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.algorithm import Algorithm
@@ -116,7 +116,7 @@ def simulate(
         "fraction": 1.0 if callable(participation) else participation,
         "channel": channel,
     }
-    session = masking.session(mask, **settings, min_clients=min_clients)
+    session = assembly.session(**settings, mask=mask, min_clients=min_clients)
     clients = clients_of(shards, missing=missing == "mean")
     checks.at_most(checks.components(n_components), sum(c.n for c in clients), clients[0].d)
     public = _public(private, len(clients))
@@ -143,7 +143,7 @@ def simulate(
             on_round(session)
     if checkpoint is not None:
         Path(checkpoint).unlink(missing_ok=True)
-    result, stage = session.result(), settings["algorithm"].Closing.name
+    result, stage = session.result(), registry.closing(settings["algorithm"]).name
     own = {i: registry.own(stage, memories[i], clients[i].framed(result.frame)) for i in public}
     return replace(result, own={i: arrays for i, arrays in own.items() if arrays})
 
@@ -191,7 +191,7 @@ def _replies(message: Broadcast, clients: list[LocalData], memories: list[Arrays
         data = clients[i].framed(message.frame)
         try:
             arrays = message.arrays_for(i)
-            up, memories[i] = registry.answer(message.stage, arrays, data, memories[i], bits=bits[i])
+            up, memories[i] = assembly.answer(message.stage, arrays, data, memories[i], bits=bits[i])
         except Exception as error:
             sent = {name: array.shape for name, array in message.arrays_for(i).items()}
             error.add_note(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca import masking, registry
+from flower_pca import assembly, registry
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
@@ -84,7 +84,7 @@ def track(
         "seed": seed,
         "channel": channel,
     }
-    session = masking.tracking(mask, **settings, min_clients=min_clients)
+    session = assembly.tracking(**settings, mask=mask, min_clients=min_clients)
     clients = _clients(streams, batch)
     _check_columns(clients, n_components)
     if backend == "ray":
@@ -135,7 +135,7 @@ def _check_columns(clients: list[Stream], n_components: int) -> None:
 
 def _replies(message: Broadcast, clients: list[Stream], memories: list[Arrays]) -> Iterator[Reply]:
     for i in message.to:
-        up, memories[i] = registry.answer(message.stage, message.arrays_for(i), clients[i], memories[i])
+        up, memories[i] = assembly.answer(message.stage, message.arrays_for(i), clients[i], memories[i])
         yield Reply(i, message.number, up)
 
 

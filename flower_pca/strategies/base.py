@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from flower_pca import masking, registry, wire
+from flower_pca import assembly, registry, wire
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Round
@@ -96,8 +96,8 @@ class PCAStrategy(Strategy):
             remedy = "Leave it out; each node draws its noise from its operating system."
             raise ConfigError(checks.sentence("noise_seed of dp at nodes", "None", dp.noise_seed, remedy))
         new = partial(
-            masking.session,
-            MaskedSums.of(mask),
+            assembly.session,
+            mask=MaskedSums.of(mask),
             n_components=n_components,
             center=center,
             scale=scale,

@@ -10,7 +10,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from flower_pca import masking, registry
+from flower_pca import assembly, registry
 from flower_pca.base import checks
 from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
@@ -69,8 +69,8 @@ class TrackingStrategy(PCAStrategy):
         checks.number("interval", interval, least=0.0, remedy="Give seconds.")
         self._interval, self._step, self._began = interval, -1, 0.0
         new = partial(
-            masking.tracking,
-            MaskedSums.of(mask),
+            assembly.tracking,
+            mask=MaskedSums.of(mask),
             n_components=n_components,
             steps=steps,
             start=start,

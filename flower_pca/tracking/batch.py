@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from flower_pca.base import checks, linalg
-from flower_pca.base.errors import DataError
+from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.stream import NO_CURSOR, Completed, Stream
@@ -109,3 +109,11 @@ def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
 def _hand_back(data: Stream, step: int, filled: Filled, Y0: Array) -> None:
     outliers = np.where(filled.found, Y0 - filled.rows, 0.0)
     data.hand_back(step, Completed(filled.rows, outliers, filled.found))
+
+
+def as_long(S: Array, other: Array) -> Array:
+    """S with as many rows as another client's: one without rows at the first step does not know how long they are."""
+    if len(S) and len(other) and len(S) != len(other):
+        rule = f"{len(other)}, as at the clients before it"
+        raise ProtocolError(checks.sentence("The number of columns", rule, len(S), "Align the features first."))
+    return S if len(S) or not len(other) else 0.0 * other

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from flower_pca.base.linalg import Array
 from flower_pca.tracking.solver import Solver
+
+_PROBES: Final = 15  # products of the power method on what lies outside the old subspace
 
 
 @dataclass(frozen=True)
@@ -61,3 +64,17 @@ class TrackState:
     statistic: float | None = None
     ended: bool = False
     closing: bool = False
+
+
+def probed(state: TrackState, probe: Solver) -> TrackState:
+    """The statistic is the largest Ritz value outside P, divided by the rows, once the probe has had its messages."""
+    if probe.products < _PROBES:
+        return replace(state, probe=probe)
+    assert probe.values is not None
+    return replace(state, probe=None, statistic=float(probe.values[0]) / state.sums["rows"])
+
+
+def required(solver: Solver | None) -> Solver:
+    """The solver, where there must be one."""
+    assert solver is not None
+    return solver

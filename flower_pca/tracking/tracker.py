@@ -14,13 +14,11 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape, Stage
-from flower_pca.tracking.batch import COUNTS
+from flower_pca.tracking.batch import COUNTS, as_long
 from flower_pca.tracking.solver import Solver
-from flower_pca.tracking.state import Step, TrackState
+from flower_pca.tracking.state import Step, TrackState, probed, required
 
 SOLVERS: Final = ("krylov", "power")
-_PROBES: Final = 15  # products of the power method on what lies outside the old subspace
-_ALIKE: Final = "Align the features first."
 
 Heard: TypeAlias = tuple[tuple[int, ...], Arrays]
 
@@ -126,13 +124,8 @@ class Tracker(Stage[TrackState]):
         mine = {name: np.array(a, dtype=np.float64) for name, a in reply.items()}
         if sums is None:
             return (client,), mine
-        if "S" in mine and len(mine["S"]) != len(sums["S"]):
-            if len(mine["S"]) and len(sums["S"]):
-                rule = f"{len(sums['S'])}, as at the clients before it"
-                raise ProtocolError(checks.sentence("The number of columns", rule, len(mine["S"]), _ALIKE))
-            # A client without rows at the first step does not know how long they are.
-            longer = max(mine["S"], sums["S"], key=len)
-            mine, sums = ({**part, "S": part["S"] if len(part["S"]) else 0.0 * longer} for part in (mine, sums))
+        if "S" in mine:
+            mine, sums = {**mine, "S": as_long(mine["S"], sums["S"])}, {**sums, "S": as_long(sums["S"], mine["S"])}
         return (*clients, client), {name: sums[name] + a for name, a in mine.items()}
 
     def whole(self, clients: tuple[int, ...], arrays: Arrays) -> Heard:
@@ -162,8 +155,8 @@ class Tracker(Stage[TrackState]):
                 state, state.solver
             )  # products of other batches do not go together with those before
         if state.probe is not None:
-            return _probed(state, state.probe.step(sums["S"], 1))
-        return self._solved(state, _required(state.solver).step(sums["S"], self.qr_every))
+            return probed(state, state.probe.step(sums["S"], 1))
+        return self._solved(state, required(state.solver).step(sums["S"], self.qr_every))
 
     def status(self, state: TrackState) -> Status | None:
         if not state.ended:
@@ -204,7 +197,7 @@ class Tracker(Stage[TrackState]):
             d = len(solver.Q)
             fresh = self._opened(linalg.random_basis(d, min(self._width(state), d), state.seed), state.r)
         else:
-            fresh = _required(self._begun(state).solver)
+            fresh = required(self._begun(state).solver)
         return replace(state, solver=replace(fresh, products=solver.products + 1))
 
     def _limit(self, state: TrackState) -> int:
@@ -252,16 +245,3 @@ class Tracker(Stage[TrackState]):
             closing=over and self.refine,
         )
         return state if over else self._begun(state)
-
-
-def _required(solver: Solver | None) -> Solver:
-    assert solver is not None
-    return solver
-
-
-def _probed(state: TrackState, probe: Solver) -> TrackState:
-    """The statistic is the largest Ritz value outside P, divided by the rows, once the probe has had its messages."""
-    if probe.products < _PROBES:
-        return replace(state, probe=probe)
-    assert probe.values is not None
-    return replace(state, probe=None, statistic=float(probe.values[0]) / state.sums["rows"])

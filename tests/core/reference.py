@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from flower_pca import registry
-from flower_pca.core.session import Session
+from flower_pca import assembly, registry
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.rows.local import LocalData
 
@@ -44,7 +43,7 @@ def angle(A, B):
 
 def session(algorithm="krylov", **arguments):
     arguments = {"n_components": 2, **arguments}
-    return Session(registry.make(algorithm), **arguments)
+    return assembly.session(registry.make(algorithm), **arguments)
 
 
 def clients(shards):
@@ -54,7 +53,7 @@ def clients(shards):
 def answer(message, client, data, memories=None):
     """The honest reply of one client."""
     memory = {} if memories is None else memories.setdefault(client, {})
-    up, memory = registry.answer(message.stage, message.arrays_for(client), data.framed(message.frame), memory)
+    up, memory = assembly.answer(message.stage, message.arrays_for(client), data.framed(message.frame), memory)
     if memories is not None:
         memories[client] = memory
     return Reply(client, message.number, up)

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from reference import EPS, deal, framed, separated, svd
 
-from flower_pca import simulate
+from flower_pca import simulate, to_sklearn
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.status import Outcome
 from flower_pca.core.result import PCAResult
@@ -199,7 +199,7 @@ def test_a_result_file_that_lacks_a_part_is_refused(tmp_path):
 def test_to_sklearn_transforms_alike(setting):
     pytest.importorskip("sklearn")
     result = run(**setting)
-    theirs = result.to_sklearn()
+    theirs = to_sklearn(result)
     np.testing.assert_allclose(theirs.transform(NEW), result.transform(NEW), rtol=0, atol=1e-12)
     scores = result.transform(NEW)
     np.testing.assert_allclose(theirs.inverse_transform(scores), result.inverse_transform(scores), rtol=1e-12)
@@ -213,7 +213,7 @@ def test_to_sklearn_transforms_alike(setting):
 def test_to_sklearn_scores_as_a_fitted_pca_does():
     decomposition = pytest.importorskip("sklearn.decomposition")
     fitted = decomposition.PCA(n_components=3, svd_solver="full").fit(X)
-    ours = run().to_sklearn()
+    ours = to_sklearn(run())
     assert ours.score(NEW) == pytest.approx(fitted.score(NEW), rel=1e-10)
     np.testing.assert_allclose(ours.get_covariance(), fitted.get_covariance(), rtol=1e-9, atol=1e-12)
 

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from flower_pca import MaskedSums, make, registry
+from flower_pca import MaskedSums, assembly, make
 from flower_pca.core.stage import Failure, Reply
-from flower_pca.masking.run import MaskedSession
 from flower_pca.rows.local import LocalData
 
 STEPS = ("keys", "shares", "upload", "unmask")
@@ -34,14 +33,14 @@ class Run:
         self.memories = [{} for _ in parts]
         self.identities = [None] * len(parts) if identities is None else identities
         masks = MaskedSums() if masks is None else masks
-        self.session = MaskedSession(make(algorithm), masks=masks, n_components=n_components, **settings)
+        self.session = assembly.session(make(algorithm), mask=masks, n_components=n_components, **settings)
         self.sent, self.came = [], []
 
     def answer(self, message, i):
         """One client's answer; its memory moves on."""
         data = self.nodes[i].framed(message.frame)
         keep = {"identity": self.identities[i]}
-        up, self.memories[i] = registry.answer(message.stage, message.arrays_for(i), data, self.memories[i], **keep)
+        up, self.memories[i] = assembly.answer(message.stage, message.arrays_for(i), data, self.memories[i], **keep)
         return Reply(i, message.number, up)
 
     def message(self):

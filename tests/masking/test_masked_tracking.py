@@ -16,6 +16,7 @@ from flower_pca import (
     RobustTracking,
     STMiss,
     Stream,
+    assembly,
     registry,
     strategies,
     track,
@@ -178,9 +179,9 @@ class Steps:
         for i in message.to:
             arrays = message.arrays_for(i)
             stage = messages.inner_stage(arrays)
-            up, after = registry.answer(message.stage, arrays, self.streams[i], self.memories[i])
+            up, after = assembly.answer(message.stage, arrays, self.streams[i], self.memories[i])
             if stage is not None:
-                plain = registry.answer(stage, messages.plain(arrays), self.streams[i], messages.plain(after))[0]
+                plain = assembly.answer(stage, messages.plain(arrays), self.streams[i], messages.plain(after))[0]
                 self.uploads.append((messages.bounds(arrays), plain))
             self.memories[i] = after
             self.came[-1][i] = up

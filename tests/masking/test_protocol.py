@@ -5,7 +5,7 @@ import pytest
 from masked import Run, pooled, shards
 from scipy.stats import chi2
 
-from flower_pca import registry
+from flower_pca import assembly
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.linalg import norm2
 from flower_pca.core.stage import Failure, Reply
@@ -166,7 +166,7 @@ def test_a_late_upload_of_a_dropped_client_is_discarded_and_never_unmasked():
 
 def messages_to(run, client, arrays):
     """A client's answer to these arrays; its memory stays, as after an error."""
-    return registry.answer("masked", arrays, run.nodes[client], run.memories[client])[0]
+    return assembly.answer("masked", arrays, run.nodes[client], run.memories[client])[0]
 
 
 def test_a_client_gives_away_one_share_of_a_peer_and_only_if_enough_survive():

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from fake_grid import FakeGrid, in_a_run, is_pca_of
 from masked import Run, shards
 
-from flower_pca import ConfigError, NotEnoughNodes, keys, registry, simulate, strategies
+from flower_pca import ConfigError, NotEnoughNodes, assembly, keys, simulate, strategies
 from flower_pca.base.errors import ProtocolError
 from flower_pca.clients import PCAClient, client_app
 from flower_pca.masking import messages, primitives
@@ -53,7 +53,7 @@ def run(made, known):
 def told(run, client, arrays):
     """A client's answer to these arrays; its memory stays, as after an error."""
     identity, memory = run.identities[client], dict(run.memories[client])
-    return registry.answer("masked", arrays, run.nodes[client], memory, identity=identity)[0]
+    return assembly.answer("masked", arrays, run.nodes[client], memory, identity=identity)[0]
 
 
 def published_by(identity, setup=SETUP):
@@ -188,7 +188,7 @@ def test_keys_signed_before_under_the_same_name_get_no_upload(run):
     message = run.message()
     old, name = published_by(run.identities[2], message.arrays["mask.setup"]), message.arrays["mask.setup"]
     asked = put(message.arrays_for(0), 1, old)
-    run.memories[0] = registry.answer("masked", asked, run.nodes[0], run.memories[0], identity=run.identities[0])[1]
+    run.memories[0] = assembly.answer("masked", asked, run.nodes[0], run.memories[0], identity=run.identities[0])[1]
     letters = [told(run, i, message.arrays_for(i))["mask.shares"][0] for i in (1, 2, 3)]
     firsts = [run.came[0][i]["mask.key"] for i in (1, 2, 3)]
     firsts[1] = old["mask.key"]
@@ -222,7 +222,7 @@ def test_letters_there_and_back_have_keys_of_their_own_whatever_positions_a_serv
     message = run.message()
     for i in (0, 1):
         asked = {**message.arrays_for(i), "mask.position": np.array(0), "mask.peers": np.array([1])}
-        run.memories[i] = registry.answer("masked", asked, run.nodes[i], run.memories[i])[1]
+        run.memories[i] = assembly.answer("masked", asked, run.nodes[i], run.memories[i])[1]
     first, second = (Secrets.of(memory).common[0].tobytes() for memory in run.memories)
     assert first[:32] == second[32:] != first[32:] == second[:32]
 

@@ -12,6 +12,7 @@ import numpy as np
 from flower_pca.algorithms.personal.closing import PersonalClosing
 from flower_pca.algorithms.personal.probe import ANSWER, BOUNDS, Probe
 from flower_pca.algorithms.personal.result import PersonalResult
+from flower_pca.algorithms.personal.start import Start
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
@@ -20,23 +21,12 @@ from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import MARGIN, Arrays, Reduction, Shape, Stage
-from flower_pca.rows.local import LocalData
 
 INITS: Final = ("projection", "upload", "qu", "random")
 WEIGHTS: Final = ("equal", "samples")
 _SUMMED: Final = ("projection", "random")
 _LATER: Final = 4.0  # times the sum of squares of all clients: a client's mean square, rarely near that sum at all
 _CLEAR: Final = 1e-3  # residual of the projector average's wanted eigenvectors at which the start is good enough
-
-
-@dataclass(frozen=True)
-class Start:
-    """The way to a first U: the blocks Q sent so far, their products with the projector average, the block to send."""
-
-    Q: Array
-    PQ: Array
-    block: Array
-    rounds: int = 0
 
 
 @dataclass(frozen=True)
@@ -252,21 +242,3 @@ class Personalized(Iterative[S]):
         done = way.rounds + 1 >= self.start_rounds or residuals[:r].max() <= _CLEAR or block.shape[1] == 0
         following = None if done else Start(Q, PQ, block, way.rounds + 1)
         return replace(state, U=linalg.orth(ritz[:, :r]), start=following, progress=progress)
-
-
-def begin(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-    """A client's half of the start: the top of its own S_i, projected on or uploaded."""
-    w = weight(arrays, data)
-    if "B" not in arrays:
-        V, values = data.top(int(arrays["k"]))
-        E = V.astype(np.float64) * (np.sqrt(values / data.n) if arrays["scaled"] else 1.0)
-        return {"E": np.sqrt(w) * E}, memory
-    E = memory.get("E", np.empty((0, 0)))
-    if len(E) != data.d:  # the first message, or a node that has lost its memory
-        E = data.top(int(arrays["k"]))[0].astype(np.float64)
-    return {"w": np.array(w), "P": w * (E @ (E.T @ arrays["B"]))}, {"E": E}
-
-
-def weight(arrays: Arrays, data: LocalData) -> float:
-    """w_i: 1, or n_i."""
-    return float(data.n) if arrays["samples"] else 1.0

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.personal import deflation, extrapolation, probe
-from flower_pca.algorithms.personal.base import Personalized, PersonalState, begin, weight
+from flower_pca.algorithms.personal.base import Personalized, PersonalState
+from flower_pca.algorithms.personal.start import begin, weight
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.cached import CachedSums

@@ -17,7 +17,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.registry import make
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation import simulate
+from flower_pca.simulation.here import simulate
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,9 @@ def rank_table(
     return table
 
 
-def compare(result: PersonalResult, shards: Sequence[Any], *, test: Sequence[Any] | None = None) -> dict[str, Array]:
+def alternatives(
+    result: PersonalResult, shards: Sequence[Any], *, test: Sequence[Any] | None = None
+) -> dict[str, Array]:
     """The mean squared error of each client's rows, rebuilt by personalized PCA and by what could stand in for it.
 
     All take r1 + r2 components. "indivPCA": each client's own PCA. "CPCA": one PCA of all rows. "distPCA": shared

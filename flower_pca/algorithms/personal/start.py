@@ -1,0 +1,39 @@
+"""The ways to a first U: where the server stands on them, and a client's half."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+from flower_pca.core.stage import Arrays
+from flower_pca.rows.local import LocalData
+
+
+@dataclass(frozen=True)
+class Start:
+    """The way to a first U: the blocks Q sent so far, their products with the projector average, the block to send."""
+
+    Q: Array
+    PQ: Array
+    block: Array
+    rounds: int = 0
+
+
+def begin(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+    """A client's half of the start: the top of its own S_i, projected on or uploaded."""
+    w = weight(arrays, data)
+    if "B" not in arrays:
+        V, values = data.top(int(arrays["k"]))
+        E = V.astype(np.float64) * (np.sqrt(values / data.n) if arrays["scaled"] else 1.0)
+        return {"E": np.sqrt(w) * E}, memory
+    E = memory.get("E", np.empty((0, 0)))
+    if len(E) != data.d:  # the first message, or a node that has lost its memory
+        E = data.top(int(arrays["k"]))[0].astype(np.float64)
+    return {"w": np.array(w), "P": w * (E @ (E.T @ arrays["B"]))}, {"E": E}
+
+
+def weight(arrays: Arrays, data: LocalData) -> float:
+    """w_i: 1, or n_i."""
+    return float(data.n) if arrays["samples"] else 1.0

@@ -1,0 +1,92 @@
+"""A run of what is asked: its stages in their order, the terms of a privacy budget, and masks over it; and the answer
+of a client to any message of such a run, masked or plain.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flower_pca import registry
+from flower_pca.base import checks
+from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.session import Session
+from flower_pca.core.stage import Arrays, Stage
+from flower_pca.dp import noise
+from flower_pca.dp.plan import DP, planned
+from flower_pca.masking import messages
+from flower_pca.masking.settings import MaskedSums
+from flower_pca.stages.evaluate import Evaluate
+from flower_pca.stages.opening import Opening
+from flower_pca.stages.summed_opening import SummedOpening
+from flower_pca.tracking.session import TrackingSession
+from flower_pca.tracking.tracker import Tracker
+
+if TYPE_CHECKING:
+    from flower_pca.masking.identity import Identity
+
+
+def session(
+    algorithm: Algorithm[Any],
+    *,
+    n_components: int | float,
+    mask: bool | MaskedSums | str | None = None,
+    dp: DP | str | None = None,
+    evaluate: bool = False,
+    **settings: Any,
+) -> Session:
+    """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz), and an evaluation if asked for.
+
+    Args:
+        algorithm: The algorithm's stage.
+        n_components: Number of components, or the fraction of the total variance that decides it.
+        mask: Whether sums are masked, or how.
+        dp: The privacy budget; the clients then clip their rows and add noise.
+        evaluate: Whether to measure the reconstruction error on the clients at the end.
+        **settings: Those of `Session`.
+    """
+    masks, dp = MaskedSums.of(mask), DP.of(dp)
+    settings["n_components"] = n_components = checks.components(n_components)
+    width = algorithm.width(n_components)
+    opening: Stage[Any] = Opening(width=width) if masks is None else SummedOpening(width=width)
+    if dp is not None:
+        asked = {"scale": settings.get("scale"), "missing": settings.get("missing", "error"), "evaluate": evaluate}
+        plan, algorithm = planned(dp, algorithm, n_components=n_components, **asked)
+        opening, settings["plan"] = plan.opening(width), plan
+    stages = (opening, algorithm, registry.closing(algorithm)(), *([Evaluate()] if evaluate else []))
+    if masks is None:
+        return Session(stages, **settings)
+    from flower_pca.masking.run import MaskedSession
+
+    return MaskedSession(stages, masks=masks, **settings)
+
+
+def tracking(tracker: Tracker, *, mask: bool | MaskedSums | str | None = None, **settings: Any) -> TrackingSession:
+    """A run of steps, masked if `mask` says so; the other settings are those of `TrackingSession`."""
+    masks = MaskedSums.of(mask)
+    if masks is None:
+        return TrackingSession(tracker, **settings)
+    from flower_pca.masking.streams import MaskedTracking
+
+    return MaskedTracking(tracker, masks=masks, **settings)
+
+
+def answer(
+    stage: str,
+    arrays: Arrays,
+    data: Any,
+    memory: Arrays,
+    *,
+    bits: noise.Bits = noise.system_bits,
+    identity: Identity | None = None,
+) -> tuple[Arrays, Arrays]:
+    """What a client returns to a message, and what it keeps.
+
+    Under masks, keys are signed, and others' checked, by this identity.
+    """
+    plain = partial(registry.answer, bits=bits)
+    if stage != messages.STAGE:
+        return plain(stage, arrays, data, memory)
+    from flower_pca.masking import client
+
+    return client.answer(arrays, data, memory, plain, identity)

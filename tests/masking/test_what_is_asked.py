@@ -9,11 +9,12 @@ from scipy.stats import ks_2samp
 
 from flower_pca import DP, ConfigError, MaskedSums, assembly, strategies
 from flower_pca.algorithms.ssi import SSI
-from flower_pca.base.errors import DataError, ProtocolError, SpentError
+from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.clients.memory import FileStore, StateStore
 from flower_pca.core.stage import Reply
 from flower_pca.dp import noise
 from flower_pca.masking import fixed, messages
+from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
 from flower_pca.rows.frame import Frame
 

@@ -66,7 +66,7 @@ def tracking(tracker: Tracker, *, mask: bool | MaskedSums | str | None = None, *
     masks = MaskedSums.of(mask)
     if masks is None:
         return TrackingSession(tracker, **settings)
-    from flower_pca.masking.streams import MaskedTracking
+    from flower_pca.masking.tracking import MaskedTracking
 
     return MaskedTracking(tracker, masks=masks, **settings)
 

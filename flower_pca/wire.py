@@ -97,7 +97,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
         rule = f"of layout {LAYOUT}"
         got = "a message of another strategy" if layout is None else f"layout {layout}"
         raise ProtocolError(checks.sentence("A message", rule, got, "Install the same flower_pca everywhere."))
-    arrays = _named("A message", parameters, config)
+    arrays = _by_name("A message", parameters, config)
     frame = Frame(**{part: arrays.pop(name, None) for name, part in _FRAME.items()})
     algorithm, stage, run = (_value("A message", config, name, str) for name in ("algorithm", "stage", "run"))
     return Request(algorithm, stage, run, _value("A message", config, "number", int), arrays, frame)
@@ -153,7 +153,9 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
         return Answer(number, key, {n: np.array(_value(who, metrics, n, int, float)) for n in names}, num_examples)
     if f"{res}.parameters" not in content.array_records:
         raise ProtocolError(checks.sentence(who, f"made of {res}.parameters", "none", "Check the client."))
-    return Answer(number, key, _named(who, _arrays(content.array_records[f"{res}.parameters"]), metrics), num_examples)
+    return Answer(
+        number, key, _by_name(who, _arrays(content.array_records[f"{res}.parameters"]), metrics), num_examples
+    )
 
 
 def _arrays(record: ArrayRecord) -> list[Array]:
@@ -168,7 +170,7 @@ def _arrays(record: ArrayRecord) -> list[Array]:
         raise ProtocolError(checks.sentence("A message", rule, got, "Check the sender.")) from error
 
 
-def _named(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
+def _by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
     text = _value(who, config, "names", str)
     names = text.split(",") if text else []
     if len(names) != len(arrays) or len(set(names)) != len(names):

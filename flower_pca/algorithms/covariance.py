@@ -13,7 +13,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core.algorithm import Algorithm, share
+from flower_pca.core.algorithm import Algorithm, scaled_up
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays, Shape
 from flower_pca.rows.local import LocalData
@@ -76,7 +76,7 @@ class NoisyCovariance(Algorithm[CovarianceState]):
         return ("C",)
 
     def server(self, state: CovarianceState, total: Arrays) -> CovarianceState:
-        return replace(state, C=unpacked(share(total, "C", state.n)))
+        return replace(state, C=unpacked(scaled_up(total, "C", state.n)))
 
     def status(self, state: CovarianceState) -> Status | None:
         return None if state.C is None else Status(Outcome.ONE_SHOT, "noisy_covariance takes one round")

@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Progress, Steps
+from flower_pca.core.algorithm import Iterative, Movement, Progress
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape
 from flower_pca.rows.local import LocalData
@@ -26,7 +26,7 @@ class FAPSState:
     """The consensus Z and the sines of its last steps."""
 
     Z: Array
-    steps: Steps
+    movement: Movement
     progress: Progress
 
 
@@ -71,7 +71,7 @@ class FAPS(Iterative[FAPSState]):
             checks.number("inner_tol of faps", self.inner_tol, least=0.0)
 
     def start(self, model: Model) -> FAPSState:
-        return FAPSState(model.powered(), Steps(), self.begin(model))
+        return FAPSState(model.powered(), Movement(), self.begin(model))
 
     def broadcast(self, state: FAPSState) -> Arrays:
         tol = 0.0 if self.inner_tol is None else self.inner_tol
@@ -99,8 +99,8 @@ class FAPS(Iterative[FAPSState]):
 
     def server(self, state: FAPSState, total: Arrays) -> FAPSState:
         Z = linalg.orth(total["Y"])
-        steps = state.steps.add(state.Z, Z)
-        return FAPSState(Z, steps, state.progress.step(steps.remaining, steps.newest))
+        moved = state.movement.add(state.Z, Z)
+        return FAPSState(Z, moved, state.progress.step(moved.remaining, moved.newest))
 
     def progress(self, state: FAPSState) -> Progress:
         return state.progress

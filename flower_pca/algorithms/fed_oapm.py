@@ -8,11 +8,11 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.power import Power
-from flower_pca.core.algorithm import Iterative, Progress
+from flower_pca.core.algorithm import Iterative, Progress, ritz_round
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape
 from flower_pca.rows.local import LocalData
@@ -98,10 +98,8 @@ class FedOAPM(Iterative[FedOAPMState]):
     def _heard(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
         power, progress, value = state.power, state.progress, state.value
         if power.inside == 0:  # the block is orthonormal, so its product tells Ritz values and residuals
-            values, _, _, residuals = linalg.rayleigh_ritz(power.block, Y)
-            value, gain = float(values[0]), float(values[: state.k].sum())
-            error = float(residuals[: state.k].max()) / max(value, np.finfo(float).tiny)
-            progress = progress.step(error, gain=gain, rounds=rounds)
+            values, _, _, progress = ritz_round(power.block, Y, state.k, progress, rounds=rounds)
+            value = float(values[0])
         else:
             progress = replace(progress, rounds=progress.rounds + rounds)
         power = replace(power, U=power.block) if power.inside == 0 else power

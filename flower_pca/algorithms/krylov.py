@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays, Shape
 from flower_pca.rows.local import LocalData
-
-_VANISHED: Final = 16.0  # multiples of sqrt(d) eps theta_1 below which a residual direction is rounding
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ class Krylov(Iterative[KrylovState]):
         values, W = linalg.eigh_descending(T)
         k, error = self._judge(state, values, self._residuals(state, Q, CQ, values, W))
         first = max(float(values[0]), np.finfo(float).tiny)
-        block = self._next(state, Q, S, first)
+        block = linalg.krylov_block(S, Q, first)
         if error <= state.progress.tol * first and not self._certain(state, values, k):
             error, state = np.inf, replace(state, warm=True, probe=(float(k), float(values[k - 1])))
             block = self._fresh(state, Q, block)
@@ -163,13 +161,6 @@ class Krylov(Iterative[KrylovState]):
         room = min(state.k + 2, len(Q) - known.shape[1])
         columns = linalg.orth(linalg.complement(linalg.random_block(len(Q), room, state.seed + known.shape[1]), known))
         return np.hstack([block, linalg.orth(linalg.complement(columns, known))])
-
-    @staticmethod
-    def _next(state: KrylovState, Q: Array, S: Array, first: float) -> Array:
-        """orth((I - QQ')S) without the columns that are only rounding."""
-        floor = _VANISHED * np.sqrt(len(Q)) * np.finfo(float).eps * first
-        block = linalg.independent(linalg.complement(S, Q), floor)
-        return linalg.orth(linalg.complement(block, Q)) if block.shape[1] else block
 
     @staticmethod
     def _residuals(state: KrylovState, Q: Array, CQ: Array, values: Array, W: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Progress, Steps, share
+from flower_pca.core.algorithm import Iterative, Movement, Progress, ritz_round, scaled_up
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Reduction, Shape, Stack
 from flower_pca.rows.local import LocalData
@@ -27,7 +27,7 @@ class LocalPowerState:
     Y: Array | None
     k: int
     n: int
-    steps: Steps
+    movement: Movement
     progress: Progress
 
 
@@ -79,7 +79,7 @@ class LocalPower(Iterative[LocalPowerState]):
     def start(self, model: Model) -> LocalPowerState:
         Z = model.powered()
         k = model.n_components if isinstance(model.n_components, int) else Z.shape[1]
-        return LocalPowerState(Z, Z, None, k, model.n, Steps(), self.begin(model))
+        return LocalPowerState(Z, Z, None, k, model.n, Movement(), self.begin(model))
 
     def broadcast(self, state: LocalPowerState) -> Arrays:
         return {"Z": state.block, "steps": np.array(self.q(state)), "aligned": np.array(self._stacks(state))}
@@ -115,14 +115,14 @@ class LocalPower(Iterative[LocalPowerState]):
 
     def server(self, state: LocalPowerState, total: Any) -> LocalPowerState:
         if self.q(state) == 1:
-            return self._measured(state, share(total, "Y", state.n))
+            return self._measured(state, scaled_up(total, "Y", state.n))
         Y = self._aligned(total) if self._stacks(state) else total["Y"]
         Z = linalg.orth(Y)
-        steps = state.steps.add(state.block, Z)
-        progress = state.progress.step(steps.remaining, steps.newest)
+        moved = state.movement.add(state.block, Z)
+        progress = state.progress.step(moved.remaining, moved.newest)
         if self.decay:  # neither a floor nor an agreement at q > 1 is the end: q will fall
             progress = replace(progress, error=np.inf, stale=0, best=np.inf)
-        return replace(state, block=Z, Z=Z, Y=None, steps=steps, progress=progress)
+        return replace(state, block=Z, Z=Z, Y=None, movement=moved, progress=progress)
 
     def progress(self, state: LocalPowerState) -> Progress:
         return state.progress
@@ -134,10 +134,8 @@ class LocalPower(Iterative[LocalPowerState]):
         return self.q(state) > 1 and self.align != "none"
 
     def _measured(self, state: LocalPowerState, Y: Array) -> LocalPowerState:
-        values, Z, Y, residuals = linalg.rayleigh_ritz(state.block, Y)
-        error = float(residuals[: state.k].max()) / max(float(values[0]), np.finfo(float).tiny)
-        progress = state.progress.step(error, gain=float(values[: state.k].sum()))
-        return replace(state, block=linalg.orth(Y), Z=Z, Y=Y, progress=progress)
+        _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress)
+        return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
 
     def _aligned(self, stack: Stack) -> Array:
         """Sum C_i X_i O_i, aligned with the client that has most rows."""

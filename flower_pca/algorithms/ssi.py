@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Progress, share
+from flower_pca.core.algorithm import Iterative, Progress, ritz_round, scaled_up
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape
 from flower_pca.rows.local import LocalData
@@ -69,7 +69,7 @@ class SSI(Iterative[SSIState]):
         return {"Y": data.matmat(arrays["Z"]), "n": np.array(data.n)}, memory
 
     def server(self, state: SSIState, total: Arrays) -> SSIState:
-        return measured(state, share(total, "Y", state.n), rounds=1)
+        return measured(state, scaled_up(total, "Y", state.n), rounds=1)
 
     def progress(self, state: SSIState) -> Progress:
         return state.progress
@@ -80,7 +80,5 @@ class SSI(Iterative[SSIState]):
 
 def measured(state: SSIState, Y: Array, *, rounds: int) -> SSIState:
     """The state after C times its block has become known: Ritz pairs, their residuals, the next block."""
-    values, Z, Y, residuals = linalg.rayleigh_ritz(state.block, Y)
-    first, gain = max(float(values[0]), np.finfo(float).tiny), float(values[: state.k].sum())
-    progress = state.progress.step(float(residuals[: state.k].max()) / first, gain=gain, rounds=rounds)
-    return replace(state, block=linalg.orth(Y), Z=Z, Y=Y, progress=progress)
+    _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
+    return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)

@@ -47,7 +47,7 @@ def number(
         raise ConfigError(sentence(what, rule, repr(value), remedy))
 
 
-def share(what: str, value: object) -> None:
+def proportion(what: str, value: object) -> None:
     """Require a share, in (0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
         raise ConfigError(sentence(what, "above 0 and at most 1", repr(value), "Use 1.0 for all of them."))

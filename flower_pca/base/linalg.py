@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 
 _TIE = 1e-8  # entries this close to the largest count as equally large when a sign is chosen
+_VANISHED: Final = 16.0  # multiples of sqrt(d) eps theta_1 below which a direction is rounding
 
 
 def qr(Y: Array) -> tuple[Array, Array]:
@@ -135,3 +136,13 @@ def random_block(d: int, p: int, seed: int) -> Array:
 def random_basis(d: int, p: int, seed: int) -> Array:
     """A d x p orthonormal basis, uniformly distributed."""
     return orth(random_block(d, p, seed))
+
+
+def krylov_block(S: Array, Q: Array, first: float) -> Array:
+    """orth((I - QQ')S), the next block of a Krylov space, without the columns that are only rounding.
+
+    `first` is the largest Ritz value: what lies below 16 sqrt(d) eps times it cannot be told from rounding.
+    """
+    floor = _VANISHED * np.sqrt(len(Q)) * np.finfo(float).eps * first
+    block = independent(complement(S, Q), floor)
+    return orth(complement(block, Q)) if block.shape[1] else block

@@ -103,7 +103,7 @@ class PCAClient(NumPyClient):
         partition = None if context is None else context.node_config.get("partition-id")
         self._key = wire.NO_KEY if partition is None else int(partition)
         self._store: StateStore | FileStore | None = None if context is None else StateStore(context.state)
-        self._own: Path | None = None
+        self._own_file: Path | None = None
         path: Path | None = None
         for name, folder in (("memory_dir", memory_dir), ("output_dir", output_dir)):
             if folder is not None and context is None:
@@ -113,9 +113,9 @@ class PCAClient(NumPyClient):
             who = context.node_id if partition is None else int(partition)
             self._store = self._store if memory_dir is None else FileStore(memory_dir, str(who))
             path = None if memory_dir is None else ledger(memory_dir, str(who))
-            self._own = None if output_dir is None else own_file(output_dir, who)
-            if self._own is not None and isinstance(data, Stream):
-                data.write_to(self._own.with_suffix(""))
+            self._own_file = None if output_dir is None else own_file(output_dir, who)
+            if self._own_file is not None and isinstance(data, Stream):
+                data.write_to(self._own_file.with_suffix(""))
         if max_rank is not None and isinstance(data, Stream):
             remedy = "Leave it out, or serve rows at rest."
             raise ConfigError(checks.sentence("max_rank", "used with rows that stay the same", "a Stream", remedy))
@@ -155,7 +155,7 @@ class PCAClient(NumPyClient):
         _check(request)
         masked = request.stage == messages.STAGE
         quiet = masked or noise.asked(request.arrays)  # then not even the number of rows is told
-        with _named(request.stage, quiet=quiet):
+        with _naming(request.stage, quiet=quiet):
             self._admit(request)
             self._policy.admit(request)
         data = self._rows()
@@ -167,7 +167,7 @@ class PCAClient(NumPyClient):
         before = self._remembered(request)
         rows, data = data, data.framed(request.frame) if isinstance(data, LocalData) else data
         try:
-            with _named(request.stage, quiet=quiet):
+            with _naming(request.stage, quiet=quiet):
                 up, after = assembly.answer(request.stage, request.arrays, data, before, identity=self._identity)
                 up = up if masked else self._withheld(request, up)
                 if isinstance(rows, LocalData):
@@ -183,9 +183,13 @@ class PCAClient(NumPyClient):
         if self._store is not None and (after or before):
             self._store.save(Memory(request.run, request.number, {} if masked else before, after))
         stage = messages.inner_stage(request.arrays) if masked else request.stage  # none in the set-up of masks
-        if self._own is not None and stage is not None and (own := registry.own(stage, messages.plain(after), data)):
-            self._own.parent.mkdir(parents=True, exist_ok=True)
-            archive.write(self._own, "own result", {"algorithm": request.algorithm, "run": request.run}, own)
+        if (
+            self._own_file is not None
+            and stage is not None
+            and (own := registry.own(stage, messages.plain(after), data))
+        ):
+            self._own_file.parent.mkdir(parents=True, exist_ok=True)
+            archive.write(self._own_file, "own result", {"algorithm": request.algorithm, "run": request.run}, own)
         if noise.asked(request.arrays):
             n = 1  # how many rows there are is told with noise only
         if masked:
@@ -274,7 +278,7 @@ def refusal(error: FlowerPCAError, config: wire.Config, key: int, *, discreet: b
 
 
 @contextmanager
-def _named(stage: str, *, quiet: bool) -> Iterator[None]:
+def _naming(stage: str, *, quiet: bool) -> Iterator[None]:
     """Turn what a malformed message makes of Python into a refusal; if `quiet`, without words that may tell of rows."""
     try:
         yield

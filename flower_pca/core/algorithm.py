@@ -157,14 +157,14 @@ def _rounds(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Steps:
+class Movement:
     """The sines of the angles between the subspaces of successive rounds, the newest last."""
 
     sines: tuple[float, ...] = ()
 
-    def add(self, old: Array, new: Array) -> Steps:
+    def add(self, old: Array, new: Array) -> Movement:
         """With one step more."""
-        return Steps((*self.sines[-3:], linalg.sin_theta(old, new)))
+        return Movement((*self.sines[-3:], linalg.sin_theta(old, new)))
 
     @property
     def newest(self) -> float:
@@ -181,6 +181,19 @@ class Steps:
         return self.newest / (1.0 - worst) if worst < 1.0 else np.inf
 
 
-def share(total: Mapping[str, Array], name: str, n: int) -> Array:
+def ritz_round(
+    block: Array, Y: Array, k: int, progress: Progress, *, rounds: int = 1
+) -> tuple[Array, Array, Array, Progress]:
+    """Ritz values, Ritz vectors and their products after Y = C block has become known, and the progress it means.
+
+    The error is the largest residual of the k wanted pairs relative to the first Ritz value, which the server knows at
+    no cost.
+    """
+    values, Z, CZ, residuals = linalg.rayleigh_ritz(block, Y)
+    error = float(residuals[:k].max()) / max(float(values[0]), np.finfo(float).tiny)
+    return values, Z, CZ, progress.step(error, gain=float(values[:k].sum()), rounds=rounds)
+
+
+def scaled_up(total: Mapping[str, Array], name: str, n: int) -> Array:
     """A sum over the clients that replied, scaled to all n rows."""
     return np.asarray(total[name] * (n / float(total["n"])))

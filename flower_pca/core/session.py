@@ -67,7 +67,7 @@ class Session(Run):
         checks.choice("scale", scale, SCALES)
         checks.choice("missing", missing, MISSING)
         checks.integer("seed", seed, most=2**62)
-        checks.share("The fraction of clients", fraction)
+        checks.proportion("The fraction of clients", fraction)
         checks.integer("min_clients", min_clients, least=1)
         algorithm = stages[_ALGORITHM]
         assert isinstance(algorithm, Algorithm)

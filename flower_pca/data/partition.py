@@ -85,13 +85,13 @@ def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Arra
     if weights.shape != (n_clients,) or not np.all(np.isfinite(weights)) or weights.min() <= 0.0:
         rule = f"{n_clients} positive numbers, one for each client"
         raise ConfigError(checks.sentence("sizes", rule, repr(sizes), "Write by_size(sizes=[3, 2, 1])."))
-    return _runs(shares(n_rows, weights))
+    return _runs(sizes_by_weight(n_rows, weights))
 
 
 def power_law(n_rows: int, n_clients: int, *, exponent: float = 1.0) -> list[Array]:
     """Runs of rows in their order; client i gets a share of (i + 1)^-exponent, relative to the others."""
     checks.number("exponent", exponent, least=0.0, most=20.0, remedy="Use 1; 0 makes all clients equal.")
-    return _runs(shares(n_rows, np.arange(1, n_clients + 1) ** -float(exponent)))
+    return _runs(sizes_by_weight(n_rows, np.arange(1, n_clients + 1) ** -float(exponent)))
 
 
 def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: int = 1, seed: int = 0) -> list[Array]:
@@ -148,7 +148,7 @@ def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
     return np.split(order, np.cumsum(np.bincount(codes, minlength=found))[:-1])
 
 
-def shares(n_rows: int, weights: Array) -> Array:
+def sizes_by_weight(n_rows: int, weights: Array) -> Array:
     """n_rows as a sum of whole numbers of at least 1, as nearly in proportion to the weights as that allows."""
     i = np.arange(len(weights))
     ends = np.rint(np.cumsum(weights) / np.sum(weights) * n_rows).astype(int)

@@ -9,7 +9,7 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.data.partition import shares
+from flower_pca.data.partition import sizes_by_weight
 from flower_pca.data.table import Table
 
 
@@ -61,7 +61,7 @@ def synthetic(
         raise ConfigError(checks.sentence("n", f"at least {clients}, one row for each client", n, remedy))
     rng = np.random.default_rng(seed)
     common = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    counts = shares(n, 1.0 / np.arange(1, clients + 1) ** float(sizes))
+    counts = sizes_by_weight(n, 1.0 / np.arange(1, clients + 1) ** float(sizes))
     parts = []
     for count in counts:
         deviations = np.arange(1, d + 1) ** -rng.uniform(1.0 - spectra, 1.0 + spectra)

@@ -58,7 +58,7 @@ class DP:
         for name in ("epsilon", "clip", *([] if self.reach is None else ["reach"])):
             checks.number(f"{name} of dp", getattr(self, name), least=1e-9)
         checks.number("delta of dp", self.delta, least=1e-30)
-        checks.share("frame_share of dp", self.frame_share)
+        checks.proportion("frame_share of dp", self.frame_share)
         if self.delta >= 1.0 or self.frame_share >= 1.0:
             got = f"delta={self.delta!r}, frame_share={self.frame_share!r}"
             raise ConfigError(checks.sentence("delta and frame_share of dp", "below 1", got, "Try 1e-6 and 0.1."))
@@ -72,7 +72,7 @@ class DP:
         if given is None or isinstance(given, cls):
             return given
         rule = 'a DP, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"'
-        return specs.bind(given, {"dp": cls}, what="dp", rule=rule)()
+        return specs.bind(given, {"dp": cls, "DP": cls}, what="dp", rule=rule)()
 
 
 @dataclass(frozen=True)

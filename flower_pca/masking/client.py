@@ -16,7 +16,7 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import encoding, messages, primitives
-from flower_pca.masking.messages import Step, raw, rows, texts
+from flower_pca.masking.messages import Phase, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.masking.secrets import Secrets
 from flower_pca.rows.frame import Frame
@@ -49,15 +49,15 @@ def answer(
         identity: What it signs its keys with, and whose keys it believes.
     """
     own, secrets = messages.plain(memory), Secrets.of(memory)
-    step = Step(int(arrays["mask.step"]))
-    if step == Step.KEYS:
+    step = Phase(int(arrays["mask.step"]))
+    if step == Phase.KEYS:
         up, secrets = _keys(arrays, data, identity)
         return up, {**own, **secrets.stored()}
     if secrets is None or secrets.setup.tobytes() != arrays["mask.setup"].tobytes():
         return {"mask.lost": np.array(1)}, memory
-    if step == Step.SHARES:
+    if step == Phase.SHARES:
         up, secrets = _shares(arrays, secrets, identity)
-    elif step == Step.UPLOAD:
+    elif step == Phase.UPLOAD:
         secrets = _admitted(arrays, secrets)
         encoding.check(arrays, secrets)
         name = messages.inner_stage(arrays) or ""
@@ -85,12 +85,12 @@ def _keys(arrays: Arrays, data: LocalData | Stream, identity: Identity | None) -
     }
     none = np.empty(0, dtype=np.uint8)
     zero = np.array(0)
-    made = (raw(exchange), np.array(int(Step.SHARES)), zero, raw(own), zero, zero, none, none, none, none, none)
+    made = (raw(exchange), np.array(int(Phase.SHARES)), zero, raw(own), zero, zero, none, none, none, none, none)
     return up, Secrets(setup, np.array(single), *made)
 
 
 def _shares(arrays: Arrays, secrets: Secrets, identity: Identity | None) -> tuple[Arrays, Secrets]:
-    _expect(secrets, int(secrets.step) == Step.SHARES)
+    _expect(secrets, int(secrets.step) == Phase.SHARES)
     position, peers = int(arrays["mask.position"]), _distinct(arrays["mask.peers"])
     exchange, mine = primitives.private(secrets.exchange.tobytes()), primitives.public(secrets.exchange.tobytes())
     keys, needed = texts(arrays["mask.exchanges"]), int(arrays["mask.needed"])
@@ -107,7 +107,7 @@ def _shares(arrays: Arrays, secrets: Secrets, identity: Identity | None) -> tupl
         peers=arrays["mask.peers"],
         exchange=np.empty(0, dtype=np.uint8),
         common=rows([_letters(primitives.agree(exchange, key), mine, key) for key in keys], 2 * KEY),
-        step=np.array(int(Step.UPLOAD)),
+        step=np.array(int(Phase.UPLOAD)),
     )
     sealed, own = _deal(secrets, 0, secrets.own.tobytes(), peers)
     return {"mask.shares": sealed}, replace(secrets, own=raw(own))
@@ -116,9 +116,9 @@ def _shares(arrays: Arrays, secrets: Secrets, identity: Identity | None) -> tupl
 def _admitted(arrays: Arrays, secrets: Secrets) -> Secrets:
     """The secrets for an upload, with what peers have sent for it, if the message is the one that is due."""
     number = int(arrays["mask.number"])
-    if int(secrets.step) == Step.UNMASK:  # the last sum was unmasked without this client
+    if int(secrets.step) == Phase.UNMASK:  # the last sum was unmasked without this client
         secrets = _onwards(secrets)
-    _expect(secrets, int(secrets.step) == Step.UPLOAD and number == int(secrets.number))
+    _expect(secrets, int(secrets.step) == Phase.UPLOAD and number == int(secrets.number))
     peers, keys = _distinct(arrays["mask.peers"]), texts(arrays["mask.keys"])
     enough = len(peers) + 1 >= int(secrets.needed) and set(peers) <= set(secrets.peers.tolist())
     _require("The clients of a sum", f"at least {int(secrets.needed)}, of its set-up", enough)
@@ -135,12 +135,12 @@ def _upload(arrays: Arrays, secrets: Secrets, y: Array, said: bytes) -> tuple[Ar
     y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), said)
     coming = _seeds(secrets.kinds)
     sealed, kept = _deal(secrets, number + 1, coming, peers)
-    secrets = replace(secrets, step=np.array(int(Step.UNMASK)), coming=raw(kept))
+    secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(kept))
     return {"mask.y": y, "mask.key": raw(primitives.public(coming[-SEED:])), "mask.shares": sealed}, secrets
 
 
 def _unmask(arrays: Arrays, secrets: Secrets) -> tuple[Arrays, Secrets]:
-    _expect(secrets, int(secrets.step) == Step.UNMASK and int(arrays["mask.number"]) == int(secrets.number))
+    _expect(secrets, int(secrets.step) == Phase.UNMASK and int(arrays["mask.number"]) == int(secrets.number))
     survived, dropped = _distinct(arrays["mask.survived"]), _distinct(arrays["mask.dropped"])
     whole = sorted(survived + dropped) == sorted(secrets.holders.tolist())
     _require("Survivors and dropped clients", "together those of the sum, each once", whole)
@@ -156,7 +156,7 @@ def _unmask(arrays: Arrays, secrets: Secrets) -> tuple[Arrays, Secrets]:
 def _onwards(secrets: Secrets) -> Secrets:
     """After a sum: its secrets are gone, those of the next take their place."""
     none = np.empty(0, dtype=np.uint8)
-    step, number = np.array(int(Step.UPLOAD)), np.array(int(secrets.number) + 1)
+    step, number = np.array(int(Phase.UPLOAD)), np.array(int(secrets.number) + 1)
     return replace(secrets, step=step, number=number, own=secrets.coming, coming=none, holders=none, held=none)
 
 
@@ -233,7 +233,7 @@ def _distinct(a: Array) -> list[int]:
 
 def _expect(secrets: Secrets, expected: bool) -> None:
     if not expected:
-        rule = f"the next one of its set-up, {Step(int(secrets.step)).name.lower()} of sum {int(secrets.number)}"
+        rule = f"the next one of its set-up, {Phase(int(secrets.step)).name.lower()} of sum {int(secrets.number)}"
         got = "another one, or one that came before"
         raise ProtocolError(checks.sentence("A masked message", rule, got, "Nothing was sent in return."))
 

@@ -13,7 +13,7 @@ from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages, primitives
-from flower_pca.masking.messages import SIGNATURE, Step, raw, rows, texts
+from flower_pca.masking.messages import SIGNATURE, Phase, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.masking.settings import MaskedSums
 
@@ -135,12 +135,12 @@ class Group:
         parts = self._parted(self.position[client])
         return {f"mask.{name}": np.array(part, dtype=np.int64) for name, part in parts.items()}
 
-    def expected(self, step: Step, client: int, length: int) -> dict[str, tuple[int, ...]]:
+    def expected(self, step: Phase, client: int, length: int) -> dict[str, tuple[int, ...]]:
         """Names and shapes of a client's answer; `length` is that of an upload."""
         i, letter = self.position[client], primitives.sealed(self._shares)
-        if step == Step.SHARES:
+        if step == Phase.SHARES:
             return {"mask.shares": (len(self._neighbours[i]), letter)}
-        if step == Step.UPLOAD:
+        if step == Phase.UPLOAD:
             return {"mask.y": (length,), "mask.key": (KEY,), "mask.shares": (len(self._peers[i]), letter)}
         return {f"mask.{kind}": (len(owners), SEED) for kind, owners in self._asked(i).items()}
 

@@ -29,7 +29,7 @@ class SpentError(DataError):
         self.kept = kept
 
 
-class Step(enum.IntEnum):
+class Phase(enum.IntEnum):
     """The messages: two of a set-up, then two for each sum; without self-masks mostly one."""
 
     KEYS, SHARES, UPLOAD, UNMASK = range(4)

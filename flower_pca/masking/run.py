@@ -22,15 +22,15 @@ from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Stage, Sum
 from flower_pca.dp.noise import sharing
 from flower_pca.dp.opening import PrivateOpeningState
-from flower_pca.masking import fixed, messages, shares
+from flower_pca.masking import fixed, messages, shared_noise
 from flower_pca.masking.group import Group, identity, outvoted
-from flower_pca.masking.messages import SIGNATURE, Step, raw
+from flower_pca.masking.messages import SIGNATURE, Phase, raw
 from flower_pca.masking.primitives import KEY
 from flower_pca.masking.settings import MaskedSums
 from flower_pca.rows.frame import Frame
 from flower_pca.stages.summed_opening import SummedOpening
 
-LABELS: Final = {Step.KEYS: "mask.keys", Step.SHARES: "mask.shares", Step.UNMASK: "mask.sum"}  # in the history
+LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}  # in the history
 
 
 class Masked(Run):
@@ -69,7 +69,7 @@ class Masked(Run):
         self._messages = History()
         self._group: Group | None = None  # None until the first message of a set-up is answered
         self._setup: Array = identity()
-        self._step = Step.KEYS
+        self._step = Phase.KEYS
         self._under: Broadcast | None = None  # the message of the run that is on its way
         self._out: Broadcast | None = None  # the message of the protocol that is
         self._alive: tuple[int, ...] = ()  # clients that have kept up since it began
@@ -100,7 +100,7 @@ class Masked(Run):
         to = tuple(client for client in self._alive if client in reached)
         common, personal = self._compose(to)
         common = {"mask.step": np.array(int(self._step)), "mask.setup": self._setup, **common}
-        frame = self._under.frame if self._step == Step.UPLOAD else Frame()
+        frame = self._under.frame if self._step == Phase.UPLOAD else Frame()
         self._out = Broadcast(messages.STAGE, len(self._messages), common, frame, to, personal)
         self._since = time.perf_counter()
         return self._out
@@ -177,11 +177,11 @@ class Masked(Run):
         if group is not None and set(message.to) <= group.ready and not (sampled and group.lacks(message.to)):
             self._ask(group)
         else:
-            self._group, self._setup, self._step = None, identity(), Step.KEYS
+            self._group, self._setup, self._step = None, identity(), Phase.KEYS
 
     def _ask(self, group: Group) -> None:
         group.begin(self._alive)
-        self._step, self._clients = Step.UPLOAD, len(self._alive)
+        self._step, self._clients = Phase.UPLOAD, len(self._alive)
         self._shapes = dict(self._stage.shapes(self._state, self._d))
         limits = self._limits(group)
         self._bounds = {name: np.array(limits[name], dtype=np.float64) for name in self._shapes}
@@ -192,10 +192,10 @@ class Masked(Run):
         assert under is not None
         if group is None:
             return {"mask.single": np.array(not self._masks.self_masks)}, {}
-        if self._step == Step.SHARES:
+        if self._step == Phase.SHARES:
             return {}, {client: group.shares_message(client) for client in to}
         number = {"mask.number": np.array(group.number)}
-        if self._step == Step.UNMASK:
+        if self._step == Phase.UNMASK:
             return number, {client: group.unmask_message(client) for client in to}
         bounds = {f"{messages.BOUND}{name}": bound for name, bound in self._bounds.items()}
         about = {"mask.stage": raw(under.stage.encode()), "mask.clients": np.array(self._clients), **number}
@@ -249,16 +249,16 @@ class Masked(Run):
         if self._group is None:
             asked = len(self._under.to) if self._under is not None else 0
             self._group = Group(self._masks, self._setup.tobytes(), asked, answers)
-            self._step = Step.SHARES
-        elif self._step == Step.SHARES:
+            self._step = Phase.SHARES
+        elif self._step == Phase.SHARES:
             self._group.take_shares(answers)
             self._ask(self._group)
-        elif self._step == Step.UPLOAD:
+        elif self._step == Phase.UPLOAD:
             assert self._out is not None
             self._group.take_uploads(answers, messages.said(self._out.arrays, self._out.frame))
             if self._group.settled:
                 return self._deliver(self._group, {})
-            self._step = Step.UNMASK
+            self._step = Phase.UNMASK
         else:
             return self._deliver(self._group, answers)
         return {}
@@ -305,11 +305,11 @@ class MaskedSession(Masked, Session):
 
     def _limits(self, group: Group) -> Mapping[str, Array | float]:
         if self._plan is not None:
-            self._among, opening = shares.sharers(self._plan, group.needed), False
+            self._among, opening = shared_noise.sharers(self._plan, group.needed), False
             if isinstance(self._state, PrivateOpeningState):
                 self._state, opening = replace(self._state, among=self._among), True
             sizes = {"among": self._among, "clients": self._clients}
-            return shares.bounds(self._plan, self._shapes, opening=opening, **sizes)
+            return shared_noise.bounds(self._plan, self._shapes, opening=opening, **sizes)
         given = self._masks.bound if not isinstance(self._stage, SummedOpening) else None
         bounds = self._stage.bounds(self._state, self._model)
         return {name: bound if given is None or name == "n" else given for name, bound in bounds.items()}
@@ -320,6 +320,6 @@ class MaskedSession(Masked, Session):
     def _spoilt(self, why: str) -> None:
         if self._plan is not None and self._under is not None:
             self._wasted.append(self._under.stage)
-            shorter = shares.shortened(self._plan, self._algorithm, self._wasted, why)
+            shorter = shared_noise.shortened(self._plan, self._algorithm, self._wasted, why)
             self._stages = tuple(shorter if part is self._algorithm else part for part in self._stages)
             self._algorithm = shorter

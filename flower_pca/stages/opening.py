@@ -214,7 +214,7 @@ def _fill(total: Arrays) -> Array | None:
     """What missing values become: the mean of those that are there."""
     if "count" not in total:
         return None
-    _named('Every column under missing="mean"', "there at some client", "empty", total["count"] == 0, "Drop them.")
+    _refuse('Every column under missing="mean"', "there at some client", "empty", total["count"] == 0, "Drop them.")
     return total["mean"]
 
 
@@ -226,11 +226,11 @@ def _scale(kind: str | None, total: Arrays) -> Array | None:
             return np.where(total["peak"] > 0.0, total["peak"], 1.0)
     deviation = np.sqrt(total["m2"] / total.get("count", total["n"]))
     constant = deviation <= _CONSTANT * np.finfo(np.float64).eps * np.abs(total["mean"])
-    _named('Every column under scale="std"', "varying", "constant", constant, "Drop them, or use scale=None.")
+    _refuse('Every column under scale="std"', "varying", "constant", constant, "Drop them, or use scale=None.")
     return np.asarray(deviation)
 
 
-def _named(what: str, rule: str, kind: str, bad: Array, remedy: str) -> None:
+def _refuse(what: str, rule: str, kind: str, bad: Array, remedy: str) -> None:
     """Raise DataError if any column is bad, with their numbers."""
     columns = np.flatnonzero(bad)
     if len(columns):

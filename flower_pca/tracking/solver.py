@@ -11,7 +11,6 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.power import Power
 
-_VANISHED: Final = 16.0  # multiples of sqrt(d) eps theta_1 below which a direction is rounding
 _NULL: Final = 1e-8  # a Ritz value so far below the first has no power step to gain from
 _TINY: Final = float(np.finfo(float).tiny)
 
@@ -94,9 +93,7 @@ class Solver:
             return self
         assert self.heard is not None
         assert self.values is not None
-        floor = _VANISHED * np.sqrt(len(self.Q)) * np.finfo(float).eps * max(float(self.values[0]), _TINY)
-        block = linalg.independent(linalg.complement(self.heard, self.Q), floor)
-        return replace(self, block=linalg.orth(linalg.complement(block, self.Q)) if block.shape[1] else block)
+        return replace(self, block=linalg.krylov_block(self.heard, self.Q, max(float(self.values[0]), _TINY)))
 
     def _extended(self, S: Array) -> Solver:
         r, Q, CQ = self.r, np.hstack([self.Q, self.block]), np.hstack([self.CQ, S])

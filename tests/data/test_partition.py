@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flower_pca import ConfigError, DataError
-from flower_pca.data.partition import PARTITIONS, column, deal, make, shares
+from flower_pca.data.partition import PARTITIONS, column, deal, make, sizes_by_weight
 from flower_pca.data.table import Table
 
 SPECS = {
@@ -67,7 +67,7 @@ def test_by_size_gives_the_sizes_themselves_where_they_add_up():
 @given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=20), st.integers(0, 200))
 def test_shares_add_up_and_are_near_the_weights(weights, spare):
     n = len(weights) + spare
-    sizes = shares(n, np.array(weights))
+    sizes = sizes_by_weight(n, np.array(weights))
     assert sizes.sum() == n
     assert sizes.min() >= 1
     wanted = np.array(weights) / np.sum(weights) * n

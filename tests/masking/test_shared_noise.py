@@ -74,7 +74,7 @@ def residues(monkeypatch, parts, method, *, gone=(), **settings):
     driven, found = Run(parts, method, **{"dp": budget(clip=4.0), "n_components": 3, **settings}), {}
     plan = driven.session._plan
     while driven.message() is not None:
-        uploads = driven.session._step == run.Step.UPLOAD
+        uploads = driven.session._step == run.Phase.UPLOAD
         driven.step(gone=gone if uploads and driven.session._under.stage != "krylov" else ())
         if uploads:
             sent, stage = driven.sent[-1], driven.session._under.stage

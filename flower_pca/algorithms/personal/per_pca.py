@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -64,7 +64,7 @@ class PerPCA(Personalized[PerState]):
     quantity: ClassVar[str] = "movement of the shared components over the step"
     State: ClassVar[type] = PerState
 
-    choice: int = field(default=1, metadata={"most": 2})
+    choice: int = 1
     retraction: str = "polar"
     step: float = 0.5
     eta: float | None = None

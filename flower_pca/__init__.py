@@ -145,12 +145,10 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         if _HOME[name] != "flower_pca.estimator":
             raise
-        from flower_pca.base import checks
         from flower_pca.base.errors import ConfigError
 
-        remedy = 'Run: pip install "flower-pca[sklearn]"'
-        what = checks.sentence("scikit-learn", f"installed for {name}", "no such package", remedy)
-        raise ConfigError(what) from error
+        then = 'Run: pip install "flower-pca[sklearn]"'
+        raise ConfigError("scikit-learn", must=f"installed for {name}", got="no such package", then=then) from error
     globals()[name] = found
     return found
 

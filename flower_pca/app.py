@@ -22,7 +22,6 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from flower_pca import clients, registry
-from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.data import partition, sources
 from flower_pca.data.arrivals import Arrivals
@@ -85,7 +84,7 @@ def _load(context: Context) -> Any:
     if "ray" not in sys.modules or "partition-id" not in node:
         # A real node: else whoever starts a run could choose one of its files, or mix in synthetic rows.
         remedy = "Start the SuperNode with --node-config 'data=\"/path/x.npy\"'."
-        raise ConfigError(checks.sentence("The node-config of this node", "one with data", "none", remedy))
+        raise ConfigError("The node-config of this node", must="one with data", got="none", then=remedy)
     rows, parts = _whole(str(config["data"]), str(config["partition"]), int(node["num-partitions"]))
     own = take(rows, parts[int(node["partition-id"])])
     batch = int(config.get("batch", 0))
@@ -99,7 +98,7 @@ def _spelt(node: Mapping[str, Any]) -> None:
         near = difflib.get_close_matches(name.replace("_", "-").lower(), known, n=1, cutoff=_NEAR)
         if near and name not in known:
             rule, remedy = f"spelt as it is known, {near[0]}", "Mend it in the node-config."
-            raise ConfigError(checks.sentence("A rule of this node", rule, name, remedy))
+            raise ConfigError("A rule of this node", must=rule, got=name, then=remedy)
 
 
 @lru_cache(maxsize=1)
@@ -123,7 +122,7 @@ def _tracking(settings: dict[str, Any], context: Context) -> TrackingStrategy:
         if name not in names and name != "algorithm" and value not in (None, False, plain[name].default):
             key = name.replace("_", "-")
             remedy = "A tracker has no such setting: leave it out."
-            raise ConfigError(checks.sentence(f"{key} with a tracker", f"{plain[name].default}", repr(value), remedy))
+            raise ConfigError(f"{key} with a tracker", must=f"{plain[name].default}", got=repr(value), then=remedy)
     given = {name: value for name, value in settings.items() if name in names}
     steps, interval = int(config.get("steps", 0)), float(config.get("interval", 0.0))
     return TrackingStrategy(settings["algorithm"], **given, steps=steps or None, interval=interval)

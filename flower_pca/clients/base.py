@@ -108,7 +108,7 @@ class PCAClient(NumPyClient):
         for name, folder in (("memory_dir", memory_dir), ("output_dir", output_dir)):
             if folder is not None and context is None:
                 remedy = f"Write PCAClient(data, context=context, {name}=...)."
-                raise ConfigError(checks.sentence(name, "used with the node's context", "no context", remedy))
+                raise ConfigError(name, must="used with the node's context", got="no context", then=remedy)
         if context is not None:
             who = context.node_id if partition is None else int(partition)
             self._store = self._store if memory_dir is None else FileStore(memory_dir, str(who))
@@ -118,7 +118,7 @@ class PCAClient(NumPyClient):
                 data.write_to(self._own_file.with_suffix(""))
         if max_rank is not None and isinstance(data, Stream):
             remedy = "Leave it out, or serve rows at rest."
-            raise ConfigError(checks.sentence("max_rank", "used with rows that stay the same", "a Stream", remedy))
+            raise ConfigError("max_rank", must="used with rows that stay the same", got="a Stream", then=remedy)
         rules: dict[str, Any] = {"max_messages": max_messages, "max_rank": max_rank, "path": path}
         self._policy = Policy(context, masked_only=masked_only, single_masks=single_masks, **rules)
         self._identity = None if sign_key is None and trusted_keys is None else _identity(sign_key, trusted_keys)
@@ -138,7 +138,7 @@ class PCAClient(NumPyClient):
             request = wire.read_request(parameters, config)
             if request.stage != wire.EVALUATE:
                 rule, remedy = f"of the stage {wire.EVALUATE}", "Send it as train."
-                raise ProtocolError(checks.sentence("An evaluate message", rule, request.stage, remedy))
+                raise ProtocolError("An evaluate message", must=rule, got=request.stage, then=remedy)
             arrays, n = self._answer(request)
         except FlowerPCAError as error:
             return 0.0, 0, self._refuse(error, config)
@@ -163,7 +163,7 @@ class PCAClient(NumPyClient):
         _check_frame(request, data.d)
         if 0 <= n < self._min_rows:
             rule, got = f"at least {self._min_rows}", "fewer" if quiet else n
-            raise RefusalError(checks.sentence("The rows of this node", rule, got, "Ask again when it has more."))
+            raise RefusalError("The rows of this node", must=rule, got=got, then="Ask again when it has more.")
         before = self._remembered(request)
         rows, data = data, data.framed(request.frame) if isinstance(data, LocalData) else data
         try:
@@ -179,7 +179,7 @@ class PCAClient(NumPyClient):
         if (after or before) and self._store is None:
             rule = f"given its context to serve {request.algorithm}, which has to remember"
             remedy = "Write PCAClient(data, context=context)."
-            raise RefusalError(checks.sentence("This client", rule, "none", remedy))
+            raise RefusalError("This client", must=rule, got="none", then=remedy)
         if self._store is not None and (after or before):
             self._store.save(Memory(request.run, request.number, {} if masked else before, after))
         stage = messages.inner_stage(request.arrays) if masked else request.stage  # none in the set-up of masks
@@ -221,11 +221,11 @@ class PCAClient(NumPyClient):
         asked = {request.algorithm, *(() if request.algorithm in owners else owners)}
         if inner is not None and (stage not in registry.STAGES or registry.STAGES[stage].reveals(arrays)):
             rule, got = "a sum that shows nothing of a node's own results", stage
-            raise RefusalError(checks.sentence("What is asked for under masks", rule, got, "Check the sender."))
+            raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
         if self._allow is not None and not asked <= self._allow:
             rule = f"one of those that this node serves ({', '.join(sorted(self._allow))})"
             got = ", ".join(sorted(asked - self._allow))
-            raise RefusalError(checks.sentence("The algorithm", rule, got, "Ask the node's operator."))
+            raise RefusalError("The algorithm", must=rule, got=got, then="Ask the node's operator.")
         tells = inner is not None or not masked
         if tells and (refusal := self._floor.refusal(request.arrays)) is not None:
             raise RefusalError(refusal)
@@ -249,7 +249,7 @@ class PCAClient(NumPyClient):
             if name not in _SERVED:
                 remedy = checks.did_you_mean(name, _SERVED)
                 known = ", ".join(_SERVED)
-                raise ConfigError(checks.sentence("Every algorithm in allow", f"one of {known}", repr(name), remedy))
+                raise ConfigError("Every algorithm in allow", must=f"one of {known}", got=repr(name), then=remedy)
         return frozenset(allow) if own is None else own & frozenset(allow)
 
 
@@ -289,7 +289,7 @@ def _naming(stage: str, *, quiet: bool) -> Iterator[None]:
         got = f"one that fails here ({kind})" if quiet else f"one that fails here ({kind}: {error})"
         rule = f"one that the stage {stage} of this version can work on"
         remedy = "Install the same flower_pca everywhere."
-        raise ProtocolError(checks.sentence("A message", rule, got, remedy)) from error
+        raise ProtocolError("A message", must=rule, got=got, then=remedy) from error
 
 
 def _framed(request: wire.Request) -> Arrays:
@@ -304,15 +304,15 @@ def _check(request: wire.Request) -> None:
     for name, a in {**request.arrays, **_framed(request)}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
             got = f"dtype {a.dtype}" if a.dtype.kind not in "fiub" else "NaN or infinite entries"
-            raise ProtocolError(checks.sentence(f"{name} of a message", "real and finite", got, remedy))
+            raise ProtocolError(f"{name} of a message", must="real and finite", got=got, then=remedy)
     for name, a in messages.plain(request.arrays).items():
         if a.ndim > 2:  # products take stacks of blocks too, which no rule of the node has in view
             rule = "a number, a vector or a matrix"
-            raise ProtocolError(checks.sentence(f"{name} of a message", rule, f"{a.ndim} dimensions", remedy))
+            raise ProtocolError(f"{name} of a message", must=rule, got=f"{a.ndim} dimensions", then=remedy)
     steps = math.prod(max(1.0, float(np.max(request.arrays[n], initial=1))) for n in _LOOPS if n in request.arrays)
     if steps > _STEPS:
         what = f"{' times '.join(n for n in _LOOPS if n in request.arrays)} of a message"
-        raise ProtocolError(checks.sentence(what, f"at most {_STEPS}", f"{steps:g}", "Ask for fewer steps."))
+        raise ProtocolError(what, must=f"at most {_STEPS}", got=f"{steps:g}", then="Ask for fewer steps.")
 
 
 def _check_frame(request: wire.Request, d: int | None) -> None:
@@ -321,6 +321,6 @@ def _check_frame(request: wire.Request, d: int | None) -> None:
     for name, a in framed.items():
         if a.shape != (d,) or a.dtype.kind != "f":
             got = f"shape {a.shape} and dtype {a.dtype}"
-            raise ProtocolError(checks.sentence(f"The {name} of a message", f"{d} numbers", got, remedy))
+            raise ProtocolError(f"The {name} of a message", must=f"{d} numbers", got=got, then=remedy)
     if "scale" in framed and not (framed["scale"] > 0.0).all():
-        raise ProtocolError(checks.sentence("The scale of a message", "above 0", "others", remedy))
+        raise ProtocolError("The scale of a message", must="above 0", got="others", then=remedy)

@@ -59,12 +59,12 @@ class Policy:
             checks.integer("max_messages", max_messages, least=1)
             if context is None:
                 remedy = "Write PCAClient(data, context=context, max_messages=...)."
-                raise ConfigError(checks.sentence("max_messages", "used with the node's context", "no context", remedy))
+                raise ConfigError("max_messages", must="used with the node's context", got="no context", then=remedy)
         if max_rank is not None:
             checks.integer("max_rank", max_rank, least=1)
             if path is None:
                 remedy = "Give memory_dir, a folder of the node's own: the count has to outlive a run."
-                raise ConfigError(checks.sentence("max_rank", "used with memory_dir", "none", remedy))
+                raise ConfigError("max_rank", must="used with memory_dir", got="none", then=remedy)
         self._context, self._path = context, path
         self._masked_only, self._most, self._rank = bool(masked_only), max_messages, max_rank
         self._single_masks = bool(single_masks)
@@ -74,18 +74,18 @@ class Policy:
         if self._masked_only and request.stage != messages.STAGE:
             remedy = "Run the strategy with mask=True."
             got = "one without masks"
-            raise RefusalError(checks.sentence("A message to this node", "masked: masked_only is set", got, remedy))
+            raise RefusalError("A message to this node", must="masked: masked_only is set", got=got, then=remedy)
         if request.stage == messages.STAGE and messages.single(request.arrays) and not self._single_masks:
             rule = "with self-masks: single_masks is not set"
             remedy = "Leave self_masks=False out, or ask the node's operator."
-            raise RefusalError(checks.sentence("A set-up of masks at this node", rule, "one without", remedy))
+            raise RefusalError("A set-up of masks at this node", must=rule, got="one without", then=remedy)
         if self._most is not None and self._context is not None:
             records = self._context.state.config_records
             answered = int(records[_ANSWERED]["messages"]) if _ANSWERED in records else 0  # type: ignore[arg-type]
             if answered >= self._most:
                 rule = f"at most {self._most}: that is its max_messages"
                 remedy = "Ask the node's operator, or for an algorithm of fewer rounds."
-                raise RefusalError(checks.sentence("The messages to this node in a run", rule, "one more", remedy))
+                raise RefusalError("The messages to this node in a run", must=rule, got="one more", then=remedy)
             records[_ANSWERED] = ConfigRecord({"messages": answered + 1})
 
     def weigh(self, request: wire.Request, data: LocalData, up: Arrays) -> None:
@@ -100,7 +100,7 @@ class Policy:
             rule = f"at most {self._rank}: that is its max_rank"
             remedy = "Run the strategy with mask=True, or ask the node's operator."
             what = "The rank of all blocks that this node has answered"
-            raise RefusalError(checks.sentence(what, rule, f"{told.shape[1]} with this message", remedy))
+            raise RefusalError(what, must=rule, got=f"{told.shape[1]} with this message", then=remedy)
         if told.shape[1] > known.shape[1]:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             archive.write(self._path, _FILE, {"rows": mark}, {"told": told}, private=True)
@@ -115,7 +115,7 @@ class Policy:
         except ProtocolError as error:  # to take it for none would forget what has been told
             rule, got = "one that this node has written", "another"
             remedy = "Its operator has to look at it, or to remove it."
-            raise RefusalError(checks.sentence(f"{path.name} of this node", rule, got, remedy)) from error
+            raise RefusalError(f"{path.name} of this node", must=rule, got=got, then=remedy) from error
         return arrays["told"] if header["rows"] == mark else np.empty((d, 0))
 
 

@@ -46,7 +46,7 @@ class MaskedSums:
             checks.integer("neighbours of the masks", self.neighbours, least=2, remedy="Leave it out.")
             if self.neighbours % 2:
                 got = self.neighbours
-                raise ConfigError(checks.sentence("neighbours of the masks", "even", got, f"Use {got + 1}."))
+                raise ConfigError("neighbours of the masks", must="even", got=got, then=f"Use {got + 1}.")
         checks.choice("self_masks of the masks", self.self_masks, (True, False))
 
     @classmethod

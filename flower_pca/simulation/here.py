@@ -98,7 +98,7 @@ def simulate(
     if backend != "ray" and (address is not None or num_cpus_per_client != 1.0):
         got = f"address={address!r}, num_cpus_per_client={num_cpus_per_client!r}"
         remedy = 'Use backend="ray", or leave them out.'
-        raise ConfigError(checks.sentence("The settings of Ray", "left out without Ray", got, remedy))
+        raise ConfigError("The settings of Ray", must="left out without Ray", got=got, then=remedy)
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
     dp = DP.of(dp)
@@ -123,7 +123,7 @@ def simulate(
     if backend == "ray":
         if callable(participation):
             remedy = "Use a fraction, or the backend in_process."
-            raise ConfigError(checks.sentence("participation with Ray", "a fraction", "a function", remedy))
+            raise ConfigError("participation with Ray", must="a fraction", got="a function", then=remedy)
         from flower_pca.simulation import ray
 
         settings |= {"checkpoint": checkpoint, "mask": mask}
@@ -154,13 +154,13 @@ def clients_of(shards: Any, *, missing: bool) -> list[LocalData]:
     if not several or len(shards) == 0:
         got = type(shards).__name__ + (f" of shape {shards.shape}" if hasattr(shards, "shape") else "")
         got = "none" if several else got
-        raise DataError(checks.sentence("shards", "a list of arrays, one per client", got, "Use [X] for one client."))
+        raise DataError("shards", must="a list of arrays, one per client", got=got, then="Use [X] for one client.")
     clients = [LocalData(X, who=f"client {i}", missing=missing) for i, X in enumerate(shards)]
     d = clients[0].d
     for i, client in enumerate(clients):
         if client.d != d:
             rule = f"{d}, as at client 0"
-            raise DataError(checks.sentence(f"The columns of client {i}", rule, client.d, "Align the features first."))
+            raise DataError(f"The columns of client {i}", must=rule, got=client.d, then="Align the features first.")
     return clients
 
 
@@ -170,13 +170,13 @@ def _present(participation: Participation, number: int, n_clients: int) -> list[
     named: Any = participation(number)
     if not isinstance(named, Iterable):
         remedy = "Return positions in shards."
-        raise ConfigError(checks.sentence("What participation returns", "clients", repr(named), remedy))
+        raise ConfigError("What participation returns", must="clients", got=repr(named), then=remedy)
     present = list(dict.fromkeys(int(client) for client in named))
     for client in present:
         if not 0 <= client < n_clients:
             rule = f"between 0 and {n_clients - 1}"
             remedy = "Return positions in shards."
-            raise ConfigError(checks.sentence("Every client that participation names", rule, client, remedy))
+            raise ConfigError("Every client that participation names", must=rule, got=client, then=remedy)
     return present
 
 
@@ -210,7 +210,7 @@ def _resume(session: Session, path: str | os.PathLike[str], marks: list[list[int
     header, arrays = archive.read(path, "checkpoint")
     if header["shards"] != marks:
         remedy = "Give the shards of that run, or choose another checkpoint."
-        raise ConfigError(checks.sentence("The checkpoint", "one of these very shards", "one of other rows", remedy))
+        raise ConfigError("The checkpoint", must="one of these very shards", got="one of other rows", then=remedy)
     session.restore(header, arrays)
     return unpacked(arrays, len(marks))
 

@@ -69,7 +69,7 @@ def track(
     _require_ray()
     if not all(stream.repeatable for stream in streams):
         remedy = "Give a list or a function."
-        raise ConfigError(checks.sentence("A stream on Ray", "one for other processes", "an iterator", remedy))
+        raise ConfigError("A stream on Ray", must="one for other processes", got="an iterator", then=remedy)
     from flower_pca.clients.base import own_file
     from flower_pca.strategies import TrackingStrategy
 
@@ -86,7 +86,7 @@ def track(
 def _require_ray() -> None:
     if importlib.util.find_spec("ray") is None:
         remedy = 'Install it: pip install "flower-pca[simulation]".'
-        raise ConfigError(checks.sentence('backend="ray"', "used with Ray installed", "no Ray", remedy))
+        raise ConfigError('backend="ray"', must="used with Ray installed", got="no Ray", then=remedy)
 
 
 def _backend(num_cpus_per_client: float, address: str | None) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def track(
 def _clients(streams: Any, batch: int | None) -> list[Stream]:
     if not isinstance(streams, list | tuple) or len(streams) == 0:
         got = f"a {type(streams).__name__}" if not isinstance(streams, list | tuple) else "none"
-        raise DataError(checks.sentence("streams", "a list, one per client", got, "Use [X] for one client."))
+        raise DataError("streams", must="a list, one per client", got=got, then="Use [X] for one client.")
     made = []
     for i, source in enumerate(streams):
         if isinstance(source, Stream):
@@ -127,10 +127,10 @@ def _check_columns(clients: list[Stream], n_components: int) -> None:
     for i, d in known:
         if n_components > d:
             rule = f"at most the columns of client {i}, {d}"
-            raise ConfigError(checks.sentence("n_components", rule, n_components, "Ask for fewer components."))
+            raise ConfigError("n_components", must=rule, got=n_components, then="Ask for fewer components.")
         if d != known[0][1]:
             rule = f"{known[0][1]}, as at the clients before it"
-            raise DataError(checks.sentence(f"The columns of client {i}", rule, d, "Align the features first."))
+            raise DataError(f"The columns of client {i}", must=rule, got=d, then="Align the features first.")
 
 
 def _replies(message: Broadcast, clients: list[Stream], memories: list[Arrays]) -> Iterator[Reply]:
@@ -148,6 +148,6 @@ def _resume(session: TrackingSession, path: str | os.PathLike[str], n_clients: i
     header, arrays = archive.read(path, "tracking checkpoint")
     if header["streams"] != n_clients:
         rule, got = f"one of {n_clients} streams", header["streams"]
-        raise ConfigError(checks.sentence("The checkpoint", rule, got, "Choose another checkpoint."))
+        raise ConfigError("The checkpoint", must=rule, got=got, then="Choose another checkpoint.")
     session.restore(header, arrays)
     return unpacked(arrays, n_clients)

@@ -46,6 +46,8 @@ def session(
         **settings: Those of `Session`.
     """
     masks, dp = MaskedSums.of(mask), DP.of(dp)
+    if settings.get("channel") is not None:
+        registry.require_over_air(algorithm)
     settings["n_components"] = n_components = checks.components(n_components)
     width = algorithm.width(n_components)
     opening: Stage[Any] = Opening(width=width) if masks is None else SummedOpening(width=width)
@@ -53,6 +55,7 @@ def session(
         asked = {"scale": settings.get("scale"), "missing": settings.get("missing", "error"), "evaluate": evaluate}
         plan, algorithm = planned(dp, algorithm, n_components=n_components, **asked)
         opening, settings["plan"] = plan.opening(width), plan
+    settings["result"] = registry.result(algorithm)
     stages = (opening, algorithm, registry.closing(algorithm)(), *([Evaluate()] if evaluate else []))
     if masks is None:
         return Session(stages, **settings)
@@ -64,6 +67,8 @@ def session(
 def tracking(tracker: Tracker, *, mask: bool | MaskedSums | str | None = None, **settings: Any) -> TrackingSession:
     """A run of steps, masked if `mask` says so; the other settings are those of `TrackingSession`."""
     masks = MaskedSums.of(mask)
+    if settings.get("channel") is not None:
+        registry.require_over_air(tracker)
     if masks is None:
         return TrackingSession(tracker, **settings)
     from flower_pca.masking.tracking import MaskedTracking

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca import DataError, RobustResult, assembly, make, simulate
+from flower_pca import DataError, RobustResult, assembly, make, registry, simulate
 from flower_pca.core.stage import Reply
 from flower_pca.rows.local import LocalData
 from sims import data, report, robust_video, rpca
@@ -73,7 +73,7 @@ def as_published(algorithm: str, problem: Mixed, p: int, seed: int, clients: int
     chosen, memories = make(algorithm), [dict[str, Array]() for _ in range(clients)]
     shards = [LocalData(X) for X in np.array_split(problem.M, clients)]
     session = assembly.session(chosen, n_components=p, seed=seed)
-    while (message := session.pending(range(clients))) is not None and message.stage != chosen.Closing.name:
+    while (message := session.pending(range(clients))) is not None and message.stage != registry.closing(chosen).name:
         replies = []
         for i in message.to:
             data = shards[i].framed(message.frame)

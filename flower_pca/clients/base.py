@@ -209,9 +209,11 @@ class PCAClient(NumPyClient):
         """The answer without what shows the node's own results, unless it agrees to that. No sum covers this answer."""
         if self._share_own:
             return up
-        stage = registry.STAGES[request.stage]
-        cut, blank = stage.reveals(request.arrays), stage.hides
-        return {n: a[:, :0] if n in cut else np.zeros_like(a) if n in blank else a for n, a in up.items()}
+        parts, kept = registry.STAGES[request.stage].parts(request.arrays, self._rows().d or None), dict(up)
+        for name, a in up.items():
+            if parts[name].own:
+                kept[name] = a[:, :0] if parts[name].open else np.zeros_like(a)
+        return kept
 
     def _admit(self, request: wire.Request) -> None:
         masked = request.stage == messages.STAGE
@@ -219,7 +221,7 @@ class PCAClient(NumPyClient):
         stage, arrays = inner or request.stage, messages.plain(request.arrays)
         owners = registry.owners(stage)
         asked = {request.algorithm, *(() if request.algorithm in owners else owners)}
-        if inner is not None and (stage not in registry.STAGES or registry.STAGES[stage].reveals(arrays)):
+        if inner is not None and _bare(stage, arrays):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
         if self._allow is not None and not asked <= self._allow:
@@ -251,6 +253,14 @@ class PCAClient(NumPyClient):
                 known = ", ".join(_SERVED)
                 raise ConfigError("Every algorithm in allow", must=f"one of {known}", got=repr(name), then=remedy)
         return frozenset(allow) if own is None else own & frozenset(allow)
+
+
+def _bare(stage: str, arrays: Arrays) -> bool:
+    """Whether an answer can be no sum: of a stage that is not known, or with a node's own results of their own size."""
+    if stage not in registry.STAGES:
+        return True
+    parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
+    return any(part.own and part.open for part in parts.values())
 
 
 def _identity(sign_key: str | os.PathLike[str] | None, trusted_keys: str | os.PathLike[str] | None) -> Identity:

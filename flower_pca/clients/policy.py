@@ -13,6 +13,7 @@ from flower_pca import registry, wire
 from flower_pca.base import archive, checks, linalg
 from flower_pca.base.errors import ConfigError, FlowerPCAError, ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.parts import TELLING
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
@@ -132,7 +133,8 @@ def _columns(request: wire.Request, d: int, up: Arrays) -> Array:
     blocks = [a.reshape(d, -1) for a in request.arrays.values() if a.ndim and len(a) == d]
     if "seed" in request.arrays and "width" in request.arrays:
         blocks.append(drawn(d, int(request.arrays["width"]), int(request.arrays["seed"])))
-    told = [up[name] for name in registry.STAGES[request.stage].tells(request.arrays) if name in up]
+    parts = registry.STAGES[request.stage].parts(request.arrays, d)
+    told = [a for name, a in up.items() if parts[name].kind in TELLING]
     blocks += [a if a.ndim == 2 and len(a) == d else np.eye(d) for a in told]
     columns = _units(np.hstack([np.empty((d, 0)), *blocks]).astype(np.float64))
     return columns if request.frame.scale is None else _units(columns / request.frame.scale[:, None])

@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 
 from flower_pca import DataError, RobustTracking, Stream, TrackingResult, track
-from sims import data, report, trackers
+from sims import trackers
+from sims.common import data, report
 from sims.moving import Array
 
 VIDEO: Final = "escalator_video.npz"

@@ -2,8 +2,8 @@
 
 Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component analysis", 2022.
 Rounds until the relative error of the leading k singular values is at most 1.1e-7, nothing centred, for the synthetic
-problems; see `sims.problems` for what counts as a round. "Expected" are this project's own earlier figures, of the
-paper's size.
+problems; see `sims.common.problems` for what counts as a round. "Expected" are this project's own earlier figures, of
+the paper's size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from flower_pca import DataError
-from sims import data, problems, report
+from sims.common import data, problems, report
 
 TARGET: Final = 1.1e-7
 METHODS: Final = {"SSI": "ssi", "LocalPower": "local_power", "FAPS": "faps", "Krylov": "krylov(oversample=0)"}

@@ -17,7 +17,7 @@ import numpy as np
 from flower_pca import make, simulate
 from flower_pca.audit import Audit, audit
 from flower_pca.registry import ALGORITHMS
-from sims import data, problems, report
+from sims.common import data, problems, report
 
 KNOWN: Final = ("fig1a", "fig1b", "table")
 TARGET: Final = 1e-5

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import DataError
-from sims import data, problems, report
+from sims.common import data, problems, report
 from sims.local_power_figures import (
     EXPECTED,
     EXPECTED_DECAY,

@@ -16,7 +16,8 @@ import numpy as np
 
 from flower_pca import AirChannel, FedOAPM, RobustTracking, STMiss, Stream, simulate, track
 from flower_pca.core.session import Session
-from sims import moving, report, trackers
+from sims import moving, trackers
+from sims.common import report
 from sims.moving import Array, Problem
 from sims.over_air_figures import AIR, EXPECTED, LIMITS
 

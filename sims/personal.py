@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from flower_pca import DataError
-from sims import data, personal_data, personal_rates, personal_tables, report
+from sims import personal_data, personal_rates, personal_tables
+from sims.common import data, report
 
 TABLES: Final[dict[str, Callable[[report.Options], report.Table]]] = {
     "fig3": personal_rates.fig3,

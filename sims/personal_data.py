@@ -10,9 +10,9 @@ import numpy as np
 from scipy import sparse
 
 from flower_pca import DataError, PersonalResult, simulate
-from sims import data, report
 from sims import personal_methods as methods
 from sims import personal_pictures as pictures
+from sims.common import data, report
 from sims.personal_problems import Array
 from sims.personal_runs import fit
 

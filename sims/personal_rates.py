@@ -9,7 +9,7 @@ import numpy as np
 
 from sims import personal_methods as methods
 from sims import personal_problems as problems
-from sims import report
+from sims.common import report
 from sims.personal_problems import Array, Setting, Split
 from sims.personal_runs import fit, trace
 

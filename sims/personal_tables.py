@@ -10,7 +10,7 @@ import numpy as np
 from flower_pca.analysis.groups import clusters, distances
 from sims import personal_methods as methods
 from sims import personal_problems as problems
-from sims import report
+from sims.common import report
 from sims.personal_problems import Setting, Split
 from sims.personal_runs import fit, trace
 

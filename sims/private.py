@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 
 from flower_pca import DP, DataError, simulate
-from sims import data, problems, report
-from sims.problems import Array
+from sims.common import data, problems, report
+from sims.common.problems import Array
 
 K: Final = 5
 CLIENTS: Final = 10

@@ -18,7 +18,8 @@ import numpy as np
 from flower_pca import DataError, RobustResult, assembly, make, simulate
 from flower_pca.core.stage import Reply
 from flower_pca.rows.local import LocalData
-from sims import data, report, robust_video, rpca
+from sims import robust_video, rpca
+from sims.common import data, report
 from sims.rpca import Array, Mixed, pose, sv_error
 
 CLIENTS: Final = 10

@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 
 from flower_pca import simulate
-from sims import data, report, rpca
+from sims import rpca
+from sims.common import data, report
 from sims.rpca import Array
 
 SOURCE: Final = "escalator_video"

@@ -11,7 +11,8 @@ from scipy import sparse
 
 from flower_pca import DataError, simulate
 from flower_pca.registry import ALGORITHMS
-from sims import data, faps, leak, local_power, private, problems, report
+from sims import faps, leak, local_power, private
+from sims.common import data, problems, report
 from sims.local_power_figures import SETS
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sims import data, escalator, moving, over_air, trackers
+from sims import escalator, moving, over_air, trackers
+from sims.common import data
 
 
 def table(path):

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sims import personal, personal_data, personal_pictures, personal_rates, personal_tables, report
+from sims import personal, personal_data, personal_pictures, personal_rates, personal_tables
 from sims import personal_methods as methods
 from sims import personal_problems as problems
+from sims.common import report
 from sims.personal_problems import Setting
 
 

@@ -5,7 +5,8 @@ import csv
 import numpy as np
 import pytest
 
-from sims import report, robust, rpca
+from sims import robust, rpca
+from sims.common import report
 
 
 @pytest.mark.parametrize("name", rpca.METHODS)

@@ -109,7 +109,4 @@ def sheet(path: Path, observed: Array, background: Array, people: Array, *, show
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except DataError as error:
-        raise SystemExit(str(error)) from None
+    report.command(main)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from flower_pca import DataError
 from sims.common import data, problems, report
 
 TARGET: Final = 1.1e-7
@@ -177,7 +176,4 @@ CASES: Final[dict[str, tuple[str, Callable[[report.Options], list[Case]]]]] = {
 }
 
 if __name__ == "__main__":
-    try:
-        main()
-    except DataError as error:
-        raise SystemExit(str(error)) from None
+    report.command(main)

@@ -7,7 +7,6 @@ n = 10000, p = 100. A table of all algorithms follows, with a sentence on each.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -47,7 +46,7 @@ SENTENCES: Final = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Run what the command line names."""
     given = report.options(argv, about=__doc__ or "", known=KNOWN, seeds=(1, 1), data_dir=data.DATA_DIR)
     if "fig1a" in given.only:
@@ -56,7 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         _fig1b(given)
     if "table" in given.only:
         report.table(given.out, "leak_table", table())
-    return 0
 
 
 def _fig1a(given: report.Options) -> None:
@@ -149,4 +147,4 @@ def curves(seen: Audit) -> report.Curves:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    report.command(main)

@@ -9,7 +9,6 @@ public: grey values lie between 0 and 255; the ranges of covtype's columns count
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -51,7 +50,7 @@ SETS: Final = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Run what the command line names."""
     given = report.options(argv, about=__doc__ or "", known=tuple(SETS), seeds=(1, 5), data_dir=data.DATA_DIR)
     for name in given.only:
@@ -62,7 +61,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             report.progress(str(error))
             continue
         report.table(given.out, f"private_{name}", utility(name, X, setting, seeds=given.seeds))
-    return 0
 
 
 def utility(name: str, X: Array, setting: Setting, *, seeds: int) -> report.Table:
@@ -105,4 +103,4 @@ def truth(X: Array) -> tuple[Array, Array]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    report.command(main)

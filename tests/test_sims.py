@@ -11,9 +11,10 @@ from scipy import sparse
 
 from flower_pca import DataError, simulate
 from flower_pca.registry import ALGORITHMS
-from sims import faps, leak, local_power, private
+from sims import faps, leak, private
 from sims.common import data, problems, report
-from sims.local_power_figures import SETS
+from sims.local_power import tables as local_power
+from sims.local_power.known import SETS
 
 
 def table(path):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from flower_pca import DataError
 
 Curves: TypeAlias = Mapping[str, npt.NDArray[Any]]
 Table: TypeAlias = tuple[str, list[list[object]], str]  # title, rows with the header first, note
@@ -52,6 +54,14 @@ def options(
     if repetitions < 1:
         parser.error(f"--seeds must be at least 1. Got {repetitions}.")
     return Options(only, given.out, tuple(given.data), given.data_dir, repetitions, given.paper)
+
+
+def command(main: Callable[[], None]) -> None:
+    """Run it as a command: what is wrong with the data is an answer, not a traceback."""
+    try:
+        main()
+    except DataError as error:
+        raise SystemExit(str(error)) from None
 
 
 def progress(text: str) -> None:

@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca import DataError
 from sims.common import data, problems, report
-from sims.local_power_figures import (
+from sims.local_power.known import (
     EXPECTED,
     EXPECTED_DECAY,
     EXPECTED_ROUNDS,
@@ -210,9 +209,3 @@ TABLES: Final = {
     "table7": _table7,
     "rounds": _rounds,
 }
-
-if __name__ == "__main__":
-    try:
-        main()
-    except DataError as error:
-        raise SystemExit(str(error)) from None

@@ -5,14 +5,15 @@ import csv
 import numpy as np
 import pytest
 
-from sims import robust, rpca
 from sims.common import report
+from sims.robust import pooled
+from sims.robust import tables as robust
 
 
-@pytest.mark.parametrize("name", rpca.METHODS)
+@pytest.mark.parametrize("name", pooled.METHODS)
 def test_the_comparators_recover_and_stop_when_they_should(name):
-    problem = rpca.pose(80, 4, 0.05, seed=1)
-    iterates = list(rpca.METHODS[name](problem.M))
+    problem = pooled.pose(80, 4, 0.05, seed=1)
+    iterates = list(pooled.METHODS[name](problem.M))
     (err, rel), most = problem.errors(*iterates[-1]), {"APGM": 130, "ALM": 60, "IALM": 25}[name]
     assert len(iterates) <= most
     assert rel <= (1e-3 if name == "APGM" else 5e-6)
@@ -21,15 +22,15 @@ def test_the_comparators_recover_and_stop_when_they_should(name):
 
 def test_ialm_is_the_one_of_pyrpca():
     pyrpca = pytest.importorskip("pyrpca")
-    problem = rpca.pose(60, 3, 0.1, seed=2)
-    *_, (L, S) = rpca.ialm(problem.M)
+    problem = pooled.pose(60, 3, 0.1, seed=2)
+    *_, (L, S) = pooled.ialm(problem.M)
     low, sparse = pyrpca.rpca_pcp_ialm(problem.M, 1 / np.sqrt(60), verbose=False)
     np.testing.assert_allclose(L, low, atol=1e-4)
     np.testing.assert_allclose(S, sparse, atol=1e-4)
 
 
 def test_the_problem_is_the_papers_and_its_measures_are_traps():
-    problem = rpca.pose(500, 25, 0.05, seed=0)
+    problem = pooled.pose(500, 25, 0.05, seed=0)
     assert np.linalg.matrix_rank(problem.L) == 25
     assert np.count_nonzero(problem.S) == 12500
     assert set(np.abs(problem.S[problem.S != 0.0])) == {500.0}
@@ -39,7 +40,7 @@ def test_the_problem_is_the_papers_and_its_measures_are_traps():
 
 
 def test_a_course_ends_where_its_run_ends():
-    problem = rpca.pose(60, 3, 0.05, seed=0)
+    problem = pooled.pose(60, 3, 0.05, seed=0)
     rows = list(robust.course("consensus_rpca(gamma=0.7)", problem, 3, seed=1, clients=4))
     result, L = robust.solved("consensus_rpca(gamma=0.7)", problem, 3, seed=1, clients=4)
     assert len(rows) == result.rounds
@@ -50,7 +51,7 @@ def test_a_course_ends_where_its_run_ends():
 
 
 def test_without_the_last_solve_more_local_steps_leave_the_papers_larger_floor():
-    problem, floors = rpca.pose(200, 10, 0.05, seed=3), []
+    problem, floors = pooled.pose(200, 10, 0.05, seed=3), []
     for steps in (1, 10):
         spec = f"dcf_pca(local_steps={steps}, eta=0.025, anneal=False, tol=0.0, max_rounds=100)"
         result, L = robust.solved(spec, problem, 10, seed=3)

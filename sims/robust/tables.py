@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca import DataError, RobustResult, assembly, make, simulate
+from flower_pca import RobustResult, assembly, make, simulate
 from flower_pca.core.stage import Reply
 from flower_pca.rows.local import LocalData
-from sims import robust_video, rpca
 from sims.common import data, report
-from sims.rpca import Array, Mixed, pose, sv_error
+from sims.robust import pooled, video
+from sims.robust.pooled import Array, Mixed, pose, sv_error
 
 CLIENTS: Final = 10
 DCF, CF = "dcf_pca(tol=0.0)", "dcf_pca(eta=0.02, tol=0.0)"
@@ -61,8 +61,8 @@ def course(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLI
         rho = (chosen.ridge or 0.3) * lam * np.sqrt(max(M.shape))  # type: ignore[attr-defined]
         inverse = np.linalg.inv(U.T @ U + rho * np.eye(p))
         for _ in range(8):
-            V = (M - rpca.soft(M - V @ U.T, lam)) @ U @ inverse
-        rows.append([*problem.errors(V @ U.T, rpca.soft(M - V @ U.T, lam)), seconds])
+            V = (M - pooled.soft(M - V @ U.T, lam)) @ U @ inverse
+        rows.append([*problem.errors(V @ U.T, pooled.soft(M - V @ U.T, lam)), seconds])
 
     result = simulate(chosen, np.array_split(M, clients), n_components=p, seed=seed, on_round=watch)
     L, S = (np.vstack([result.own[i][name] for i in range(clients)]) for name in ("L", "S"))
@@ -83,7 +83,7 @@ def as_published(algorithm: str, problem: Mixed, p: int, seed: int, clients: int
         session.advance(replies)
     assert message is not None
     L = np.vstack([memory["V"] for memory in memories]) @ message.arrays["U"].T
-    return problem.errors(L, rpca.soft(problem.M - L, float(message.arrays["lam"])))[0]
+    return problem.errors(L, pooled.soft(problem.M - L, float(message.arrays["lam"])))[0]
 
 
 def fig1(opts: report.Options) -> None:
@@ -111,10 +111,10 @@ def fig1(opts: report.Options) -> None:
             for name, (spec, clients) in runs.items():
                 report.progress(f"fig1, n={n}, seed {seed}: {name}")
                 traces.setdefault(name, []).append(np.array(list(course(spec, problem, p, seed, clients))))
-            for name, method in rpca.METHODS.items():
+            for name, method in pooled.METHODS.items():
                 if n < 3000 or name == "IALM":
                     report.progress(f"fig1, n={n}, seed {seed}: {name}")
-                    traces.setdefault(name, []).append(np.array(list(rpca.central(method, problem))))
+                    traces.setdefault(name, []).append(np.array(list(pooled.central(method, problem))))
         for name, found in traces.items():
             reached = [_reached(found, 0, 1e-4), _reached(found, 0, 1e-5), _reached(found, 1, 1e-6)]
             last = np.max([t[-1] for t in found], axis=0)
@@ -159,7 +159,7 @@ def table1(opts: report.Options) -> None:
                 result, L = solved(spec, problem, 2 * r, seed)
                 found[name].append(sv_error(L, problem.L, r))
             ranks.append(f"{result.n_components_}/{r}")
-            *_, (L, _) = rpca.ialm(problem.M)
+            *_, (L, _) = pooled.ialm(problem.M)
             found["IALM"].append(sv_error(L, problem.L, r))
         means = {name: report.number(float(np.mean(values))) for name, values in found.items()}
         rows.append([n, PAPER_TABLE1[n], *(means[name] for name in runs), ranks[0], means["IALM"]])
@@ -216,7 +216,7 @@ def race(opts: report.Options) -> None:
         begun = process_time()
         _, L = solved("consensus_rpca(gamma=0.7)", problem, n // 20, seed)
         ours, reached = process_time() - begun, problem.errors(L, problem.S)[1]
-        steps = list(rpca.central(rpca.ialm, problem))
+        steps = list(pooled.central(pooled.ialm, problem))
         _, rel, theirs = next((step for step in steps if step[1] <= reached), steps[-1])
         rows.append(
             [
@@ -261,11 +261,5 @@ _FLOOR: Final = (
     "A fixed lambda leaves DCF-PCA and CF-PCA a floor. Expected: at n = 500."
 )
 CASES: Final[dict[str, Callable[[report.Options], None]]] = {
-    "fig1": fig1, "fig2": fig2, "table1": table1, "fig3": fig3, "fig4": fig4, "race": race, "video": robust_video.video,
+    "fig1": fig1, "fig2": fig2, "table1": table1, "fig3": fig3, "fig4": fig4, "race": race, "video": video.video,
 }  # fmt: skip
-
-if __name__ == "__main__":
-    try:
-        main()
-    except DataError as error:
-        raise SystemExit(str(error)) from None

@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 
 from flower_pca import DataError, RobustTracking, Stream, TrackingResult, track
-from sims import trackers
 from sims.common import data, report
-from sims.moving import Array
+from sims.over_air import trackers
+from sims.over_air.moving import Array
 
 VIDEO: Final = "escalator_video.npz"
 ALPHA: Final = 20

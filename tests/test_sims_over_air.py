@@ -8,8 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sims import escalator, moving, over_air, trackers
+from sims import escalator
 from sims.common import data
+from sims.over_air import figures as over_air
+from sims.over_air import moving, trackers
 
 
 def table(path):

@@ -16,10 +16,10 @@ import numpy as np
 
 from flower_pca import AirChannel, FedOAPM, RobustTracking, STMiss, Stream, simulate, track
 from flower_pca.core.session import Session
-from sims import moving, trackers
 from sims.common import report
-from sims.moving import Array, Problem
-from sims.over_air_figures import AIR, EXPECTED, LIMITS
+from sims.over_air import moving, trackers
+from sims.over_air.known import AIR, EXPECTED, LIMITS
+from sims.over_air.moving import Array, Problem
 
 CLIENTS: Final = 3
 SHOWN: Final = (1, 2, 3, 5, 10, 15, 20, 25, 26, 27, 29, 35, 50)  # batches whose errors go into the tables
@@ -230,6 +230,3 @@ FIGURES: Final[dict[str, Callable[[str, Size, report.Options], None]]] = {
     "robust": _robust,
     "detect": _detect,
 }
-
-if __name__ == "__main__":
-    main()

@@ -11,8 +11,8 @@ import numpy as np
 from flower_pca import PersonalResult, assembly, make, simulate
 from flower_pca.core.stage import Arrays, Reply
 from flower_pca.rows.local import LocalData
-from sims import personal_methods as methods
-from sims.personal_problems import Array
+from sims.personal import methods
+from sims.personal.problems import Array
 
 ENDLESS = {"tol": 0.0, "max_rounds": 10**6, "patience": 10**6}
 

@@ -28,7 +28,7 @@ STEP: Final = {False: 2, True: 1}  # every second pixel in small size
 def main(argv: Sequence[str] | None = None) -> None:
     """Separate, print, draw."""
     parser = argparse.ArgumentParser(description="Background and people of a video, over clients.")
-    parser.add_argument("--video", type=Path, default=data.DATA_DIR / VIDEO, help="npz with frames (t, height, width)")
+    parser.add_argument("--video", type=Path, default=data.folder() / VIDEO, help="npz with frames (t, height, width)")
     parser.add_argument("--paper", action="store_true", help="every pixel instead of every second one")
     parser.add_argument("--rank", type=int, default=3, help="columns of the background's basis (default: 3)")
     parser.add_argument("--smallest", type=float, default=40.0, help="smallest outlier in grey levels (default: 40)")

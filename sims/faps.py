@@ -72,7 +72,7 @@ class Case:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "The experiments of FAPS (2022) beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(CASES), seeds=(1, 3), data_dir=data.DATA_DIR)
+    opts = report.options(argv, about=about, known=tuple(CASES), seeds=(1, 3))
     limit = LIMITS[opts.paper]
     print(f"Messages that carried a product, opening included, until rel_sv <= {TARGET:g}; {opts.seeds} seed(s).")
     print(f"{report.NONE}: not within {limit}. Expected: at d=1000, k=10. Paper: at the paper's size.")

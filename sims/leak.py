@@ -16,7 +16,7 @@ import numpy as np
 from flower_pca import make, simulate
 from flower_pca.audit import Audit, audit
 from flower_pca.registry import ALGORITHMS
-from sims.common import data, problems, report
+from sims.common import problems, report
 
 KNOWN: Final = ("fig1a", "fig1b", "table")
 TARGET: Final = 1e-5
@@ -48,7 +48,7 @@ SENTENCES: Final = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run what the command line names."""
-    given = report.options(argv, about=__doc__ or "", known=KNOWN, seeds=(1, 1), data_dir=data.DATA_DIR)
+    given = report.options(argv, about=__doc__ or "", known=KNOWN, seeds=(1, 1))
     if "fig1a" in given.only:
         _fig1a(given)
     if "fig1b" in given.only:

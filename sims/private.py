@@ -52,7 +52,7 @@ SETS: Final = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run what the command line names."""
-    given = report.options(argv, about=__doc__ or "", known=tuple(SETS), seeds=(1, 5), data_dir=data.DATA_DIR)
+    given = report.options(argv, about=__doc__ or "", known=tuple(SETS), seeds=(1, 5))
     for name in given.only:
         setting = SETS[name]
         try:

@@ -66,7 +66,7 @@ def test_without_the_last_solve_more_local_steps_leave_the_papers_larger_floor()
 def test_an_experiment_leaves_its_table_and_curves(name, tmp_path, monkeypatch, capsys):
     pose = robust.pose
     monkeypatch.setattr(robust, "pose", lambda n, r, s, seed: pose(40, 2, s, seed))
-    small = report.options([], about="", known=("fig1",), seeds=(1, 1), data_dir=tmp_path)
+    small = report.options([], about="", known=("fig1",), seeds=(1, 1))
     monkeypatch.setattr(robust, "LOCAL", (2,))
     course = robust.course
     monkeypatch.setattr(robust, "course", lambda spec, problem, p, *rest: course(spec, problem, 2, *rest))
@@ -83,10 +83,9 @@ def test_without_the_video_its_table_is_left_out(tmp_path, capsys):
     assert "video is left out: no escalator_video.npz" in capsys.readouterr().err
 
 
-def test_the_video_over_eight_clients_is_near_ialms(tmp_path):
-    if not (robust.data.DATA_DIR / "escalator_video.npz").is_file():
-        pytest.skip("the real data are not there")
-    frames = np.load(robust.data.DATA_DIR / "escalator_video.npz")["frames"][:, ::3, ::3]
+def test_the_video_over_eight_clients_is_near_ialms(tmp_path, papers_data):
+    with np.load(papers_data("escalator_video")) as archive:
+        frames = archive["frames"][:, ::3, ::3]
     np.savez(tmp_path / "escalator_video.npz", frames=frames)
     robust.main(["--only", "video", "--data-dir", str(tmp_path), "--out", str(tmp_path)])
     with open(tmp_path / "robust_video.csv", encoding="utf-8") as file:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flower_pca import DataError
+from sims.common import data
 
 Curves: TypeAlias = Mapping[str, npt.NDArray[Any]]
 Table: TypeAlias = tuple[str, list[list[object]], str]  # title, rows with the header first, note
@@ -35,15 +36,14 @@ class Options:
     paper: bool
 
 
-def options(
-    argv: Sequence[str] | None, *, about: str, known: Sequence[str], seeds: tuple[int, int], data_dir: Path
-) -> Options:
+def options(argv: Sequence[str] | None, *, about: str, known: Sequence[str], seeds: tuple[int, int]) -> Options:
     """The options; `seeds` are the numbers of seeds in small size and in the paper's."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--only", default=",".join(known), help=f"which of {', '.join(known)}, separated by commas")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for PNG and CSV (default: out)")
     parser.add_argument("--data", nargs="+", default=[], metavar="PATH[:KEY]", help="your own svmlight or npz files")
-    parser.add_argument("--data-dir", type=Path, default=data_dir, help="folder of the papers' data sets, as npz")
+    told = f"folder of the papers' data sets, as npz (default: what {data.VARIABLE} names, else ./data)"
+    parser.add_argument("--data-dir", type=Path, default=data.folder(), help=told)
     parser.add_argument("--seeds", type=int, help=f"repetitions (default: {seeds[0]}; with --paper {seeds[1]})")
     parser.add_argument("--paper", action="store_true", help="the paper's size instead of a small one")
     given = parser.parse_args(argv)

@@ -86,7 +86,7 @@ class Measured:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "The experiments of LocalPower (ICML 2021) beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(NEEDS), seeds=(3, 10), data_dir=data.DATA_DIR)
+    opts = report.options(argv, about=about, known=tuple(NEEDS), seeds=(3, 10))
     needed = list(dict.fromkeys(algorithm for name in opts.only for algorithm in NEEDS[name]))
     results = {}
     for name, X in _sets(opts):

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from flower_pca import AirChannel, FedOAPM, RobustTracking, STMiss, Stream, simulate, track
-from flower_pca.core.session import Session
 from sims.common import report
+from sims.common.problems import Watched
 from sims.over_air import moving, trackers
 from sims.over_air.known import AIR, EXPECTED, LIMITS
 from sims.over_air.moving import Array, Problem
@@ -46,7 +45,7 @@ PAPER: Final = Size(n=1000, r=10, r_fed=30, d=3000, change=1500, update=25)
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "Over-air subspace tracking (2022) beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(FIGURES), seeds=(1, 5), data_dir=Path())
+    opts = report.options(argv, about=about, known=tuple(FIGURES), seeds=(1, 5))
     size = PAPER if opts.paper else SMALL
     print(f"n={size.n}, {size.d} rows, {opts.seeds} seed(s): median over the seeds. Expected: n=1000, d=3000.")
     for name in opts.only:
@@ -154,7 +153,7 @@ def _power(n: int, r: int, s: float, sigma: float, eta: int, products: int, seed
     X, U = moving.low_rank(n=n, r=r, s=s, seed=seed)
     errors: list[float] = []
 
-    def keep(session: Session) -> None:
+    def keep(session: Watched) -> None:
         Z = session.estimate()
         if Z is not None:
             errors.append(moving.se(Z, U))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from flower_pca import DataError
-from sims.common import data, report
+from sims.common import report
 from sims.personal import rates, real, tables
 
 TABLES: Final[dict[str, Callable[[report.Options], report.Table]]] = {
@@ -33,7 +33,7 @@ TABLES: Final[dict[str, Callable[[report.Options], report.Table]]] = {
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "The experiments of personalized PCA (JMLR 2024) beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(TABLES), seeds=(2, 10), data_dir=data.DATA_DIR)
+    opts = report.options(argv, about=about, known=tuple(TABLES), seeds=(2, 10))
     print(f"{opts.seeds} seed(s), means. {report.NONE}: not known.")
     for name in opts.only:
         try:

@@ -15,10 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca import RobustResult, assembly, make, simulate
-from flower_pca.core.stage import Reply
-from flower_pca.rows.local import LocalData
-from sims.common import data, report
+from flower_pca import RobustResult, make, simulate
+from sims.common import report, stepwise
 from sims.robust import pooled, video
 from sims.robust.pooled import Array, Mixed, pose, sv_error
 
@@ -71,19 +69,13 @@ def course(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLI
 
 def as_published(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLIENTS) -> float:
     """Err at the end, with V as the last round has left it at the clients, and not solved anew for the last U."""
-    chosen, memories = make(algorithm), [dict[str, Array]() for _ in range(clients)]
-    shards = [LocalData(X) for X in np.array_split(problem.M, clients)]
-    session = assembly.session(chosen, n_components=p, seed=seed)
-    while (message := session.pending(range(clients))) is not None and message.stage != chosen.Closing.name:
-        replies = []
-        for i in message.to:
-            data = shards[i].framed(message.frame)
-            up, memories[i] = assembly.answer(message.stage, message.arrays_for(i), data, memories[i])
-            replies.append(Reply(i, message.number, up))
-        session.advance(replies)
-    assert message is not None
-    L = np.vstack([memory["V"] for memory in memories]) @ message.arrays["U"].T
-    return problem.errors(L, pooled.soft(problem.M - L, float(message.arrays["lam"])))[0]
+    chosen, V = make(algorithm), [np.zeros((0, p))]
+    for step in stepwise.steps(chosen, np.array_split(problem.M, clients), n_components=p, seed=seed):
+        if step.message.stage == chosen.Closing.name:
+            L = np.vstack(V) @ step.message.arrays["U"].T
+            return problem.errors(L, pooled.soft(problem.M - L, float(step.message.arrays["lam"])))[0]
+        V = [memory["V"] for memory in step.memories if "V" in memory]
+    raise AssertionError("dcf_pca closes with a message of its own")
 
 
 def fig1(opts: report.Options) -> None:
@@ -250,7 +242,7 @@ def _reached(found: Sequence[Array], column: int, target: float) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "The experiments of DCF-PCA beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(CASES), seeds=(1, 3), data_dir=data.DATA_DIR)
+    opts = report.options(argv, about=about, known=tuple(CASES), seeds=(1, 3))
     for name in opts.only:
         CASES[name](opts)
     print(f"\nCSV and PNG are in {opts.out}")

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from flower_pca import ConfigError, DataError, RobustTracking, Stream, simulate, track
 from flower_pca.simulation import shards as files
-from sims import moving
+from sims.over_air import moving
 
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
 

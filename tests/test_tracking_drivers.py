@@ -13,7 +13,7 @@ from flower_pca.core.stage import Failure, Reply
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.strategies import TrackingStrategy, arrays_of
 from flower_pca.tracking.session import TrackingSession
-from sims import moving
+from sims.over_air import moving
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -46,6 +46,8 @@ def session(
         **settings: Those of `Session`.
     """
     masks, dp = MaskedSums.of(mask), DP.of(dp)
+    if masks is not None:
+        masks.check(algorithm, scale=settings.get("scale"), dp=dp, channel=settings.get("channel"))
     if settings.get("channel") is not None:
         registry.require_over_air(algorithm)
     settings["n_components"] = n_components = checks.components(n_components)
@@ -71,6 +73,7 @@ def tracking(tracker: Tracker, *, mask: bool | MaskedSums | str | None = None, *
         registry.require_over_air(tracker)
     if masks is None:
         return TrackingSession(tracker, **settings)
+    masks.check(tracker, channel=settings.get("channel"))
     from flower_pca.masking.tracking import MaskedTracking
 
     return MaskedTracking(tracker, masks=masks, **settings)

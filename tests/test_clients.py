@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from fake_grid import FakeGrid, app_of, grid_of, in_a_run, is_pca_of, rows
+from fake_grid import FakeGrid, app_of, grid_of, is_pca_of, rows
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from scipy import sparse
@@ -19,16 +19,12 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import PCAStrategy
 
+pytestmark = pytest.mark.usefixtures("lines")
+
 SHARDS = rows()
 BAD = 2
 OTHERS = [shard for i, shard in enumerate(SHARDS) if i != BAD]
 FAPS = {"max_rounds": 6, "inner_steps": 2}
-
-
-@pytest.fixture(autouse=True)
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 def context(node=7, **config):

@@ -4,13 +4,15 @@ import io
 
 import numpy as np
 import pytest
-from fake_grid import arrays_in, config_of, grid_of, in_a_run, is_pca_of, metrics_of, rows, with_arrays
+from fake_grid import arrays_in, config_of, grid_of, is_pca_of, metrics_of, rows, with_arrays
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from flower_pca import registry, simulate, strategies
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes, ProtocolError
 from flower_pca.strategies import PCAStrategy, base
 from flower_pca.strategies.exchange import WINDOW
+
+pytestmark = pytest.mark.usefixtures("lines")
 
 SHARDS = rows()
 BAD = 2  # the position of the node that has the fault
@@ -25,12 +27,6 @@ SHORT = {
 }
 EXACT = {"krylov": {}, "ssi": {}, "local_power": {"local_steps": 2, "halve_every": 1}, "faps": {"inner_steps": 3}}
 exact = pytest.mark.parametrize("name", EXACT)
-
-
-@pytest.fixture(autouse=True)
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 def strategy(name, **parameters):

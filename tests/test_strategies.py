@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from fake_grid import FakeGrid, config_of, grid_of, in_a_run, is_pca_of, pooled, rows
+from fake_grid import FakeGrid, config_of, grid_of, is_pca_of, pooled, rows
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import Result, Strategy
@@ -16,6 +16,8 @@ from flower_pca import clients, registry, simulate, strategies
 from flower_pca.base.errors import ConfigError
 from flower_pca.strategies import PCAStrategy, arrays_of
 from flower_pca.strategies.exchange import WINDOW
+
+pytestmark = pytest.mark.usefixtures("lines")
 
 NAMED = {s.name: s for s in map(strategies.__dict__.get, strategies.__all__) if hasattr(s, "name")}
 CLIENTS = {c.algorithms[0]: c for c in map(clients.__dict__.get, clients.__all__) if getattr(c, "algorithms", ())}
@@ -29,12 +31,6 @@ SHORT = {
 }
 SHARDS = rows()
 each = pytest.mark.parametrize("name", registry.ALGORITHMS)
-
-
-@pytest.fixture(autouse=True)
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 def equal(a, b):

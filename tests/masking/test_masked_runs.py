@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from fake_grid import config_of, grid_of, in_a_run, is_pca_of
+from fake_grid import config_of, grid_of, is_pca_of
 from masked import pooled, shards
 
 from flower_pca import ConfigError, DataError, MaskedSums, NotEnoughNodes, simulate, strategies
@@ -229,12 +229,6 @@ def test_an_unmasked_run_does_not_import_cryptography():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["end", "True"]
-
-
-@pytest.fixture
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 @pytest.mark.usefixtures("lines")

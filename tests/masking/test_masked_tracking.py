@@ -303,12 +303,6 @@ def test_a_run_goes_on_from_a_checkpoint_of_its_kind(tmp_path):
     assert not path.exists()
 
 
-@pytest.fixture
-def lines():
-    with in_a_run() as lines:
-        yield lines
-
-
 def grid_of(streams, **rules):
     made = [Stream(own) if isinstance(own, list) else own for own in streams]
     return FakeGrid(client_app(lambda c: made[int(c.node_config["partition-id"])], **rules), len(made))

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from fake_grid import FakeGrid, app_of, grid_of, in_a_run, metrics_of
+from fake_grid import FakeGrid, app_of, grid_of, metrics_of
 from masked import Run
 from scipy.stats import chi2, kstest, norm
 
@@ -367,12 +367,6 @@ def test_whatever_the_server_asks_again_a_client_tells_no_more_than_the_budget(m
 
 
 # Over Flower.
-
-
-@pytest.fixture
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 @pytest.mark.usefixtures("lines")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fake_grid import arrays_in, grid_of, in_a_run, is_pca_of
+from fake_grid import arrays_in, grid_of, is_pca_of
 from masked import STEPS, Run, pooled, shards
 
 from flower_pca import ConfigError, MaskedSums, NotEnoughNodes, assembly, simulate, strategies
@@ -228,12 +228,6 @@ def test_a_server_that_tells_one_client_of_self_masks_and_others_not_gets_no_upl
     }
     with pytest.raises(ProtocolError, match="A sealed share must be one of a set-up of the same kind"):
         assembly.answer("masked", asked, run.nodes[0], run.memories[0])
-
-
-@pytest.fixture
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 @pytest.mark.usefixtures("lines")

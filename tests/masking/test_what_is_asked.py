@@ -256,8 +256,8 @@ def test_words_without_a_bound_say_no_more_than_the_sum():
         return total.view(np.int64).reshape(4, draws)
 
     for one, other in zip(words(0.6, 0.6), words(1.2, 0.0), strict=True):
-        assert ks_2samp(one >> 48, other >> 48).pvalue > 1e-9
-        assert ks_2samp(one, other).pvalue > 1e-9
+        for a, b in ((one >> 48, other >> 48), (one, other)):  # so many draws are beyond the exact law of the statistic
+            assert ks_2samp(a, b, method="asymp").pvalue > 1e-9
 
 
 @pytest.mark.parametrize("clients", [1, 2, 3, 5, 100, 4095, 4096, 4097, fixed.MOST_CLIENTS])

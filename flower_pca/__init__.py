@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from flower_pca.masking import MaskedSums
     from flower_pca.registry import make
     from flower_pca.rows.stream import Stream
-    from flower_pca.simulation import simulate, track
+    from flower_pca.simulation import Ray, simulate, track
     from flower_pca.tracking.result import TrackingResult
     from flower_pca.tracking.robust_tracking import RobustTracking
     from flower_pca.tracking.st_miss import STMiss
@@ -69,6 +69,7 @@ __all__ = [
     "PerPCA",
     "PersonalResult",
     "ProtocolError",
+    "Ray",
     "RobustResult",
     "RobustTracking",
     "Round",
@@ -130,6 +131,7 @@ _HOMES: Final = {
     "flower_pca.masking": ("MaskedSums",),
     "flower_pca.registry": ("make",),
     "flower_pca.simulation": (
+        "Ray",
         "simulate",
         "track",
     ),
@@ -145,12 +147,10 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         if _HOME[name] != "flower_pca.estimator":
             raise
-        from flower_pca.base import checks
         from flower_pca.base.errors import ConfigError
 
-        remedy = 'Run: pip install "flower-pca[sklearn]"'
-        what = checks.sentence("scikit-learn", f"installed for {name}", "no such package", remedy)
-        raise ConfigError(what) from error
+        then = 'Run: pip install "flower-pca[sklearn]"'
+        raise ConfigError("scikit-learn", must=f"installed for {name}", got="no such package", then=then) from error
     globals()[name] = found
     return found
 

@@ -18,7 +18,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
@@ -130,7 +129,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         scores = check_array(X, dtype=_DTYPES, input_name="X")
         if scores.shape[1] != self.n_components_:
             remedy = "Give what transform returns."
-            raise ConfigError(checks.sentence("The columns of X", str(self.n_components_), scores.shape[1], remedy))
+            raise ConfigError("The columns of X", must=str(self.n_components_), got=scores.shape[1], then=remedy)
         return self.result_.inverse_transform(scores * self._deviations() if self.whiten else scores)
 
     @property
@@ -173,7 +172,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             return [rows[client == i] for i in range(client.max() + 1)]
         if groups is not None:
             remedy = "Give one table with groups, or a list of tables without."
-            raise ConfigError(checks.sentence("groups", "left out of a list of tables", "both", remedy))
+            raise ConfigError("groups", must="left out of a list of tables", got="both", then=remedy)
         return [self._shard(table, first=i == 0, who=f"client {i}") for i, table in enumerate(X)]
 
     def _shard(self, table: Any, *, first: bool, who: str) -> Any:

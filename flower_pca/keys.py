@@ -74,7 +74,7 @@ def write(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = 
         _vacant(target)  # somebody else has been quicker
         remedy = "Choose another folder; nothing was written."
         got = f"{target} ({error.strerror})"
-        raise ConfigError(checks.sentence("The folder for keys", "one that can be written", got, remedy)) from error
+        raise ConfigError("The folder for keys", must="one that can be written", got=got, then=remedy) from error
     return Keys(target / _CA, target / _CERTIFICATE, target / _KEY, tuple(target / f"node-{i}" for i in range(nodes)))
 
 
@@ -97,7 +97,7 @@ def _vacant(target: Path) -> None:
     if target.exists() or target.is_symlink():
         got = f"{target}, which has files in it" if target.is_dir() else f"{target}, which is a file"
         remedy = "Choose another folder; nothing was written."
-        raise ConfigError(checks.sentence("The folder for keys", "new or empty", got, remedy))
+        raise ConfigError("The folder for keys", must="new or empty", got=got, then=remedy)
 
 
 def _names(hosts: Iterable[str]) -> list[x509.GeneralName]:
@@ -109,7 +109,7 @@ def _names(hosts: Iterable[str]) -> list[x509.GeneralName]:
             if not _HOST.match(host):
                 remedy = "Leave out scheme and port."
                 rule = "a name such as superlink.example.org, or an address such as 192.0.2.1"
-                raise ConfigError(checks.sentence("Every host", rule, repr(host), remedy)) from None
+                raise ConfigError("Every host", must=rule, got=repr(host), then=remedy) from None
             names.append(x509.DNSName(host))
     return names
 

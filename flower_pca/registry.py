@@ -88,7 +88,7 @@ def _made(
     name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
     if name not in table:
         remedy = checks.did_you_mean(name, table)
-        raise ConfigError(checks.sentence(what, f"one of {', '.join(table)}", repr(name), remedy))
+        raise ConfigError(what, must=f"one of {', '.join(table)}", got=repr(name), then=remedy)
     checks.parameters(name, {**own, **parameters}, _parameters(table[name]))
     return table[name](**{**own, **parameters})
 
@@ -109,11 +109,11 @@ def answer(
     """
     if stage not in STAGES:
         remedy = "Install the same flower_pca everywhere."
-        raise ProtocolError(checks.sentence("The stage", f"one of {', '.join(STAGES)}", repr(stage), remedy))
+        raise ProtocolError("The stage", must=f"one of {', '.join(STAGES)}", got=repr(stage), then=remedy)
     if isinstance(data, Stream) != (stage in TRACKERS):
         rule, got = ("a Stream", "rows at rest") if stage in TRACKERS else ("rows at rest", "a Stream")
         remedy = "Serve Stream(rows, batch=60) to trackers, and rows to the others."
-        raise ProtocolError(checks.sentence(f"The data for {stage}", rule, got, remedy))
+        raise ProtocolError(f"The data for {stage}", must=rule, got=got, then=remedy)
     if noise.asked(arrays):
         return noise.answer(STAGES[stage], arrays, data, memory, bits, summed=summed)
     return STAGES[stage].client(arrays, data, memory)

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from flower_pca.base import checks
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays, Broadcast
@@ -86,7 +85,7 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     if f"{ins}.parameters" not in records or f"{ins}.config" not in configs:
         got = ", ".join(sorted(content)) or "nothing"
         remedy = "Send it with a strategy of flower_pca."
-        raise ProtocolError(checks.sentence(f"A {kind} message", f"made of {ins}.parameters and .config", got, remedy))
+        raise ProtocolError(f"A {kind} message", must=f"made of {ins}.parameters and .config", got=got, then=remedy)
     return _arrays(records[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
 
 
@@ -96,7 +95,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     if layout != LAYOUT:
         rule = f"of layout {LAYOUT}"
         got = "a message of another strategy" if layout is None else f"layout {layout}"
-        raise ProtocolError(checks.sentence("A message", rule, got, "Install the same flower_pca everywhere."))
+        raise ProtocolError("A message", must=rule, got=got, then="Install the same flower_pca everywhere.")
     arrays = _by_name("A message", parameters, config)
     frame = Frame(**{part: arrays.pop(name, None) for name, part in _FRAME.items()})
     algorithm, stage, run = (_value("A message", config, name, str) for name in ("algorithm", "stage", "run"))
@@ -142,7 +141,7 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
     if f"{res}.metrics" not in content.config_records or f"{res}.num_examples" not in content.metric_records:
         got = ", ".join(sorted(content)) or "nothing"
         remedy = "Serve it with a client of flower_pca."
-        raise ProtocolError(checks.sentence(who, f"made of {res}.metrics and {res}.num_examples", got, remedy))
+        raise ProtocolError(who, must=f"made of {res}.metrics and {res}.num_examples", got=got, then=remedy)
     metrics = content.config_records[f"{res}.metrics"]
     number, key = _value(who, metrics, "number", int), _value(who, metrics, "key", int)
     num_examples = _value(who, content.metric_records[f"{res}.num_examples"], "num_examples", int)
@@ -152,7 +151,7 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
         names = _value(who, metrics, "names", str).split(",")
         return Answer(number, key, {n: np.array(_value(who, metrics, n, int, float)) for n in names}, num_examples)
     if f"{res}.parameters" not in content.array_records:
-        raise ProtocolError(checks.sentence(who, f"made of {res}.parameters", "none", "Check the client."))
+        raise ProtocolError(who, must=f"made of {res}.parameters", got="none", then="Check the client.")
     return Answer(
         number, key, _by_name(who, _arrays(content.array_records[f"{res}.parameters"]), metrics), num_examples
     )
@@ -167,7 +166,7 @@ def _arrays(record: ArrayRecord) -> list[Array]:
     except Exception as error:  # bytes from elsewhere: numpy raises nearly anything on them
         rule = "made of numpy arrays without pickles"
         got = f"bytes that numpy cannot read ({type(error).__name__})"
-        raise ProtocolError(checks.sentence("A message", rule, got, "Check the sender.")) from error
+        raise ProtocolError("A message", must=rule, got=got, then="Check the sender.") from error
 
 
 def _by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
@@ -175,7 +174,7 @@ def _by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Ar
     names = text.split(",") if text else []
     if len(names) != len(arrays) or len(set(names)) != len(names):
         rule = f"made of one array for each of its names, {text or 'none'}"
-        raise ProtocolError(checks.sentence(who, rule, f"{len(arrays)} arrays", "Check the sender."))
+        raise ProtocolError(who, must=rule, got=f"{len(arrays)} arrays", then="Check the sender.")
     return dict(zip(names, arrays, strict=True))
 
 
@@ -184,5 +183,5 @@ def _value(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any]) -
     if not isinstance(value, wanted) or isinstance(value, bool):
         kinds = " or ".join(kind.__name__ for kind in wanted)
         got = "none" if value is None else f"{name}={value!r}"
-        raise ProtocolError(checks.sentence(who, f"one with {name} ({kinds})", got, "Check the sender."))
+        raise ProtocolError(who, must=f"one with {name} ({kinds})", got=got, then="Check the sender.")
     return value

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
@@ -55,7 +55,7 @@ class NoisyCovariance(Algorithm[CovarianceState]):
     def start(self, model: Model) -> CovarianceState:
         if model.d > _WIDEST:
             remedy = "Use ssi or krylov, whose messages are narrow."
-            raise DataError(checks.sentence("The columns for noisy_covariance", f"at most {_WIDEST}", model.d, remedy))
+            raise DataError("The columns for noisy_covariance", must=f"at most {_WIDEST}", got=model.d, then=remedy)
         return CovarianceState(model.d, model.units, model.columns.shape[1])
 
     def broadcast(self, state: CovarianceState) -> Arrays:
@@ -68,7 +68,7 @@ class NoisyCovariance(Algorithm[CovarianceState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if int(arrays["columns"]) != data.d:
             rule, remedy = f"{int(arrays['columns'])}, as in the opening", "Align the features first."
-            raise DataError(checks.sentence("The number of columns", rule, data.d, remedy))
+            raise DataError("The number of columns", must=rule, got=data.d, then=remedy)
         return {"C": packed(data.gram().astype(np.float64)), "n": np.array(data.n)}, memory
 
     @staticmethod

@@ -59,12 +59,12 @@ class _Average(Algorithm[OneShotState]):
     def inspect(self, state: OneShotState, reply: Arrays) -> None:
         columns, remedy = reply["V"].shape[1], "Check the client."
         if columns > state.rank:
-            raise ProtocolError(checks.sentence("The columns of V", f"at most {state.rank}", columns, remedy))
+            raise ProtocolError("The columns of V", must=f"at most {state.rank}", got=columns, then=remedy)
         if columns and np.abs(reply["V"].T @ reply["V"] - np.eye(columns)).max() > _SKEW:
-            raise ProtocolError(checks.sentence("The columns of V", "orthonormal", "others", remedy))
+            raise ProtocolError("The columns of V", must="orthonormal", got="others", then=remedy)
         if self.weighted and (len(reply["S"]) != columns or (reply["S"] < 0.0).any()):
             got = f"{len(reply['S'])}, of which {int((reply['S'] < 0.0).sum())} are negative"
-            raise ProtocolError(checks.sentence("The weights S", f"{columns}, none negative", got, remedy))
+            raise ProtocolError("The weights S", must=f"{columns}, none negative", got=got, then=remedy)
 
     def reduction(self, state: OneShotState) -> Reduction:
         return "stack"

@@ -27,7 +27,7 @@ def distances(own: Sequence[Array]) -> Array:
     if not own or len({rows.shape[1] for rows in own}) != 1:
         got = "none" if not own else f"{sorted({rows.shape[1] for rows in own})} features"
         rule = "those of at least one client, alike in features"
-        raise DataError(checks.sentence("The own components", rule, got, "Give those of one run."))
+        raise DataError("The own components", must=rule, got=got, then="Give those of one run.")
     ranks = np.array([len(rows) for rows in own])
     ends = np.repeat(np.arange(len(own)), ranks)
     belongs = (ends[:, None] == np.arange(len(own))).astype(np.float64)
@@ -65,7 +65,7 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
         from sklearn.cluster import KMeans
     except ImportError as error:
         remedy = 'Run: pip install "flower-pca[sklearn]"'
-        raise ConfigError(checks.sentence("scikit-learn", "installed to cluster", "no such package", remedy)) from error
+        raise ConfigError("scikit-learn", must="installed to cluster", got="no such package", then=remedy) from error
     A = (1.0 - rho**2) ** 2
     np.fill_diagonal(A, 0.0)
     root = np.sqrt(np.maximum(A.sum(axis=1), np.finfo(float).tiny))
@@ -78,5 +78,5 @@ def _square(rho: Array) -> Array:
     rho = np.asarray(rho, dtype=np.float64)
     if rho.ndim != 2 or rho.shape[0] != rho.shape[1] or not np.allclose(rho, rho.T, atol=1e-12):
         rule, remedy = "a symmetric matrix", "Use what `distances` returns."
-        raise ConfigError(checks.sentence("rho", rule, f"shape {rho.shape}", remedy))
+        raise ConfigError("rho", must=rule, got=f"shape {rho.shape}", then=remedy)
     return rho

@@ -83,11 +83,11 @@ def audit(
     chosen = registry.make(algorithm, **stopping)
     if masked and not chosen.summed:
         rule, remedy = "one whose clients' answers are only summed", "Use krylov, ssi or faps."
-        raise ConfigError(checks.sentence("A masked algorithm", rule, chosen.spec, remedy))
+        raise ConfigError("A masked algorithm", must=rule, got=chosen.spec, then=remedy)
     session = assembly.session(chosen, n_components=n_components, center=center, scale=scale, seed=seed)
     data = clients_of(shards, missing=False)
     if data[0].d > _WIDEST:
-        raise DataError(checks.sentence("The columns in an audit", f"at most {_WIDEST}", data[0].d, "Take fewer."))
+        raise DataError("The columns in an audit", must=f"at most {_WIDEST}", got=data[0].d, then="Take fewer.")
     checks.at_most(n_components, sum(c.n for c in data), data[0].d)
     attacked = _attacked(clients, len(data))
     records = _record(session, data, range(len(data)) if masked else attacked, masked, on_round)
@@ -104,7 +104,7 @@ def _attacked(clients: Sequence[int] | None, n: int) -> list[int]:
     for client in chosen:
         checks.integer("Every client to attack", client, most=n - 1, remedy="Name positions in shards.")
     if not len(chosen):
-        raise ConfigError(checks.sentence("The clients to attack", "at least one", "none", "Leave clients out."))
+        raise ConfigError("The clients to attack", must="at least one", got="none", then="Leave clients out.")
     return [int(client) for client in chosen]
 
 

@@ -16,7 +16,6 @@ from typing import IO, Any
 
 import numpy as np
 
-from flower_pca.base import checks
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 
@@ -75,10 +74,10 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
     except Exception as error:  # numpy and zipfile raise nearly anything on bytes that are not theirs
         rule = f"a {kind} that flower_pca has saved"
         got = f"a file that cannot be read as one ({type(error).__name__})"
-        raise ProtocolError(checks.sentence(str(path), rule, got, "Check the path.")) from error
+        raise ProtocolError(str(path), must=rule, got=got, then="Check the path.") from error
     if header.get("kind") != kind:
         rule = f"a {kind} that flower_pca has saved"
-        raise ProtocolError(checks.sentence(str(path), rule, f"a {header.get('kind')}", "Check the path."))
+        raise ProtocolError(str(path), must=rule, got=f"a {header.get('kind')}", then="Check the path.")
     return header, arrays
 
 

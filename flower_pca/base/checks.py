@@ -13,11 +13,6 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, DataError
 
 
-def sentence(what: str, rule: str, got: object, remedy: str) -> str:
-    """The wording of every message about bad input."""
-    return f"{what} must be {rule}. Got {got}. {remedy}"
-
-
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A remedy for a misspelt name: the nearest known one, or the advice to choose one."""
     names = list(known)
@@ -34,7 +29,7 @@ def integer(
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         rule = f"a whole number of at least {least}" + (f" and at most {most}" if most is not None else "")
-        raise ConfigError(sentence(what, rule, repr(value), remedy))
+        raise ConfigError(what, must=rule, got=repr(value), then=remedy)
 
 
 def number(
@@ -44,13 +39,13 @@ def number(
     valid = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (valid and least <= float(value) <= most and np.isfinite(float(value))):  # type: ignore[arg-type]
         rule = f"a finite number of at least {least:g}" + (f" and at most {most:g}" if most < np.inf else "")
-        raise ConfigError(sentence(what, rule, repr(value), remedy))
+        raise ConfigError(what, must=rule, got=repr(value), then=remedy)
 
 
 def proportion(what: str, value: object) -> None:
     """Require a share, in (0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
-        raise ConfigError(sentence(what, "above 0 and at most 1", repr(value), "Use 1.0 for all of them."))
+        raise ConfigError(what, must="above 0 and at most 1", got=repr(value), then="Use 1.0 for all of them.")
 
 
 def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
@@ -58,14 +53,14 @@ def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
     if not isinstance(value, str | bool | np.bool_ | None) or value not in allowed:
         names = [a for a in allowed if isinstance(a, str)]
         remedy = did_you_mean(str(value), names) if names else "Choose one of these, without quotation marks."
-        raise ConfigError(sentence(what, f"one of {', '.join(map(repr, allowed))}", repr(value), remedy))
+        raise ConfigError(what, must=f"one of {', '.join(map(repr, allowed))}", got=repr(value), then=remedy)
 
 
 def parent(what: str, path: str | os.PathLike[str]) -> None:
     """Require that the folder a file is to go into exists: better before a run than after."""
     folder = Path(path).absolute().parent
     if not folder.is_dir():
-        raise ConfigError(sentence(f"The folder of {what}", "there", f"none at {folder}", "Make it first."))
+        raise ConfigError(f"The folder of {what}", must="there", got=f"none at {folder}", then="Make it first.")
 
 
 def components(n_components: object) -> int | float:
@@ -75,14 +70,14 @@ def components(n_components: object) -> int | float:
         return int(n_components)
     if isinstance(n_components, float | np.floating) and 0.0 < n_components < 1.0:
         return float(n_components)
-    raise ConfigError(sentence("n_components", rule, repr(n_components), "Ask for 2 to see a plane, or for 0.9."))
+    raise ConfigError("n_components", must=rule, got=repr(n_components), then="Ask for 2 to see a plane, or for 0.9.")
 
 
 def at_most(n_components: int | float, n: int, d: int) -> None:
     """Require that as many components exist as are asked for."""
     if isinstance(n_components, int) and n_components > min(n, d):
         rule = f"at most min(n_samples, n_features) = min({n}, {d}) = {min(n, d)}"
-        raise ConfigError(sentence("n_components", rule, n_components, "Ask for fewer components."))
+        raise ConfigError("n_components", must=rule, got=n_components, then="Ask for fewer components.")
 
 
 def finite(who: str, blocks: Iterable[np.ndarray[Any, Any]], *, missing: bool = False) -> int:
@@ -102,7 +97,7 @@ def finite(who: str, blocks: Iterable[np.ndarray[Any, Any]], *, missing: bool = 
 def not_finite(who: str, nan: int, infinite: int = 0) -> DataError:
     """The error about entries that are no numbers, with what to do about them."""
     remedy = "Impute or drop these entries before the run" + (', or use missing="mean".' if nan else ".")
-    return DataError(sentence(f"The data of {who}", "finite", f"{nan} NaN and {infinite} infinite entries", remedy))
+    return DataError(f"The data of {who}", must="finite", got=f"{nan} NaN and {infinite} infinite entries", then=remedy)
 
 
 def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) -> None:
@@ -111,4 +106,4 @@ def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) ->
     for name in given:
         if name not in names:
             rule = f"among {', '.join(names)}" if names else "absent, as there are none"
-            raise ConfigError(sentence(f"Every parameter of {owner}", rule, repr(name), did_you_mean(name, names)))
+            raise ConfigError(f"Every parameter of {owner}", must=rule, got=repr(name), then=did_you_mean(name, names))

@@ -1,10 +1,23 @@
-"""The exceptions of this package: a small tree, so that a caller can catch at the level that suits them."""
+"""The exceptions of this package: a small tree, so that a caller can catch at the level that suits them.
+
+Each says in one sentence what was wrong, what was got, and what to do.
+"""
 
 from __future__ import annotations
 
 
 class FlowerPCAError(Exception):
-    """Base class of every error that this package raises on purpose."""
+    """Base class of every error that this package raises on purpose.
+
+    Args:
+        what: What is wrong; or the whole message, where nothing else is given.
+        must: The rule that it breaks: "<what> must be <must>."
+        got: What was there instead.
+        then: What to do, as a sentence.
+    """
+
+    def __init__(self, what: str, *, must: str | None = None, got: object = None, then: str = "") -> None:
+        super().__init__(what if must is None else sentence(what, must, got, then))
 
 
 class ConfigError(FlowerPCAError, ValueError):
@@ -21,3 +34,8 @@ class ProtocolError(FlowerPCAError, RuntimeError):
 
 class NotEnoughNodes(FlowerPCAError, RuntimeError):  # noqa: N818
     """Fewer clients answered than the run needs."""
+
+
+def sentence(what: str, must: str, got: object, then: str) -> str:
+    """The wording of every message about bad input."""
+    return f"{what} must be {must}. Got {got}. {then}"

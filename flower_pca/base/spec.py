@@ -42,7 +42,7 @@ def _read(text: object, what: str, rule: str) -> tuple[str, tuple[Any, ...], dic
 
 def _unreadable(text: object, what: str, rule: str) -> ConfigError:
     remedy = "Give parameters by name, as plain values." if isinstance(text, str) else "Choose one of these."
-    return ConfigError(checks.sentence(what, rule, repr(text), remedy))
+    return ConfigError(what, must=rule, got=repr(text), then=remedy)
 
 
 def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule: str) -> Callable[..., T]:
@@ -54,7 +54,7 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
     if name not in table:
         several = len(set(table.values())) > 1  # else the names are not what the choice is between
         known = f"one of {', '.join(table)}" if several else rule
-        raise ConfigError(checks.sentence(what, known, repr(name), checks.did_you_mean(name, table)))
+        raise ConfigError(what, must=known, got=repr(name), then=checks.did_you_mean(name, table))
     own = [p for p in inspect.signature(table[name]).parameters.values() if p.kind is p.KEYWORD_ONLY]
     if first and (not own or own[0].name in given):
         raise _unreadable(text, what, rule)
@@ -64,5 +64,5 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
     missing = [n for n in needed if n not in given]
     if missing:
         remedy = f"Write {name}({', '.join(f'{n}=...' for n in needed)})."
-        raise ConfigError(checks.sentence(f"The parameters of {name}", "complete", f"no {missing[0]}", remedy))
+        raise ConfigError(f"The parameters of {name}", must="complete", got=f"no {missing[0]}", then=remedy)
     return partial(table[name], **given)

@@ -8,7 +8,6 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
 
@@ -33,7 +32,7 @@ def run(given: argparse.Namespace) -> int:
     settings = common.settings(given)
     if settings.pop("missing") != "error":
         remedy = "Impute before the audit."
-        raise ConfigError(checks.sentence("missing in an audit", '"error"', repr(given.missing), remedy))
+        raise ConfigError("missing in an audit", must='"error"', got=repr(given.missing), then=remedy)
     with common.progress("starting") as on_round:
         found = audit(given.algorithm, common.clients_of(given), masked=given.masked, on_round=on_round, **settings)
     drawn = importlib.util.find_spec("matplotlib") is not None

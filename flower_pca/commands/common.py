@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.session import MISSING, SCALES, Session
 
@@ -78,7 +77,7 @@ def enough(mask: object, clients: int) -> None:
     """Require two clients at least, if there are masks."""
     if mask is not None and clients < 2:
         remedy = "Deal the rows to more, as a sum over one hides nothing; or leave --mask out."
-        raise ConfigError(checks.sentence("The clients with --mask", "at least 2", clients, remedy))
+        raise ConfigError("The clients with --mask", must="at least 2", got=clients, then=remedy)
 
 
 def clients_of(given: argparse.Namespace) -> list[Any]:
@@ -94,11 +93,11 @@ def folder(path: Path) -> Path:
     """The folder to write to, which may be a new one: what would keep it from being written is found before the run."""
     place = path.expanduser().absolute()
     if place.exists() and not place.is_dir():
-        raise ConfigError(checks.sentence("The folder for the output", "a folder", f"a file, {place}", "Name another."))
+        raise ConfigError("The folder for the output", must="a folder", got=f"a file, {place}", then="Name another.")
     above = next(parent for parent in (place, *place.parents) if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         got = f"{above}, which is not"
-        raise ConfigError(checks.sentence("The folder for the output", "writable", got, "Name another."))
+        raise ConfigError("The folder for the output", must="writable", got=got, then="Name another.")
     return place
 
 
@@ -156,7 +155,7 @@ def result_of(path: str) -> Any:
         return PCAResult.load(path)
     except FileNotFoundError as error:
         remedy = "Give the result.npz that a run has written."
-        raise DataError(checks.sentence("The result", "there", f"no file {path}", remedy)) from error
+        raise DataError("The result", must="there", got=f"no file {path}", then=remedy) from error
 
 
 def _number(text: str) -> int | float:

@@ -31,7 +31,7 @@ def run(given: argparse.Namespace) -> int:
     kind = path.suffix.lower()
     if kind not in (".npy", ".csv"):
         rule = "one that ends in .npy or .csv"
-        raise ConfigError(checks.sentence("The file for the scores", rule, path.name, "Write -o scores.npy."))
+        raise ConfigError("The file for the scores", must=rule, got=path.name, then="Write -o scores.npy.")
     scores = common.result_of(given.result).transform(sources.make(given.data))
     with archive.replacing(path) as file:
         if kind == ".npy":

@@ -43,14 +43,14 @@ class AirChannel:
         for gain in gains:
             checks.number("Every gain of the channel", gain, least=1e-12, remedy="Use 1 for all clients.")
         if not gains:
-            raise ConfigError(checks.sentence("The gains of the channel", "there", "none", "Use 1 for all clients."))
+            raise ConfigError("The gains of the channel", must="there", got="none", then="Use 1 for all clients.")
 
     def faded(self, arrays: Mapping[str, Array], *, number: int, position: int) -> dict[str, Array]:
         """A client's reply to message `number` as its channel passes it on; `position` among the clients' keys."""
         if isinstance(self.gain, tuple) and position >= len(self.gain):
             remedy = "Give one for each client, or one number for all."
             raise ConfigError(
-                checks.sentence("The gains of the channel", f"at least {position + 1}", len(self.gain), remedy)
+                "The gains of the channel", must=f"at least {position + 1}", got=len(self.gain), then=remedy
             )
         if self.gain_error == 0.0:
             return dict(arrays)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
@@ -60,7 +59,7 @@ def superposable(stage: Stage[Any], channel: AirChannel | None) -> None:
     """Require a stage whose replies a channel can add up, if there is one."""
     if channel is not None and not (stage.summed and stage.bears_noise):
         remedy = "Use fed_oapm, ssi, krylov or faps."
-        raise ConfigError(checks.sentence("An algorithm over the air", "one that sums replies", stage.name, remedy))
+        raise ConfigError("An algorithm over the air", must="one that sums replies", got=stage.name, then=remedy)
 
 
 def collect(
@@ -111,44 +110,44 @@ def require_any(empty: int, why: str) -> None:
     if empty >= _MAX_EMPTY:
         got = f"none in {empty} successive rounds" + (f", the first because: {why.rstrip('.')}" if why else "")
         remedy = "Look at these clients."
-        raise NotEnoughNodes(checks.sentence("The usable answers to a message", "at least one", got, remedy))
+        raise NotEnoughNodes("The usable answers to a message", must="at least one", got=got, then=remedy)
 
 
 def unusable(error: np.linalg.LinAlgError) -> DataError:
     """What to say of sums of which LAPACK cannot make anything."""
     got = f"ones on which LAPACK fails ({error})"
-    return DataError(checks.sentence("The sums of a round", "of usual size", got, "Scale the data."))
+    return DataError("The sums of a round", must="of usual size", got=got, then="Scale the data.")
 
 
 def check(reply: Reply, sent: Broadcast, expected: Mapping[str, Shape], answered: frozenset[int]) -> None:
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
     who = f"The answer of client {reply.client}"
     if reply.client not in sent.to:
-        raise UnawaitedError(checks.sentence(who, "asked for", "one of a client not asked", "It was not counted."))
+        raise UnawaitedError(who, must="asked for", got="one of a client not asked", then="It was not counted.")
     if reply.number != sent.number:
         got = f"one to message {reply.number}"
-        raise UnawaitedError(checks.sentence(who, f"one to message {sent.number}", got, "It came late."))
+        raise UnawaitedError(who, must=f"one to message {sent.number}", got=got, then="It came late.")
     if reply.client in answered:
-        raise UnawaitedError(checks.sentence(who, "a single one", "another one", "It was not counted."))
+        raise UnawaitedError(who, must="a single one", got="another one", then="It was not counted.")
     if set(reply.arrays) != set(expected):
         rule = f"made of {', '.join(sorted(expected))}"
         got = ", ".join(sorted(reply.arrays)) or "nothing"
-        raise ProtocolError(checks.sentence(who, rule, got, "Install the same flower_pca everywhere."))
+        raise ProtocolError(who, must=rule, got=got, then="Install the same flower_pca everywhere.")
     for name, shape in expected.items():
         _check_array(f"{who}, {name},", reply.arrays[name], shape)
     if "n" in expected and (reply.arrays["n"].dtype.kind not in "iu" or not 1 <= reply.arrays["n"] <= _MOST_ROWS):
         rule = f"a whole number between 1 and {_MOST_ROWS:g}"
-        raise ProtocolError(checks.sentence(f"{who}, n,", rule, reply.arrays["n"], _DATA))
+        raise ProtocolError(f"{who}, n,", must=rule, got=reply.arrays["n"], then=_DATA)
 
 
 def _check_array(what: str, a: Array, shape: Shape) -> None:
     fits = len(a.shape) == len(shape) and all(s in (None, t) for s, t in zip(shape, a.shape, strict=True))
     if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
         rule = f"a real array of shape {tuple('any' if s is None else s for s in shape)}"
-        raise ProtocolError(checks.sentence(what, rule, f"shape {a.shape} and dtype {a.dtype}", _DATA))
+        raise ProtocolError(what, must=rule, got=f"shape {a.shape} and dtype {a.dtype}", then=_DATA)
     if not np.isfinite(a).all():
         bad = int(a.size - np.isfinite(a).sum())
-        raise ProtocolError(checks.sentence(what, "finite", f"{bad} NaN or infinite entries", _DATA))
+        raise ProtocolError(what, must="finite", got=f"{bad} NaN or infinite entries", then=_DATA)
     largest = float(np.max(np.abs(a), initial=0.0))
     if largest > _LARGEST:
-        raise ProtocolError(checks.sentence(what, f"at most {_LARGEST:g} in size", f"{largest:g}", _DATA))
+        raise ProtocolError(what, must=f"at most {_LARGEST:g} in size", got=f"{largest:g}", then=_DATA)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import archive, checks, linalg
+from flower_pca.base import archive, linalg
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
@@ -162,7 +162,7 @@ class PCAResult:
         rows = np.atleast_2d(other.components_ if isinstance(other, PCAResult) else np.asarray(other, dtype=float))
         if rows.shape[1] != self.n_features_in_:
             rule = f"rows of {self.n_features_in_} features"
-            raise ConfigError(checks.sentence("The other components", rule, rows.shape, "Transpose them."))
+            raise ConfigError("The other components", must=rule, got=rows.shape, then="Transpose them.")
         return float(linalg.principal_angles(self.components_.T, linalg.orth(rows.T))[-1])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -182,7 +182,7 @@ class PCAResult:
         if missing := {*kind._NUMBERS, "status", "history", *kind._ARRAYS} - {*header, *arrays, "scale_", "fill_"}:
             rule = "a whole result that flower_pca has saved"
             got = f"one without {', '.join(sorted(missing))}"
-            raise ProtocolError(checks.sentence(str(path), rule, got, "Save it again."))
+            raise ProtocolError(str(path), must=rule, got=got, then="Save it again.")
         outcome, words = header["status"]
         spent = header.get("privacy")
         return kind(
@@ -230,7 +230,7 @@ class PCAResult:
         data = LocalData(X, who="the rows given", missing=self.fill_ is not None)
         if data.d != self.n_features_in_:
             remedy = "Give the features that the run had, in its order."
-            raise ConfigError(checks.sentence("The number of columns", str(self.n_features_in_), data.d, remedy))
+            raise ConfigError("The number of columns", must=str(self.n_features_in_), got=data.d, then=remedy)
         return data.framed(self.frame, keep=False)
 
 

@@ -73,7 +73,7 @@ class Session(Run):
         assert isinstance(algorithm, Algorithm)
         if fraction < 1.0 and algorithm.fixed_set:
             remedy = "Use ssi, local_power or faps to sample clients."
-            raise ConfigError(checks.sentence(f"The fraction of clients for {algorithm.name}", "1.0", fraction, remedy))
+            raise ConfigError(f"The fraction of clients for {algorithm.name}", must="1.0", got=fraction, then=remedy)
         self._stages, self._plan, self._algorithm = tuple(stages), plan, algorithm
         superposable(algorithm, channel)
         self._channel = channel
@@ -130,7 +130,7 @@ class Session(Run):
         if not self.finished and len(here) < self._min_clients:
             rule, out = f"at least {self._min_clients}", len(self._banned)
             got = f"{len(here)}" + (f", and {out} left out, the first because: {self._why.rstrip('.')}" if out else "")
-            raise NotEnoughNodes(checks.sentence("The clients present", rule, got, "Start more, or lower the minimum."))
+            raise NotEnoughNodes("The clients present", must=rule, got=got, then="Start more, or lower the minimum.")
         while not self.finished:
             if self._lost:
                 self._reopen(self._algorithm.restart(self._known()))
@@ -199,7 +199,7 @@ class Session(Run):
         if header["run"] != self._identity:
             got = "one of " + ", ".join(f"{k}={v!r}" for k, v in header["run"].items() if self._identity.get(k) != v)
             remedy = "Repeat that run's arguments, or choose another checkpoint."
-            raise ConfigError(checks.sentence("The checkpoint", "one of this very run", got, remedy))
+            raise ConfigError("The checkpoint", must="one of this very run", got=got, then=remedy)
         self._index, self._empty, self._lost = header["index"], header["empty"], header["lost"]
         self._whole, self._closing, self._begun = header["whole"], header["closing"], header["begun"]
         self._members, self._unfit, self._banned = (frozenset(header[k]) for k in ("members", "unfit", "banned"))
@@ -347,7 +347,7 @@ class Session(Run):
                 "stable while the privacy budget is spent",
                 "Use ssi, which carries on with those that remain.",
             )
-            raise NotEnoughNodes(checks.sentence("The set of clients", rule, "one that lost a member", remedy))
+            raise NotEnoughNodes("The set of clients", must=rule, got="one that lost a member", then=remedy)
         model = self._model
         if self._index == _ALGORITHM:
             model = replace(model, rounds=self._algorithm.rounds(self._state))
@@ -356,7 +356,7 @@ class Session(Run):
             if self._algorithm.fixed_set or model.basis is None or tried:
                 got = f"one that changed for the {model.restarts + 1}th time"
                 remedy = "Use ssi, local_power or faps, which carry on while clients come and go."
-                raise NotEnoughNodes(checks.sentence("The set of clients", "stable", got, remedy))
+                raise NotEnoughNodes("The set of clients", must="stable", got=got, then=remedy)
             # One more message to those present makes frame, product and variances speak of one and the same set.
             words = f"the set of clients kept changing, {MAX_RESTARTS} restarts did not help"
             model = replace(model, status=Status(Outcome.CLIENTS_CHANGED, words))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flower_pca.base import checks
 from flower_pca.base.errors import DataError
 from flower_pca.data import sources
 
@@ -25,7 +24,7 @@ class Arrivals:
         self._path = Path(path).expanduser().absolute()
         if not self._path.is_dir():
             remedy = "Make it first; files may arrive later."
-            raise DataError(checks.sentence("The folder of a stream", "there", f"none at {self._path}", remedy))
+            raise DataError("The folder of a stream", must="there", got=f"none at {self._path}", then=remedy)
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
         """The batch in the first file whose name comes after the cursor, that name, and how many more there are."""

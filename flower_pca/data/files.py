@@ -30,17 +30,17 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = ()) -> Table:
         names = ", ".join(archive)
         if key not in archive:
             remedy = f"Write npz(path={path!r}, key={next(iter(archive), '...')!r})."
-            raise ConfigError(checks.sentence(f"The key of {file}", f"one of {names}", repr(key), remedy))
+            raise ConfigError(f"The key of {file}", must=f"one of {names}", got=repr(key), then=remedy)
         for name in texts("beside", beside):
             if name not in archive:
                 remedy = checks.did_you_mean(name, archive)
-                raise ConfigError(checks.sentence(f"A column of {file}", f"one of {names}", repr(name), remedy))
+                raise ConfigError(f"A column of {file}", must=f"one of {names}", got=repr(name), then=remedy)
         rows = np.asarray(archive[key])
         columns = {name: np.asarray(archive[name]) for name in beside}
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
             rule, got = f"{len(rows)} values, one for each row", f"shape {column.shape}"
-            raise DataError(checks.sentence(f"{name} of {file}", rule, got, "Choose another column."))
+            raise DataError(f"{name} of {file}", must=rule, got=got, then="Choose another column.")
     return Table((rows,), beside=columns)
 
 

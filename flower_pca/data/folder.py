@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.data.reading import listed, reading
 from flower_pca.data.table import Table
@@ -42,7 +41,7 @@ def read(
         files = sorted((file for file in found if file.is_file()), key=_natural)
     if not files:
         rule = f"one with files that match {pattern!r} and end in {', '.join(readers)}"
-        raise DataError(checks.sentence(f"The folder {place}", rule, "none", "Check the folder."))
+        raise DataError(f"The folder {place}", must=rule, got="none", then="Check the folder.")
     apart = tuple(name for name in beside if name != "file")
     wanted = {name: value for name, value in (("columns", columns), ("beside", apart)) if value}
     tables = [_one(readers[file.suffix.lower()], file, wanted) for file in files]
@@ -60,7 +59,7 @@ def _one(reader: Reader, file: Path, wanted: Mapping[str, Any]) -> Table:
     for name in wanted:
         if name not in known:
             remedy = "Leave it out, or use files with named columns."
-            raise ConfigError(checks.sentence(f"{name} of {file}", "left out", repr(wanted[name]), remedy))
+            raise ConfigError(f"{name} of {file}", must="left out", got=repr(wanted[name]), then=remedy)
     return reader(path=str(file), **wanted)
 
 
@@ -73,7 +72,7 @@ def _like(first: Table, table: Table, one: Path, other: Path) -> Table:
         return Table((rows[:, [table.names.index(name) for name in first.names]],), first.names, table.beside)
     rule = f"those of {one.name}: {listed(first.names)}" if first.names else f"{d}, as in {one.name}"
     got = listed(table.names) or rows.shape[-1]
-    raise DataError(checks.sentence(f"The columns of {other}", rule, got, "Give every client the same features."))
+    raise DataError(f"The columns of {other}", must=rule, got=got, then="Give every client the same features.")
 
 
 def _natural(file: Path) -> list[Any]:

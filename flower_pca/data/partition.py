@@ -38,7 +38,7 @@ def make(
     checks.integer("The number of clients", n_clients, least=1)
     if n_rows < n_clients:
         rule = f"at least {n_clients}, one for each client"
-        raise DataError(checks.sentence("The number of rows", rule, n_rows, "Use fewer clients."))
+        raise DataError("The number of rows", must=rule, got=n_rows, then="Use fewer clients.")
     return deal(n_rows if values is None else values, n_clients)
 
 
@@ -57,7 +57,7 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
         if n_clients not in (None, len(table.parts)):
             rule = f"{len(table.parts)}, one for each file"
             remedy = "Leave it out, or name a partition to mix the files."
-            raise ConfigError(checks.sentence("The number of clients", rule, n_clients, remedy))
+            raise ConfigError("The number of clients", must=rule, got=n_clients, then=remedy)
         return list(table.parts)
     rows = table.rows
     parts = make(spec or "contiguous", int(rows.shape[0]), n_clients, beside=table.beside)
@@ -84,7 +84,7 @@ def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Arra
         weights = np.empty(0)
     if weights.shape != (n_clients,) or not np.all(np.isfinite(weights)) or weights.min() <= 0.0:
         rule = f"{n_clients} positive numbers, one for each client"
-        raise ConfigError(checks.sentence("sizes", rule, repr(sizes), "Write by_size(sizes=[3, 2, 1])."))
+        raise ConfigError("sizes", must=rule, got=repr(sizes), then="Write by_size(sizes=[3, 2, 1]).")
     return _runs(sizes_by_weight(n_rows, weights))
 
 
@@ -104,7 +104,7 @@ def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: in
     rng, runs = np.random.default_rng(seed), n_clients * per_client
     if len(labels) < runs:
         rule = f"at least {runs}, {per_client} for each client"
-        raise DataError(checks.sentence("The number of rows", rule, len(labels), "Use fewer clients."))
+        raise DataError("The number of rows", must=rule, got=len(labels), then="Use fewer clients.")
     mixed = rng.permutation(len(labels))
     order = mixed[np.argsort(_codes(labels)[mixed], kind="stable")]
     pieces = np.array_split(order, runs)
@@ -143,7 +143,7 @@ def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
     found = int(codes.max(initial=-1)) + 1
     if found != n_clients:
         rule, remedy = f"{found}, one for each value of {column}", "Leave it out."
-        raise ConfigError(checks.sentence("The number of clients", rule, n_clients, remedy))
+        raise ConfigError("The number of clients", must=rule, got=n_clients, then=remedy)
     order = np.argsort(codes, kind="stable")
     return np.split(order, np.cumsum(np.bincount(codes, minlength=found))[:-1])
 
@@ -177,7 +177,7 @@ def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
     if name not in beside:
         rule = f"one of {', '.join(beside)}" if beside else "one that the data has beside its rows"
         remedy = f"Write {kind}(..., column='...')." if beside else "Use data with such a column, or iid."
-        raise ConfigError(checks.sentence(f"The column of {kind}", rule, repr(name), remedy))
+        raise ConfigError(f"The column of {kind}", must=rule, got=repr(name), then=remedy)
     return np.asarray(beside[name])
 
 

@@ -16,19 +16,19 @@ from flower_pca.base.errors import ConfigError, DataError
 def reading(path: object, rule: str) -> Iterator[Path]:
     """The file to read; what goes wrong with it becomes a DataError that names it."""
     if not isinstance(path, str):
-        raise ConfigError(checks.sentence("path", "text", repr(path), "Put it in quotes."))
+        raise ConfigError("path", must="text", got=repr(path), then="Put it in quotes.")
     file = Path(path).expanduser().absolute()
     what = f"The data file {file}"
     try:
         yield file
     except FileNotFoundError as error:
         remedy = "Check its path; a relative one starts where the process runs."
-        raise DataError(checks.sentence(what, "there", "no such file", remedy)) from error
+        raise DataError(what, must="there", got="no such file", then=remedy) from error
     except (ConfigError, DataError):
         raise
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, csv.Error) as error:
         got = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
-        raise DataError(checks.sentence(what, rule, got, "Check the file, or name another source.")) from error
+        raise DataError(what, must=rule, got=got, then="Check the file, or name another source.") from error
 
 
 @contextmanager
@@ -38,14 +38,14 @@ def needing(package: str, extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         remedy = f'Run: pip install "flower-pca[{extra}]"'
-        raise ConfigError(checks.sentence(package, "installed to read this", "no such package", remedy)) from error
+        raise ConfigError(package, must="installed to read this", got="no such package", then=remedy) from error
 
 
 def texts(what: str, value: object) -> tuple[str, ...]:
     """Names of columns: a list of text."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(value)
-    raise ConfigError(checks.sentence(what, "a list of names", repr(value), f"Write {what}=['a', 'b']."))
+    raise ConfigError(what, must="a list of names", got=repr(value), then=f"Write {what}=['a', 'b'].")
 
 
 def chosen(
@@ -55,13 +55,13 @@ def chosen(
     for name in names:
         if list(names).count(name) > 1:
             got = f"{name!r} more than once"
-            raise DataError(checks.sentence(f"The columns of {file}", "named differently", got, "Rename them."))
+            raise DataError(f"The columns of {file}", must="named differently", got=got, then="Rename them.")
     apart = texts("beside", beside)
     features = tuple(name for name in names if name not in apart) if columns is None else texts("columns", columns)
     for name in (*features, *apart):
         if name not in names:
             remedy = checks.did_you_mean(name, names)
-            raise ConfigError(checks.sentence(f"A column of {file}", f"one of {listed(names)}", repr(name), remedy))
+            raise ConfigError(f"A column of {file}", must=f"one of {listed(names)}", got=repr(name), then=remedy)
     return features, apart
 
 
@@ -69,7 +69,7 @@ def no_numbers(file: object, bad: Mapping[str, str]) -> DataError:
     """The error about columns that are no numbers: an example of each, by its name."""
     got = listed([f"{example} in column {name}" for name, example in bad.items()])
     remedy = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."
-    return DataError(checks.sentence(f"The columns of {file}", "numbers", got, remedy))
+    return DataError(f"The columns of {file}", must="numbers", got=got, then=remedy)
 
 
 def listed(words: Sequence[str]) -> str:

@@ -58,7 +58,7 @@ def hugging_face(
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         got = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
         remedy = "Check its name, the split and the connection."
-        raise DataError(checks.sentence(f"The data set {name}", "one that can be loaded", got, remedy)) from error
+        raise DataError(f"The data set {name}", must="one that can be loaded", got=got, then=remedy) from error
     features, apart = chosen(name, loaded.column_names, columns, beside)
     numeric = loaded.select_columns(list(features)).with_format("numpy")
     blocks = {feature: _block(numeric[:][feature]) for feature in features}

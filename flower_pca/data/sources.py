@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from flower_pca.base import checks
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import DataError
 from flower_pca.data import folder as folders
@@ -76,7 +75,7 @@ def table(spec: str, *, beside: Sequence[str] = ()) -> Table:
     for part in loaded.parts:
         if part.ndim != 2:
             remedy = "A vector becomes x[:, None]."
-            raise DataError(checks.sentence(f"The data of {spec}", "a table", f"{part.ndim} dimensions", remedy))
+            raise DataError(f"The data of {spec}", must="a table", got=f"{part.ndim} dimensions", then=remedy)
     return loaded
 
 

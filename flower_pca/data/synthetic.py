@@ -58,7 +58,7 @@ def synthetic(
     checks.number("tilt", tilt, least=0.0, most=1e6, remedy="Use 0 for clients that are alike.")
     if n < clients:
         remedy = "Use fewer clients."
-        raise ConfigError(checks.sentence("n", f"at least {clients}, one row for each client", n, remedy))
+        raise ConfigError("n", must=f"at least {clients}, one row for each client", got=n, then=remedy)
     rng = np.random.default_rng(seed)
     common = np.linalg.qr(rng.standard_normal((d, d)))[0]
     counts = sizes_by_weight(n, 1.0 / np.arange(1, clients + 1) ** float(sizes))

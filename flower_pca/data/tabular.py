@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.data.reading import chosen, needing, no_numbers, reading
@@ -29,7 +28,7 @@ def csv(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str
         sep: What stands between two cells.
     """
     if not isinstance(sep, str) or len(sep) != 1:
-        raise ConfigError(checks.sentence("sep", "one character", repr(sep), "Write sep=';'."))
+        raise ConfigError("sep", must="one character", got=repr(sep), then="Write sep=';'.")
     with reading(path, "text in UTF-8 with commas") as file, file.open(encoding="utf-8-sig", newline="") as lines:
         first = next(filter(None, tables.reader(lines, delimiter=sep)), [])
         header = not all(_is_number(cell) for cell in first)
@@ -114,7 +113,7 @@ def _records(file: Path, reader: Any, width: int) -> Iterator[list[str]]:
     for record in filter(None, reader):
         if len(record) != width:
             what, rule = f"Line {reader.line_num} of {file}", f"of {width} cells, as the first one"
-            raise DataError(checks.sentence(what, rule, len(record), "Mend the file."))
+            raise DataError(what, must=rule, got=len(record), then="Mend the file.")
         yield record
 
 

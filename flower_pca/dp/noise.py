@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, cast
 import numpy as np
 
 from flower_pca.base import checks, linalg
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows.local import LocalData
@@ -77,13 +77,13 @@ class Floor:
             return None
         remedy = "Ask the node's operator."
         if not asked(arrays):
-            return checks.sentence("A message to this node", "one that asks for noise", "one without dp", remedy)
+            return sentence("A message to this node", "one that asks for noise", "one without dp", remedy)
         clip, std, _ = _instruction(arrays)
         if self.noise is not None and std < self.noise * clip**2:
             rule = f"at least {self.noise:g} clip^2"
-            return checks.sentence("The noise at this node", rule, f"{std / clip**2:g} clip^2", remedy)
+            return sentence("The noise at this node", rule, f"{std / clip**2:g} clip^2", remedy)
         if self.clip is not None and clip > self.clip:
-            return checks.sentence("The clip at this node", f"at most {self.clip:g}", f"{clip:g}", remedy)
+            return sentence("The clip at this node", f"at most {self.clip:g}", f"{clip:g}", remedy)
         return None
 
 
@@ -131,23 +131,23 @@ def answer(
     share = asked_share(arrays, summed)
     if not stage.bounded:
         remedy = "Use ssi, krylov or noisy_covariance."
-        raise ProtocolError(checks.sentence("A stage with noise", "one with bounded answers", stage.name, remedy))
+        raise ProtocolError("A stage with noise", must="one with bounded answers", got=stage.name, then=remedy)
     plain = {name: a for name, a in arrays.items() if name not in _NAMES}
     for name, Z in plain.items():
         if Z.ndim == 0:
             continue
         if Z.ndim != 2:
             got = f"{Z.ndim} dimensions"
-            raise ProtocolError(checks.sentence(f"{name} with noise", "a matrix", got, "Check the sender."))
+            raise ProtocolError(f"{name} with noise", must="a matrix", got=got, then="Check the sender.")
         norm = linalg.norm2(np.asarray(Z, dtype=np.float64))
         if norm > 1.0 + _ROUNDING:
             raise ProtocolError(
-                checks.sentence(f"The norm of {name} with noise", "at most 1", f"{norm:g}", "Check the sender.")
+                f"The norm of {name} with noise", must="at most 1", got=f"{norm:g}", then="Check the sender."
             )
     spent = float(memory.get(_SPENT, 0.0)) + (clip**2 / std) ** 2
     if spent > budget * (1.0 + _ROUNDING):
         got, remedy = f"{spent / budget:.3g} of it", "Start a new run with a budget of its own."
-        raise ProtocolError(checks.sentence("What this client tells", "within the run's privacy budget", got, remedy))
+        raise ProtocolError("What this client tells", must="within the run's privacy budget", got=got, then=remedy)
     kept = {name: a for name, a in memory.items() if name != _SPENT}
     up, after = stage.client(plain, cast(LocalData, Clipped(data, clip)), kept)
     noised = {name: np.array(1) if name == "n" else a + share * normals(np.shape(a), bits) for name, a in up.items()}
@@ -175,7 +175,7 @@ def _instruction(arrays: Arrays) -> tuple[float, float, float]:
     values = tuple(float(arrays.get(name, np.nan)) for name in (_CLIP, _NOISE, _BUDGET))
     if not all(np.isfinite(value) and value > 0.0 for value in values):
         rule, got = f"{_CLIP}, {_NOISE} and {_BUDGET}, each above 0", ", ".join(f"{value:g}" for value in values)
-        raise ProtocolError(checks.sentence("What a message with noise says", rule, got, "Check the sender."))
+        raise ProtocolError("What a message with noise says", must=rule, got=got, then="Check the sender.")
     return values[0], values[1], values[2]
 
 
@@ -185,5 +185,5 @@ def _among(arrays: Arrays, summed: int) -> int:
     if among.ndim or among.dtype.kind not in "iu" or not 1 <= int(among) <= summed:
         rule = f"from 1 to {summed}, the answers that nobody sees but together"
         got = f"{among}" if among.ndim == 0 else "several numbers"
-        raise ProtocolError(checks.sentence("The clients that share the noise", rule, got, "Check the sender."))
+        raise ProtocolError("The clients that share the noise", must=rule, got=got, then="Check the sender.")
     return int(among)

@@ -70,7 +70,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if not isinstance(data, Clipped):
             got = "rows that are not"
-            raise ProtocolError(checks.sentence("The rows of a private opening", "clipped", got, "Check the sender."))
+            raise ProtocolError("The rows of a private opening", must="clipped", got=got, then="Check the sender.")
         R, d = data.clip, data.d
         sums, squares = np.zeros(d), np.zeros(d)
         for B in data.rows():
@@ -86,7 +86,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         wanted = size if total is None else len(total["moments"])
         if size != wanted or size < 2:
             rule = f"as many as of the client before, {wanted}"
-            raise ProtocolError(checks.sentence("The moments of an answer", rule, size, "Align the features first."))
+            raise ProtocolError("The moments of an answer", must=rule, got=size, then="Align the features first.")
         return super().fold(state, total, client, reply)
 
     def server(self, state: PrivateOpeningState, total: Arrays) -> PrivateOpeningState:
@@ -105,7 +105,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         n = int(np.round(v[0]))
         if n < 2:
             remedy = "Take more rows, or a larger epsilon."
-            raise DataError(checks.sentence("The number of rows, with noise,", "at least 2", n, remedy))
+            raise DataError("The number of rows, with noise,", must="at least 2", got=n, then=remedy)
         mean = v[1 : d + 1] * R / n if state.sums else np.zeros(d)
         squares = v[1 + d * state.sums :] * R**2
         scale = None

@@ -61,7 +61,7 @@ class DP:
         checks.proportion("frame_share of dp", self.frame_share)
         if self.delta >= 1.0 or self.frame_share >= 1.0:
             got = f"delta={self.delta!r}, frame_share={self.frame_share!r}"
-            raise ConfigError(checks.sentence("delta and frame_share of dp", "below 1", got, "Try 1e-6 and 0.1."))
+            raise ConfigError("delta and frame_share of dp", must="below 1", got=got, then="Try 1e-6 and 0.1.")
         if self.noise_seed is not None:
             checks.integer("noise_seed of dp", self.noise_seed)
         checks.integer("colluding of dp", self.colluding)
@@ -147,7 +147,7 @@ def planned(
     """The plan, and the algorithm in so many rounds as it may take: an early end would depend on the rows."""
     if not algorithm.bounded:
         rule, remedy = "asked of ssi, krylov or noisy_covariance", "Use ssi."
-        raise ConfigError(checks.sentence("dp", rule, algorithm.name, remedy))
+        raise ConfigError("dp", must=rule, got=algorithm.name, then=remedy)
     rounds = algorithm.max_rounds if isinstance(algorithm, Iterative) else 1
     rules: tuple[tuple[bool, str, str, object, str], ...] = (
         (rounds <= _ROUNDS, f"max_rounds of {algorithm.name} with dp", f"at most {_ROUNDS}", rounds, "Start with 5."),
@@ -165,7 +165,7 @@ def planned(
     )
     for holds, what, rule, got, remedy in rules:
         if not holds:
-            raise ConfigError(checks.sentence(what, rule, got, remedy))
+            raise ConfigError(what, must=rule, got=got, then=remedy)
     exact = replace(algorithm, min_rounds=rounds) if isinstance(algorithm, Iterative) else algorithm
     return Plan(dp, rounds), exact
 
@@ -174,4 +174,4 @@ def undisturbed(dp: DP | None, checkpoint: object) -> None:
     """Refuse a checkpoint with dp: what was answered before an interruption would be answered again."""
     if dp is not None and checkpoint is not None:
         remedy = "Leave it out; start a new run with a budget of its own."
-        raise ConfigError(checks.sentence("The checkpoint with dp", "none", str(checkpoint), remedy))
+        raise ConfigError("The checkpoint with dp", must="none", got=str(checkpoint), then=remedy)

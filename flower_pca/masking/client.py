@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from flower_pca.base import checks
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
@@ -235,9 +234,9 @@ def _expect(secrets: Secrets, expected: bool) -> None:
     if not expected:
         rule = f"the next one of its set-up, {Phase(int(secrets.step)).name.lower()} of sum {int(secrets.number)}"
         got = "another one, or one that came before"
-        raise ProtocolError(checks.sentence("A masked message", rule, got, "Nothing was sent in return."))
+        raise ProtocolError("A masked message", must=rule, got=got, then="Nothing was sent in return.")
 
 
 def _require(what: str, rule: str, holds: bool) -> None:
     if not holds:
-        raise ProtocolError(checks.sentence(what, rule, "others", "Nothing was sent in return."))
+        raise ProtocolError(what, must=rule, got="others", then="Nothing was sent in return.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from flower_pca.base import checks
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
@@ -39,7 +38,7 @@ def encoded(arrays: Arrays, up: Arrays, own: Arrays) -> Array:
     bounds = messages.bounds(arrays)
     if set(bounds) != set(up):
         remedy = "Install the same flower_pca everywhere."
-        raise ProtocolError(checks.sentence("The bounds of a sum", f"those of {', '.join(up)}", list(bounds), remedy))
+        raise ProtocolError("The bounds of a sum", must=f"those of {', '.join(up)}", got=list(bounds), then=remedy)
     try:
         return fixed.encode(up, bounds, int(arrays["mask.clients"]))
     except DataError as error:
@@ -47,4 +46,4 @@ def encoded(arrays: Arrays, up: Arrays, own: Arrays) -> Array:
 
 
 def _refused(what: str, rule: str, got: str) -> ProtocolError:
-    return ProtocolError(checks.sentence(what, rule, got, "Nothing was sent in return."))
+    return ProtocolError(what, must=rule, got=got, then="Nothing was sent in return.")

@@ -16,7 +16,6 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.base import checks
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
@@ -76,7 +75,7 @@ def _words(name: str, a: Array, bound: Array, clients: int) -> Array:
     if not np.isfinite(a).all() or (np.abs(a) > limit).any():
         rule = f"finite and at most {float(np.max(limit)):.3g}, the bound of the masks, in size"
         remedy = "Nothing was sent. Scale the data, or give MaskedSums a larger bound."
-        raise DataError(checks.sentence(f"Every entry of {name} of this client", rule, "a larger one", remedy))
+        raise DataError(f"Every entry of {name} of this client", must=rule, got="a larger one", then=remedy)
     if not wide:
         return np.rint(np.ldexp(a, _exponents(bound, clients))).astype(np.int64).view(np.uint64).ravel()
     rest, words = np.rint(np.ldexp(a, _FRACTION)), []
@@ -96,7 +95,7 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
     if (np.abs(words) > 2**_LIMIT).any():
         got = "one that looks like noise"
         remedy = "A client has sent other shares than it should, or has been asked another thing."
-        raise ProtocolError(checks.sentence("A sum without its masks", "as small as the bound says", got, remedy))
+        raise ProtocolError("A sum without its masks", must="as small as the bound says", got=got, then=remedy)
     if bound.all():
         return np.asarray(np.ldexp(words.reshape(shape).astype(np.float64), -_exponents(bound, clients)))
     parts = words.reshape(_WORDS, -1)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flower_pca.base import checks
-from flower_pca.base.errors import NotEnoughNodes, ProtocolError
+from flower_pca.base.errors import NotEnoughNodes, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages, primitives
@@ -40,7 +39,7 @@ class Group:
         least = max(2, masks.needed(asked))
         if len(answers) < least:
             rule, got = f"at least {least}" + (f" of the {asked} asked" if asked > 1 else ""), f"{len(answers)}"
-            raise NotEnoughNodes(checks.sentence("The clients of a masked sum", rule, got, "Start more."))
+            raise NotEnoughNodes("The clients of a masked sum", must=rule, got=got, then="Start more.")
         self.setup, self.number = setup, 0
         self.clients = tuple(answers)
         self.position = {client: i for i, client in enumerate(self.clients)}
@@ -174,7 +173,7 @@ class Group:
         if primitives.public(seed) != self._now[i].key:
             got = "one of another key"
             remedy = "A client has sent other shares than it should."
-            raise ProtocolError(checks.sentence("The key of a client that dropped out", "its own", got, remedy))
+            raise ProtocolError("The key of a client that dropped out", must="its own", got=got, then=remedy)
         private, rest = primitives.private(seed), np.zeros(length, dtype=np.uint64)
         for j in survivors:
             context = messages.pair(self.setup, self._said, self.number, *sorted((i, j)))
@@ -230,7 +229,7 @@ def outvoted(answers: Mapping[int, Arrays], known: int) -> tuple[int, dict[int, 
     d = known or max(columns.values(), key=list(columns.values()).count, default=0)
     rule, remedy = f"{d}, as at most clients", "Align the features first."
     return d, {
-        client: checks.sentence(f"The number of columns of client {client}", rule, other, remedy)
+        client: sentence(f"The number of columns of client {client}", rule, other, remedy)
         for client, other in columns.items()
         if other != d
     }
@@ -244,4 +243,4 @@ def identity() -> Array:
 def _too_few(what: str, needed: int, got: int) -> NotEnoughNodes:
     rule = f"at least {needed}, of each one's neighbours and itself"
     remedy = "Without them no sum can be unmasked, by design. Start the run again."
-    return NotEnoughNodes(checks.sentence(what, rule, got, remedy))
+    return NotEnoughNodes(what, must=rule, got=got, then=remedy)

@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA384
 
-from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, ProtocolError
 
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # those that OpenSSH has
@@ -59,7 +58,7 @@ class Identity:
         if key is not None and trusted is not None and (own := name(key.public_key())) not in trusted:
             got = f"others only, and not {shown(own)}"
             remedy = "Add its public half: the other nodes refuse whoever is not on the list."
-            raise ConfigError(checks.sentence("trusted_keys", f"those of all nodes, {sign_key} too", got, remedy))
+            raise ConfigError("trusted_keys", must=f"those of all nodes, {sign_key} too", got=got, then=remedy)
         return cls(key, trusted)
 
     def sign(self, text: bytes) -> bytes:
@@ -113,7 +112,7 @@ def _holds(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bool:
 
 def _path(what: str, given: object) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-        raise ConfigError(checks.sentence(what, "the path of a file", repr(given), "Name one, or leave it out."))
+        raise ConfigError(what, must="the path of a file", got=repr(given), then="Name one, or leave it out.")
     return Path(given).expanduser()
 
 
@@ -126,7 +125,7 @@ def _private(path: Path) -> ec.EllipticCurvePrivateKey:
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, _CURVES):
         rule = f"a private key of the kind {_RULE}, in OpenSSH or PEM format and without a passphrase"
-        raise ConfigError(checks.sentence("sign_key", rule, f"another file, {path}", _MAKE))
+        raise ConfigError("sign_key", must=rule, got=f"another file, {path}", then=_MAKE)
     return key
 
 
@@ -139,7 +138,7 @@ def _trusted(place: Path) -> Iterator[tuple[bytes, ec.EllipticCurvePublicKey]]:
                 yield name(key), key
     if empty:
         remedy = "Name a file with one public key on every line, or a folder of .pub files."
-        raise ConfigError(checks.sentence("trusted_keys", "one public key at least", f"none in {place}", remedy))
+        raise ConfigError("trusted_keys", must="one public key at least", got=f"none in {place}", then=remedy)
 
 
 def _public(line: bytes, where: str) -> ec.EllipticCurvePublicKey:
@@ -149,7 +148,7 @@ def _public(line: bytes, where: str) -> ec.EllipticCurvePublicKey:
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         rule = f"a public key in OpenSSH format of the kind {_RULE}"
-        raise ConfigError(checks.sentence("Every line of trusted_keys", rule, f"another, in {where}", _MAKE))
+        raise ConfigError("Every line of trusted_keys", must=rule, got=f"another, in {where}", then=_MAKE)
     return key
 
 
@@ -159,8 +158,8 @@ def _read(what: str, path: Path) -> bytes:
     except OSError as error:
         got = f"{path} ({error.strerror})"
         remedy = "Name another, or let the user of this process read it."
-        raise ConfigError(checks.sentence(what, "a file that can be read", got, remedy)) from error
+        raise ConfigError(what, must="a file that can be read", got=got, then=remedy) from error
 
 
 def _refused(rule: str, got: str, remedy: str) -> ProtocolError:
-    return ProtocolError(checks.sentence("The keys of a set-up", rule, got, f"Nothing was sent in return. {remedy}"))
+    return ProtocolError("The keys of a set-up", must=rule, got=got, then=f"Nothing was sent in return. {remedy}")

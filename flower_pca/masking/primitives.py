@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from flower_pca.base import checks
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 
@@ -52,7 +51,7 @@ def agree(key: X25519PrivateKey, other: bytes) -> bytes:
         return key.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError as error:  # a point of small order, which fixes the result
         got = "one that gives no secret"
-        raise ProtocolError(checks.sentence("A public key", "a proper one", got, "Check the sender.")) from error
+        raise ProtocolError("A public key", must="a proper one", got=got, then="Check the sender.") from error
 
 
 def stream(key: bytes, count: int) -> Array:
@@ -72,7 +71,7 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
         return ChaCha20Poly1305(key).decrypt(_ONCE, sealed, context)
     except InvalidTag as error:
         rule, got = "as its sender sealed it for this sum", "one that was changed, cut or sent before"
-        raise ProtocolError(checks.sentence("A sealed share", rule, got, "Nothing was sent in return.")) from error
+        raise ProtocolError("A sealed share", must=rule, got=got, then="Nothing was sent in return.") from error
 
 
 def sealed(shares: int) -> int:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
@@ -40,30 +39,14 @@ class Masked(Run):
     sum is asked of have taken part in the sum before; a client that comes back, or is new, makes it begin afresh.
 
     Args:
-        algorithm: The algorithm's stage; all its messages must be answered by sums.
-        given: What the run behind is made of: its stages, or its tracker.
+        given: What the run behind is made of: its stages, or its tracker, which must suit the masks.
         masks: The settings of the masks.
         **settings: Those of the run.
     """
 
     summed: ClassVar[bool] = True
 
-    def __init__(self, algorithm: Stage[Any], given: Any, *, masks: MaskedSums, **settings: Any) -> None:
-        if not algorithm.summed:
-            rule = "one whose clients send sums and nothing else"
-            raise ConfigError(checks.sentence("The algorithm under masks", rule, algorithm.spec, algorithm.sums_remedy))
-        if settings.get("scale") == "max_abs":
-            rule = "None or 'std', which follow from sums"
-            raise ConfigError(checks.sentence("scale under masks", rule, "'max_abs'", "Use 'std'."))
-        if settings.get("plan") is not None and masks.bound is not None:
-            rule, remedy = "left out with dp", "It follows from the noise."
-            raise ConfigError(checks.sentence("bound of the masks", rule, masks.bound, remedy))
-        if settings.get("plan") is not None and not masks.self_masks:
-            remedy = "Leave it out: else an upload that comes late could be opened, with its share of noise."
-            raise ConfigError(checks.sentence("self_masks of the masks", "True with dp", False, remedy))
-        if settings.get("channel") is not None:
-            got, remedy = repr(settings["channel"]), "Leave one of them out."
-            raise ConfigError(checks.sentence("channel under masks", "left out", got, remedy))
+    def __init__(self, given: Any, *, masks: MaskedSums, **settings: Any) -> None:
         super().__init__(given, **settings)  # type: ignore[call-arg]  # of the run behind
         self._masks = masks
         self._messages = History()
@@ -168,10 +151,10 @@ class Masked(Run):
             remedy = "Choose settings of it that need sums only, or leave the masks out."
             rule = "a sum, at every message" + (", and the same of all clients" if message.personal else "")
             got = "one of its own for each" if message.personal else "one that the server must have from each client"
-            raise ConfigError(checks.sentence(f"What {self.algorithm.spec} asks for", rule, got, remedy))
+            raise ConfigError(f"What {self.algorithm.spec} asks for", must=rule, got=got, then=remedy)
         if len(message.to) > fixed.MOST_CLIENTS:
             rule = f"at most {fixed.MOST_CLIENTS}"
-            raise ConfigError(checks.sentence("The clients under masks", rule, len(message.to), "Ask fewer."))
+            raise ConfigError("The clients under masks", must=rule, got=len(message.to), then="Ask fewer.")
         self._alive, self._fallen = message.to, {}
         group, sampled = self._group, self._fraction < 1.0  # then few are no sign that others have dropped out
         if group is not None and set(message.to) <= group.ready and not (sampled and group.lacks(message.to)):
@@ -231,7 +214,7 @@ class Masked(Run):
     def _check(self, reply: Reply, sent: Broadcast, answered: frozenset[int]) -> None:
         if reply.number == sent.number and "mask.lost" in reply.arrays:
             got = "lost, or of an older set-up"
-            raise UnawaitedError(checks.sentence(f"The secrets of client {reply.client}", "there", got, "Wait."))
+            raise UnawaitedError(f"The secrets of client {reply.client}", must="there", got=got, then="Wait.")
         width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0  # who does not sign sends none
         expected: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": ()}
         expected = {**expected, "mask.signature": (width,)}
@@ -242,7 +225,7 @@ class Masked(Run):
             kind = np.dtype({"mask.y": np.uint64, "mask.d": np.int64}.get(name, np.uint8))
             if a.dtype != kind:
                 remedy = "Install the same flower_pca everywhere."
-                raise ProtocolError(checks.sentence(f"{name} of client {reply.client}", f"{kind}", a.dtype, remedy))
+                raise ProtocolError(f"{name} of client {reply.client}", must=f"{kind}", got=a.dtype, then=remedy)
 
     def _move(self, answers: dict[int, Arrays]) -> dict[str, float]:
         """Move the protocol on; at the end of a sum, the run."""
@@ -286,12 +269,12 @@ class MaskedSession(Masked, Session):
     def __init__(self, stages: Sequence[Stage[Any]], *, masks: MaskedSums, **settings: Any) -> None:
         algorithm = stages[1]
         assert isinstance(algorithm, Algorithm)
-        super().__init__(algorithm, stages, masks=masks, **settings)
+        super().__init__(stages, masks=masks, **settings)
         if self._fraction < 1.0 and algorithm.caches:
             rule = "1.0, as the last answers of the others cannot be had"
             remedy = "Leave it out, or the masks."
             what = f"The fraction of clients for {algorithm.name} under masks"
-            raise ConfigError(checks.sentence(what, rule, self._fraction, remedy))
+            raise ConfigError(what, must=rule, got=self._fraction, then=remedy)
         self._wasted: list[str] = []  # stages of answers with noise that gave no sum
         self._among = 0  # clients that share the noise
 

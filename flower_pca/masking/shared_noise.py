@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from flower_pca.base import checks
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm, Iterative
@@ -20,7 +19,7 @@ def sharers(plan: Plan, needed: int) -> int:
     colluding = plan.dp.colluding
     if needed <= colluding:
         rule, remedy = f"more than the {colluding} that may collude", "Start more, or lower colluding."
-        raise NotEnoughNodes(checks.sentence("The fewest clients of a masked sum", rule, needed, remedy))
+        raise NotEnoughNodes("The fewest clients of a masked sum", must=rule, got=needed, then=remedy)
     return needed - colluding
 
 
@@ -34,5 +33,5 @@ def shortened(plan: Plan, algorithm: Algorithm[Any], wasted: Sequence[str], why:
     rounds = plan.rounds_beside(wasted)
     if rounds < 1 or algorithm.fixed_set:
         rule, remedy = "had when it is first asked for", "Start a new run with a budget of its own."
-        raise NotEnoughNodes(checks.sentence("A sum that costs privacy", rule, why.rstrip("."), remedy))
+        raise NotEnoughNodes("A sum that costs privacy", must=rule, got=why.rstrip("."), then=remedy)
     return replace(algorithm, min_rounds=rounds, max_rounds=rounds) if isinstance(algorithm, Iterative) else algorithm

@@ -73,7 +73,7 @@ def figure(result: PCAResult, what: str, *, shards: Sequence[Any] | None = None)
         picture.draw(drawn.subplots(), result)
     elif shards is None:
         rule = "given the clients' rows"
-        raise ConfigError(checks.sentence(f'The picture "{what}"', rule, "no shards", "Add shards=[...]."))
+        raise ConfigError(f'The picture "{what}"', must=rule, got="no shards", then="Add shards=[...].")
     else:
         picture.draw(drawn.subplots(), result, shards)
     return drawn

@@ -11,7 +11,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal.result import Parts
 from flower_pca.analysis.groups import embed
-from flower_pca.base import archive, checks
+from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.plots import style
@@ -40,7 +40,7 @@ def client_map(
     for what, given in (("labels", group), ("names", names)):
         if given is not None and len(given) != len(points):
             rule = f"as many as clients, {len(points)}"
-            raise ConfigError(checks.sentence(what, rule, len(given), "Give one for each client."))
+            raise ConfigError(what, must=rule, got=len(given), then="Give one for each client.")
     figure, order = style.figure((11.0, 4.6)), np.argsort(group, kind="stable")
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
     image = left.imshow(np.asarray(rho)[np.ix_(order, order)], cmap="viridis", vmin=0.0, vmax=1.0)
@@ -67,7 +67,7 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
     if not lines or any(line.shape[1] != shape[0] * shape[1] for line in lines):
         got = "none" if not lines else f"{sorted({line.shape[1] for line in lines})} numbers each"
         rule = f"pictures of {shape[0]} x {shape[1]}"
-        raise ConfigError(checks.sentence("The parts", rule, got, "Give the shape of one picture."))
+        raise ConfigError("The parts", must=rule, got=got, then="Give the shape of one picture.")
     figure = style.figure((8.0, 2.0 * len(lines) + 0.3))
     for axes, line in zip(figure.subplots(len(lines), 4, squeeze=False), lines, strict=True):
         reach = float(np.abs(line).max()) or 1.0

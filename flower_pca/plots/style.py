@@ -8,7 +8,6 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def suffix(path: str | os.PathLike[str]) -> str:
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in _FORMATS:
         rule = "one that ends in .svg or .png"
-        raise ConfigError(checks.sentence("The name of a picture", rule, repr(str(path)), "Write scree.svg."))
+        raise ConfigError("The name of a picture", must=rule, got=repr(str(path)), then="Write scree.svg.")
     return ending
 
 
@@ -46,7 +45,7 @@ def figure(size: tuple[float, float] = SINGLE) -> Figure:
         from matplotlib.figure import Figure
     except ImportError as error:
         remedy = 'Run: pip install "flower-pca[plot]"'
-        raise ConfigError(checks.sentence("matplotlib", "installed to draw", "no such package", remedy)) from error
+        raise ConfigError("matplotlib", must="installed to draw", got="no such package", then=remedy) from error
     empty = Figure(figsize=size, dpi=200, layout="constrained", facecolor="white")
     empty.get_layout_engine().set(w_pad=0.1, h_pad=0.1, wspace=0.04)  # type: ignore[union-attr, call-arg]
     FigureCanvasAgg(empty)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base import checks
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
@@ -170,13 +169,13 @@ def stored(X: Any, who: str) -> Any:
     """The rows in the form they are kept in: a C-ordered array, a memory-mapped one as it is, or canonical CSR."""
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         got = f"{int(np.ma.getmaskarray(X).sum())} masked entries"
-        raise DataError(checks.sentence(f"The data of {who}", "whole", got, "Fill them before the run."))
+        raise DataError(f"The data of {who}", must="whole", got=got, then="Fill them before the run.")
     rows: Any = X if isinstance(X, np.memmap) or hasattr(X, "tocsr") else np.asarray(X)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         rule = "a two-dimensional array of real numbers, one row per sample"
         got = f"{rows.ndim} dimensions of dtype {rows.dtype}"
         remedy = "Convert it first; a vector becomes x[:, None]."
-        raise DataError(checks.sentence(f"The data of {who}", rule, got, remedy))
+        raise DataError(f"The data of {who}", must=rule, got=got, then=remedy)
     if hasattr(rows, "tocsr"):
         S = rows.tocsr()
         S = S if S.dtype.kind == "f" else S.astype(np.float64)

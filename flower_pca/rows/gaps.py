@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import checks
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
@@ -21,18 +20,18 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
         rule = "a two-dimensional array of real numbers, one row per sample, NaN where missing"
         got = f"{rows.ndim} dimensions of dtype {rows.dtype}"
-        raise DataError(checks.sentence(f"The data of {who}", rule, got, "Convert it first; a vector becomes x[None]."))
+        raise DataError(f"The data of {who}", must=rule, got=got, then="Convert it first; a vector becomes x[None].")
     rows = rows.astype(np.float64)
     if np.isinf(rows).any():
         got = f"{int(np.isinf(rows).sum())} infinite entries"
-        raise DataError(checks.sentence(f"The data of {who}", "finite or NaN", got, "Make them NaN to leave them out."))
+        raise DataError(f"The data of {who}", must="finite or NaN", got=got, then="Make them NaN to leave them out.")
     if missing is not None:
         mask = np.asarray(missing)
         if mask.shape != rows.shape or mask.dtype != bool:
             rule = f"boolean and of the shape of its rows, {rows.shape}"
             got = f"shape {mask.shape} and dtype {mask.dtype}"
             remedy = "Give True where an entry is missing."
-            raise DataError(checks.sentence(f"The mask of {who}", rule, got, remedy))
+            raise DataError(f"The mask of {who}", must=rule, got=got, then=remedy)
         rows[mask] = np.nan
     return rows
 

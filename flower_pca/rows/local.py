@@ -39,7 +39,7 @@ class LocalData:
         self.n, self.d = map(int, self._X.shape)
         if self.n == 0 or self.d == 0:
             raise DataError(
-                checks.sentence(f"The data of {who}", "at least one row and one column", self._X.shape, "Leave it out.")
+                f"The data of {who}", must="at least one row and one column", got=self._X.shape, then="Leave it out."
             )
         blocks = (block.data if self.sparse else block for block in self._stored())
         self.missing = checks.finite(who, blocks, missing=missing)

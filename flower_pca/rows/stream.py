@@ -84,11 +84,11 @@ class Stream:
             self._source = source if isinstance(source, np.memmap | np.ma.MaskedArray) else np.asarray(source)
             if self._source.ndim != 2:
                 rule, got = "an array of rows, batches, a function, an iterator or a queue", f"{type(source).__name__}"
-                raise DataError(checks.sentence(f"The stream of {who}", rule, got, "Give a two-dimensional array."))
+                raise DataError(f"The stream of {who}", must=rule, got=got, then="Give a two-dimensional array.")
             checks.integer("The batch of a stream that is an array", batch, least=1, remedy="Try 60.")
         elif batch is not None:
             remedy = "Leave it out."
-            raise ConfigError(checks.sentence("batch", "given with an array only", repr(batch), remedy))
+            raise ConfigError("batch", must="given with an array only", got=repr(batch), then=remedy)
         self._check_mask(cut)
 
     @property
@@ -157,7 +157,7 @@ class Stream:
         if step < self._position:
             got = f"step {step} after step {self._position}"
             remedy = "Give a list or a function to go back."
-            raise DataError(checks.sentence(f"The steps of the iterator of {self.who}", "in order", got, remedy))
+            raise DataError(f"The steps of the iterator of {self.who}", must="in order", got=got, then=remedy)
         while self._position < step:
             self._newest, self._next = self._next, next(self._source, None)
             self._position += 1
@@ -175,7 +175,7 @@ class Stream:
         if np.isnan(batch).all():
             got = f"{len(batch)} x {batch.shape[1]} missing ones"
             remedy = "Give None for a step without data."
-            raise DataError(checks.sentence(f"The entries of {who}", "observed at least once", got, remedy))
+            raise DataError(f"The entries of {who}", must="observed at least once", got=got, then=remedy)
         return batch
 
     def _check_mask(self, cut: bool) -> None:
@@ -184,9 +184,7 @@ class Stream:
         if cut and np.shape(self._missing) != self._source.shape:
             rule = f"of the shape of its rows, {self._source.shape}"
             got, remedy = f"shape {np.shape(self._missing)}", "Give True where an entry is missing."
-            raise DataError(checks.sentence(f"The mask of {self.who}", rule, got, remedy))
+            raise DataError(f"The mask of {self.who}", must=rule, got=got, then=remedy)
         if not cut and not (isinstance(self._source, list | tuple) and len(self._missing) == len(self._source)):
             remedy = "Put NaN into the batches instead."
-            raise DataError(
-                checks.sentence(f"The masks of {self.who}", "one for each of its batches", "others", remedy)
-            )
+            raise DataError(f"The masks of {self.who}", must="one for each of its batches", got="others", then=remedy)

@@ -108,7 +108,7 @@ def compare(
     """
     if isinstance(algorithms, str) or len(algorithms) == 0:
         remedy = 'Write ["krylov", "ssi"].'
-        raise ConfigError(checks.sentence("algorithms", "a list with at least one", repr(algorithms), remedy))
+        raise ConfigError("algorithms", must="a list with at least one", got=repr(algorithms), then=remedy)
     stopping = {name: value for name, value in (("tol", tol), ("max_rounds", max_rounds)) if value is not None}
     chosen = [_stopping(registry.make(algorithm), stopping) for algorithm in algorithms]
     checks.components(n_components)

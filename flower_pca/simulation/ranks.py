@@ -11,7 +11,6 @@ import numpy as np
 
 from flower_pca.algorithms.personal import deflation
 from flower_pca.algorithms.personal.result import PersonalResult
-from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.registry import make
@@ -81,7 +80,7 @@ def alternatives(
             f"those of all {len(shards)} clients",
             "Give a simulated run on these shards, without private ones.",
         )
-        raise DataError(checks.sentence("The own components of the result", rule, len(result.own), remedy))
+        raise DataError("The own components of the result", must=rule, got=len(result.own), then=remedy)
     scaled = [X if result.scale_ is None else _divided(X, result.scale_) for X in shards]
     frame = Frame(result.mean_ if result.centered else None, result.scale_)
     clients = [LocalData(X).framed(frame) for X in shards]
@@ -105,14 +104,14 @@ def alternatives(
 def _personal(result: Any) -> PersonalResult:
     if not isinstance(result, PersonalResult):
         rule, remedy = "of a personalized algorithm", 'Use "exact_per_pca".'
-        raise ConfigError(checks.sentence("The run", rule, f"a {type(result).__name__}", remedy))
+        raise ConfigError("The run", must=rule, got=f"a {type(result).__name__}", then=remedy)
     return result
 
 
 def _alike(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
     if test is not None and len(test) != len(shards):
         rule, remedy = f"those of {len(shards)} clients", "Give one array for each shard, in their order."
-        raise DataError(checks.sentence("The rows to test on", rule, f"{len(test)} arrays", remedy))
+        raise DataError("The rows to test on", must=rule, got=f"{len(test)} arrays", then=remedy)
     return shards if test is None else test
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, linalg
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
@@ -77,7 +77,7 @@ class Opening(Stage[OpeningState]):
         block = block_of(arrays, data.d)
         if len(block) != data.d:
             rule = f"{len(block)}, as at the clients that opened the run"
-            raise DataError(checks.sentence("The number of columns", rule, data.d, "Align the features first."))
+            raise DataError("The number of columns", must=rule, got=data.d, then="Align the features first.")
         gaps = "gaps" in arrays
         if not gaps:
             data.complete()
@@ -109,7 +109,7 @@ class Opening(Stage[OpeningState]):
         )
         for holds, what, rule, got in rules:
             if not holds:
-                raise ProtocolError(checks.sentence(what, rule, got, "Check the client."))
+                raise ProtocolError(what, must=rule, got=got, then="Check the client.")
 
     def reduction(self, state: OpeningState) -> Reduction:
         return "own"
@@ -130,7 +130,7 @@ class Opening(Stage[OpeningState]):
         d = _most(total)
         rule, remedy = f"{d}, as at most clients", "Align the features first."
         return {
-            client: checks.sentence(f"The number of columns of client {client}", rule, other, remedy)
+            client: sentence(f"The number of columns of client {client}", rule, other, remedy)
             for other, (clients, _) in total.items()
             for client in clients
             if other != d
@@ -235,4 +235,4 @@ def _refuse(what: str, rule: str, kind: str, bad: Array, remedy: str) -> None:
     columns = np.flatnonzero(bad)
     if len(columns):
         named = ", ".join(map(str, columns[:10])) + (f" and {len(columns) - 10} more" if len(columns) > 10 else "")
-        raise DataError(checks.sentence(what, rule, f"{kind} columns {named}", remedy))
+        raise DataError(what, must=rule, got=f"{kind} columns {named}", then=remedy)

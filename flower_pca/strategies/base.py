@@ -94,7 +94,7 @@ class PCAStrategy(Strategy):
         undisturbed(dp, checkpoint)
         if dp is not None and dp.noise_seed is not None:
             remedy = "Leave it out; each node draws its noise from its operating system."
-            raise ConfigError(checks.sentence("noise_seed of dp at nodes", "None", dp.noise_seed, remedy))
+            raise ConfigError("noise_seed of dp at nodes", must="None", got=dp.noise_seed, then=remedy)
         new = partial(
             assembly.session,
             mask=MaskedSums.of(mask),
@@ -125,7 +125,7 @@ class PCAStrategy(Strategy):
         checks.number("node_timeout", node_timeout, least=0.0, remedy="Give seconds.")
         checks.number("round_timeout", round_timeout, least=0.1, remedy="Give seconds.")
         if action is not None and not action.isidentifier():
-            raise ConfigError(checks.sentence("action", "a Python identifier", repr(action), 'Use "pca".'))
+            raise ConfigError("action", must="a Python identifier", got=repr(action), then='Use "pca".')
         if checkpoint is not None:
             checks.parent("the checkpoint", checkpoint)
         self._algorithm, self._new = algorithm, new
@@ -174,7 +174,7 @@ class PCAStrategy(Strategy):
         """
         if initial_arrays:
             remedy = "Leave it out."
-            raise ConfigError(checks.sentence("initial_arrays", "empty", f"{len(initial_arrays)} arrays", remedy))
+            raise ConfigError("initial_arrays", must="empty", got=f"{len(initial_arrays)} arrays", then=remedy)
         outcome = Result()
 
         def after(session: Session) -> None:
@@ -279,7 +279,7 @@ class PCAStrategy(Strategy):
             if late:
                 got = f"{len(connected)} after {self._node_timeout:g} s"
                 remedy = "Start more nodes, or lower min_nodes."
-                raise NotEnoughNodes(checks.sentence("The nodes connected", f"at least {self._min_nodes}", got, remedy))
+                raise NotEnoughNodes("The nodes connected", must=f"at least {self._min_nodes}", got=got, then=remedy)
             time.sleep(min(_POLL, max(deadline - time.monotonic(), 0.0)))
         return []
 

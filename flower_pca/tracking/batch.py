@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
@@ -60,7 +60,7 @@ def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Ar
     if d != Y.shape[1]:
         rule = f"{d}, as in the run so far"
         what = f"The number of columns of {data.who}"
-        raise DataError(checks.sentence(what, rule, Y.shape[1], "Align the features first."))
+        raise DataError(what, must=rule, got=Y.shape[1], then="Align the features first.")
     if "P" not in arrays:
         filled = Filled(Y0, np.zeros_like(seen), energy, 0)
     else:
@@ -115,5 +115,5 @@ def as_long(S: Array, other: Array) -> Array:
     """S with as many rows as another client's: one without rows at the first step does not know how long they are."""
     if len(S) and len(other) and len(S) != len(other):
         rule = f"{len(other)}, as at the clients before it"
-        raise ProtocolError(checks.sentence("The number of columns", rule, len(S), "Align the features first."))
+        raise ProtocolError("The number of columns", must=rule, got=len(S), then="Align the features first.")
     return S if len(S) or not len(other) else 0.0 * other

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base import archive, checks, linalg
+from flower_pca.base import archive, linalg
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
@@ -109,7 +109,7 @@ class TrackingResult:
         true = np.broadcast_to(true, (self.steps, *true.shape)) if true.ndim == 2 else true
         if true.ndim != 3 or len(true) != self.steps or true.shape[2] != self.n_features_in_:
             rule = f"of shape ({self.steps}, r, {self.n_features_in_}), or that of one step"
-            raise ConfigError(checks.sentence("The truth", rule, true.shape, "Give components as rows."))
+            raise ConfigError("The truth", must=rule, got=true.shape, then="Give components as rows.")
         return np.array([linalg.sin_theta(V.T, linalg.orth(U.T)) for V, U in zip(self.components_, true, strict=True)])
 
     def transform(self, X: Any, *, step: int = -1) -> Array:
@@ -147,7 +147,7 @@ class TrackingResult:
         if missing := {*_HEADER, "status", "history", *_ARRAYS} - {*header, *arrays}:
             rule = "a whole tracking result that flower_pca has saved"
             got = f"one without {', '.join(sorted(missing))}"
-            raise ProtocolError(checks.sentence(str(path), rule, got, "Save it again."))
+            raise ProtocolError(str(path), must=rule, got=got, then="Save it again.")
         outcome, words = header["status"]
         return cls(
             **{name: arrays[name] for name in _ARRAYS},
@@ -178,5 +178,5 @@ class TrackingResult:
         rows = gaps.rows_with_gaps(X, "the rows given")
         if rows.shape[1] != self.n_features_in_:
             remedy = "Give the features that the run had, in its order."
-            raise ConfigError(checks.sentence("The number of columns", str(self.n_features_in_), rows.shape[1], remedy))
+            raise ConfigError("The number of columns", must=str(self.n_features_in_), got=rows.shape[1], then=remedy)
         return rows

@@ -98,7 +98,7 @@ class TrackingSession(Run):
         if len(here) < self._min_clients:
             got = f"{len(here)}" + (f", the first left out because: {self._why.rstrip('.')}" if self._banned else "")
             rule = f"at least {self._min_clients}"
-            raise NotEnoughNodes(checks.sentence("The clients present", rule, got, "Start more, or lower the minimum."))
+            raise NotEnoughNodes("The clients present", must=rule, got=got, then="Start more, or lower the minimum.")
         arrays = self._tracker.broadcast(self._state)
         self._sent = Broadcast(self._tracker.name, len(self._history), arrays, Frame(), here)
         self._began = time.perf_counter()
@@ -149,7 +149,7 @@ class TrackingSession(Run):
         """Go on where `checkpoint` was taken."""
         if header["run"] != self._identity:
             got = "one of " + ", ".join(f"{k}={v!r}" for k, v in header["run"].items() if self._identity.get(k) != v)
-            raise ConfigError(checks.sentence("The checkpoint", "one of this very run", got, _RERUN))
+            raise ConfigError("The checkpoint", must="one of this very run", got=got, then=_RERUN)
         self._banned, self._empty = frozenset(header["banned"]), header["empty"]
         self._state = archive.unpack(TrackState, header["state"], arrays)
         self._history, self._sent = History.from_json(header["history"]), None
@@ -172,5 +172,5 @@ def _columns(start: Array | PCAResult | TrackingResult, r: int) -> Array:
     if rows.ndim != 2 or rows.shape[0] != r or rows.shape[1] < r or not np.isfinite(rows).all():
         rule = f"n_components={r} finite rows"
         got = f"shape {rows.shape}"
-        raise ConfigError(checks.sentence("The basis to start from", rule, got, "Give one component per row."))
+        raise ConfigError("The basis to start from", must=rule, got=got, then="Give one component per row.")
     return linalg.orth(rows.T)

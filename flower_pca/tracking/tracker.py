@@ -113,11 +113,11 @@ class Tracker(Stage[TrackState]):
     def inspect(self, state: TrackState, reply: Arrays) -> None:
         counts = [float(reply[name]) for name in COUNTS if name in reply]
         if min(counts, default=0.0) < 0.0:
-            raise ProtocolError(checks.sentence("The counts of an answer", "at least 0", counts, "Check the client."))
+            raise ProtocolError("The counts of an answer", must="at least 0", got=counts, then="Check the client.")
         if state.solver is None and not state.closing and len(reply["S"]):
             d, width = reply["S"].shape
             if width != min(self._width(state), d):
-                raise ProtocolError(checks.sentence("The columns of S", "as many as asked", width, "Check the client."))
+                raise ProtocolError("The columns of S", must="as many as asked", got=width, then="Check the client.")
 
     def fold(self, state: TrackState, total: Any, client: int, reply: Arrays) -> Heard:
         clients, sums = total or ((), None)
@@ -146,7 +146,7 @@ class Tracker(Stage[TrackState]):
             if state.r > min(rows, d):
                 rule = f"at most the rows of the first step and their columns, {rows} and {d}"
                 remedy = "Ask for fewer components, or take longer batches."
-                raise DataError(checks.sentence("n_components", rule, state.r, remedy))
+                raise DataError("n_components", must=rule, got=state.r, then=remedy)
             state = replace(state, solver=self._opened(linalg.random_basis(d, sums["S"].shape[1], state.seed), state.r))
         elif rows < state.r and state.P is not None:
             return self._finished(state, state.P, np.zeros(state.r))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flower_pca.base import checks, errors
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.errors import ConfigError, DataError, sentence
 
 
 def refused(error, check, *arguments, **options):
@@ -14,7 +14,7 @@ def refused(error, check, *arguments, **options):
 
 
 def test_the_sentence():
-    assert checks.sentence("x", "even", 3, "Add one.") == "x must be even. Got 3. Add one."
+    assert sentence("x", "even", 3, "Add one.") == "x must be even. Got 3. Add one."
 
 
 @pytest.mark.parametrize("value", [-1, 1.0, True, "3", None, np.float64(2), np.bool_(True)])

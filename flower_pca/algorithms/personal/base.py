@@ -93,7 +93,7 @@ class Personalized(Iterative[S]):
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
             remedy = "Ask for a number; `flower_pca.ranks.rank_table` helps to choose it."
-            raise ConfigError(checks.sentence(f"n_components of {self.name}", "a whole number", n_components, remedy))
+            raise ConfigError(f"n_components of {self.name}", must="a whole number", got=n_components, then=remedy)
         return super().width(n_components)
 
     @staticmethod
@@ -219,7 +219,7 @@ class Personalized(Iterative[S]):
         U = np.array(self.given)
         if U.shape != (d, r) or not np.isfinite(U).all():
             rule, remedy = f"{d} x {r} finite numbers, of rank {r}", "Give the transposed components of a result."
-            raise ConfigError(checks.sentence(f"given of {self.name}", rule, f"shape {U.shape}", remedy))
+            raise ConfigError(f"given of {self.name}", must=rule, got=f"shape {U.shape}", then=remedy)
         return linalg.orth(U)
 
     def _onwards(self, state: S, way: Start, total: Any) -> S:
@@ -232,7 +232,7 @@ class Personalized(Iterative[S]):
                     "sent by at least one node",
                     'Use init="projection", or let nodes agree by share_own=True.',
                 )
-                raise ProtocolError(checks.sentence(f"Components for init={self.init!r}", rule, "none", remedy))
+                raise ProtocolError(f"Components for init={self.init!r}", must=rule, got="none", then=remedy)
             U = linalg.leading(stack, r)
             return replace(state, U=U, start=None, progress=progress)
         Q, P = np.hstack([way.Q, way.block]), total["P"] / float(total["w"])

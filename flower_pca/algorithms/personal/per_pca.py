@@ -78,7 +78,7 @@ class PerPCA(Personalized[PerState]):
             checks.number(f"eta of {self.name}", self.eta, least=1e-300, remedy="Leave it out for a scale-free step.")
         if self.choice == 2 and self.retraction == "qr":
             rule, remedy = "polar with choice 2", "The columns of a QR would not see each other's neighbours."
-            raise ConfigError(checks.sentence(f"retraction of {self.name}", rule, "'qr'", remedy))
+            raise ConfigError(f"retraction of {self.name}", must=rule, got="'qr'", then=remedy)
 
     def first(self, common: PersonalState, model: Model) -> PerState:
         return PerState(**vars(common), norm=0.0 if self.eta is None else 1.0, seed=model.seed)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
@@ -25,9 +25,7 @@ def answer(V: Array, b: Array) -> Arrays:
     """
     if b.shape != (len(V), 1):
         rule = f"one vector of {len(V)} numbers"
-        raise ProtocolError(
-            checks.sentence("The probe of own components", rule, f"shape {b.shape}", "Check the sender.")
-        )
+        raise ProtocolError("The probe of own components", must=rule, got=f"shape {b.shape}", then="Check the sender.")
     return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
 
 

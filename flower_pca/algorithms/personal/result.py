@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
-from flower_pca.base.errors import ConfigError
+from flower_pca.base import linalg
+from flower_pca.base.errors import ConfigError, sentence
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
@@ -62,7 +62,7 @@ class PersonalResult(PCAResult):
             got = f"{result.theta_estimate_:.2g} with {result.n_components_} shared and {result.local_components} own"
             remedy = "Ask for fewer components, own ones first; `flower_pca.ranks.rank_table` compares ranks."
             rule = f"at least {SEPARABLE:g} for shared and own components to be told apart"
-            warnings.warn(checks.sentence("theta", rule, got, remedy), UserWarning, stacklevel=2)
+            warnings.warn(sentence("theta", rule, got, remedy), UserWarning, stacklevel=2)
         return result
 
     @classmethod
@@ -94,12 +94,12 @@ class PersonalResult(PCAResult):
             rows = np.asarray(client, dtype=np.float64)
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
                 rule = f"rows of {self.n_features_in_} features"
-                raise ConfigError(checks.sentence("Own components", rule, f"shape {rows.shape}", "Transpose them."))
+                raise ConfigError("Own components", must=rule, got=f"shape {rows.shape}", then="Transpose them.")
             return rows
         if client not in self.own:
             known = f"one of those known here ({', '.join(map(str, self.own)) or 'none'})"
             remedy = "A node has its own in the file it has written: give these components instead."
-            raise ConfigError(checks.sentence("The client", known, client, remedy))
+            raise ConfigError("The client", must=known, got=client, then=remedy)
         return self.own[int(client)][OWN]
 
     def table(self) -> str:

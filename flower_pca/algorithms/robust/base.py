@@ -143,7 +143,7 @@ class Robust(Iterative[S]):
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
             rule, remedy = "a whole number, the rank of the low-rank part", "Ask for a rank."
-            raise ConfigError(checks.sentence(f"n_components of {self.name}", rule, n_components, remedy))
+            raise ConfigError(f"n_components of {self.name}", must=rule, got=n_components, then=remedy)
         return super().width(n_components)
 
     def verify(self, model: Model) -> Status | None:
@@ -202,9 +202,7 @@ def spread(counts: Array, rms: float) -> float:
     if sigma == 0.0 < rms:
         got = "0, or too small beside the root mean square to be told from it, as most entries are"
         raise DataError(
-            checks.sentence(
-                "The median of |x|", "above 0", got, "Give sigma, the size of an entry of the low-rank part."
-            )
+            "The median of |x|", must="above 0", got=got, then="Give sigma, the size of an entry of the low-rank part."
         )
     return sigma
 

@@ -261,19 +261,6 @@ class Federation:
             raise RuntimeError(f"flwr run failed: {said}")
         return Run(self, said["run-id"], folder)
 
-    def simulated(self, algorithm, partitions, **parameters):
-        """The result of `simulate` on the same shards, in a process with the same environment."""
-        out = self.folder / f"simulated-{next(_NUMBERS)}.npz"
-        paths = [str(self._shard(partition)) for partition in partitions]
-        code = (
-            "import json, sys, numpy; from flower_pca import simulate; "
-            "algorithm, paths, parameters, out = json.loads(sys.argv[1]); "
-            "simulate(algorithm, [numpy.load(p) for p in paths], **parameters).save(out)"
-        )
-        words = [sys.executable, "-c", code, json.dumps([algorithm, paths, parameters, str(out)])]
-        self._call(words)
-        return PCAResult.load(out)
-
     def flwr(self, *words):
         """What Flower's command line prints."""
         return self._call([str(BIN / "flwr"), *words])

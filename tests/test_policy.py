@@ -5,7 +5,8 @@ import stat
 
 import numpy as np
 import pytest
-from fake_grid import grid_of, is_pca_of, rows
+from builders import unequal
+from fake_grid import grid_of, is_pca_of
 from flwr.app import Context, RecordDict
 
 from flower_pca import strategies, wire
@@ -16,7 +17,7 @@ from flower_pca.rows.frame import Frame
 
 pytestmark = pytest.mark.usefixtures("lines")
 
-SHARDS = rows()
+SHARDS = unequal()
 REFUSED = 2
 OTHERS = [X for i, X in enumerate(SHARDS) if i != REFUSED]
 

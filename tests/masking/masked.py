@@ -9,22 +9,6 @@ from flower_pca.rows.local import LocalData
 STEPS = ("keys", "shares", "upload", "unmask")
 
 
-def shards(n_clients, d=8, seed=0, rows=40):
-    """Rows of which two directions stand out, with means that differ between clients."""
-    rng = np.random.default_rng([seed, n_clients])
-    spread = np.concatenate([[4.0, 3.0], 0.5 * 0.9 ** np.arange(d - 2)])
-    made = []
-    for i in range(n_clients):
-        made.append(rng.standard_normal((rows + i, d)) * spread + 0.3 * rng.standard_normal(d))
-    return made
-
-
-def pooled(parts, k=2):
-    """LAPACK's components of all rows together."""
-    X = np.vstack(parts)
-    return np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:k]
-
-
 class Run:
     """A masked session and its clients; `sent` and `came` are what a server has seen."""
 

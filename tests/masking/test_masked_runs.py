@@ -6,14 +6,14 @@ import sys
 
 import numpy as np
 import pytest
+from builders import leading, two_lead
 from fake_grid import config_of, grid_of, is_pca_of
-from masked import pooled, shards
 
 from flower_pca import ConfigError, DataError, MaskedSums, NotEnoughNodes, simulate, strategies
 from flower_pca.strategies import PCAStrategy
 
-FIVE = shards(5)
-SEVEN = shards(7)
+FIVE = two_lead(5)
+SEVEN = two_lead(7)
 
 
 def subspace_gap(a, b):
@@ -37,7 +37,7 @@ ROUNDS = {"krylov": 2, "ssi": 2, "faps": 1}
 @pytest.mark.parametrize("n_clients", [2, 5, 30])
 @pytest.mark.parametrize("name", ROUNDS)
 def test_masked_equals_unmasked(name, n_clients):
-    parts = shards(n_clients)
+    parts = two_lead(n_clients)
     plain, masked = (
         simulate(name, parts, n_components=2, max_rounds=ROUNDS[name], evaluate=True, mask=mask)
         for mask in (False, True)
@@ -48,7 +48,7 @@ def test_masked_equals_unmasked(name, n_clients):
 
 @pytest.mark.parametrize("name", ROUNDS)
 def test_masked_equals_unmasked_for_200_clients_in_rings(name):
-    parts, masks = shards(200, rows=5), MaskedSums(neighbours=4)
+    parts, masks = two_lead(200, rows=5), MaskedSums(neighbours=4)
     plain, masked = (simulate(name, parts, n_components=2, max_rounds=1, mask=mask) for mask in (False, masks))
     assert_same(masked, plain)
 
@@ -129,10 +129,10 @@ def test_what_is_no_setting_is_refused():
 
 def test_rounds_that_go_to_a_share_of_the_clients():
     settings = {"n_components": 2, "participation": 0.5, "max_rounds": 4, "min_rounds": 4, "seed": 3}
-    result = simulate("ssi", shards(6), mask=True, **settings)
+    result = simulate("ssi", two_lead(6), mask=True, **settings)
     assert [r.answered for r in result.history.of("ssi")] == [3] * result.rounds
-    assert result.n_samples_ == sum(map(len, shards(6)))
-    assert result.angle_to(pooled(shards(6))) < 0.2
+    assert result.n_samples_ == sum(map(len, two_lead(6)))
+    assert result.angle_to(leading(two_lead(6))) < 0.2
 
 
 def test_one_client_alone_has_nothing_to_hide_in():
@@ -209,7 +209,7 @@ def test_an_entry_beyond_the_bound_is_an_error_of_its_client():
 
 def test_bytes_are_those_of_the_unmasked_run_and_the_keys():
     """40 columns of 300 features: the words of the first message are all that masks add to the numbers themselves."""
-    parts = shards(4, d=300)
+    parts = two_lead(4, d=300)
     settings = {"n_components": 40, "max_rounds": 3}
     plain, masked = (simulate("ssi", parts, mask=mask, **settings).history for mask in (False, True))
     keys = sum(

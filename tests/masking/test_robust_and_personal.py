@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from builders import two_lead
 from fake_grid import arrays_in, grid_of, in_a_run
-from masked import shards
 from test_masked_runs import assert_same, gone
 from test_robust import ROWS, SMALL
 
@@ -24,7 +24,7 @@ from flower_pca.core.model import Model
 from flower_pca.rows.local import LocalData
 
 pytestmark = pytest.mark.filterwarnings("ignore:theta must be")  # clients this alike have hardly anything of their own
-LOW, FIVE = np.array_split(ROWS, 5), shards(5)
+LOW, FIVE = np.array_split(ROWS, 5), two_lead(5)
 SPECS = {
     "consensus_rpca": "consensus_rpca(gamma=0.7)",
     "dcf_pca": "dcf_pca(step='scaled')",
@@ -53,7 +53,7 @@ def assert_same_own(masked, plain, names, within=1e-8):
 )
 def test_masked_equals_unmasked(name, n_clients):
     rounds = {"max_rounds": 3 if n_clients == 30 else 8, **({"start_rounds": 1} if "per_pca" in name else {})}
-    plain, masked = both(make(SPECS[name], **rounds), shards(n_clients), 2, evaluate=True)
+    plain, masked = both(make(SPECS[name], **rounds), two_lead(n_clients), 2, evaluate=True)
     assert_same(masked, plain)
     assert_same_own(masked, plain, RECOVERED[name])
     assert abs(masked.mse_ / plain.mse_ - 1) < 1e-8
@@ -62,7 +62,7 @@ def test_masked_equals_unmasked(name, n_clients):
 @pytest.mark.parametrize("name", ["consensus_rpca", "exact_per_pca"])
 def test_masked_equals_unmasked_for_200_clients_in_rings(name):
     settings = {"max_rounds": 2} if name == "consensus_rpca" else {"max_rounds": 3, "start_rounds": 1}
-    plain, masked = both(make(SPECS[name], **settings), shards(200, rows=2), 2, MaskedSums(neighbours=4))
+    plain, masked = both(make(SPECS[name], **settings), two_lead(200, rows=2), 2, MaskedSums(neighbours=4))
     assert_same(masked, plain)
     assert_same_own(masked, plain, RECOVERED[name])
 

@@ -9,6 +9,24 @@ from flower_pca.rows.local import LocalData
 STEPS = ("keys", "shares", "upload", "unmask")
 
 
+def gappy(parts, seed=0, share=0.2):
+    """With gaps at all clients but the last; the first has no value at all in one column."""
+    rng = np.random.default_rng([seed, 7])
+    holes = [np.where(rng.random(X.shape) < share, np.nan, X) for X in parts[:-1]]
+    holes[0][:, 1] = np.nan
+    return [*holes, parts[-1]]
+
+
+def gone(*clients, at, back=None):
+    """Of five clients, some that cannot be reached from one message on, until another."""
+
+    def present(number):
+        away = number >= at and (back is None or number < back)
+        return [i for i in range(5) if not (away and i in clients)]
+
+    return present
+
+
 class Run:
     """A masked session and its clients; `sent` and `came` are what a server has seen."""
 

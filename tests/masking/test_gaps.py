@@ -4,19 +4,12 @@ import numpy as np
 import pytest
 from builders import mixed, pooled, sine, two_lead
 from fake_grid import grid_of, in_a_run
+from masked import gappy
 
 from flower_pca import DataError, simulate
 from flower_pca.strategies import PCAStrategy
 
 BOTH = {"missing": "mean", "mask": True}
-
-
-def gappy(parts, seed=0, share=0.2):
-    """With gaps at all clients but the last; the first has no value at all in one column."""
-    rng = np.random.default_rng([seed, 7])
-    holes = [np.where(rng.random(X.shape) < share, np.nan, X) for X in parts[:-1]]
-    holes[0][:, 1] = np.nan
-    return [*holes, parts[-1]]
 
 
 def imputed(parts):
@@ -36,26 +29,6 @@ def test_the_answer_is_that_of_pooled_and_imputed_rows(algorithm, center):
     np.testing.assert_allclose(result.total_variance_, reference.total, rtol=1e-10)
     np.testing.assert_allclose(result.fill_, np.nanmean(np.vstack(parts), axis=0), rtol=1e-11)
     assert result.n_samples_ == reference.n
-
-
-@pytest.mark.parametrize("scale", [None, "std"])
-@pytest.mark.parametrize("n_clients", [2, 5, 30])
-def test_masked_equals_unmasked(n_clients, scale):
-    parts = gappy(two_lead(n_clients), seed=n_clients)
-    settings = {"n_components": 2, "scale": scale, "missing": "mean"}
-    plain, masked = (simulate("krylov", parts, mask=mask, **settings) for mask in (False, True))
-    np.testing.assert_allclose(masked.components_, plain.components_, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(masked.explained_variance_, plain.explained_variance_, rtol=1e-8)
-    assert masked.rounds == plain.rounds
-
-
-@pytest.mark.parametrize("size", [1e-6, 1e6])
-def test_no_honest_client_is_refused_for_the_size_of_its_rows(size):
-    parts = [size * X for X in gappy(two_lead(5))]
-    parts[2] = 1e3 * parts[2]
-    masked = simulate("krylov", parts, n_components=2, **BOTH)
-    plain = simulate("krylov", parts, n_components=2, missing="mean")
-    np.testing.assert_allclose(masked.components_, plain.components_, rtol=0, atol=1e-8)
 
 
 def test_a_client_that_misses_the_second_message_takes_its_values_along():

@@ -22,34 +22,6 @@ def without(*clients, parts=FIVE):
     return [X for i, X in enumerate(parts) if i not in clients]
 
 
-def assert_same(a, b, within=1e-8):
-    np.testing.assert_allclose(a.components_, b.components_, rtol=0, atol=within)
-    np.testing.assert_allclose(a.explained_variance_, b.explained_variance_, rtol=within)
-    np.testing.assert_allclose(a.mean_, b.mean_, rtol=within, atol=within)
-    assert (a.n_samples_, a.rounds, a.status.outcome) == (b.n_samples_, b.rounds, b.status.outcome)
-
-
-@pytest.mark.parametrize("n_clients", [2, 5, 30])
-@pytest.mark.parametrize("name", ROUNDS)
-def test_masked_equals_unmasked_in_half_the_messages(name, n_clients):
-    parts = two_lead(n_clients)
-    settings = {"n_components": 2, "max_rounds": ROUNDS[name], "evaluate": True}
-    plain, both, single = (simulate(name, parts, mask=mask, **settings) for mask in (False, True, SINGLE))
-    assert_same(single, plain)
-    np.testing.assert_array_equal(single.components_, both.components_)
-    sums = len(both.history.of("mask.sum"))
-    assert len(both.history) == 2 + 2 * sums
-    assert len(single.history) == 2 + sums
-    assert [r.stage for r in single.history] == [r.stage for r in both.history if r.stage != "mask.sum"]
-    assert single.history[-1].metrics == both.history[-1].metrics
-
-
-def test_rings_of_neighbours():
-    parts, masks = two_lead(200, rows=5), "masks(neighbours=4, self_masks=False)"
-    plain, masked = (simulate("krylov", parts, n_components=2, max_rounds=1, mask=mask) for mask in (False, masks))
-    assert_same(masked, plain)
-
-
 def test_a_client_that_drops_out_before_its_upload_costs_one_message_of_its_key_alone():
     run = Run(FIVE, "ssi(min_rounds=4)", masks=SINGLE).until("upload", 2)
     run.step(gone={2})

@@ -7,7 +7,7 @@ import uuid
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -178,6 +178,21 @@ def with_arrays(reply: Message, arrays: dict[str, Array]) -> Message:
     reply.content["fitres.parameters"] = ArrayRecord([np.asarray(a) for a in arrays.values()])
     metrics_of(reply)["names"] = ",".join(arrays)
     return reply
+
+
+def kill_when(grid: FakeGrid, nodes: Collection[int], due: Callable[[Message], bool], *, when: str = "before") -> None:
+    """Kill each of these nodes before it gets the message that is due, or after it has answered it."""
+
+    def kill(message: Message, reply: Message | None = None) -> Message | None:
+        node = message.metadata.dst_node_id
+        if node in nodes and node in grid.nodes and due(message):
+            grid.kill(node)
+        return reply
+
+    if when == "before":
+        grid.on_push = kill  # type: ignore[assignment]
+    else:
+        grid.tamper = kill
 
 
 def app_of(shards: Sequence[Any], **policy: Any) -> ClientApp:

@@ -6,7 +6,7 @@ from federation import Federation
 
 from flower_pca import keys
 
-SHARDS = shards((90, 80, 70), [9.0, 6.0, 0.5, 0.4, 0.3, 0.3, 0.2, 0.2], seed=1)  # two directions stand out
+SHARDS = shards((90, 80, 70), [9.0, 6.0, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1], seed=1)  # two directions stand out
 
 
 @pytest.hookimpl(wrapper=True)

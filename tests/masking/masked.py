@@ -1,6 +1,7 @@
 """A masked run driven by hand: every message and answer can be seen, changed or lost on its way."""
 
 import numpy as np
+from fake_grid import config_of
 
 from flower_pca import MaskedSums, assembly, make
 from flower_pca.core.stage import Failure, Reply
@@ -25,6 +26,13 @@ def gone(*clients, at, back=None):
         return [i for i in range(5) if not (away and i in clients)]
 
     return present
+
+
+def step_of(message):
+    """The step of the protocol that a message over Flower asks for, and its sum."""
+    names = config_of(message)["names"].split(",")
+    arrays = dict(zip(names, (a.numpy() for a in message.content["fitins.parameters"].values()), strict=True))
+    return int(arrays["mask.step"]), int(arrays.get("mask.number", -1))
 
 
 class Run:

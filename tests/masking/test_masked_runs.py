@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 from builders import leading, two_lead
-from fake_grid import config_of, grid_of, is_pca_of
-from masked import gone
+from fake_grid import grid_of, is_pca_of
+from masked import gone, step_of
 from results import assert_close
 
 from flower_pca import ConfigError, DataError, MaskedSums, NotEnoughNodes, simulate, strategies
@@ -172,36 +172,6 @@ def test_over_flower_no_reply_tells_a_number_of_rows():
     grid.tamper = look
     strategies.SSI(n_components=2, mask=True).fit(grid)
     assert set(told) == {0}
-
-
-def step_of(message):
-    """The step of the protocol that a message over Flower asks for, and its sum."""
-    names = config_of(message)["names"].split(",")
-    arrays = dict(zip(names, (a.numpy() for a in message.content["fitins.parameters"].values()), strict=True))
-    return int(arrays["mask.step"]), int(arrays.get("mask.number", -1))
-
-
-@pytest.mark.usefixtures("lines")
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("step", [(0, -1), (1, -1), (2, 2), (3, 2)], ids=str)
-@pytest.mark.parametrize("who", [(2,), (0, 3)], ids=["one", "two"])
-def test_nodes_killed_over_flower(who, step, when):
-    """Before they get a message or after they have answered it, in the set-up and in the third sum."""
-    grid = grid_of(SEVEN)
-    dead = [grid.node(i) for i in who]
-
-    def kill(message, reply=None):
-        node = message.metadata.dst_node_id
-        if node in dead and node in grid.nodes and step_of(message) == step:
-            grid.kill(node)
-        return reply
-
-    if when == "before":
-        grid.on_push = kill
-    else:
-        grid.tamper = kill
-    result = strategies.SSI(n_components=2, mask=True).fit(grid)
-    assert is_pca_of(result, [X for i, X in enumerate(SEVEN) if i not in who], angle=1e-4)
 
 
 @pytest.mark.usefixtures("lines")

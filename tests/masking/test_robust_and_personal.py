@@ -214,23 +214,6 @@ def test_over_flower_it_is_the_same_and_nodes_write_their_own_results(name, tmp_
                 np.testing.assert_array_equal(file[key], values)
 
 
-def test_a_node_that_is_killed_in_the_closing_is_out_of_the_answer(tmp_path):
-    grid = grid_of(FIVE, output_dir=tmp_path)
-    dead = grid.node(3)
-
-    def kill(message):
-        if message.metadata.group_id == str(last) and dead in grid.nodes:
-            grid.kill(dead)
-
-    with in_a_run():
-        settings = {"n_components": 2, "local_components": 2, "start_rounds": 1, "tol": 1e-2, "mask": True}
-        last = len(strategies.ExactPerPCA(**settings).fit(grid).history) - 2
-        grid.on_push = kill
-        result = strategies.ExactPerPCA(**settings).fit(grid)
-    assert result.status.ok
-    assert result.n_samples_ == sum(len(X) for i, X in enumerate(FIVE) if i != 3)
-
-
 def test_a_run_goes_on_from_a_checkpoint(tmp_path):
     whole, path = simulate("consensus_rpca(gamma=0.7)", LOW, n_components=5, mask=True), tmp_path / "run.ckpt"
 

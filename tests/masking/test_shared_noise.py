@@ -27,7 +27,7 @@ from flower_pca.dp import gaussian, noise
 from flower_pca.masking import fixed, run
 from flower_pca.masking.client import Secrets
 from flower_pca.rows.local import LocalData
-from flower_pca.strategies import SSI, PCAStrategy
+from flower_pca.strategies import PCAStrategy
 
 METHODS = ["ssi(oversample=2, max_rounds=4)", "krylov(oversample=2, max_rounds=3)", "noisy_covariance"]
 ROUNDS = dict(zip(METHODS, (4, 3, 1), strict=True))
@@ -400,23 +400,6 @@ def test_a_node_insists_on_its_bounds_under_masks(rules, dp, words):
     with pytest.raises(NotEnoughNodes) as caught:
         PCAStrategy("ssi(max_rounds=2)", n_components=2, dp=dp, mask=True).fit(grid)
     assert words in str(caught.value)
-
-
-@pytest.mark.usefixtures("lines")
-def test_a_node_that_drops_out_over_flower_is_missed_by_nobody():
-    parts = three_lead(5, n=20_000)
-    grid = grid_of(parts)
-    dead = grid.node(2)
-
-    def kill(message):
-        if len(grid.sent) > 27 and dead in grid.nodes:
-            grid.kill(dead)
-
-    grid.on_push = kill
-    found = SSI(n_components=3, max_rounds=4, dp=budget(epsilon=50.0, clip=6.0), mask=True).fit(grid)
-    assert dead not in grid.nodes
-    assert found.rounds == 4
-    assert found.angle_to(simulate("krylov", parts, n_components=3)) < 0.1
 
 
 @pytest.mark.usefixtures("lines")

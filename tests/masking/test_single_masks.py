@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from builders import leading, two_lead
-from fake_grid import arrays_in, grid_of, is_pca_of
+from fake_grid import grid_of, is_pca_of
 from masked import STEPS, Run
 
 from flower_pca import ConfigError, MaskedSums, NotEnoughNodes, assembly, simulate, strategies
@@ -211,31 +211,6 @@ def test_over_flower_it_is_the_same_to_the_bit():
     np.testing.assert_array_equal(result.components_, simulated.components_)
     assert result.mse_ == simulated.mse_
     assert len(result.history) == 2 + 2 + result.rounds + 1
-
-
-@pytest.mark.usefixtures("lines")
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_nodes_killed_over_flower(when):
-    grid = grid_of(FIVE, single_masks=True)
-    dead, third, parts = grid.node(3), 4, []
-
-    def kill(message, reply=None):
-        node = message.metadata.dst_node_id
-        if reply is not None:
-            parts.append(set(arrays_in(reply)))
-        if node == dead and node in grid.nodes and message.metadata.group_id == str(third):
-            grid.kill(node)
-        return reply
-
-    if when == "before":
-        grid.on_push = kill
-    else:
-        grid.tamper = kill
-    result = strategies.SSI(n_components=2, mask=SINGLE).fit(grid)
-    assert is_pca_of(result, without(3), angle=1e-4)
-    assert len(result.history.of("mask.sum")) == (when == "before")
-    if when == "after":
-        assert all("mask.selves" not in names for names in parts)
 
 
 @pytest.mark.usefixtures("lines")

@@ -4,8 +4,8 @@ of a client to any message of such a run, masked or plain.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from flower_pca import registry
 from flower_pca.base import checks
@@ -16,14 +16,14 @@ from flower_pca.dp import noise
 from flower_pca.dp.plan import DP, planned
 from flower_pca.masking import messages
 from flower_pca.masking.settings import MaskedSums
+from flower_pca.masking.terms import Terms
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.session import TrackingSession
 from flower_pca.tracking.tracker import Tracker
 
-if TYPE_CHECKING:
-    from flower_pca.masking.identity import Identity
+Veil: TypeAlias = Callable[[str, Arrays, Arrays], Arrays]  # of a stage's name, its message and the answer
 
 
 def session(
@@ -81,15 +81,21 @@ def answer(
     memory: Arrays,
     *,
     bits: noise.Bits = noise.system_bits,
-    identity: Identity | None = None,
+    terms: Terms | None = None,
+    veil: Veil | None = None,
 ) -> tuple[Arrays, Arrays]:
     """What a client returns to a message, and what it keeps.
 
-    Under masks, keys are signed, and others' checked, by this identity.
+    Under masks these are the terms on which it is summed with others. A `veil` is laid over the answer of the stage,
+    before masks are.
     """
-    plain = partial(registry.answer, bits=bits)
+
+    def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
+        up, after = registry.answer(stage, arrays, data, memory, bits=bits, summed=summed)
+        return (up if veil is None else veil(stage, arrays, up)), after
+
     if stage != messages.STAGE:
         return plain(stage, arrays, data, memory)
     from flower_pca.masking import client
 
-    return client.answer(arrays, data, memory, plain, identity)
+    return client.answer(arrays, data, memory, plain, terms or Terms())

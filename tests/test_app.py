@@ -101,7 +101,7 @@ def test_a_run_cannot_choose_a_file_of_a_node(run, tmp_path):
         ({"min-rows": 1000}, "The rows of this node must be at least 1000."),
         ({"max-messages": 1}, "The messages to this node in a run must be at most 1: that is its max_messages."),
         ({"masked-only": True}, "A message to this node must be masked: masked_only is set."),
-        ({"max-rank": 5}, "max_rank must be used with memory_dir. Got none."),
+        ({"max-lost": 5}, "max_groups and max_lost must be used with trusted_keys. Got none."),
         ({"min-rows": "many"}, "min_rows must be a whole number of at least 1. Got 'many'."),
         ({"masked_only": True}, "A rule of this node must be spelt as it is known, masked-only. Got masked_only."),
         ({"trusted-key": "/k"}, "A rule of this node must be spelt as it is known, trusted-keys. Got trusted-key."),

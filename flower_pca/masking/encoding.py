@@ -13,17 +13,18 @@ from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
 
 
-def check(arrays: Arrays, secrets: Secrets) -> None:
+def check(arrays: Arrays, secrets: Secrets, summed: int) -> None:
     """Require of an upload's message, before the rows are looked at, a fixed point that suits the sum.
 
-    The bounds of an answer with noise follow from the noise: with others, a server could ask where the noise ends.
+    Nobody sees the answer but in a sum of at least `summed`. The bounds of an answer with noise follow from the noise:
+    with others, a server could ask where the noise ends.
     """
     clients, least = arrays["mask.clients"], len(secrets.holders) + 1
     if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= fixed.MOST_CLIENTS:
         rule = f"from {least} to {fixed.MOST_CLIENTS}"
         raise _refused("The number of clients in a sum", rule, "several" if clients.shape else f"{clients}")
     if noise.asked(arrays):
-        bounds, share = messages.bounds(arrays), noise.asked_share(arrays, secrets.summed)
+        bounds, share = messages.bounds(arrays), noise.asked_share(arrays, summed)
         own = fixed.bounds_with_noise(bounds, share, int(clients))
         if not all(np.array_equal(own[name], bound) for name, bound in bounds.items()):
             raise _refused("The bounds of a sum with noise", "those that follow from the noise", "others")

@@ -4,6 +4,7 @@ import numpy as np
 
 from flower_pca import MaskedSums, assembly, make
 from flower_pca.core.stage import Failure, Reply
+from flower_pca.masking.terms import Terms
 from flower_pca.rows.local import LocalData
 
 STEPS = ("keys", "shares", "upload", "unmask")
@@ -39,7 +40,7 @@ class Run:
     def answer(self, message, i):
         """One client's answer; its memory moves on."""
         data = self.nodes[i].framed(message.frame)
-        keep = {"identity": self.identities[i]}
+        keep = {"terms": Terms(self.identities[i])}
         up, self.memories[i] = assembly.answer(message.stage, message.arrays_for(i), data, self.memories[i], **keep)
         return Reply(i, message.number, up)
 

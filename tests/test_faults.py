@@ -8,7 +8,7 @@ from fake_grid import arrays_in, config_of, grid_of, in_a_run, is_pca_of, metric
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from flower_pca import registry, simulate, strategies
-from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes, ProtocolError
+from flower_pca.base.errors import DataError, FlowerPCAError, NotEnoughNodes
 from flower_pca.strategies import PCAStrategy, base
 from flower_pca.strategies.exchange import WINDOW
 
@@ -436,7 +436,7 @@ def test_a_checkpoint_of_another_run_or_none_at_all_is_refused(tmp_path):
     ):
         strategies.SSI(n_components=3, checkpoint=path).fit(grid_of(SHARDS))
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(ProtocolError, match="must be a server checkpoint that flower_pca has saved"):
+    with pytest.raises(DataError, match="must be a server checkpoint that flower_pca has saved"):
         strategies.SSI(n_components=2, checkpoint=path).fit(grid_of(SHARDS))
 
 

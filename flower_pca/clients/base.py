@@ -123,13 +123,14 @@ class PCAClient(NumPyClient):
         return up, _examples(request, data, up)
 
     def _admit(self, request: wire.Request) -> None:
-        limits.check(request)
         with naming(request):
+            limits.check(request)
             self._policy.admit(request)
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
         data = self._rows()
-        limits.check_frame(request, data.d)
+        with naming(request):
+            limits.check_sizes(request, data.d)
         if isinstance(data, LocalData) and data.n < self._rules.min_rows:
             got = "fewer" if quiet(request.stage, request.arrays) else data.n
             remedy = "Ask again when it has more."

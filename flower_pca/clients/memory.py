@@ -11,7 +11,6 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from flower_pca.base import archive
-from flower_pca.base.errors import ProtocolError
 from flower_pca.clients import kept
 from flower_pca.core.stage import Arrays
 
@@ -104,7 +103,7 @@ class FileStore:
         try:
             header, arrays = archive.read(self._path, "memory")
             return Memory.of(header["run"], header["number"], arrays)
-        except (FileNotFoundError, ProtocolError, KeyError, ValueError):
+        except (FileNotFoundError, KeyError, ValueError):
             return Memory()
 
     def save(self, memory: Memory) -> None:

@@ -24,7 +24,6 @@ from flower_pca.dp.noise import Floor
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
-SERVED: Final = (*registry.ALGORITHMS, *registry.TRACKERS)  # all that a node can be asked for by name
 _NEEDED: Final = ("min_rows", "min_peers")  # numbers that are never left out
 _UNSIGNED: Final = (
     "masked_only without trusted_keys: a server can take part in sums as another node, and one invented peer is enough "
@@ -127,9 +126,9 @@ class Rules:
 
     def __post_init__(self) -> None:
         for name in [] if self.allow is None else sorted(self.served):
-            if name not in SERVED:
-                remedy = checks.did_you_mean(name, SERVED)
-                known = ", ".join(SERVED)
+            if name not in (every := _every()):
+                remedy = checks.did_you_mean(name, every)
+                known = ", ".join(every)
                 raise ConfigError("Every algorithm in allow", must=f"one of {known}", got=repr(name), then=remedy)
         for name in ("min_rows", "min_peers", "max_messages", "max_messages_ever", "max_rank", "max_groups"):
             if getattr(self, name) is not None or name in _NEEDED:
@@ -185,7 +184,7 @@ class Rules:
     def served(self) -> frozenset[str]:
         """The names of the algorithms that are served."""
         if self.allow is None:
-            return frozenset(SERVED)
+            return frozenset(_every())
         return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
 
     @property
@@ -232,3 +231,8 @@ class Rules:
         from flower_pca.masking.identity import Identity  # with cryptography, which no other client needs
 
         return Identity.load(self.sign_key, self.trusted_keys)
+
+
+def _every() -> tuple[str, ...]:
+    """All that a node can be asked for by name."""
+    return (*registry.ALGORITHMS, *registry.TRACKERS)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 
 from flower_pca.base import archive, linalg
-from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
@@ -178,20 +178,21 @@ class PCAResult:
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
         """Read what `save` has written, as the class of result that was saved."""
         header, arrays = archive.read(path, "result")
-        kind = _KINDS.get(header.get("class", cls.__name__), cls)
-        if missing := {*kind._NUMBERS, "status", "history", *kind._ARRAYS} - {*header, *arrays, "scale_", "fill_"}:
-            rule = "a whole result that flower_pca has saved"
-            got = f"one without {', '.join(sorted(missing))}"
-            raise ProtocolError(str(path), must=rule, got=got, then="Save it again.")
-        outcome, words = header["status"]
-        spent = header.get("privacy")
-        return kind(
-            **{name: arrays.get(name) for name in kind._ARRAYS},  # type: ignore[arg-type]
-            **{name: header[name] for name in kind._NUMBERS},
-            status=Status(Outcome(outcome), words),
-            history=History.from_json(header["history"]),
-            privacy=None if spent is None else Spent(**spent),
-        )
+        with archive.meant(path, "result"):
+            kind = _KINDS.get(header.get("class", cls.__name__), cls)
+            if missing := {*kind._NUMBERS, "status", "history", *kind._ARRAYS} - {*header, *arrays, "scale_", "fill_"}:
+                rule = "a whole result that flower_pca has saved"
+                got = f"one without {', '.join(sorted(missing))}"
+                raise DataError(str(path), must=rule, got=got, then="Save it again.")
+            outcome, words = header["status"]
+            spent = header.get("privacy")
+            return kind(
+                **{name: arrays.get(name) for name in kind._ARRAYS},  # type: ignore[arg-type]
+                **{name: header[name] for name in kind._NUMBERS},
+                status=Status(Outcome(outcome), words),
+                history=History.from_json(header["history"]),
+                privacy=None if spent is None else Spent(**spent),
+            )
 
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Sequence[Any] | None = None) -> Path:
         """Draw a picture into an SVG or PNG file. Needs matplotlib.

@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from flower_pca import assembly, registry, wire
 from flower_pca.base import archive, checks
-from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
+from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError, harmless
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
 from flower_pca.core.algorithm import Algorithm, Iterative
@@ -321,7 +321,7 @@ class PCAStrategy(Strategy):
         self._silent.pop(node, None)
         if reply.has_error():
             lines = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
-            return Failure(node, f"error {reply.error.code}: {lines[-1]}")
+            return Failure(node, f"error {reply.error.code}: {harmless(lines[-1])}")
         try:
             answer = wire.read_reply(reply.content, reply.metadata.message_type.split(".")[0])
         except ProtocolError as error:

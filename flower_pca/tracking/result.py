@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from flower_pca.base import archive, linalg
-from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
@@ -147,16 +147,17 @@ class TrackingResult:
         if missing := {*_HEADER, "status", "history", *_ARRAYS} - {*header, *arrays}:
             rule = "a whole tracking result that flower_pca has saved"
             got = f"one without {', '.join(sorted(missing))}"
-            raise ProtocolError(str(path), must=rule, got=got, then="Save it again.")
-        outcome, words = header["status"]
-        return cls(
-            **{name: arrays[name] for name in _ARRAYS},
-            statistics_={int(step): value for step, value in header["statistics_"].items()},
-            algorithm=header["algorithm"],
-            seed=header["seed"],
-            status=Status(Outcome(outcome), words),
-            history=History.from_json(header["history"]),
-        )
+            raise DataError(str(path), must=rule, got=got, then="Save it again.")
+        with archive.meant(path, "tracking result"):
+            outcome, words = header["status"]
+            return cls(
+                **{name: arrays[name] for name in _ARRAYS},
+                statistics_={int(step): value for step, value in header["statistics_"].items()},
+                algorithm=header["algorithm"],
+                seed=header["seed"],
+                status=Status(Outcome(outcome), words),
+                history=History.from_json(header["history"]),
+            )
 
     def table(self) -> str:
         """The steps as a plain text table."""

@@ -47,7 +47,9 @@ class Node:
 def request(stage, arrays, frame=None, run="r", number=0, algorithm=None):
     """A message as a client gets it."""
     given = Broadcast(stage, number, {name: np.asarray(a) for name, a in arrays.items()}, frame or Frame(), (1,))
-    return wire.open_request(wire.write_request(given, 1, algorithm=algorithm or stage, run=run, extra={}), "train")
+    return wire.open_request(
+        wire.write_request(given, 1, algorithm=algorithm or stage, run=run, extra={}), wire.kind(stage)
+    )
 
 
 def signed(folder, shards, **rules):

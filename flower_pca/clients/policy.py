@@ -17,6 +17,7 @@ from flower_pca.clients import kept, ledger, told
 from flower_pca.clients.ledger import ANONYMOUS, Ledger
 from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import Rules
+from flower_pca.core.parts import TELLING, Kind
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.dp.noise import system_bits
@@ -27,7 +28,8 @@ from flower_pca.rows.stream import Stream
 from flower_pca.stages.opening import drawn
 
 _ANSWERED: Final = "flower_pca.answered"
-PRODUCTS: Final = ("product",)  # of an opening, beside those that a stage names
+_PRODUCTS: Final = (Kind.PRODUCT, Kind.LOCAL_PRODUCT)
+_SQUARED: Final = (Kind.SQUARES,)
 _ROUNDING: Final = 1e-9  # of budgets that are added up
 _OPERATOR: Final = "Ask the node's operator."
 
@@ -61,9 +63,7 @@ class Policy:
         stage = inner or request.stage
         owners = registry.owners(stage)
         asked = {request.algorithm, *(() if request.algorithm in owners else owners)}
-        if inner is not None and (
-            stage not in registry.STAGES or registry.STAGES[stage].reveals(messages.plain(request.arrays))
-        ):
+        if inner is not None and _bare(stage, messages.plain(request.arrays)):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
         if not asked <= self._served:
@@ -126,11 +126,12 @@ class Policy:
         size, scale = _sizes(data), request.frame.scale
 
         def laid(stage: str, arrays: Arrays, up: Arrays) -> Arrays:
-            block = _blocks(arrays, data.d)
-            named = set(PRODUCTS) | set(registry.STAGES[stage].product_names)
-            fits = {name for name in named - set(registry.STAGES[stage].tells(arrays)) if name in up}
-            veiled = {n: told.veil(up[n], block, size, scale, system_bits) for n in fits if up[n].shape == block.shape}
-            return {**up, **veiled}
+            block, kinds = _blocks(arrays, data.d), registry.STAGES[stage].parts(arrays, data.d)
+            veiled = dict(up)
+            for name, a in up.items():
+                if kinds[name].kind in _SQUARED or (kinds[name].kind in _PRODUCTS and a.shape == block.shape):
+                    veiled[name] = told.veil(a, block, size, scale, system_bits)
+            return veiled
 
         return laid
 
@@ -195,8 +196,8 @@ def _columns(stage: str, request: wire.Request, d: int, up: Arrays) -> Array:
     Those of the blocks in the message, whatever they are for, and directions of C_i that the answer itself brings.
     """
     arrays = messages.plain(request.arrays)
-    named = registry.STAGES[stage].tells(arrays)
-    shown = [up[name] for name in named if name in up]
+    parts = registry.STAGES[stage].parts(arrays, d)
+    shown = [a for name, a in up.items() if parts[name].kind in TELLING]
     own = [a if a.ndim == 2 and len(a) == d else np.eye(d) for a in shown]
     columns = np.hstack([_blocks(arrays, d), *own]).astype(np.float64)
     return columns if request.frame.scale is None else columns / request.frame.scale[:, None]
@@ -213,3 +214,11 @@ def _blocks(arrays: Arrays, d: int) -> Array:
 def _sizes(data: LocalData) -> Array:
     """The roots of the columns' sums of squares about their means."""
     return np.sqrt(data.moments().m2)
+
+
+def _bare(stage: str, arrays: Arrays) -> bool:
+    """Whether an answer can be no sum: of a stage that is not known, or with a node's own results of their own size."""
+    if stage not in registry.STAGES:
+        return True
+    parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
+    return any(part.own and part.open for part in parts.values())

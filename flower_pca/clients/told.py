@@ -68,14 +68,18 @@ class Told:
         return Told(told.known, linalg.complement(factor.T, told.known).T)
 
 
-def veil(product: Array, Z: Array, size: Array, scale: Array | None, bits: Bits) -> Array:
-    """A product C_i Z of rows in the frame, with noise that hides what does not count.
+def veil(answer: Array, Z: Array, size: Array, scale: Array | None, bits: Bits) -> Array:
+    """An answer with noise that hides what does not count: a product C_i Z of rows in the frame, or a sum of squares.
 
-    An entry is of size s_a |w| / scale_a, with |w| of its column of Z; its noise is 1e-12 of that.
+    An entry of a product is of size s_a |w| / scale_a, with w of its column of Z; its noise is 1e-12 of that. Squares
+    are those of the rows and of their products.
     """
-    units = np.ones(len(Z)) if scale is None else 1.0 / scale
-    lengths = linalg.column_norms(Z * (size * units)[:, None])
-    return np.asarray(product + _VEIL * np.outer(size * units, lengths) * normals(product.shape, bits))
+    size = size if scale is None else size / scale
+    lengths = linalg.column_norms(Z * size[:, None])
+    if answer.ndim:
+        return np.asarray(answer + _VEIL * np.outer(size, lengths) * normals(answer.shape, bits))
+    squares = float(size @ size + (lengths @ lengths) * (1.0 + np.sum(Z * Z)))
+    return np.asarray(answer + _VEIL * squares * normals((), bits))
 
 
 def _units(columns: Array) -> Array:

@@ -208,7 +208,7 @@ def test_sizes_in_a_file_are_checked_before_memory_is_taken(how, tmp_path):
         (
             "product",
             1e3,
-            "The product of an answer to the opening must be as small as the squared deviations beside it",
+            "product of an answer to the opening must be as small as the squared deviations beside it",
         ),
         ("Y", 1e100, ", Y, must be at most"),
         ("Y", 1e6, "which is 1024 times what all rows together allow. Got larger entries"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
@@ -17,7 +17,6 @@ from flower_pca.core.stage import Broadcast, Failure, Reply, Shape, Stage, Sum
 _DATA = "Check the client's data."
 _LARGEST = 1e140  # beyond which sums of squares overflow
 _MOST_ROWS = 10**12
-_MAX_EMPTY = 3
 
 
 class UnawaitedError(ProtocolError):
@@ -62,6 +61,15 @@ def superposable(stage: Stage[Any], channel: AirChannel | None) -> None:
         raise ConfigError("An algorithm over the air", must="one that sums replies", got=stage.name, then=remedy)
 
 
+def summable(stage: Stage[Any], channel: AirChannel | None) -> None:
+    """Require what masks need: a stage of which nothing but sums has to be had, and no channel that adds noise."""
+    if not stage.summed:
+        rule = "one whose clients send sums and nothing else"
+        raise ConfigError("The algorithm under masks", must=rule, got=stage.spec, then=stage.sums_remedy)
+    if channel is not None:
+        raise ConfigError("channel under masks", must="left out", got=repr(channel), then="Leave one of them out.")
+
+
 def collect(
     stage: Stage[Any],
     state: Any,
@@ -75,16 +83,18 @@ def collect(
     """Check the answers, reduce the good ones in their order onto `total`, and hear the result through the channel."""
     failures: dict[str, str] = {}
     banned: set[int] = set()
+    heard = set(answered)
     count = bytes_up = 0
     for position, reply in enumerate(replies):
         if isinstance(reply, Sum):
-            total, answered = stage.whole(reply.clients, reply.arrays), answered | set(reply.clients)
+            total = stage.whole(reply.clients, reply.arrays)
+            heard.update(reply.clients)
             count += len(reply.clients)
             continue
         if isinstance(reply, Reply):
             bytes_up += sum(a.nbytes for a in reply.arrays.values())
             try:
-                check(reply, sent, stage.expects(state), answered)
+                check(reply, sent, stage.expects(state), heard)
                 stage.inspect(state, reply.arrays)
                 arrays = reply.arrays
                 if channel is not None:
@@ -93,24 +103,19 @@ def collect(
             except ProtocolError as error:
                 reply = Failure(reply.client, str(error), lasting=not isinstance(error, UnawaitedError))
             else:
-                answered, count = answered | {reply.client}, count + 1
+                heard.add(reply.client)
+                count += 1
                 continue
         failures[str(reply.client)] = reply.reason
-        banned |= {reply.client} if reply.lasting else set()
+        if reply.lasting:
+            banned.add(reply.client)
     for client, reason in stage.outvoted(state, total).items():
         failures[str(client)], count = reason, count - 1
-        answered, banned = answered - {client}, banned | {client}
+        heard.discard(client)
+        banned.add(client)
     if channel is not None and total is not None and count:
         total = stage.heard(total, lambda arrays: channel.received(arrays, number=sent.number))
-    return Collected(total, answered, count, bytes_up, failures, frozenset(banned))
-
-
-def require_any(empty: int, why: str) -> None:
-    """Give up after so many successive rounds without a usable answer; `why` is the first failure, if there is one."""
-    if empty >= _MAX_EMPTY:
-        got = f"none in {empty} successive rounds" + (f", the first because: {why.rstrip('.')}" if why else "")
-        remedy = "Look at these clients."
-        raise NotEnoughNodes("The usable answers to a message", must="at least one", got=got, then=remedy)
+    return Collected(total, frozenset(heard), count, bytes_up, failures, frozenset(banned))
 
 
 def unusable(error: np.linalg.LinAlgError) -> DataError:
@@ -119,10 +124,10 @@ def unusable(error: np.linalg.LinAlgError) -> DataError:
     return DataError("The sums of a round", must="of usual size", got=got, then="Scale the data.")
 
 
-def check(reply: Reply, sent: Broadcast, expected: Mapping[str, Shape], answered: frozenset[int]) -> None:
+def check(reply: Reply, sent: Broadcast, expected: Mapping[str, Shape], answered: Container[int]) -> None:
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
     who = f"The answer of client {reply.client}"
-    if reply.client not in sent.to:
+    if reply.client not in sent.asked:
         raise UnawaitedError(who, must="asked for", got="one of a client not asked", then="It was not counted.")
     if reply.number != sent.number:
         got = f"one to message {reply.number}"

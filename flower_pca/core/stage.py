@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -47,6 +48,11 @@ class Broadcast:
     def arrays_for(self, client: int) -> Arrays:
         """What one client gets."""
         return {**self.arrays, **self.personal.get(client, {})}
+
+    @cached_property
+    def asked(self) -> frozenset[int]:
+        """The clients named, to look one up."""
+        return frozenset(self.to)
 
     @property
     def nbytes(self) -> int:
@@ -92,6 +98,7 @@ class Stage(ABC, Generic[S]):
     bounded: ClassVar[bool] = False  # whether a row of norm R changes an answer by at most R^2, if blocks have norm 1
     bears_noise: ClassVar[bool] = True  # whether sums that arrive with noise on them, as over the air, will do
     product_names: ClassVar[tuple[str, ...]] = ()  # arrays of an answer that are C_i times orthonormal columns
+    counts: ClassVar[tuple[str, ...]] = ("n",)  # arrays of an answer that count: no bound on products is one on them
     hides: ClassVar[tuple[str, ...]] = ()  # arrays that a node which shares nothing of its own sends as zeros, if alone
 
     @abstractmethod
@@ -160,6 +167,10 @@ class Stage(ABC, Generic[S]):
         largest = MARGIN * max(model.trace, float(model.n))
         named = dict.fromkeys(self.product_names, MARGIN * model.trace)
         return {name: ROWS if name == "n" else named.get(name) or largest for name in self.expects(state)}
+
+    def sized(self, state: S, columns: int) -> S:
+        """The state where all clients are known to have so many columns: masks know it before the first sum."""
+        return state
 
     def inspect(self, state: S, reply: Arrays) -> None:
         """Raise ProtocolError for a reply of the right names and shapes that still cannot be right."""

@@ -15,8 +15,9 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Shape, Stage
 from flower_pca.tracking.batch import COUNTS, as_long
+from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.solver import Solver
-from flower_pca.tracking.state import Step, TrackState, probed, required
+from flower_pca.tracking.state import Step, TrackState, figures, probed, required
 
 SOLVERS: Final = ("krylov", "power")
 
@@ -48,6 +49,8 @@ class Tracker(Stage[TrackState]):
     """
 
     State: ClassVar[type] = TrackState
+    Result: ClassVar[type[TrackingResult]] = TrackingResult
+    counts: ClassVar[tuple[str, ...]] = COUNTS
 
     refine: bool = False
     reuse: int = 0
@@ -74,7 +77,7 @@ class Tracker(Stage[TrackState]):
 
     def start(self, model: Model) -> TrackState:
         assert isinstance(model.n_components, int)
-        state = TrackState(model.n_components, model.seed, P=model.basis)
+        state = TrackState(model.n_components, model.seed, steps=model.steps, P=model.basis)
         return state if model.basis is None else self._begun(state)
 
     def broadcast(self, state: TrackState) -> Arrays:
@@ -170,7 +173,14 @@ class Tracker(Stage[TrackState]):
         return {"step": float(state.step), **({"error": error} if np.isfinite(error) else {})}
 
     def finish(self, state: TrackState, model: Model) -> Model:
-        return replace(model, basis=state.P)
+        return replace(model, basis=state.P, d=state.columns, left=figures(state.record) if state.ended else {})
+
+    def rounds(self, state: TrackState) -> int:
+        """Steps so far."""
+        return len(state.record)
+
+    def sized(self, state: TrackState, columns: int) -> TrackState:
+        return replace(state, d=columns) if state.solver is None else state
 
     def _width(self, state: TrackState) -> int:
         return state.r + (self.oversample if self.solver == "krylov" else 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -43,6 +43,20 @@ if TYPE_CHECKING:
 AnyRun: TypeAlias = "Run | Masked"
 Start: TypeAlias = "Array | PCAResult | TrackingResult"
 
+
+class AskedSteps(TypedDict, total=False):
+    """What is asked of a tracker, beside it: see `tracking`."""
+
+    n_components: int
+    steps: int | None
+    start: Start | None
+    seed: int
+    mask: bool | MaskedSums | str | None
+    channel: AirChannel | str | None
+
+
+STEPS: Final[AskedSteps] = {"steps": None, "start": None, "seed": 0, "mask": False, "channel": None}
+
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")  # live on the algorithm
 _STRINGS: Final = {"mask": MaskedSums.of, "dp": DP.of, "channel": AirChannel.of}
 
@@ -64,7 +78,8 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
     checks.parameters("a question", asked, AskedHere.__annotations__)
     stopping = {name: asked.pop(name) for name in _STOPPING if name in asked}
     made = registry.make(algorithm, **{name: value for name, value in stopping.items() if value is not None})
-    return Question(made, **{name: _STRINGS[name](v) if name in _STRINGS else v for name, v in asked.items()})
+    read: dict[str, Any] = {name: _STRINGS[name](v) if name in _STRINGS else v for name, v in asked.items()}
+    return Question(made, **read)
 
 
 def run(asked: Question) -> AnyRun:
@@ -124,9 +139,7 @@ def tracking(
     superposable(tracker, air)
     r, masked = int(n_components), masks is not None
     basis = None if start is None else _columns(start, r)
-    model = Model(
-        n_components=r, center=False, scale=None, seed=int(seed), steps=steps, basis=basis, summed=masked
-    )
+    model = Model(n_components=r, center=False, scale=None, seed=int(seed), steps=steps, basis=basis, summed=masked)
     plain: Mapping[str, Any] = {"n_components": r, "seed": int(seed), "steps": steps, "min_clients": min_clients}
     words = {"tracker": tracker.spec, "mask": masks and repr(masks), "channel": air and repr(air)}
     roll = Roll(opens=False, min_clients=min_clients, seed=int(seed), summed=masked)

@@ -1,4 +1,4 @@
-"""drive: the one loop that carries a run's messages over a transport, whatever that is.
+"""drive: the one loop that carries a run's messages over a transport, whatever that is; `rounds` takes it in steps.
 
 A transport has two verbs: who is there, and ask. A loop in process, Flower's grid and a test's script are transports; a
 `Run` and a `Masked` run are driven alike. A transport that keeps something of its own from message to message (a
@@ -8,7 +8,7 @@ client's memory, a node's key) also says what a checkpoint has to hold of it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -83,6 +83,13 @@ class Driven(Protocol):
 R = TypeVar("R", bound=Driven)
 
 
+def rounds(run: Driven, transport: Transport) -> Iterator[Broadcast]:
+    """Carry a run's messages one by one: each comes out once its answers are taken, with the run behind it."""
+    while (message := run.pending(transport.present())) is not None:
+        run.advance(transport.ask(message))
+        yield message
+
+
 def drive(
     run: R,
     transport: Transport,
@@ -104,8 +111,7 @@ def drive(
         header, arrays = archive.read(path, transport.kind)
         transport.resume(header, arrays)
         run.restore(header, arrays)
-    while (message := run.pending(transport.present())) is not None:
-        run.advance(transport.ask(message))
+    for _ in rounds(run, transport):
         if path is not None:
             (header, arrays), (own, beside) = run.checkpoint(), transport.keep()
             archive.write(path, transport.kind, {**header, **own}, {**arrays, **beside})

@@ -97,7 +97,9 @@ class Question:
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
                 remedy = "Use the short form to give it as a string."
-                raise ConfigError(f"{name} of a Question", must=f"of class {kind.__name__}", got=repr(given), then=remedy)
+                raise ConfigError(
+                    f"{name} of a Question", must=f"of class {kind.__name__}", got=repr(given), then=remedy
+                )
         checks.choice("center", self.center, (True, False, None))
         checks.choice("scale", self.scale, SCALES)
         checks.choice("missing", self.missing, MISSING)
@@ -108,10 +110,10 @@ class Question:
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
         for name, value in {**plain, "fraction": float(self.fraction)}.items():
             object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
-        if self.dp is not None:
-            self._check_budget(self.dp)
         if self.mask is not None:
             self._check_masks(self.mask)
+        if self.dp is not None:
+            self._check_budget(self.dp)
         superposable(self.algorithm, self.channel)
         if self.fraction < 1.0 and self.algorithm.fixed_set:
             what, remedy = self.algorithm.name, "Use ssi, local_power or faps to sample clients."
@@ -125,7 +127,9 @@ class Question:
     def plain(self) -> dict[str, Any]:
         """As plain values, as the short form takes them. The seed of noise is left out: it could take the noise off."""
         dp = None if self.dp is None else repr(replace(self.dp, noise_seed=None))
-        words = {name: None if getattr(self, name) is None else repr(getattr(self, name)) for name in ("mask", "channel")}
+        words = {
+            name: None if getattr(self, name) is None else repr(getattr(self, name)) for name in ("mask", "channel")
+        }
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {**values, "algorithm": self.algorithm.spec, **words, "dp": dp}
 
@@ -139,7 +143,7 @@ class Question:
             raise ConfigError("The checkpoint with dp", must="none", got=str(path), then=remedy)
 
     def _check_budget(self, dp: DP) -> None:
-        """Refuse what noise does not go with: all that makes the number of answers depend on the rows, or tells more."""
+        """Refuse what noise does not go with: what makes the number of answers depend on the rows, or tells more."""
         algorithm = self.algorithm
         if not algorithm.bounded:
             rule = "asked of ssi, krylov or noisy_covariance"

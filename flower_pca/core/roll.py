@@ -1,32 +1,39 @@
 """Roll: who counts. The book that a run keeps of its clients, without arrays, messages or a clock.
 
-Theory of operation. A client is in one of four states, and only what the last column names moves it.
+Theory of operation. A client is in one of four states, and nothing but what stands in the last column moves it:
 
-| state   | what it means                              | asked by                          | comes about when                     |
-|---------|--------------------------------------------|-----------------------------------|--------------------------------------|
-| unknown | no opening has asked it yet                | openings, and rounds for anyone   | the run begins                       |
-| member  | its rows are in mean, scale and totals     | all messages                      | an opening is complete with it       |
-| unfit   | the newest opening has asked it in vain    | the next opening, if there is one | an opening is complete without it    |
-| banned  | its answer cannot be right, or it refused  | nothing any more                  | its failure is a lasting one         |
+| state   | what it means                          | is asked by                | comes about when                  |
+| ------- | -------------------------------------- | -------------------------- | --------------------------------- |
+| unknown | no opening has asked it yet            | by openings, and to ANYONE | the run begins                    |
+| member  | its rows are in mean, scale and totals | by all messages            | an opening is complete with it    |
+| unfit   | the newest opening asked it in vain    | by the next opening        | an opening is complete without it |
+| banned  | its answer was wrong, or it refused    | by nothing any more        | a failure of it is a lasting one  |
 
-A message is for one of five audiences (`Call`), and what its answers amount to (`Verdict`) follows from who gave one:
+A message goes to one of five audiences (`Call`):
 
-| call    | goes to, of those present            | answered by               | verdict                                     |
-|---------|--------------------------------------|---------------------------|---------------------------------------------|
-| OPENING | all that are not banned              | all that were asked       | COMPLETE                                    |
-| OPENED  | those that answered its first half   | some, the first time      | AGAIN: only the others are asked; COMPLETE  |
-|         |                                      |                           | at once where nothing but sums can be had   |
-|         |                                      | some, the second time     | COMPLETE, and the others are unfit          |
-| MEMBERS | the members: each of them must count | all members               | COMPLETE                                    |
-|         |                                      | not all, the first time   | AGAIN: only the others are asked            |
-|         |                                      | not all, the second time, | LOST: back to the opening                   |
-|         |                                      | by sums, or with a ban    |                                             |
-| ANYONE  | all that are not unfit               | one client at least       | COMPLETE, and `whole` if by just the members|
-| SAMPLE  | a share of these, drawn anew         | one client at least       | likewise                                    |
-| any     |                                      | nobody                    | AGAIN; the third time in a row, an error    |
+| call    | goes to, of the clients present                                              |
+| ------- | ---------------------------------------------------------------------------- |
+| OPENING | all that are not banned                                                      |
+| OPENED  | those that have answered its first half, where an opening takes two messages |
+| MEMBERS | the members, each of whom must answer: the state belongs to them             |
+| ANYONE  | all that are not unfit                                                       |
+| SAMPLE  | a share of these, drawn anew for every message                               |
 
-A run is also lost when nobody that a message is for can be reached. A run without an opening asks everybody every time:
-it calls ANYONE, has no members, and never is lost.
+Who has answered decides what the answers amount to (`Verdict`):
+
+| call            | answered by                   | verdict                                                           |
+| --------------- | ----------------------------- | ----------------------------------------------------------------- |
+| OPENING, OPENED | all that were asked           | COMPLETE: they are the members                                    |
+|                 | some of them, the first time  | AGAIN: the others are awaited, and asked alone. By sums: COMPLETE |
+|                 | some of them, the second time | COMPLETE: the others are unfit                                    |
+| MEMBERS         | all members                   | COMPLETE                                                          |
+|                 | some of them, the first time  | AGAIN, likewise. By sums, or if one of them is banned: LOST       |
+|                 | some of them, the second time | LOST: the run goes back to the opening                            |
+| ANYONE, SAMPLE  | one client at least           | COMPLETE; `whole` if by all members and nobody else               |
+| any but MEMBERS | nobody                        | AGAIN; the third time in a row, an error                          |
+
+A run is lost, too, when nobody that a message is for can be reached. A run without an opening asks everybody every
+time: it calls ANYONE, has no members, and is never lost.
 """
 
 from __future__ import annotations
@@ -119,7 +126,7 @@ class Roll:
         if call in (Call.OPENED, Call.MEMBERS):
             return tuple(client for client in here if client in self.members)
         fit = tuple(client for client in here if client not in self.unfit)
-        if call is Call.SAMPLE:
+        if call is Call.SAMPLE and fit:
             size = max(1, round(self.fraction * len(fit)))
             rng = np.random.default_rng([self.seed, number])
             return tuple(fit[i] for i in sorted(rng.choice(len(fit), size=size, replace=False)))
@@ -185,8 +192,9 @@ class Roll:
 
     def restored(self, kept: Mapping[str, Any]) -> Roll:
         """By the same rules, with what `to_json` has kept."""
-        sets = {name: frozenset(kept[name]) for name in _SETS}
-        return replace(self, **sets, **{name: kept[name] for name in _KEPT}, came=_NOBODY, awaited=_NOBODY)
+        there: dict[str, Any] = {name: frozenset(kept[name]) for name in _SETS}
+        there |= {name: kept[name] for name in _KEPT}
+        return replace(self, **there, came=_NOBODY, awaited=_NOBODY)
 
     def _unheard(self) -> Roll:
         """After a message that nobody has answered."""

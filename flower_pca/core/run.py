@@ -5,15 +5,15 @@ their answers to `advance`; when `pending` returns None, `result()` is ready. `d
 in three frozen values, each with its own theory of operation: `Standing` (which stage, and its state), `Roll` (who
 counts), and the terms. The run moves them on:
 
-| what happens                         | standing                 | roll                                        |
-|--------------------------------------|--------------------------|---------------------------------------------|
-| `pending`, and the stage is done     | the next stage           |                                             |
-| `pending`, with somebody to ask      |                          | says whom; the message is sent              |
-| `pending`, with nobody to ask        |                          | half an opening counts as whole; else lost  |
-| `pending`, after a loss              | back at the opening      | reopened                                    |
-| `advance`, all answers there         | the stage's `server` half | COMPLETE                                   |
-| `advance`, some missing              | the total so far is kept | AGAIN                                       |
-| `advance`, one gone for good         |                          | LOST                                        |
+| what happens                     | standing                  | roll                                       |
+| -------------------------------- | ------------------------- | ------------------------------------------ |
+| `pending`, and the stage is done | the next stage            |                                            |
+| `pending`, with somebody to ask  |                           | says whom; the message is sent             |
+| `pending`, with nobody to ask    |                           | half an opening counts as whole; else lost |
+| `pending`, after a loss          | back at the opening       | reopened                                   |
+| `advance`, all answers there     | the stage's `server` half | COMPLETE                                   |
+| `advance`, some missing          | the total so far is kept  | AGAIN                                      |
+| `advance`, one gone for good     |                           | LOST                                       |
 
 Masks lie over a run, and need no more of it than a driver does, and these: `standing` says what an answer is made of,
 how large it can be, and whether sums suffice; `settle` and `waste` say what a masked sum is asked under, and that one
@@ -25,14 +25,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 
-from flower_pca.base import archive
-from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
+from flower_pca.core import kept
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
 from flower_pca.core.replies import collect, unusable
@@ -41,9 +40,6 @@ from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
 from flower_pca.core.standing import Standing
 from flower_pca.core.terms import NoTerms
 from flower_pca.rows.frame import Frame
-
-LAYOUT: Final = 2  # of checkpoints
-_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps")
 
 
 @final
@@ -73,7 +69,7 @@ class Run:
         self._standing = Standing(stages=tuple(stages), model=model, state=start, opens=roll.opens)
         self._roll, self._terms, self._channel = roll, terms or NoTerms(), channel
         self._asked = dict(asked or {})
-        self._identity = self._identified()
+        self._identity = kept.identity(self._standing, roll, channel)
         self._history = History()
         self._sent: Broadcast | None = None
         self._began = 0.0
@@ -148,8 +144,9 @@ class Run:
         if self._sent is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")
         sent, now, call = self._sent, self._standing, self._call
-        beside = {"total": self._total, "answered": self._roll.came, "channel": self._channel}
-        got = collect(now.stage, now.state, sent, replies, **beside)
+        total = self._total if self._roll.awaited else None
+        channel, came = self._channel, self._roll.came
+        got = collect(now.stage, now.state, sent, replies, total=total, answered=came, channel=channel)
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
@@ -178,29 +175,12 @@ class Run:
 
     def checkpoint(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on: a JSON header, and arrays."""
-        arrays: dict[str, Array] = {}
-        header = {
-            "layout": LAYOUT,
-            "run": self._identity,
-            "asked": self._asked,
-            "roll": self._roll.to_json(),
-            **self._standing.pack(arrays),
-            "history": self._history.to_json(),
-        }
-        return header, arrays
+        return kept.packed(self._identity, self._asked, self._standing, self._roll, self._history)
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken. A half-answered round is asked again as a whole."""
-        if header.get("layout") != LAYOUT:
-            remedy = "Delete it, and start the run again."
-            raise ConfigError("The checkpoint", must="one of this version", got="one of an earlier one", then=remedy)
-        if header["run"] != self._identity:
-            got = "one of " + ", ".join(f"{k}={v!r}" for k, v in header["run"].items() if self._identity.get(k) != v)
-            remedy = "Repeat that run's arguments, or choose another checkpoint."
-            raise ConfigError("The checkpoint", must="one of this very run", got=got, then=remedy)
-        self._standing = self._standing.unpacked(header, arrays)
-        self._roll = self._roll.restored(header["roll"])
-        self._history = History.from_json(header["history"])
+        there = kept.unpacked(header, arrays, run=self._identity, standing=self._standing, roll=self._roll)
+        self._standing, self._roll, self._history = there
         self._total = self._sent = None
 
     # What masks do to the message under way.
@@ -231,7 +211,10 @@ class Run:
         return self._roll.whole or self._terms.binding
 
     def _arrays(self) -> Arrays:
-        return {**self._standing.stage.broadcast(self._standing.state), **self._terms.arrays(opening=self._standing.opening)}
+        return {
+            **self._standing.stage.broadcast(self._standing.state),
+            **self._terms.arrays(opening=self._standing.opening),
+        }
 
     def _message(self, to: tuple[int, ...]) -> Broadcast:
         now, asked = self._standing, frozenset(to)
@@ -247,14 +230,3 @@ class Run:
         self._standing = now = self._standing.answered(total)
         if self._roll.summed and not self._roll.whole and now.stage.reduction(now.state) != "sum":
             self._roll = self._roll.lose()  # it could go on without some clients, but not by sums
-
-    def _identified(self) -> dict[str, Any]:
-        """What a checkpoint has to have in common with the run that goes on from it."""
-        model = self._standing.model
-        return {
-            "stages": [stage.spec for stage in self._standing.stages],
-            "fraction": self._roll.fraction,
-            "channel": archive.pack(self._channel, {}, "channel"),
-            "masked": self._roll.summed,
-            **{name: getattr(model, name) for name in _IDENTITY},
-        }

@@ -2,15 +2,15 @@
 
 A run walks through its stages by their roles. Each arrow is a method of `Standing` that gives a new one:
 
-| from      | when its stage says that it is done          | to                                                      |
-|-----------|----------------------------------------------|---------------------------------------------------------|
-| OPENING   |                                              | ALGORITHM; CLOSING if this opening was the `last`       |
-| ALGORITHM | the set of clients has changed               | OPENING, with what the algorithm restarts from          |
-|           | otherwise                                    | CLOSING, or the end where there is none                 |
-| CLOSING   | a fraction of the variance asks for more     | OPENING, with a block twice as wide                     |
-|           | otherwise                                    | AFTER (an evaluation), or the end                       |
-| AFTER     |                                              | the next, or the end                                    |
-| any       | a client that the state belongs to is lost   | OPENING, likewise; after the fifth time, the `last` one |
+| from      | when its stage says that it is done        | to                                                      |
+| --------- | ------------------------------------------ | ------------------------------------------------------- |
+| OPENING   |                                            | ALGORITHM; CLOSING if this opening was the `last`       |
+| ALGORITHM | the set of clients has changed             | OPENING, with what the algorithm restarts from          |
+|           | otherwise                                  | CLOSING, or the end where there is none                 |
+| CLOSING   | a fraction of the variance asks for more   | OPENING, with a block twice as wide                     |
+|           | otherwise                                  | AFTER (an evaluation), or the end                       |
+| AFTER     |                                            | the next, or the end                                    |
+| any       | a client that the state belongs to is lost | OPENING, likewise; after the fifth time, the `last` one |
 
 A run of a tracker begins, and ends, with its ALGORITHM.
 """
@@ -201,7 +201,7 @@ class Standing:
         model = archive.pack(self.model, arrays, "model")
         return {**plain, "model": model, "state": archive.pack(self.state, arrays, "state")}
 
-    def unpacked(self, kept: dict[str, Any], arrays: dict[str, Array]) -> Standing:
+    def unpacked(self, kept: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
         """Where a run of the same stages stood that `pack` has kept."""
         there = replace(self, **{name: kept[name] for name in ("index", "halfway", "last")})
         model = archive.unpack(Model, kept["model"], arrays)

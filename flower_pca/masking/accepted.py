@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import NotEnoughNodes, ProtocolError
+from flower_pca.base.history import Round
 from flower_pca.core.replies import UnawaitedError
 from flower_pca.core.replies import check as check_reply
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Sum
@@ -27,6 +28,25 @@ class Accepted:
     failures: dict[int, Failure] = field(default_factory=dict)
     nbytes: int = 0
     columns: int = 0
+
+    def explained(self, error: NotEnoughNodes) -> NotEnoughNodes:
+        """The error that too few answers have led to, with the first that is missing."""
+        why = next((f"{client}: {failure.reason}" for client, failure in self.failures.items()), "")
+        return NotEnoughNodes(f"{error} The first that is missing, {why}" if why else str(error))
+
+    def record(self, sent: Broadcast, stage: str, *, seconds: float, metrics: dict[str, float]) -> Round:
+        """The entry of the history."""
+        return Round(
+            number=sent.number,
+            stage=stage,
+            asked=len(sent.to),
+            answered=len(self.answers),
+            failures={str(client): failure.reason for client, failure in self.failures.items()},
+            bytes_down=sent.nbytes,
+            bytes_up=self.nbytes,
+            seconds=seconds,
+            metrics=metrics,
+        )
 
 
 def accepted(

@@ -1,16 +1,16 @@
 """Masked: a run whose every message becomes an upload and its unmasking, after a set-up of two messages.
 
-Theory of operation. The run says what it would ask, and of whom. What goes out instead is a message of the protocol, and
+Theory of operation. The run says what it would ask, and of whom. What goes out instead is a message of the protocol;
 the phase says which. A phase ends when those that were reached have answered:
 
-| phase  | what it asks of each client                        | then                                               |
-|--------|----------------------------------------------------|----------------------------------------------------|
-| KEYS   | fresh public keys, and how many columns it has     | SHARES, for those that have answered               |
-| SHARES | shares of its secrets, sealed for its peers        | UPLOAD                                             |
-| UPLOAD | the run's message, answered under masks; new keys  | UNMASK; or the sum at once, if nothing is left on it |
-| UNMASK | the shares that take the masks off the sum         | the sum                                            |
+| phase  | what it asks of each client                       | then                                                 |
+| ------ | ------------------------------------------------- | ---------------------------------------------------- |
+| KEYS   | fresh public keys, and how many columns it has    | SHARES, for those that have answered                 |
+| SHARES | shares of its secrets, sealed for its peers       | UPLOAD                                               |
+| UPLOAD | the run's message, answered under masks; new keys | UNMASK; or the sum at once, if nothing is left on it |
+| UNMASK | the shares that take the masks off the sum        | the sum                                              |
 
-The sum is handed to the run as the answer of all that are in it, and those that have dropped out on the way as failures.
+The sum is handed to the run as the answer of all that are in it; those that have dropped out on the way are failures.
 The next message of the run begins with UPLOAD, as long as those that it asks have taken part in the sum before: their
 new keys are there. A client that comes back, or is new, makes a set-up begin afresh, with KEYS; so does a lost sum.
 """
@@ -32,14 +32,15 @@ from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.core.standing import Standing
+from flower_pca.core.terms import NoTerms
 from flower_pca.masking import messages
-from flower_pca.masking.accepted import Accepted, accepted
+from flower_pca.masking.accepted import accepted
 from flower_pca.masking.group import Group, identity
 from flower_pca.masking.layout import Layout, require_sum
 from flower_pca.masking.messages import Phase
 from flower_pca.rows.frame import Frame
 
-LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}  # in the history
+_LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}  # in the history
 
 
 @final
@@ -82,6 +83,11 @@ class Masked:
         return self._run.roll
 
     @property
+    def terms(self) -> NoTerms:
+        """What a budget still allows."""
+        return self._run.terms
+
+    @property
     def group(self) -> Group | None:
         """The set-up under way."""
         return self._group
@@ -95,6 +101,11 @@ class Masked:
     def carried(self) -> Broadcast | None:
         """The run's message, whose sum is under way; None between two sums."""
         return self._carried
+
+    @property
+    def layout(self) -> Layout:
+        """Of what the uploads of this sum are made."""
+        return self._layout
 
     @property
     def history(self) -> History:
@@ -135,7 +146,7 @@ class Masked:
         """Take the answers to the message of the protocol, and move on. It needs them all at once, unlike a Run."""
         if self._sent is None or self._carried is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")
-        sent, label = self._sent, LABELS.get(self._phase, self._carried.stage)
+        sent, label = self._sent, _LABELS.get(self._phase, self._carried.stage)
         known = self._run.standing.columns if self._group is None else 0
         length = self._layout.size if self._phase == Phase.UPLOAD else 0
         got = accepted(sent, replies, group=self._group, phase=self._phase, length=length, columns=known)
@@ -145,19 +156,12 @@ class Masked:
             if client not in got.answers:
                 self._dropped[client] = got.failures.setdefault(client, Failure(client, "it was not there"))
         self._taking_part = tuple(client for client in self._taking_part if client in got.answers)
-        metrics = self._moved(sent, got)
+        try:
+            metrics = self._next(sent, got.answers)
+        except NotEnoughNodes as error:
+            raise got.explained(error) from error
         self._sent = None
-        record = Round(
-            number=sent.number,
-            stage=label,
-            asked=len(sent.to),
-            answered=len(got.answers),
-            failures={str(client): failure.reason for client, failure in got.failures.items()},
-            bytes_down=sent.nbytes,
-            bytes_up=got.nbytes,
-            seconds=time.perf_counter() - self._began,
-            metrics=metrics,
-        )
+        record = got.record(sent, label, seconds=time.perf_counter() - self._began, metrics=metrics)
         self._history = self._history.add(record)
         return record
 
@@ -210,15 +214,8 @@ class Masked:
         told = {"mask.d": np.array(standing.columns)} if not standing.opens and standing.columns else {}
         return {"mask.single": np.array(not self._masks.self_masks), **told}
 
-    def _moved(self, sent: Broadcast, got: Accepted) -> dict[str, float]:
-        """Move the protocol on; at the end of a sum, the run. Too few answers are an error that names the first one."""
-        try:
-            return self._next(sent, got.answers)
-        except NotEnoughNodes as error:
-            why = next((f"{client}: {failure.reason}" for client, failure in got.failures.items()), "")
-            raise NotEnoughNodes(f"{error} The first that is missing, {why}" if why else str(error)) from error
-
     def _next(self, sent: Broadcast, answers: dict[int, Arrays]) -> dict[str, float]:
+        """Move the protocol on; at the end of a sum, the run."""
         group = self._group
         if group is None:
             assert self._carried is not None

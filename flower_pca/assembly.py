@@ -19,8 +19,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
-from flower_pca.core.question import AskedHere, Question
-from flower_pca.core.replies import summable, superposable
+from flower_pca.core.question import AskedHere, Question, summable
 from flower_pca.core.result import PCAResult
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
@@ -74,17 +73,24 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
             remedy = "Use dataclasses.replace to change them in the question."
             got = ", ".join(asked)
             raise ConfigError("The settings beside a Question", must="left out", got=got, then=remedy)
-        return algorithm
+        return _heard(algorithm)
     checks.parameters("a question", asked, AskedHere.__annotations__)
     stopping = {name: asked.pop(name) for name in _STOPPING if name in asked}
     made = registry.make(algorithm, **{name: value for name, value in stopping.items() if value is not None})
     read: dict[str, Any] = {name: _STRINGS[name](v) if name in _STRINGS else v for name, v in asked.items()}
-    return Question(made, **read)
+    return _heard(Question(made, **read))
+
+
+def _heard(asked: Question) -> Question:
+    """The question, if its channel can carry the answers."""
+    if asked.channel is not None:
+        registry.require_over_air(asked.algorithm)
+    return asked
 
 
 def run(asked: Question) -> AnyRun:
     """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz), and an evaluation if asked for."""
-    algorithm, masked = asked.algorithm, asked.mask is not None
+    algorithm, masked = _heard(asked).algorithm, asked.mask is not None
     width = algorithm.width(asked.n_components)
     terms = NoTerms()
     opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width)
@@ -101,7 +107,8 @@ def run(asked: Question) -> AnyRun:
     )
     roll = Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=masked)
     stages = (opening, algorithm, registry.closing(algorithm)(), *([Evaluate()] if asked.evaluate else []))
-    made = Run(stages, model=model, roll=roll, terms=terms, channel=asked.channel, asked=asked.plain())
+    kind = registry.result(algorithm)
+    made = Run(stages, model=model, roll=roll, result=kind, terms=terms, channel=asked.channel, asked=asked.plain())
     return _under(asked.mask, made)
 
 
@@ -136,14 +143,16 @@ def tracking(
     masks, air = MaskedSums.of(mask), AirChannel.of(channel)
     if masks is not None:
         summable(tracker, air)
-    superposable(tracker, air)
+    elif air is not None:
+        registry.require_over_air(tracker)
     r, masked = int(n_components), masks is not None
     basis = None if start is None else _columns(start, r)
     model = Model(n_components=r, center=False, scale=None, seed=int(seed), steps=steps, basis=basis, summed=masked)
     plain: Mapping[str, Any] = {"n_components": r, "seed": int(seed), "steps": steps, "min_clients": min_clients}
     words = {"tracker": tracker.spec, "mask": masks and repr(masks), "channel": air and repr(air)}
     roll = Roll(opens=False, min_clients=min_clients, seed=int(seed), summed=masked)
-    return _under(masks, Run((tracker,), model=model, roll=roll, channel=air, asked={**words, **plain}))
+    made = Run((tracker,), model=model, roll=roll, result=TrackingResult, channel=air, asked={**words, **plain})
+    return _under(masks, made)
 
 
 def _under(masks: MaskedSums | None, made: Run) -> AnyRun:

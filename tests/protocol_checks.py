@@ -111,12 +111,12 @@ def walk(algorithm: Algorithm[Any], problem: Problem, seed: int, answer: Answer)
         state = stage.start(model)
         yield stage, state, model
         while stage.status(state) is None:
-            total = None
+            total, merge = None, stage.merging(state)
             for i, X in enumerate(problem.shards):
                 arrays = {**stage.broadcast(state), **stage.personal(state).get(i, {})}
                 up, memories[i] = answer(stage, arrays, model.frame, X, memories[i])
-                total = stage.fold(state, total, i, up)
-            state = stage.server(state, total)
+                total = merge(total, i, up)
+            state = stage.server(state, total, frozenset(range(len(problem.shards))))
             yield stage, state, model
         model = stage.finish(state, model)
     yield None, None, model

@@ -217,8 +217,8 @@ def test_the_joint_objective_of_a_threshold_never_rises() -> None:
         here = [0, 2, 5] if number == 0 else range(6) if number < 3 else sorted(rng.choice(6, 2, replace=False))
         for i in here:
             up, memories[i] = algorithm.client(arrays, shards[i], memories[i])
-            total = algorithm.fold(state, total, i, up)
-        state = algorithm.server(state, total)
+            total = algorithm.merging(state)(total, i, up)
+        state = algorithm.server(state, total, frozenset(here))
         if number >= 2:
             U, rho = state.U, float(arrays["rho"])
             R = np.abs(ROWS - np.vstack([m["V"] for m in memories]) @ U.T)

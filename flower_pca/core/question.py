@@ -15,8 +15,8 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.replies import summable, superposable
 from flower_pca.core.settings import DP, MaskedSums
+from flower_pca.core.stage import Stage
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "mean")
@@ -50,6 +50,15 @@ class AskedHere(Asked, total=False):
     min_rounds: int | None
     max_rounds: int | None
     patience: int | None
+
+
+def summable(stage: Stage[Any], channel: AirChannel | None) -> None:
+    """Require what masks need: a stage of which nothing but sums has to be had, and no channel that adds noise."""
+    if stage.sums_remedy:
+        rule = "one whose clients send sums and nothing else"
+        raise ConfigError("The algorithm under masks", must=rule, got=stage.spec, then=stage.sums_remedy)
+    if channel is not None:
+        raise ConfigError("channel under masks", must="left out", got=repr(channel), then="Leave one of them out.")
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,6 @@ class Question:
             self._check_masks(self.mask)
         if self.dp is not None:
             self._check_budget(self.dp)
-        superposable(self.algorithm, self.channel)
         if self.fraction < 1.0 and self.algorithm.fixed_set:
             what, remedy = self.algorithm.name, "Use ssi, local_power or faps to sample clients."
             raise ConfigError(f"The fraction of clients for {what}", must="1.0", got=self.fraction, then=remedy)

@@ -50,6 +50,7 @@ class Run:
         stages: The opening, the algorithm, its closing stage, and what may follow; or a tracker alone. See `assembly`.
         model: What is asked for, before anything is known.
         roll: The rules by which clients count.
+        result: The class of its result.
         terms: How a privacy budget is dealt out; that there is none.
         channel: What the sums of the replies are heard through; None for an ideal one.
         asked: The question as plain values, which checkpoint and result keep.
@@ -61,6 +62,7 @@ class Run:
         *,
         model: Model,
         roll: Roll,
+        result: Any,
         terms: NoTerms | None = None,
         channel: AirChannel | None = None,
         asked: Mapping[str, Any] | None = None,
@@ -68,7 +70,7 @@ class Run:
         start = stages[0].start(model)
         self._standing = Standing(stages=tuple(stages), model=model, state=start, opens=roll.opens)
         self._roll, self._terms, self._channel = roll, terms or NoTerms(), channel
-        self._asked = dict(asked or {})
+        self._asked, self._result = dict(asked or {}), result
         self._identity = kept.identity(self._standing, roll, channel)
         self._history = History()
         self._sent: Broadcast | None = None
@@ -129,8 +131,9 @@ class Run:
                 return self._message(to)
             elif self._roll.awaited and now.opening:
                 # Those that failed it are not there to be asked again.
-                self._roll = self._roll.completed(self._call, self._roll.came)
-                self._complete(self._total)
+                came = self._roll.came
+                self._roll = self._roll.completed(self._call, came)
+                self._complete(self._total, came)
             else:
                 self._roll = self._roll.lose()
         return None
@@ -146,7 +149,8 @@ class Run:
         sent, now, call = self._sent, self._standing, self._call
         total = self._total if self._roll.awaited else None
         channel, came = self._channel, self._roll.came
-        got = collect(now.stage, now.state, sent, replies, total=total, answered=came, channel=channel)
+        d = now.model.d or None
+        got = collect(now.stage, now.state, sent, replies, d=d, total=total, answered=came, channel=channel)
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
@@ -154,7 +158,7 @@ class Run:
         moved = verdict is Verdict.COMPLETE
         if moved:
             try:
-                self._complete(got.total)
+                self._complete(got.total, got.answered)
             except np.linalg.LinAlgError as error:
                 raise unusable(error) from error
         seconds = time.perf_counter() - self._began
@@ -170,7 +174,7 @@ class Run:
         told = [record.stage for record in self._history if record.answered]
         privacy = self._terms.spent(told, shared=self._roll.summed)
         beside = {"algorithm": self.algorithm.spec, "history": self._history, "asked": self._asked}
-        result = self.algorithm.Result.of(self._standing.model, **beside)
+        result = self._result.of(self._standing.model, **beside)
         return result if privacy is None else replace(result, privacy=privacy)
 
     def checkpoint(self) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -225,8 +229,8 @@ class Run:
         self._began = time.perf_counter()
         return self._sent
 
-    def _complete(self, total: Any) -> None:
+    def _complete(self, total: Any, came: frozenset[int]) -> None:
         """Hand a round that nobody is awaited for any more to the stage."""
-        self._standing = now = self._standing.answered(total)
-        if self._roll.summed and not self._roll.whole and now.stage.reduction(now.state) != "sum":
+        self._standing = self._standing.answered(total, came)
+        if self._roll.summed and not self._roll.whole and not self._standing.sums_suffice:
             self._roll = self._roll.lose()  # it could go on without some clients, but not by sums

@@ -31,7 +31,7 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.roll import Call, Roll
-from flower_pca.core.stage import Stage
+from flower_pca.core.stage import Stage, add
 from flower_pca.core.terms import NoTerms
 
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
@@ -98,11 +98,7 @@ class Standing:
     @property
     def sums_suffice(self) -> bool:
         """Whether the coming message can be answered by the sum of what the clients would answer."""
-        return self.stage.reduction(self.state) == "sum"
-
-    def shapes(self, columns: int) -> Mapping[str, tuple[int, ...]]:
-        """What an answer to the coming message is made of, by name, if the rows have so many columns."""
-        return self.stage.shapes(self.state, columns)
+        return self.stage.merging(self.state) is add
 
     def bounds(self, *, heard: bool) -> Mapping[str, Array | float]:
         """How large the entries of an answer can be, by name; 0 where that is not known.
@@ -138,9 +134,9 @@ class Standing:
             return None if model.basis is None else model.basis[:, : model.k]
         return linalg.rayleigh_ritz(model.basis, model.product)[1][:, : model.k]
 
-    def answered(self, total: Any) -> Standing:
-        """After a complete round with this total."""
-        state = self.stage.server(self.state, total)
+    def answered(self, total: Any, came: frozenset[int]) -> Standing:
+        """After a complete round with this total, of these clients."""
+        state = self.stage.server(self.state, total, came)
         halfway = self.opening and self.stage.status(state) is None
         return replace(self, state=state, halfway=halfway)
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Round
-from flower_pca.core.replies import UnawaitedError
+from flower_pca.core.parts import Part, Shape
+from flower_pca.core.replies import UnawaitedError, check_arrays
 from flower_pca.core.replies import check as check_reply
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Sum
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.masking.group import Group, outvoted
 from flower_pca.masking.messages import SIGNATURE, Phase, raw
 from flower_pca.masking.primitives import KEY
@@ -97,11 +98,12 @@ def _check(
         got = "lost, or of an older set-up"
         raise UnawaitedError(f"The secrets of client {reply.client}", must="there", got=got, then="Wait.")
     width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0  # who does not sign sends none
-    expected: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": ()}
-    expected = {**expected, "mask.signature": (width,)}
+    shapes: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": ()}
+    shapes = {**shapes, "mask.signature": (width,)}
     if group is not None and reply.client in sent.asked:
-        expected = group.expected(phase, reply.client, length)
-    check_reply(reply, sent, expected, answers)
+        shapes = group.expected(phase, reply.client, length)
+    check_reply(reply, sent, answers)
+    check_arrays(reply, {name: Part(shape) for name, shape in shapes.items()})
     for name, a in reply.arrays.items():
         kind = np.dtype(_KINDS.get(name, np.uint8))
         if a.dtype != kind:

@@ -9,6 +9,7 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.core.parts import Kind, closed
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast
@@ -30,19 +31,22 @@ class Layout:
     clients: int = 0
 
     @classmethod
-    def of(cls, run: Run, masks: MaskedSums, *, columns: int, clients: int, heard: bool) -> Layout:
-        """That of the answers to the run's message, where rows have so many columns.
+    def of(cls, run: Run, masks: MaskedSums, message: Broadcast, columns: int, clients: int, *, heard: bool) -> Layout:
+        """That of the answers of so many clients to the run's message, where rows have so many columns.
 
         With noise the bounds follow from that; else from what the run knows, unless the caller has named one. `heard`:
         whether all clients have answered the message before, by the same set-up.
         """
         standing = run.standing
-        shapes = dict(standing.shapes(columns))
+        parts = standing.stage.parts(message.arrays, columns)
+        shapes = closed(parts)
         bounds = standing.bounds(heard=heard)
         if share := run.terms.share(opening=standing.opening):
             bounds = fixed.bounds_with_noise(shapes, share, clients)
         elif masks.bound is not None and not standing.opening:
-            bounds = {name: b if name in standing.stage.counts else masks.bound for name, b in bounds.items()}
+            # A caller can judge the entries of products; of counts, and of the figures of a batch, nobody can.
+            judged = {n for n, p in parts.items() if p.kind is not Kind.ROWS and (standing.opens or p.shape)}
+            bounds = {name: masks.bound if name in judged else bound for name, bound in bounds.items()}
         return cls(shapes, {name: np.array(bounds[name], dtype=np.float64) for name in shapes}, clients)
 
     @property

@@ -192,8 +192,9 @@ class Masked:
         group.begin(self._taking_part)
         self._phase = Phase.UPLOAD
         self._carried = self._run.settle(columns=self._columns, needed=group.needed)
-        clients, heard = len(self._taking_part), self._heard.issuperset(self._taking_part)
-        self._layout = Layout.of(self._run, self._masks, columns=self._columns, clients=clients, heard=heard)
+        sizes = self._columns, len(self._taking_part)
+        heard = self._heard.issuperset(self._taking_part)
+        self._layout = Layout.of(self._run, self._masks, self._carried, *sizes, heard=heard)
 
     def _composed(self, carried: Broadcast, to: tuple[int, ...]) -> tuple[Arrays, dict[int, Arrays]]:
         """What all clients get, and what single ones do."""

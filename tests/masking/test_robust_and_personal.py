@@ -161,8 +161,8 @@ def test_nothing_is_extrapolated_from_a_round_that_missed_somebody(weights):
     def after(state, here):
         total = None
         for i in here:
-            total = stage.fold(state, total, i, stage.client(stage.broadcast(state), data[i], {})[0])
-        return stage.server(state, total), total["Z"]
+            total = stage.merging(state)(total, i, stage.client(stage.broadcast(state), data[i], {})[0])
+        return stage.server(state, total, frozenset(here)), total["Z"]
 
     while not state.bold:
         state, _ = after(state, range(5))

@@ -54,10 +54,9 @@ class Layout:
         """The numbers mod 2^64 that an upload takes."""
         return fixed.size(self.shapes, self.bounds)
 
-    def arrays(self) -> Arrays:
-        """What a message says of it."""
-        bounds = {f"{messages.BOUND}{name}": bound for name, bound in self.bounds.items()}
-        return {"mask.clients": np.array(self.clients), **bounds}
+    def limits(self) -> Arrays:
+        """The bounds as a message has them."""
+        return {f"{messages.BOUND}{name}": bound for name, bound in self.bounds.items()}
 
     def sums(self, total: Array) -> Arrays:
         """The sums of the answers in the total of the uploads, once its masks are off."""

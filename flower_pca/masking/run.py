@@ -206,7 +206,8 @@ class Masked:
         number = {"mask.number": np.array(group.number)}
         if self._phase == Phase.UNMASK:
             return number, {client: group.unmask_message(client) for client in to}
-        about = {"mask.stage": messages.raw(carried.stage.encode()), **number, **self._layout.arrays()}
+        stage, clients = messages.raw(carried.stage.encode()), np.array(self._layout.clients)
+        about = {"mask.stage": stage, "mask.clients": clients, **number, **self._layout.limits()}
         return {**carried.arrays, **about}, {client: group.upload_message(client) for client in to}
 
     def _invitation(self) -> Arrays:

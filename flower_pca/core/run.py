@@ -155,15 +155,16 @@ class Run:
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
         self._total = got.total if verdict is Verdict.AGAIN else None
-        moved = verdict is Verdict.COMPLETE
-        if moved:
+        metrics: dict[str, float] = {}
+        if verdict is Verdict.COMPLETE:
             try:
                 self._complete(got.total, got.answered)
+                metrics = now.stage.metrics(self._standing.state)
+                if (status := self._standing.over) is not None:  # who has answered last may go
+                    self._standing = self._standing.left(status, (), self._roll, self._terms)
             except np.linalg.LinAlgError as error:
                 raise unusable(error) from error
-        seconds = time.perf_counter() - self._began
-        metrics = now.stage.metrics(self._standing.state) if moved else {}
-        record = got.record(sent, seconds=seconds, metrics=metrics)
+        record = got.record(sent, seconds=time.perf_counter() - self._began, metrics=metrics)
         self._history, self._sent = self._history.add(record), None
         return record
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from flower_pca.base.status import Outcome, Status
     from flower_pca.core.channel import AirChannel
     from flower_pca.core.result import PCAResult
+    from flower_pca.core.settings import DP
     from flower_pca.core.spent import Spent
-    from flower_pca.dp.plan import DP
     from flower_pca.estimator import FederatedPCA, to_sklearn
     from flower_pca.masking import MaskedSums
     from flower_pca.registry import make

@@ -1,6 +1,6 @@
 """Flower's server side: PCAStrategy and TrackingStrategy, and one named Strategy per algorithm."""
 
-from flower_pca.strategies.base import PCAStrategy, arrays_of
+from flower_pca.strategies.base import arrays_of
 from flower_pca.strategies.named import (
     DCFPCA,
     DRSVD,
@@ -19,6 +19,7 @@ from flower_pca.strategies.named import (
     RobustTracking,
     STMiss,
 )
+from flower_pca.strategies.pca import PCAStrategy
 from flower_pca.strategies.tracking import TrackingStrategy
 
 __all__ = [

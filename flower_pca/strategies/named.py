@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 
 from flower_pca import registry
 from flower_pca.base import checks
-from flower_pca.strategies.base import PCAStrategy
+from flower_pca.strategies.base import FlowerStrategy
+from flower_pca.strategies.pca import PCAStrategy
 from flower_pca.strategies.tracking import TrackingStrategy
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-def _signature(base: type[PCAStrategy], stage: type[Any]) -> inspect.Signature:
+def _signature(base: type[FlowerStrategy[Any]], stage: type[Any]) -> inspect.Signature:
     """The parameters of the strategy but its first, the stage, and those of the stage."""
     own = [inspect.Parameter(f.name, _KEYWORD, default=f.default, annotation=f.type) for f in fields(stage)]
     return inspect.Signature([*list(inspect.signature(base).parameters.values())[1:], *own])

@@ -26,7 +26,6 @@ from flower_pca.clients import client_app
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.masking import messages
-from flower_pca.masking.tracking import MaskedTracking
 from flower_pca.strategies import TrackingStrategy
 
 FIVE = batches(5)
@@ -151,7 +150,7 @@ class Steps:
 
     def __init__(self, parts, tracker, **settings):
         self.streams, self.memories = [Stream(own) for own in parts], [{} for _ in parts]
-        self.session = MaskedTracking(registry.tracker(tracker), masks=MaskedSums(), n_components=R, **settings)
+        self.session = assembly.tracking(registry.tracker(tracker), mask=True, n_components=R, **settings)
         self.uploads, self.sent, self.came = [], [], []
 
     def step(self, present, lost=()):
@@ -225,7 +224,7 @@ def test_clients_that_drop_out_and_come_back_at_any_message(name, seed):
 
 def test_a_client_that_is_gone_for_good_is_missing_from_the_sums_only():
     run = Steps(FIVE, "st_miss")
-    while run.session.step < 2:
+    while run.session.standing.state.step < 2:
         run.step(range(5))
     keys = len(run.session.history.of("mask.keys"))
     while run.step([0, 1, 2, 4]):
@@ -350,7 +349,7 @@ def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_pa
     (tmp_path / "in2/001.npy").rename(tmp_path / "later")
 
     def arrive(session):
-        if session.step == 1 and (tmp_path / "later").exists():
+        if session.standing.state.step == 1 and (tmp_path / "later").exists():
             (tmp_path / "later").rename(tmp_path / "in2/001.npy")
 
     streams = [Stream(Arrivals(tmp_path / f"in{k}")) for k in range(3)]

@@ -120,7 +120,7 @@ def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_pa
 
 def test_steps_keep_their_interval(monkeypatch):
     slept = []
-    monkeypatch.setattr("flower_pca.strategies.tracking.time.sleep", slept.append)
+    monkeypatch.setattr("flower_pca.strategies.nodes.time.sleep", slept.append)
     TrackingStrategy("st_miss", n_components=R, steps=3, interval=500.0, min_nodes=3).fit(FakeGrid(serve(fresh()), 3))
     assert len([s for s in slept if s > 400.0]) == 2
 

@@ -24,7 +24,6 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.here import clients_of
 from flower_pca.simulation.in_process import Shards
-from flower_pca.stages.opening import block_of
 
 _WIDEST: Final = 5000  # columns, of which square matrices are formed
 _EVERY: Final = 20  # messages up to which the attack is mounted after each; then after every tenth part more
@@ -142,12 +141,11 @@ def _leaks(
     records: list[_Record], frame: Frame, grams: dict[int, Array], guess: Array, k: int, masked: bool
 ) -> tuple[Leak, ...]:
     d, looked = len(guess), _looked_at(len(records))
-    block = block_of(records[0].message.arrays, d)
-    views = {i: View(frame) for i in records[0].replies}
+    views = {i: View(frame, d) for i in records[0].replies}
     seen: dict[int, list[Pair | None]] = {i: [] for i in views}
     for record in records:
         for i, view in views.items():
-            seen[i].append(view.read(record.message, block, i, record.replies[i]))
+            seen[i].append(view.read(record.message, i, record.replies[i]))
     whole = [together(list(pairs)) for pairs in zip(*seen.values(), strict=True)] if masked else []
     leaks: list[Leak] = []
     for client, C in grams.items():

@@ -94,7 +94,7 @@ class Tracker(Stage[TrackState]):
         if "closing" in arrays:
             return {"rows": COUNT}
         figures = {name: NUMBER if name in ("misfit", "energy") else COUNT for name in COUNTS}
-        return {"S": Part(shape_of(arrays), Kind.PRODUCT), **figures}
+        return {"S": Part(shape_of(arrays, d), Kind.PRODUCT), **figures}
 
     def bounds(self, state: TrackState, model: Model) -> Mapping[str, Array | float]:
         """Of S once a product with the same rows has been heard; before that it can be anything, as counts can.

@@ -1,4 +1,4 @@
-"""A session driven by hand: every answer can be changed or lost on its way."""
+"""A run driven by hand: every answer can be changed or lost on its way."""
 
 import numpy as np
 from builders import framed, sine, svd

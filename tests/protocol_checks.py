@@ -107,7 +107,7 @@ def walk(algorithm: Algorithm[Any], problem: Problem, seed: int, answer: Answer)
     """A run in ten lines, with every client answering through `answer`; yields stage, state and model."""
     model = Model(n_components=problem.k, center=True, scale=None, seed=seed)
     memories: list[Arrays] = [{} for _ in problem.shards]
-    for stage in (Opening(width=algorithm.width(problem.k)), algorithm, registry.closing(algorithm)()):
+    for stage in (Opening(width=algorithm.width(problem.k)), algorithm, closing(algorithm)()):
         state = stage.start(model)
         yield stage, state, model
         while stage.status(state) is None:

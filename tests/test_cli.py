@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 
 import numpy as np
 import pytest
@@ -352,15 +351,3 @@ def test_an_interruption_without_a_checkpoint_says_only_that(data, tmp_path, cap
     code, said, err = flower_pca(capsys, "run", data, "--out", tmp_path / "out")
     assert (code, said, err) == (130, "", "flower-pca: Interrupted.\n")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_run_on_ray_prints_json_alone(data, tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pytest.importorskip("ray")
-    words = ["run", data, "--components", 3, "--clients", 2, "--out", tmp_path / "out", "--json"]
-    process = started(*words, "--backend", "ray")
-    said, err = process.communicate(timeout=180)
-    assert process.returncode == 0, err
-    plain = simulate("krylov", np.array_split(X, 2), n_components=3)
-    assert json.loads(said)["explained_variance"] == plain.explained_variance_.tolist()

@@ -324,6 +324,7 @@ def interrupted(words, checkpoint, *, tries=5):
     return process.returncode, said, err
 
 
+@pytest.mark.slow
 def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path, capsys):
     out, checkpoint = tmp_path / "out", tmp_path / "run.ckpt"
     data = ["run", "geometric(n=600, d=300, xi=1.001)", "--algorithm", "ssi", "--tol", 1e-14, "--components", 20]

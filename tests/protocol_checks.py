@@ -19,7 +19,7 @@ from flower_pca.base import archive
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.registry import ALGORITHMS
+from flower_pca.registry import ALGORITHMS, closing
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.opening import Opening

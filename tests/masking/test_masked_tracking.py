@@ -28,6 +28,8 @@ from flower_pca.data.arrivals import Arrivals
 from flower_pca.masking import messages
 from flower_pca.strategies import TrackingStrategy
 
+pytestmark = pytest.mark.slow
+
 FIVE = batches(5)
 
 
@@ -65,8 +67,8 @@ def test_masked_equals_unmasked(n_clients, tracker):
         assert 2 in masked.changes_
 
 
-def test_masked_equals_unmasked_for_30_clients():
-    parts, tracker = [own[:2] for own in batches(30, rows=3)], STMiss(first_products=4, products=2)
+def test_masked_equals_unmasked_for_many_clients():
+    parts, tracker = [own[:2] for own in batches(12, rows=3)], STMiss(first_products=4, products=2)
     plain, masked = (track(tracker, parts, n_components=R, mask=mask) for mask in (False, True))
     assert_same(masked, plain)
 
@@ -204,17 +206,17 @@ def test_nothing_but_sums_is_told_in_the_clear():
 
 @pytest.mark.parametrize(("name", "seed"), [("krylov", 0), ("krylov", 1), ("refined", 2)])
 def test_clients_that_drop_out_and_come_back_at_any_message(name, seed):
-    """Of nine, two are away or unheard for some messages, then two others; a step takes those that answer it."""
-    parts, rng = batches(9, seed=seed), np.random.default_rng(seed)
+    """Of eight, two are away or unheard for some messages, then two others; a step takes those that answer it."""
+    parts, rng = batches(8, seed=seed), np.random.default_rng(seed)
     run, number = Steps(parts, TRACKERS[name]), 0
     while number < 1000:
         if number % 6 == 0:
-            pair = set(rng.choice(9, 2, replace=False).tolist())
+            pair = set(rng.choice(8, 2, replace=False).tolist())
         away, lost = ({i for i in pair if rng.random() < 0.2} for _ in range(2))
-        if not run.step([i for i in range(9) if i not in away], lost):
+        if not run.step([i for i in range(8) if i not in away], lost):
             break
         number += 1
-    result, truth = run.session.result(), problem(9, seed=seed).truth
+    result, truth = run.session.result(), problem(8, seed=seed).truth
     assert (result.rows_ >= 60).all()
     assert result.subspace_error(truth[0])[1] < 0.2
     assert result.subspace_error(truth[-1])[3] < 0.2

@@ -14,7 +14,7 @@ import scipy.sparse
 from builders import SPECTRUM, Array, Problem, deal, mixed, rows, sine, three_clients
 from checks import Check, brief
 
-from flower_pca import PCAResult, make, registry, simulate
+from flower_pca import PCAResult, make, simulate
 from flower_pca.base import archive
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -45,8 +45,6 @@ class Tracker(Stage[TrackState]):
         tol: Estimated sine of the angle to the true eigenvectors of a batch at which a step ends.
         oversample: Random columns beside the old basis, for "krylov".
     """
-
-    State: ClassVar[type] = TrackState
 
     refine: bool = False
     reuse: int = 0

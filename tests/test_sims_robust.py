@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sims.common import report
+from sims.robust import experiments as robust
 from sims.robust import pooled
-from sims.robust import tables as robust
 
 
 @pytest.mark.parametrize("name", pooled.METHODS)

@@ -6,14 +6,13 @@ earlier figures, by an independent implementation. Problems and algorithms draw 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from flower_pca import DataError
 from sims.common import report
 from sims.personal import rates, real, tables
 
-TABLES: Final[dict[str, Callable[[report.Options], report.Table]]] = {
+EXPERIMENTS: Final[report.Experiments] = {
     "fig3": rates.fig3,
     "fig4": rates.fig4,
     "weights": rates.weights,
@@ -28,16 +27,10 @@ TABLES: Final[dict[str, Callable[[report.Options], report.Table]]] = {
     "video": real.video,
     "topics": real.topics,
 }
+SEEDS: Final = (2, 10)  # in small size, in the paper's
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "The experiments of personalized PCA (JMLR 2024) beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(TABLES), seeds=(2, 10))
-    print(f"{opts.seeds} seed(s), means. {report.NONE}: not known.")
-    for name in opts.only:
-        try:
-            report.table(opts.out, f"personal_{name}", TABLES[name](opts))
-        except DataError as error:
-            report.progress(f"{name} is left out: {error}")
-    print(f"\nCSV and PNG are in {opts.out}")
+    report.main(argv, room="personal", about=about, experiments=EXPERIMENTS, seeds=SEEDS)

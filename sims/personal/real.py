@@ -29,7 +29,7 @@ WORDS: Final = 8
 MOVES: Final = 25.0  # grey levels from the film's median by which a pixel counts as moving
 
 
-def table4(opts: report.Options) -> report.Table:
+def table4(opts: report.Options) -> report.Found:
     """Background and foreground of drawn pictures."""
     rows: list[list[object]] = [
         ["pictures", "PerPCA error", "Robust PCA error", "ratio", "PerPCA AUC", "Robust PCA AUC", "expected"]
@@ -43,7 +43,9 @@ def table4(opts: report.Options) -> report.Table:
         cells = [f"{e:.3f}", f"{robust_e:.3f}", f"{e / robust_e:.2f}", f"{a:.3f}", f"{robust_a:.3f}", known]
         rows.append([name, *cells])
     note = "Error of the foreground, relative. PerPCA needs a foreground of low rank; Robust PCA one that is sparse."
-    return f"Table 4: drawn pictures, r1={RANKS[0]}, r2={RANKS[1]} (the paper shows pictures only)", rows, note
+    return report.Found(
+        f"Table 4: drawn pictures, r1={RANKS[0]}, r2={RANKS[1]} (the paper shows pictures only)", rows, note
+    )
 
 
 def segmented(drawn: pictures.Pictures, seed: int) -> tuple[float, float, float, float]:
@@ -56,7 +58,7 @@ def segmented(drawn: pictures.Pictures, seed: int) -> tuple[float, float, float,
     return (*errors, *areas)  # type: ignore[return-value]
 
 
-def table5(opts: report.Options) -> report.Table:
+def table5(opts: report.Options) -> report.Found:
     """Testing error on real pictures, dealt out by writer or by pairs of labels."""
     rows: list[list[object]] = [
         ["data", "clients", "rows", "ExactPerPCA", "indivPCA", "CPCA", "distPCA", "distPCA k=r1"]
@@ -69,7 +71,9 @@ def table5(opts: report.Options) -> report.Table:
                 errors = (f"{e:.2f}" for e in tested(dealt, n, seed))
                 rows.append([f"{name}, seed {seed}", len(dealt), n, *errors])
     note = "Paper: PerPCA below indivPCA on FEMNIST and CIFAR10; its figures are not at hand. --data takes those files."
-    return f"Table 5: mean squared testing error after training on so many rows; r1={R1}, r2={R2}", rows, note
+    return report.Found(
+        f"Table 5: mean squared testing error after training on so many rows; r1={R1}, r2={R2}", rows, note
+    )
 
 
 def tested(shards: list[Array], n: int, seed: int) -> list[float]:
@@ -89,7 +93,7 @@ def tested(shards: list[Array], n: int, seed: int) -> list[float]:
     return [float(methods.rebuilt(test, basis).mean()) for basis in bases]
 
 
-def video(opts: report.Options) -> report.Table:
+def video(opts: report.Options) -> report.Found:
     """A still camera before a moving escalator: each frame a client, its rows the samples."""
     path = opts.data_dir / "escalator_video.npz"
     rows: list[list[object]] = [["method", "AUC", "share of the foreground's energy on moving pixels"]]
@@ -108,7 +112,9 @@ def video(opts: report.Options) -> report.Table:
         rows.append([name, f"{pictures.auc(drawn, found):.3f}", f"{share:.2f}"])
     still(opts, "personal_video", frames, {"ExactPerPCA": own, "Robust PCA": robust})
     note = f"Moving: more than {MOVES:g} grey levels from the median of all frames ({moving.mean():.0%} of the pixels)."
-    return f"Video: {len(frames)} frames, r1={FILM[0]}, r2={FILM[1]} (the paper shows pictures only)", rows, note
+    return report.Found(
+        f"Video: {len(frames)} frames, r1={FILM[0]}, r2={FILM[1]} (the paper shows pictures only)", rows, note
+    )
 
 
 def still(opts: report.Options, name: str, frames: Array, foregrounds: dict[str, Array]) -> None:
@@ -130,7 +136,7 @@ def still(opts: report.Options, name: str, frames: Array, foregrounds: dict[str,
     figure.savefig(opts.out / f"{name}.png")
 
 
-def topics(opts: report.Options) -> report.Table:
+def topics(opts: report.Options) -> report.Found:
     """Speeches of presidential candidates: an election year a client, words the features."""
     counts, meta = (opts.data_dir / f"debates_{part}.npz" for part in ("counts", "meta"))
     if not (counts.is_file() and meta.is_file()):
@@ -152,7 +158,9 @@ def topics(opts: report.Options) -> report.Table:
     for i, year in enumerate(named):
         rows += [[year, j, _words(v, vocabulary)] for j, v in enumerate(result.own_components(i), start=1)]
     note = f"Counts times log(n / documents), rows of length 1, centred. theta {result.theta_:.2f}. {result.status}"
-    return f"Topics: r1={TOPICS[0]}, r2={TOPICS[1]} (the paper: topics of each year, as words)", rows, note
+    return report.Found(
+        f"Topics: r1={TOPICS[0]}, r2={TOPICS[1]} (the paper: topics of each year, as words)", rows, note
+    )
 
 
 def _words(component: Array, vocabulary: Array) -> str:

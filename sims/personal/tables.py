@@ -55,7 +55,7 @@ def table2_errors(seed: int) -> dict[str, tuple[float, float]]:
     return {name: (float(e[:50].mean()), float(e[50:].mean())) for name, e in errors.items()}
 
 
-def table2(opts: report.Options) -> report.Table:
+def table2(opts: report.Options) -> report.Found:
     """Test error of every method."""
     found = []
     for seed in range(opts.seeds):
@@ -66,7 +66,7 @@ def table2(opts: report.Options) -> report.Table:
         mean = np.mean([f[name] for f in found], axis=0)
         rows.append([name, f"{mean[0]:.2f}", f"{mean[1]:.2f}", sparse, rich, paper_sparse, paper_rich])
     note = "The paper's parameters are not known; ours were fitted to its figures: order and margins are the evidence."
-    return "Table 2: test error, clients with few rows and with many", rows, note
+    return report.Found("Table 2: test error, clients with few rows and with many", rows, note)
 
 
 def own_rank(extra: int, init: str, seed: int) -> tuple[float, float, float]:
@@ -79,7 +79,7 @@ def own_rank(extra: int, init: str, seed: int) -> tuple[float, float, float]:
     return problems.theta(V), problems.error(Split(split.shards, split.U, split.V), U, split.V)[0], error
 
 
-def table3(opts: report.Options) -> report.Table:
+def table3(opts: report.Options) -> report.Found:
     """More own components than there are."""
     rows: list[list[object]] = [
         ["own ranks", "theta, random", "expected", "theta, qu", "expected", "paper", "U error, qu", "rebuilt, qu"]
@@ -99,10 +99,10 @@ def table3(opts: report.Options) -> report.Table:
             report.number(rebuilt),
         ]
         rows.append([f"r2+{extra}" if extra else "r2", *cells])
-    return "Table 3 and Fig. 7: theta with too large own ranks", rows, "300 rounds of choice 1, eta=0.1."
+    return report.Found("Table 3 and Fig. 7: theta with too large own ranks", rows, "300 rounds of choice 1, eta=0.1.")
 
 
-def fig8(opts: report.Options) -> report.Table:
+def fig8(opts: report.Options) -> report.Found:
     """More shared components than there are."""
     rows: list[list[object]] = [["shared ranks", "own error", "expected", "rebuilt"]]
     setting = Setting(d=30, r1=1, r2=1, clients=20, noise=0.0, axes=10)
@@ -117,7 +117,7 @@ def fig8(opts: report.Options) -> report.Table:
         own, rebuilt = np.mean(found, axis=0)
         rows.append([f"r1+{extra}", f"{own:.2f}", known, report.number(rebuilt)])
     note = "Shared components then take own directions; rows are rebuilt all the same."
-    return "Fig. 8: too large shared ranks", rows, note
+    return report.Found("Fig. 8: too large shared ranks", rows, note)
 
 
 def agreement(algorithm: str, seed: int) -> dict[int, float]:
@@ -133,7 +133,7 @@ def agreement(algorithm: str, seed: int) -> dict[int, float]:
     return found
 
 
-def fig9(opts: report.Options) -> report.Table:
+def fig9(opts: report.Options) -> report.Found:
     """Ten groups of clients, found from their own components."""
     rows: list[list[object]] = [["method", "1 round", "5 rounds", "30 rounds", "expected"]]
     for label, (algorithm, known) in CLUSTERED.items():
@@ -141,4 +141,6 @@ def fig9(opts: report.Options) -> report.Table:
         found = [agreement(algorithm, seed) for seed in range(opts.seeds)]
         cells = [f"{np.mean([f[t] for f in found]):.2f} (least {min(f[t] for f in found):.2f})" for t in (1, 5, 30)]
         rows.append([label, *cells, known])
-    return "Fig. 9: adjusted Rand index of the clustering into 10 groups", rows, "Before the first round: 0 by chance."
+    return report.Found(
+        "Fig. 9: adjusted Rand index of the clustering into 10 groups", rows, "Before the first round: 0 by chance."
+    )

@@ -94,16 +94,18 @@ def truth(X: Array) -> tuple[Array, Array]:
     return C, np.linalg.eigh(C)[1][:, : -K - 1 : -1].T
 
 
-def _experiment(name: str) -> Callable[[report.Options], report.Found]:
+def experiment(name: str, setting: Setting) -> Callable[[report.Options], report.Found]:
+    """The table of one data set."""
+
     def run(given: report.Options) -> report.Found:
-        X = SETS[name].units(data.read(given.data_dir / f"{name}.npz").astype(np.float32))
-        return utility(name, X, SETS[name], seeds=given.seeds)
+        X = setting.units(data.read(given.data_dir / f"{name}.npz").astype(np.float32))
+        return utility(name, X, setting, seeds=given.seeds)
 
     return run
 
 
 SEEDS: Final = (1, 5)  # in small size, and with --paper
-EXPERIMENTS: Final[report.Experiments] = {name: _experiment(name) for name in SETS}
+EXPERIMENTS: Final[report.Experiments] = {name: experiment(name, setting) for name, setting in SETS.items()}
 
 if __name__ == "__main__":
     report.command(main)

@@ -109,14 +109,18 @@ def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def lines(rows: Sequence[Sequence[object]]) -> list[str]:
+    """A table in columns, a rule under its header."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    ruled = [cells[0], ["-" * width for width in widths], *cells[1:]]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in ruled]
+
+
 def show(out: Path, name: str, found: Found) -> None:
     """Print the table, write its rows to NAME.csv, and curves to NAME_curves.csv and NAME_curves.png."""
-    cells = [[str(cell) for cell in row] for row in found.rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    print(f"\n{found.title}\n" + "\n".join(lines) + (f"\n{found.note}" if found.note else ""))
-    _write(out, f"{name}.csv", cells)
+    print(f"\n{found.title}\n" + "\n".join(lines(found.rows)) + (f"\n{found.note}" if found.note else ""))
+    _write(out, f"{name}.csv", [[str(cell) for cell in row] for row in found.rows])
     if found.drawing is not None:
         rows: list[list[str]] = [["panel", "curve", "at", "error"]]
         for panel, curves in found.drawing.panels.items():

@@ -13,6 +13,11 @@ SIZES: Final = {  # Table 4: n, d
     "splice": (1000, 24), "w8a": (49749, 300), "msd": (463715, 90),
 }  # fmt: skip
 CLIENTS: Final = (20, 40, 60, 80, 100)  # of Table 5
+# The units of abalone's columns, which the file at hand has scaled to -1 .. 1: their least and their most values.
+ABALONE_UNITS: Final = (
+    (1.0, 0.075, 0.055, 0.0, 0.002, 0.001, 0.0005, 0.0015),
+    (3.0, 0.815, 0.65, 1.13, 2.8255, 1.488, 0.76, 1.005),
+)
 TABLE6_METHODS: Final = ("OPT", "sign", "vanilla", "DR-SVD", "UDA", "WDA")
 TABLE7_METHODS: Final = TABLE6_METHODS[:3]
 

@@ -18,7 +18,7 @@ from sims.local_power.known import (
     TABLE7,
     TABLE7_METHODS,
 )
-from sims.local_power.sets import FINAL, Bench, K, benches, mean_std
+from sims.local_power.sets import FINAL, MORE, Bench, K, benches, mean_std
 
 OPT: Final = "local_power(local_steps=4, decay=False)"
 TABLE6_SPECS: Final = {
@@ -96,12 +96,11 @@ def rounds(opts: report.Options) -> report.Found:
     """Messages to a target; not in the paper."""
     rows: list[list[object]] = [["data", "method", *(f"{target:g}" for target in TARGETS)]]
     for bench in benches(opts):
-        bench.prepare(tuple(ROUNDS.values()), opts.seeds, messages=LONG)
         for label, algorithm in ROUNDS.items():
-            curves = [bench.curve(algorithm, seed, messages=LONG) for seed in range(opts.seeds)]
+            curves = [bench.curve(algorithm, seed, messages=LONG) for seed in range(bench.seeds(opts.seeds))]
             spans = [report.span([problems.rounds_to(c, target) for c in curves]) for target in TARGETS]
             rows.append([bench.name, label, *(a if a == b else f"{a}..{b}" for a, b in spans)])
-    note = f"The least .. the most of {opts.seeds} seeds. {report.NONE}: not within {LONG} messages, or never."
+    note = f"The least .. the most of {opts.seeds} seeds{MORE}. {report.NONE}: not within {LONG} messages, or never."
     return report.Found("Messages with a product until the sine is at most", rows, note)
 
 
@@ -118,27 +117,23 @@ def _table5(opts: report.Options, title: str, shown: tuple[str, ...], counts: tu
 def _table6(opts: report.Options, title: str, shown: tuple[str, ...]) -> report.Found:
     rows: list[list[object]] = [["data", "of", *TABLE6_METHODS]]
     for bench in _shown(opts, shown):
-        bench.prepare(tuple(TABLE6_SPECS.values()), opts.seeds)
         if bench.name in TABLE6:
             rows.append([bench.name, "paper", *(TABLE6[bench.name][m] for m in TABLE6_METHODS)])
-        cells = (mean_std(bench.finals(TABLE6_SPECS[m], opts.seeds)) for m in TABLE6_METHODS)
+        cells = (mean_std(bench.finals(TABLE6_SPECS[m], bench.seeds(opts.seeds))) for m in TABLE6_METHODS)
         rows.append([bench.name, "ours", *cells])
-    note = f"The mean (and deviation) of {opts.seeds} seeds; final: after {FINAL} messages, or at the end."
+    note = f"The mean (and deviation) of {opts.seeds} seeds{MORE}; final: after {FINAL} messages, or at the end."
     return report.Found(title, rows, note)
 
 
 def _table7(opts: report.Options, title: str, shown: tuple[str, ...]) -> report.Found:
     rows: list[list[object]] = [["data", "of", *TABLE7_METHODS]]
     for bench in _shown(opts, shown):
-        bench.prepare((*TABLE7_SPECS.values(), *SLOWLY.values()), opts.seeds)
         if bench.name in TABLE7:
             rows.append([bench.name, "paper", *(TABLE7[bench.name][m] for m in TABLE7_METHODS)])
         for label, specs in {"ours": TABLE7_SPECS, "ours, 8 halved every 3": SLOWLY}.items():
-            cells = (mean_std(bench.finals(specs[m], opts.seeds)) for m in TABLE7_METHODS)
+            cells = (mean_std(bench.finals(specs[m], bench.seeds(opts.seeds))) for m in TABLE7_METHODS)
             rows.append([bench.name, label, *cells])
-    note = (
-        f"The mean (and deviation) of {opts.seeds} seeds after {FINAL} messages; the paper does not say after how many."
-    )
+    note = f"The mean (and deviation) of {opts.seeds} seeds{MORE} after {FINAL} messages; the paper names no number."
     return report.Found(title, rows, note)
 
 

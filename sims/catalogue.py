@@ -71,19 +71,19 @@ _SETS4: Final = "4 of the paper's sets, 10 seeds"
 _OTHERS: Final = "The other eleven sets cannot be had here."
 _LP: Final = (
     Item("local_power", "Fig. 1", "how rows are dealt, and the symbols"),
-    Item("local_power", "Table 1", "final errors, p=4", "local_power/table1", _SETS4, 10),
-    Item("local_power", "Table 2", "final errors with decay", "local_power/table2", _SETS4, 10),
+    Item("local_power", "Table 1", "final errors, p=4", "local_power/table1", _SETS4, 8),
+    Item("local_power", "Table 2", "final errors with decay", "local_power/table2", _SETS4, 9),
     Item("local_power", "Table 3", "eta by clients", "local_power/table3", _SETS4, 1),
     Item("local_power", "Table 4", "the sets", "local_power/table4", _SETS4, 1),
     Item("local_power", "Table 5", "eta by clients", "local_power/table5", _SETS4, 1),
-    Item("local_power", "Table 6", "final errors, p=4", "local_power/table6", _SETS4, 10),
-    Item("local_power", "Table 7", "final errors with decay", "local_power/table7", _SETS4, 10),
+    Item("local_power", "Table 6", "final errors, p=4", "local_power/table6", _SETS4, 8),
+    Item("local_power", "Table 7", "final errors with decay", "local_power/table7", _SETS4, 9),
     Item("local_power", "Fig. 2a", "p, on covtype", "local_power/fig2a", "covtype, 581 clients", 10),
-    Item("local_power", "Fig. 2b", "stability, on a9a", "local_power/fig2b", "a9a, 32 clients", 3),
+    Item("local_power", "Fig. 2b", "stability, on a9a", "local_power/fig2b", "a9a, 32 clients", 1),
     Item("local_power", "Fig. 3a", "decay, on covtype", "local_power/fig3a", "covtype, 581 clients", 10),
-    Item("local_power", "Fig. 3b", "the number of clients", "local_power/fig3b", "covtype", 5),
+    Item("local_power", "Fig. 3b", "the number of clients", "local_power/fig3b", "covtype", 10),
     Item("local_power", "Fig. 3c", "the error by p and m", "local_power/fig3c", "covtype", 10),
-    Item("local_power", "Fig. 4", "the spread of Table 6", "local_power/fig4", _SETS4, 10),
+    Item("local_power", "Fig. 4", "the spread of Table 6", "local_power/fig4", _SETS4, 8),
     *(
         Item("local_power", f"Fig. {5 + i}", f"p, {align}", f"local_power/fig{5 + i}", _SETS4, 10)
         for i, align in enumerate(("OPT", "sign-fixing", "vanilla"))
@@ -92,8 +92,8 @@ _LP: Final = (
         Item("local_power", f"Fig. {8 + i}", f"decay, {align}", f"local_power/fig{8 + i}", _SETS4, 10)
         for i, align in enumerate(("OPT", "sign-fixing", "vanilla"))
     ),
-    Item("local_power", "Fig. 11", "the number of clients, OPT", "local_power/fig11", _SETS4, 5),
-    Item("local_power", "Fig. 12", "the number of clients, sign-fixing", "local_power/fig12", _SETS4, 5),
+    Item("local_power", "Fig. 11", "the number of clients, OPT", "local_power/fig11", _SETS4, 12),
+    Item("local_power", "Fig. 12", "the number of clients, sign-fixing", "local_power/fig12", _SETS4, 12),
     Item("local_power", "Fig. 13", "the error by p and m", "local_power/fig13", _SETS4, 30),
     Item("local_power", "Theorem 1", "messages fall by the factor p", "local_power/theorem1", _SETS4, 20),
     Item("local_power", "Theorem 2", "rho by p, with OPT and without", "local_power/theorem2", _SETS4, 1),
@@ -113,7 +113,7 @@ _FAPS: Final = (
 )
 _PERSONAL: Final = (
     Item("personal", "Table 1", "related work"),
-    Item("personal", "Fig. 1", "two clients in three dimensions", "personal/fig1", "theta=.127", 1),
+    Item("personal", "Fig. 1", "two clients in three dimensions", "personal/fig1", "theta=.127", 0.1),
     Item("personal", "Fig. 2", "a tangent space"),
     Item("personal", "Fig. 3", "rates by theta", "personal/fig3", "d=3, 2 clients, 10 starts", 3),
     Item("personal", "Fig. 4", "error by rows", "personal/fig4", "d=15, 100 clients, 5 seeds", 5),
@@ -128,8 +128,8 @@ _PERSONAL: Final = (
     Item("personal", "Table 5", "FEMNIST and CIFAR-10", "personal/table5", "3550 writers; 20 clients", 10),
     Item("personal", "Table 6", "a film", "personal/video", "r1=r2=50, another film", 5),
     Item("personal", "Table 7", "topics of debates", "personal/topics", "9135 dialogues, 13 years, r1=r2=2", 2),
-    Item("personal", "Fig. 10", "error against 1 / delta^2", "personal/fig10", "two clients in three dimensions", 1),
-    Item("personal", "Fig. 11", "error against 1 / theta", "personal/fig11", "two clients in three dimensions", 1),
+    Item("personal", "Fig. 10", "error against 1 / delta^2", "personal/fig10", "two clients in four dimensions", 0.1),
+    Item("personal", "Fig. 11", "error against 1 / theta", "personal/fig11", "two clients in four dimensions", 0.1),
 )
 _ROBUST: Final = (
     Item("robust", "Fig. 1", "error by round and time", "robust/fig1", "n=500, 1000, 3000", 60),

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from sims.common import report
-from sims.personal import rates, real, tables
+from sims.personal import rates, real, small, tables
 
 EXPERIMENTS: Final[report.Experiments] = {
+    "fig1": small.fig1,
     "fig3": rates.fig3,
     "fig4": rates.fig4,
     "weights": rates.weights,
@@ -20,12 +21,15 @@ EXPERIMENTS: Final[report.Experiments] = {
     "fig6": rates.fig6,
     "table2": tables.table2,
     "table3": tables.table3,
+    "fig7": tables.fig7,
     "fig8": tables.fig8,
     "fig9": tables.fig9,
     "table4": real.table4,
     "table5": real.table5,
     "video": real.video,
     "topics": real.topics,
+    "fig10": small.fig10,
+    "fig11": small.fig11,
 }
 SEEDS: Final = (2, 10)  # in small size, in the paper's
 

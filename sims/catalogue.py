@@ -140,13 +140,13 @@ _ROBUST: Final = (
 )
 _OVER_AIR: Final = (
     Item("over_air", "Table 1", "bounds of related work"),
-    Item("over_air", "Fig. 1a", "a rotating subspace", "over_air/fig1a", "n=1000, r=30, d=3000", 20),
-    Item("over_air", "Fig. 1b", "a change at once", "over_air/fig1b", "n=1000, r=30, d=3000", 20),
+    Item("over_air", "Fig. 1a", "a rotating subspace", "over_air/fig1a", "n=1000, d=3000", 20),
+    Item("over_air", "Fig. 1b", "a change at once", "over_air/fig1b", "n=1000, d=3000", 20),
     Item("over_air", "Fig. 2a", "noise of the channel", "over_air/fig2a", "n=1000, d=3000", 10),
     Item("over_air", "Fig. 2b", "missing entries", "over_air/fig2b", "n=1000, d=3000", 10),
     Item("over_air", "Fig. 3a", "over the air, rotating", "over_air/fig3a", "n=1000, d=3000", 10),
     Item("over_air", "Fig. 3b", "over the air, a change at once", "over_air/fig3b", "n=1000, d=3000", 10),
-    Item("over_air", "Fig. 4a", "QR every eta products", "over_air/fig4a", "n=1000, r=50", 5),
-    Item("over_air", "Fig. 4b", "the gap", "over_air/fig4b", "n=1000, r=50", 5),
+    Item("over_air", "Fig. 4a", "QR every eta products", "over_air/fig4a", "n=1000, r=50", 2),
+    Item("over_air", "Fig. 4b", "the gap", "over_air/fig4b", "n=1000, r=50", 1),
 )
 ITEMS: Final = (*_LP, *_FAPS, *_PERSONAL, *_ROBUST, *_OVER_AIR)

@@ -48,6 +48,8 @@ def session(
     masks, dp = MaskedSums.of(mask), DP.of(dp)
     if masks is not None:
         masks.check(algorithm, scale=settings.get("scale"), dp=dp, channel=settings.get("channel"))
+    if settings.get("channel") is not None:
+        registry.require_over_air(algorithm)
     settings["n_components"] = n_components = checks.components(n_components)
     width = algorithm.width(n_components)
     opening: Stage[Any] = Opening(width=width) if masks is None else SummedOpening(width=width)
@@ -55,6 +57,7 @@ def session(
         asked = {"scale": settings.get("scale"), "missing": settings.get("missing", "error"), "evaluate": evaluate}
         plan, algorithm = planned(dp, algorithm, n_components=n_components, **asked)
         opening, settings["plan"] = plan.opening(width), plan
+    settings["result"] = registry.result(algorithm)
     stages = (opening, algorithm, registry.closing(algorithm)(), *([Evaluate()] if evaluate else []))
     if masks is None:
         return Session(stages, **settings)
@@ -66,6 +69,8 @@ def session(
 def tracking(tracker: Tracker, *, mask: bool | MaskedSums | str | None = None, **settings: Any) -> TrackingSession:
     """A run of steps, masked if `mask` says so; the other settings are those of `TrackingSession`."""
     masks = MaskedSums.of(mask)
+    if settings.get("channel") is not None:
+        registry.require_over_air(tracker)
     if masks is None:
         return TrackingSession(tracker, **settings)
     masks.check(tracker, channel=settings.get("channel"))

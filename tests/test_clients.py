@@ -6,7 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from fake_grid import FakeGrid, app_of, grid_of, in_a_run, is_pca_of, rows
+from builders import unequal
+from fake_grid import FakeGrid, app_of, grid_of, is_pca_of
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from scipy import sparse
@@ -19,16 +20,12 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import PCAStrategy
 
-SHARDS = rows()
+pytestmark = pytest.mark.usefixtures("lines")
+
+SHARDS = unequal()
 BAD = 2
 OTHERS = [shard for i, shard in enumerate(SHARDS) if i != BAD]
 FAPS = {"max_rounds": 6, "inner_steps": 2}
-
-
-@pytest.fixture(autouse=True)
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 def context(node=7, **config):
@@ -391,7 +388,7 @@ def test_a_corrupted_memory_file_counts_as_none(how, tmp_path):
 
 @pytest.mark.parametrize("n_nodes", [5, 8])
 def test_rows_are_loaded_once_per_node(n_nodes):
-    loaded, shards = [], rows(n_nodes)
+    loaded, shards = [], unequal(n_nodes)
 
     def load(context):
         loaded.append(context.node_id)

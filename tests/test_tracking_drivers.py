@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from fake_grid import FakeGrid, in_a_run
+from fake_grid import FakeGrid
 
 from flower_pca import AirChannel, STMiss, Stream, TrackingResult, assembly, strategies, track
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
@@ -22,15 +22,11 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
 
     from flower_pca import app
 
+pytestmark = pytest.mark.usefixtures("lines")
+
 R = 4
 PROBLEM = moving.piecewise(n=60, r=R, d=480, change=240, rho=0.1, seed=0)
 BATCHES = PROBLEM.batches(3)
-
-
-@pytest.fixture(autouse=True)
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 def serve(streams, **rules):

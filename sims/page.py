@@ -6,11 +6,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from sims import catalogue, claims
+from sims import claims
 from sims.catalogue import ITEMS, PAPERS, Item
 from sims.common import record, report
 from sims.common.record import Record
+from sims.judged import JUDGED
 
+UNRUN, NOTHING = "not run yet", "nothing to run"
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "reproduction.md"
 PICTURES: Final = PAGE.parent / "reproduction"
 
@@ -32,11 +34,17 @@ the paper says it shows; *same order* if methods rank as in the paper but figure
 def agreement(item: Item) -> str:
     """What --list and the page say of an item: how it came out, if it has been run."""
     if item.program is None:
-        return item.agreement
-    found = record.read(item.program)
-    if found is None:
-        return catalogue.UNAVAILABLE if item.agreement == catalogue.UNAVAILABLE else catalogue.UNRUN
-    return item.agreement if found.size == "paper" else f"{item.agreement}, in small size"
+        return NOTHING
+    found, judged = record.read(item.program), JUDGED.get(item.program)
+    if found is None or judged is None:
+        return UNRUN
+    return judged.agreement if found.size == "paper" else f"{judged.agreement}, in small size"
+
+
+def why(item: Item) -> str:
+    """What differs, and why, where it has been run."""
+    judged = JUDGED.get(item.program or "")
+    return judged.why if judged is not None and agreement(item) not in (UNRUN, NOTHING) else ""
 
 
 def text() -> str:
@@ -80,7 +88,7 @@ def _summary() -> str:
 
 def _overview(items: list[Item]) -> str:
     lines = ["| item | shows | the paper's size | ours | why |", "|---|---|---|---|---|"]
-    lines += [f"| {i.name} | {i.about} | {i.size} | {agreement(i)} | {i.why} |" for i in items]
+    lines += [f"| {i.name} | {i.about} | {i.size} | {agreement(i)} | {why(i)} |" for i in items]
     return "\n".join(lines) + "\n"
 
 

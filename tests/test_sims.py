@@ -20,6 +20,8 @@ from sims.local_power import experiments as local_power
 from sims.local_power import theory
 from sims.local_power.known import SETS
 
+pytestmark = pytest.mark.slow
+
 
 def table(path):
     with open(path, newline="", encoding="utf-8") as file:

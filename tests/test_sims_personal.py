@@ -13,6 +13,8 @@ from sims.personal import experiments, methods, pictures, problems, rates, real,
 from sims.personal.problems import Setting
 from sims.personal.runs import fit
 
+pytestmark = pytest.mark.slow
+
 
 def options(folder: Path, *, seeds: int = 1, data: tuple[str, ...] = ()) -> report.Options:
     return report.Options((), folder, data, folder / "nowhere", seeds, False)

@@ -8,6 +8,8 @@ import pytest
 from sims.robust import experiments as robust
 from sims.robust import pooled
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", pooled.METHODS)
 def test_the_comparators_recover_and_stop_when_they_should(name):

@@ -22,7 +22,6 @@ from flower_pca.dp.noise import Floor
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
-SERVED: Final = (*registry.ALGORITHMS, *registry.TRACKERS)  # all that a node can be asked for by name
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
 
@@ -92,10 +91,11 @@ class Rules:
     max_rank: int | None = None
 
     def __post_init__(self) -> None:
+        listed = (*registry.ALGORITHMS, *registry.TRACKERS)
         for name in [] if self.allow is None else sorted(self.served):
-            if name not in SERVED:
-                remedy = checks.did_you_mean(name, SERVED)
-                known = ", ".join(SERVED)
+            if name not in listed:
+                remedy = checks.did_you_mean(name, listed)
+                known = ", ".join(listed)
                 raise ConfigError("Every algorithm in allow", must=f"one of {known}", got=repr(name), then=remedy)
         checks.integer("min_rows", self.min_rows, least=1)
         for name in ("share_own", "masked_only", "single_masks"):
@@ -137,7 +137,7 @@ class Rules:
     def served(self) -> frozenset[str]:
         """The names of the algorithms that are served."""
         if self.allow is None:
-            return frozenset(SERVED)
+            return frozenset((*registry.ALGORITHMS, *registry.TRACKERS))
         return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
 
     @property

@@ -18,7 +18,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
+from functools import cached_property
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -57,6 +58,11 @@ class Broadcast:
     def arrays_for(self, client: int) -> Arrays:
         """What one client gets."""
         return {**self.arrays, **self.personal.get(client, {})}
+
+    @cached_property
+    def asked(self) -> frozenset[int]:
+        """The clients named, to look one up."""
+        return frozenset(self.to)
 
     @property
     def nbytes(self) -> int:
@@ -98,7 +104,7 @@ class Stage(ABC, Generic[S]):
 
     Attributes:
         name: What messages call it by; unique among all stages.
-        State: S at run time, for a saved state to be read back.
+        State: S at run time, for a saved state to be read back: what a subclass names in the brackets of its base.
         fixed_set: Whether the state belongs to one fixed set of clients, since it mixes products of several messages.
             A member that misses a message is asked once more; when one is gone for good, the run starts anew.
         bounded: Whether differential privacy can rely on it. Its answer is then, beside the number of rows, numbers
@@ -111,6 +117,13 @@ class Stage(ABC, Generic[S]):
     State: ClassVar[type]
     fixed_set: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in vars(cls).get("__orig_bases__", ()):
+            for argument in get_args(base):
+                if isinstance(argument, type):
+                    cls.State = argument
 
     @abstractmethod
     def start(self, model: Model) -> S:
@@ -160,6 +173,10 @@ class Stage(ABC, Generic[S]):
         largest = MARGIN * max(model.trace, float(model.n))
         parts = self.parts(self.broadcast(state), model.d or None)
         return {name: known.get(part.kind) or largest for name, part in parts.items()}
+
+    def sized(self, state: S, columns: int) -> S:
+        """The state where all clients are known to have so many columns: masks know it before the first sum."""
+        return state
 
     def inspect(self, state: S, reply: Arrays) -> None:
         """Raise ProtocolError for a reply of the right names and shapes that still cannot be right."""

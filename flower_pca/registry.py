@@ -5,6 +5,8 @@ names of the package, the command line, the tests that every algorithm has to pa
 algorithm is added by a file of its own and a line of this table. `register` does the same from elsewhere.
 
 A client finds its half of a message here as well: `answer` calls the stage that the message names.
+
+Imports of algorithms read `import Krylov as Krylov`, which is how type checkers are told that the package shows them.
 """
 
 from __future__ import annotations
@@ -13,22 +15,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-from flower_pca.algorithms.covariance import NoisyCovariance
-from flower_pca.algorithms.dr_svd import DRSVD
-from flower_pca.algorithms.faps import FAPS
-from flower_pca.algorithms.fed_oapm import FedOAPM
-from flower_pca.algorithms.krylov import Krylov
-from flower_pca.algorithms.local_power import LocalPower
-from flower_pca.algorithms.one_shot import UDA, WDA, DistPCA
+from flower_pca.algorithms.covariance import NoisyCovariance as NoisyCovariance
+from flower_pca.algorithms.dr_svd import DRSVD as DRSVD
+from flower_pca.algorithms.faps import FAPS as FAPS
+from flower_pca.algorithms.fed_oapm import FedOAPM as FedOAPM
+from flower_pca.algorithms.krylov import Krylov as Krylov
+from flower_pca.algorithms.local_power import LocalPower as LocalPower
+from flower_pca.algorithms.one_shot import UDA as UDA
+from flower_pca.algorithms.one_shot import WDA as WDA
+from flower_pca.algorithms.one_shot import DistPCA as DistPCA
 from flower_pca.algorithms.personal.closing import PersonalClosing
-from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA
-from flower_pca.algorithms.personal.per_pca import PerPCA
+from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA as ExactPerPCA
+from flower_pca.algorithms.personal.per_pca import PerPCA as PerPCA
 from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.algorithms.robust.base import LowRank
-from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA
-from flower_pca.algorithms.robust.dcf_pca import DCFPCA
+from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA as ConsensusRPCA
+from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
 from flower_pca.algorithms.robust.result import RobustResult
-from flower_pca.algorithms.ssi import SSI
+from flower_pca.algorithms.ssi import SSI as SSI
 from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core.algorithm import Algorithm
@@ -41,8 +45,8 @@ from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.stages.summed_opening import SummedOpening
-from flower_pca.tracking.robust_tracking import RobustTracking
-from flower_pca.tracking.st_miss import STMiss
+from flower_pca.tracking.robust_tracking import RobustTracking as RobustTracking
+from flower_pca.tracking.st_miss import STMiss as STMiss
 from flower_pca.tracking.tracker import Tracker
 
 
@@ -101,6 +105,11 @@ def register(
     TABLE[algorithm.name] = Entry(algorithm, closing, result)
     ALGORITHMS[algorithm.name] = STAGES[algorithm.name] = algorithm
     STAGES[closing.name] = closing
+
+
+def shown() -> dict[str, type[Stage[Any]]]:
+    """Algorithms and trackers by the names of their classes, which the package shows."""
+    return {stage.__name__: stage for stage in (*ALGORITHMS.values(), *TRACKERS.values())}
 
 
 def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
@@ -167,7 +176,9 @@ def _made(
     if isinstance(given, base):
         checks.parameters(given.name, parameters, _parameters(type(given)))
         return replace(given, **parameters)
-    name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
+    name, own = given, dict[str, Any]()
+    if not isinstance(given, str) or given not in table:
+        name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
     if name not in table:
         remedy = checks.did_you_mean(name, table)
         raise ConfigError(what, must=f"one of {', '.join(table)}", got=repr(name), then=remedy)
@@ -196,7 +207,7 @@ def answer(
         rule, got = ("a Stream", "rows at rest") if stage in TRACKERS else ("rows at rest", "a Stream")
         remedy = "Serve Stream(rows, batch=60) to trackers, and rows to the others."
         raise ProtocolError(f"The data for {stage}", must=rule, got=got, then=remedy)
-    if noise.asked(arrays):
+    if not noise.NAMES.isdisjoint(arrays):
         return noise.answer(STAGES[stage], arrays, data, memory, bits, summed=summed)
     return STAGES[stage].client(arrays, data, memory)
 

@@ -192,6 +192,7 @@ def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_ce
     assert len(list((tmp_path / "own").glob("*.npz"))) == 3  # a plain PCA leaves nothing of its own
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be")  # these rows are not personal
 @pytest.mark.parametrize("name", registry.ALGORITHMS)
 def test_every_algorithm_runs_by_its_name(run, name):

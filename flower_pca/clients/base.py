@@ -148,8 +148,8 @@ class PCAClient(NumPyClient):
     def _answered(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
-            terms, veil = self._policy.terms(data), self._policy.veil(request, data)
-            return assembly.answer(request.stage, request.arrays, data, before, terms=terms, veil=veil)
+            demands, veil = self._policy.demands(data), self._policy.veil(request, data)
+            return assembly.answer(request.stage, request.arrays, data, before, demands=demands, veil=veil)
         except SpentError as error:
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
@@ -159,11 +159,11 @@ class PCAClient(NumPyClient):
         """The answer without what shows the node's own results, unless it agrees to that or a sum covers it."""
         if self._rules.share_own or request.stage == messages.STAGE:
             return up
-        parts, kept = registry.STAGES[request.stage].parts(request.arrays, self._rows().d or None), dict(up)
+        parts, shown = registry.STAGES[request.stage].parts(request.arrays, self._rows().d or None), dict(up)
         for name, a in up.items():
             if parts[name].own:
-                kept[name] = a[:, :0] if parts[name].open else np.zeros_like(a)
-        return kept
+                shown[name] = a[:, :0] if parts[name].open else np.zeros_like(a)
+        return shown
 
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
         """Keep what the next message needs; under masks nothing from before, as nothing is done twice there."""

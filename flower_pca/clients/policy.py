@@ -22,7 +22,7 @@ from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.dp.noise import system_bits
 from flower_pca.masking import messages
-from flower_pca.masking.terms import Terms
+from flower_pca.masking.demands import Demands
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.stages.opening import drawn
@@ -107,7 +107,7 @@ class Policy:
             raise RefusalError("The messages to this node in a run", must=rule, got="one more", then=remedy)
         records[_ANSWERED] = ConfigRecord({"messages": answered + 1})
 
-    def terms(self, data: LocalData | Stream) -> Terms:
+    def demands(self, data: LocalData | Stream) -> Demands:
         """What the node asks of those that it is summed with."""
         rules = self._rules
         named = rules.trusted_keys is not None and rules.keeps_ledger
@@ -117,7 +117,7 @@ class Policy:
                 asked = book if told else copy.deepcopy(book)  # a sum that is not told yet is only asked about
                 self._group = asked.admit(present, most=rules.group_limits)
 
-        return Terms(rules.identity, rules.min_peers, rules.max_colluders, admit if named else None)
+        return Demands(rules.identity, rules.min_peers, rules.max_colluders, admit if named else None)
 
     def veil(self, request: wire.Request, data: LocalData | Stream) -> Veil | None:
         """Noise on products that hides what `max_rank` does not count; None where there is no such rule."""

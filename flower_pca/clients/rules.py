@@ -125,10 +125,11 @@ class Rules:
     max_lost: int | None = None
 
     def __post_init__(self) -> None:
+        listed = (*registry.ALGORITHMS, *registry.TRACKERS)
         for name in [] if self.allow is None else sorted(self.served):
-            if name not in (every := _every()):
-                remedy = checks.did_you_mean(name, every)
-                known = ", ".join(every)
+            if name not in listed:
+                remedy = checks.did_you_mean(name, listed)
+                known = ", ".join(listed)
                 raise ConfigError("Every algorithm in allow", must=f"one of {known}", got=repr(name), then=remedy)
         for name in ("min_rows", "min_peers", "max_messages", "max_messages_ever", "max_rank", "max_groups"):
             if getattr(self, name) is not None or name in _NEEDED:
@@ -184,7 +185,7 @@ class Rules:
     def served(self) -> frozenset[str]:
         """The names of the algorithms that are served."""
         if self.allow is None:
-            return frozenset(_every())
+            return frozenset((*registry.ALGORITHMS, *registry.TRACKERS))
         return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
 
     @property
@@ -231,8 +232,3 @@ class Rules:
         from flower_pca.masking.identity import Identity  # with cryptography, which no other client needs
 
         return Identity.load(self.sign_key, self.trusted_keys)
-
-
-def _every() -> tuple[str, ...]:
-    """All that a node can be asked for by name."""
-    return (*registry.ALGORITHMS, *registry.TRACKERS)

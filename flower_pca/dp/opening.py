@@ -43,7 +43,6 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     """
 
     name: ClassVar[str] = "private_opening"
-    State: ClassVar[type] = PrivateOpeningState
     bounded: ClassVar[bool] = True
 
     width: int

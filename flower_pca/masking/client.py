@@ -15,18 +15,18 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
-from flower_pca.masking import encoding, letters, messages, primitives
+from flower_pca.masking import fixed, letters, messages, primitives
+from flower_pca.masking.demands import Demands
 from flower_pca.masking.identity import NAME
 from flower_pca.masking.letters import require
 from flower_pca.masking.messages import Phase, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.masking.secrets import Secrets
-from flower_pca.masking.terms import Terms
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
-_ANYBODY: Final = Terms()
+_ANYBODY: Final = Demands()
 
 
 class Answer(Protocol):
@@ -39,7 +39,7 @@ class Answer(Protocol):
 
 
 def answer(
-    arrays: Arrays, data: LocalData | Stream, memory: Arrays, stage: Answer, terms: Terms = _ANYBODY
+    arrays: Arrays, data: LocalData | Stream, memory: Arrays, stage: Answer, demands: Demands = _ANYBODY
 ) -> tuple[Arrays, Arrays]:
     """What a client returns and keeps.
 
@@ -48,36 +48,36 @@ def answer(
         data: The client's rows, in the message's frame.
         memory: What the client has kept.
         stage: Gives its half of the stage that an upload is of.
-        terms: What it asks of those that it is summed with.
+        demands: What it asks of those that it is summed with.
     """
     own, secrets = messages.plain(memory), Secrets.of(memory)
     step = Phase(int(arrays["mask.step"]))
     if step == Phase.KEYS:
-        up, secrets = _keys(arrays, data, terms)
+        up, secrets = _keys(arrays, data, demands)
         return up, {**own, **secrets.stored()}
     if secrets is None or secrets.setup.tobytes() != arrays["mask.setup"].tobytes():
         return {"mask.lost": np.array(1)}, memory
     if step == Phase.SHARES:
-        up, secrets = _shares(arrays, secrets, terms)
+        up, secrets = _shares(arrays, secrets, demands)
     elif step == Phase.UPLOAD:
-        secrets = _admitted(arrays, secrets, terms)
-        summed = terms.sharers(secrets.summed) if noise.asked(arrays) else secrets.summed
-        encoding.check(arrays, secrets, summed)
+        secrets = _admitted(arrays, secrets, demands)
+        summed = demands.sharers(secrets.summed) if noise.asked(arrays) else secrets.summed
+        fixed.check(arrays, secrets, summed)
         name = messages.inner_stage(arrays) or ""
         up, own = stage(name, messages.plain(arrays), data, own, summed=summed)
         said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame())
-        up, secrets = _upload(arrays, secrets, encoding.encoded(arrays, up, own), said)
+        up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own), said)
     else:
-        up, secrets = _unmask(arrays, secrets, terms)
+        up, secrets = _unmask(arrays, secrets, demands)
     return up, {**own, **secrets.stored()}
 
 
-def _keys(arrays: Arrays, data: LocalData | Stream, terms: Terms) -> tuple[Arrays, Secrets]:
+def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands) -> tuple[Arrays, Secrets]:
     setup, single = arrays["mask.setup"], messages.single(arrays)
     require("The name of a set-up", f"{SEED} bytes", setup.shape == (SEED,) and setup.dtype == np.uint8)
     exchange, own = primitives.fresh(), _seeds(1 if single else 2)
     keys = primitives.public(exchange), primitives.public(own[-SEED:])
-    signed = b"" if terms.identity is None else terms.identity.sign(messages.published(setup.tobytes(), *keys))
+    signed = b"" if demands.identity is None else demands.identity.sign(messages.published(setup.tobytes(), *keys))
     # A stream is looked into only if the server does not know: later on its first batch may be gone.
     d = data.columns() if isinstance(data, Stream) and "mask.d" not in arrays else data.d
     up = {
@@ -92,7 +92,7 @@ def _keys(arrays: Arrays, data: LocalData | Stream, terms: Terms) -> tuple[Array
     return up, Secrets(setup, np.array(single), *made)
 
 
-def _shares(arrays: Arrays, secrets: Secrets, terms: Terms) -> tuple[Arrays, Secrets]:
+def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
     _expect(secrets, int(secrets.step) == Phase.SHARES)
     position, peers = int(arrays["mask.position"]), _distinct(arrays["mask.peers"])
     exchange, mine = primitives.private(secrets.exchange.tobytes()), primitives.public(secrets.exchange.tobytes())
@@ -101,12 +101,12 @@ def _shares(arrays: Arrays, secrets: Secrets, terms: Terms) -> tuple[Arrays, Sec
     others = len({*keys, mine}) == group == len(keys) + 1
     require("The clients of a set-up", "different ones, at least two", others and position not in peers and group > 1)
     require("The survivors needed", "more than half, at most all", 2 * needed > group >= needed)
-    terms.check_peers(peers)
+    demands.check_peers(peers)
     named: dict[int, bytes] = {}
-    if terms.identity is not None:
-        named = terms.identity.check(*_signed(arrays, secrets.setup.tobytes(), peers, keys))
+    if demands.identity is not None:
+        named = demands.identity.check(*_signed(arrays, secrets.setup.tobytes(), peers, keys))
     names = rows([named.get(peer, bytes(NAME)) for peer in peers], NAME)
-    terms.check_group(texts(names))
+    demands.check_group(texts(names))
     secrets = replace(
         secrets,
         needed=np.array(needed),
@@ -121,7 +121,7 @@ def _shares(arrays: Arrays, secrets: Secrets, terms: Terms) -> tuple[Arrays, Sec
     return {"mask.shares": sealed}, replace(secrets, own=raw(own))
 
 
-def _admitted(arrays: Arrays, secrets: Secrets, terms: Terms) -> Secrets:
+def _admitted(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     """The secrets for an upload, with what peers have sent for it, if the message is the one that is due."""
     number = int(arrays["mask.number"])
     if int(secrets.step) == Phase.UNMASK:  # the last sum was unmasked without this client
@@ -130,7 +130,7 @@ def _admitted(arrays: Arrays, secrets: Secrets, terms: Terms) -> Secrets:
     peers, keys = _distinct(arrays["mask.peers"]), texts(arrays["mask.keys"])
     enough = len(peers) + 1 >= int(secrets.needed) and set(peers) <= set(secrets.peers.tolist())
     require("The clients of a sum", f"at least {int(secrets.needed)}, of its set-up", enough)
-    _agree(secrets, peers, terms, told=bool(secrets.single))  # without self-masks there may be no other message
+    _agree(secrets, peers, demands, told=bool(secrets.single))  # without self-masks there may be no other message
     mine = primitives.public(secrets.key)
     different = len({*keys, mine}) == len(peers) + 1 == len(keys) + 1
     require("The keys of a sum", "different, one of each client", different)
@@ -148,13 +148,13 @@ def _upload(arrays: Arrays, secrets: Secrets, y: Array, said: bytes) -> tuple[Ar
     return {"mask.y": y, "mask.key": raw(primitives.public(coming[-SEED:])), "mask.shares": sealed}, secrets
 
 
-def _unmask(arrays: Arrays, secrets: Secrets, terms: Terms) -> tuple[Arrays, Secrets]:
+def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
     _expect(secrets, int(secrets.step) == Phase.UNMASK and int(arrays["mask.number"]) == int(secrets.number))
     survived, dropped = _distinct(arrays["mask.survived"]), _distinct(arrays["mask.dropped"])
     whole = sorted(survived + dropped) == sorted(secrets.holders.tolist())
     require("Survivors and dropped clients", "together those of the sum, each once", whole)
     require("The survivors of a sum", f"at least {int(secrets.needed)}", len(survived) + 1 >= int(secrets.needed))
-    _agree(secrets, survived, terms, told=True)
+    _agree(secrets, survived, demands, told=True)
     held = dict(zip(secrets.holders.tolist(), texts(secrets.held), strict=True))
     up = {"mask.keys": rows([held[peer][-SEED:] for peer in dropped], SEED)}
     if not secrets.single:
@@ -183,11 +183,11 @@ def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: lis
     return y
 
 
-def _agree(secrets: Secrets, present: list[int], terms: Terms, *, told: bool) -> None:
+def _agree(secrets: Secrets, present: list[int], demands: Demands, *, told: bool) -> None:
     """Ask the node itself whether it may be in a sum with these of its peers and no others."""
-    terms.check_peers(present)
+    demands.check_peers(present)
     names = dict(zip(secrets.peers.tolist(), texts(secrets.names), strict=True))
-    terms.check_group((names[peer] for peer in present), told=told)
+    demands.check_group((names[peer] for peer in present), told=told)
 
 
 def _signed(

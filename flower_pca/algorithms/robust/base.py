@@ -50,7 +50,6 @@ class LowRank(Stage[LowRankState]):
     """
 
     name: ClassVar[str] = "low_rank"
-    State: ClassVar[type] = LowRankState
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> LowRankState:

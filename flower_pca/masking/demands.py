@@ -1,4 +1,4 @@
-"""Terms: what a node asks of those that it is summed with. Its own business, whatever the server says of the group."""
+"""Demands: what a node asks of those that it is summed with, whatever the server says of the group."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Admit(Protocol):
-    """Raises if the node may not be in a sum with the others of these names; `told` as in `Terms.check_group`."""
+    """Raises if the node may not be in a sum with the others of these names; `told` as in `Demands.check_group`."""
 
     def __call__(self, present: frozenset[bytes], /, *, told: bool) -> None:
         """Return if it may."""
 
 
 @dataclass(frozen=True)
-class Terms:
+class Demands:
     """What a node asks of a group.
 
     Args:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base import archive
+from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
+from flower_pca.base.version import __version__
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.rows.frame import Frame
 
@@ -23,8 +26,12 @@ Scalar: TypeAlias = bool | bytes | float | int | str
 Config: TypeAlias = dict[str, Scalar]
 
 LAYOUT: Final = 1  # of the messages; both sides must speak the same one
+VERSION: Final = ".".join(__version__.split(".")[:2])  # of this package, x.y; both sides must have the same one
 EVALUATE: Final = "evaluate"  # the stage that travels as Flower's evaluate; all others travel as train
 NO_KEY: Final = -1  # of a client without a partition-id
+_LAYOUT, _VERSION = "flower_pca", "flower_pca.version"  # what both are called in requests and answers
+_SPOKEN: Final[Config] = {_LAYOUT: LAYOUT, _VERSION: VERSION}
+_NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
 _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
 _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
 
@@ -64,7 +71,7 @@ def write_request(message: Broadcast, client: int, *, algorithm: str, run: str, 
     arrays.update((name, array) for name, array in parts if array is not None)
     config = {
         **extra,
-        "flower_pca": LAYOUT,
+        **_SPOKEN,
         "algorithm": algorithm,
         "stage": message.stage,
         "run": run,
@@ -91,11 +98,7 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
 
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
     """The message in what a NumPyClient's fit or evaluate gets."""
-    layout = config.get("flower_pca")
-    if layout != LAYOUT:
-        rule = f"of layout {LAYOUT}"
-        got = "a message of another strategy" if layout is None else f"layout {layout}"
-        raise ProtocolError("A message", must=rule, got=got, then="Install the same flower_pca everywhere.")
+    _check_spoken("A message", config, "another strategy", newest=str(config.get(_VERSION, VERSION)))
     arrays = _by_name("A message", parameters, config)
     frame = Frame(**{part: arrays.pop(name, None) for name, part in _FRAME.items()})
     algorithm, stage, run = (_value("A message", config, name, str) for name in ("algorithm", "stage", "run"))
@@ -104,20 +107,20 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
 
 def write_fit(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[list[Array], int, Config]:
     """What a NumPyClient's fit returns for these arrays."""
-    metrics: Config = {"flower_pca": LAYOUT, "number": number, "key": key, "names": ",".join(arrays)}
+    metrics: Config = {**_SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return [np.asarray(a) for a in arrays.values()], num_examples, metrics
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
     """What a NumPyClient's evaluate returns: single numbers, which travel as metrics; the loss is a mean."""
     numbers: Config = {name: a.item() for name, a in arrays.items()}
-    metrics: Config = {**numbers, "flower_pca": LAYOUT, "number": number, "key": key, "names": ",".join(arrays)}
+    metrics: Config = {**numbers, **_SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return float(arrays["squares"]) / num_examples, num_examples, metrics
 
 
 def refusal(reason: str, number: int, key: int) -> Config:
     """The metrics of a client that gives no answer, and says why."""
-    return {"flower_pca": LAYOUT, "number": number, "key": key, "names": "", "refusal": reason}
+    return {**_SPOKEN, "number": number, "key": key, "names": "", "refusal": reason}
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
@@ -146,7 +149,8 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
     number, key = _value(who, metrics, "number", int), _value(who, metrics, "key", int)
     num_examples = _value(who, content.metric_records[f"{res}.num_examples"], "num_examples", int)
     if "refusal" in metrics:
-        return Answer(number, key, {}, num_examples, _value(who, metrics, "refusal", str))
+        return Answer(number, key, {}, num_examples, harmless(_value(who, metrics, "refusal", str)))
+    _check_spoken(who, metrics, "another client", newest=VERSION)
     if kind == EVALUATE:
         names = _value(who, metrics, "names", str).split(",")
         return Answer(number, key, {n: np.array(_value(who, metrics, n, int, float)) for n in names}, num_examples)
@@ -159,6 +163,9 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
 
 def _arrays(record: ArrayRecord) -> list[Array]:
     try:
+        for array in record.values():
+            if len(array.data) > 0:
+                archive.check_npy(BytesIO(array.data), len(array.data))
         arrays = [array.numpy() for name, array in record.items() if name != _EMPTY]
         if not all(isinstance(array, np.ndarray) for array in arrays):
             raise TypeError("an archive of arrays")
@@ -171,17 +178,29 @@ def _arrays(record: ArrayRecord) -> list[Array]:
 
 def _by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
     text = _value(who, config, "names", str)
+    if len(text) > _NAMES:
+        raise ProtocolError(who, must=f"one with names of at most {_NAMES} characters", got=len(text), then="Check it.")
     names = text.split(",") if text else []
     if len(names) != len(arrays) or len(set(names)) != len(names):
-        rule = f"made of one array for each of its names, {text or 'none'}"
+        rule = f"made of one array for each of its names, {harmless(text) or 'none'}"
         raise ProtocolError(who, must=rule, got=f"{len(arrays)} arrays", then="Check the sender.")
     return dict(zip(names, arrays, strict=True))
+
+
+def _check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: str) -> None:
+    """Require layout and version of this package; `newest` is the version that all shall have."""
+    layout, version = config.get(_LAYOUT), config.get(_VERSION)
+    if layout == LAYOUT and version == VERSION:
+        return
+    got = f"that of {stranger}" if layout is None else f"layout {layout} and flower_pca {version or 'before 0.1'}"
+    rule, remedy = f"of layout {LAYOUT} and flower_pca {VERSION}", f"Install flower_pca {newest} everywhere."
+    raise ProtocolError(who, must=rule, got=harmless(got), then=harmless(remedy))
 
 
 def _value(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any]) -> Any:
     value = config.get(name)
     if not isinstance(value, wanted) or isinstance(value, bool):
         kinds = " or ".join(kind.__name__ for kind in wanted)
-        got = "none" if value is None else f"{name}={value!r}"
+        got = "none" if value is None else harmless(f"{name}={value!r}")
         raise ProtocolError(who, must=f"one with {name} ({kinds})", got=got, then="Check the sender.")
     return value

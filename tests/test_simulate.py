@@ -13,7 +13,7 @@ from builders import deal, mixed, pooled, rows, sine
 from checks import PLAIN
 from protocol_checks import StoppedError, same_bits
 
-from flower_pca import ConfigError, NotEnoughNodes, Outcome, ProtocolError, simulate
+from flower_pca import ConfigError, DataError, NotEnoughNodes, Outcome, simulate
 
 GOOD = rows(20, [3.0, 2.0, 1.0, 0.5, 0.2], seed=0)
 
@@ -174,16 +174,17 @@ def test_checkpoint_of_other_data_is_refused(shards: Any, tmp_path: Path) -> Non
 def test_checkpoint_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
     path.write_text("not a checkpoint", encoding="utf-8")
-    with pytest.raises(ProtocolError, match="must be a checkpoint that flower_pca has saved"):
+    with pytest.raises(DataError, match="must be a checkpoint that flower_pca has saved"):
         simulate("ssi", [GOOD], n_components=2, checkpoint=path)
     result = simulate("ssi", [GOOD], n_components=2)
     result.save(path)
-    with pytest.raises(ProtocolError, match=r"Got a result\. Check the path\."):
+    with pytest.raises(DataError, match=r"Got a result\. Check the path\."):
         simulate("ssi", [GOOD], n_components=2, checkpoint=path)
     with pytest.raises(ConfigError, match="The folder of the checkpoint must be there"):
         simulate("ssi", [GOOD], n_components=2, checkpoint=tmp_path / "nowhere" / "run.npz")
 
 
+@pytest.mark.slow
 def test_ten_thousand_tiny_clients() -> None:
     X = rows(15_000, [4.0, 3.0, 1.0, 0.5, 0.2, 0.1], seed=5) + 1.0
     shards = deal(X, [1, 2] * 5000)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import math
 import os
 import tempfile
 import types
 import typing
+import zipfile
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import DataError, FlowerPCAError
 from flower_pca.base.linalg import Array
 
 _HEADER = "header.json"
@@ -62,23 +64,60 @@ def write(
 
 
 def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The header and the arrays of a file of this kind."""
-    try:
-        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+    """The header and the arrays of a file of this kind.
+
+    Raises:
+        DataError: If it is none. No more memory is taken than the file is long, whatever its headers say.
+    """
+    with meant(path, kind):
+        with open(path, "rb") as stream:
+            _check_sizes(stream)
+            with np.load(stream, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
         header = dict(json.loads(arrays.pop(_HEADER).tobytes()))
         if sorted(arrays) != header.pop("arrays"):
             raise ValueError("not all arrays are there")
-    except (FileNotFoundError, PermissionError):
-        raise
-    except Exception as error:  # numpy and zipfile raise nearly anything on bytes that are not theirs
-        rule = f"a {kind} that flower_pca has saved"
-        got = f"a file that cannot be read as one ({type(error).__name__})"
-        raise ProtocolError(str(path), must=rule, got=got, then="Check the path.") from error
     if header.get("kind") != kind:
         rule = f"a {kind} that flower_pca has saved"
-        raise ProtocolError(str(path), must=rule, got=f"a {header.get('kind')}", then="Check the path.")
+        raise DataError(str(path), must=rule, got=f"a {header.get('kind')}", then="Check the path.")
     return header, arrays
+
+
+@contextlib.contextmanager
+def meant(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Turn whatever malformed content makes of Python, numpy or zipfile into the sentence that the file is another."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError, FlowerPCAError):
+        raise
+    except Exception as error:
+        rule = f"a {kind} that flower_pca has saved"
+        got = f"a file that cannot be read as one ({type(error).__name__})"
+        raise DataError(str(path), must=rule, got=got, then="Check the path.") from error
+
+
+def check_npy(stream: IO[bytes], size: int) -> None:
+    """Raise ValueError if an array in numpy's format says that it is longer than the `size` bytes it comes in."""
+    version = np.lib.format.read_magic(stream)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError(f"numpy's format {version}")
+    shape, _, dtype = readers[version](stream)
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
+        raise ValueError("an array longer than its bytes")
+
+
+def _check_sizes(stream: IO[bytes]) -> None:
+    """Nothing in a file of ours is compressed: no part is longer than the whole, and no array than its part."""
+    size = os.fstat(stream.fileno()).st_size
+    with zipfile.ZipFile(stream) as whole:
+        parts = whole.infolist()
+        if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or sum(p.file_size for p in parts) > size:
+            raise ValueError("parts that are longer than the file")
+        for part in parts:
+            with whole.open(part) as opened:
+                check_npy(opened, part.file_size)
+    stream.seek(0)
 
 
 def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:

@@ -5,6 +5,10 @@ Each says in one sentence what was wrong, what was got, and what to do.
 
 from __future__ import annotations
 
+from typing import Final
+
+_LONGEST: Final = 500  # characters of another machine's text
+
 
 class FlowerPCAError(Exception):
     """Base class of every error that this package raises on purpose.
@@ -34,6 +38,12 @@ class ProtocolError(FlowerPCAError, RuntimeError):
 
 class NotEnoughNodes(FlowerPCAError, RuntimeError):  # noqa: N818
     """Fewer clients answered than the run needs."""
+
+
+def harmless(text: str) -> str:
+    """A text of another machine, to be logged or kept: cut, and without characters that steer a terminal."""
+    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
 def sentence(what: str, must: str, got: object, then: str) -> str:

@@ -8,6 +8,7 @@ weighed against what it has told before, and what has to be remembered is kept. 
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
@@ -58,12 +59,13 @@ class PCAClient(NumPyClient):
     ) -> None:
         self._rules = Rules.of(rules, keywords)
         self._served = self._rules.served & frozenset(self.algorithms or self._rules.served)
-        self._identity = self._rules.identity
+        _ = self._rules.identity  # key files that cannot be used are refused now
         self._data = data
         if isinstance(data, Stream):
-            if self._rules.max_rank is not None:
-                remedy = "Leave it out, or serve rows at rest."
-                raise ConfigError("max_rank", must="used with rows that stay the same", got="a Stream", then=remedy)
+            for name in ("max_rank", "max_epsilon"):
+                if getattr(self._rules, name) is not None:
+                    remedy = "Leave it out, or serve rows at rest."
+                    raise ConfigError(name, must="used with rows that stay the same", got="a Stream", then=remedy)
             data.min_rows = max(data.min_rows, self._rules.min_rows)
         for name in ("memory_dir", "output_dir"):
             if getattr(self._rules, name) is not None and context is None:
@@ -110,24 +112,25 @@ class PCAClient(NumPyClient):
         self._admit(request)
         rows = self._enough_rows(request)
         data = rows.framed(request.frame) if isinstance(rows, LocalData) else rows
-        before = self._remembered(request)
-        with naming(request):
-            up, after = self._answered(request, data, before)
-            up = self._withheld(request, up)
-            if isinstance(rows, LocalData):
+        with nullcontext() if self._store is None else self._store.alone():
+            before = self._remembered(request)
+            with naming(request):
+                up, after = self._answered(request, data, before)
+                up = self._withheld(request, up)
                 self._policy.weigh(request, rows, up)
-        self._keep(request, before, after)
+            self._keep(request, before, after)
         self._keep_own(request, data, after)
         return up, _examples(request, data, up)
 
     def _admit(self, request: wire.Request) -> None:
-        limits.check(request)
         with naming(request):
+            limits.check(request)
             self._policy.admit(request)
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
         data = self._rows()
-        limits.check_frame(request, data.d)
+        with naming(request):
+            limits.check_sizes(request, data.d)
         if isinstance(data, LocalData) and data.n < self._rules.min_rows:
             got = "fewer" if quiet(request.stage, request.arrays) else data.n
             remedy = "Ask again when it has more."
@@ -145,7 +148,8 @@ class PCAClient(NumPyClient):
     def _answered(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
-            return assembly.answer(request.stage, request.arrays, data, before, identity=self._identity)
+            demands, veil = self._policy.demands(data), self._policy.veil(request, data)
+            return assembly.answer(request.stage, request.arrays, data, before, demands=demands, veil=veil)
         except SpentError as error:
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
@@ -179,8 +183,9 @@ class PCAClient(NumPyClient):
         if self._own_file is None or stage is None:
             return
         if own := registry.own(stage, messages.plain(after), data):
-            self._own_file.parent.mkdir(parents=True, exist_ok=True)
-            archive.write(self._own_file, "own result", {"algorithm": request.algorithm, "run": request.run}, own)
+            header = {"algorithm": request.algorithm, "run": request.run}
+            with kept.locked(self._own_file):
+                archive.write(self._own_file, "own result", header, own, private=True)
 
     def _settle(self, context: Context | None) -> None:
         """Find out from the context who the node is, and where it keeps what it keeps."""
@@ -188,18 +193,16 @@ class PCAClient(NumPyClient):
         self._key = wire.NO_KEY if partition is None else int(partition)
         self._store: StateStore | FileStore | None = None
         self._own_file: Path | None = None
-        told: Path | None = None
         if context is not None:
-            who = context.node_id if partition is None else int(partition)
+            who = kept.key_of(context)
             self._store = StateStore(context.state)
             if rules.memory_dir is not None:
                 self._store = FileStore(kept.memory_file(rules.memory_dir, who))
-                told = kept.told_file(rules.memory_dir, who)
             if rules.output_dir is not None:
                 self._own_file = kept.own_file(rules.output_dir, who)
                 if isinstance(self._data, Stream):
                     self._data.write_to(self._own_file.with_suffix(""))
-        self._policy = Policy(rules, served=self._served, context=context, path=told)
+        self._policy = Policy(rules, served=self._served, context=context)
 
     def _rows(self) -> LocalData | Stream:
         if not isinstance(self._data, LocalData | Stream):

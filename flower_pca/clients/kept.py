@@ -1,14 +1,28 @@
-"""What a node keeps in folders of its own, by name: its memory, its own result, and the blocks it has answered."""
+"""What a node keeps in folders of its own, by name: its memory, its own result, and the ledger of what it has told.
+
+All of it is readable by the node's own user only, and locked while it is read and written: two processes of one node
+can neither answer from the same secrets nor spend the same budget.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from flwr.app import Context
+
+from flower_pca.base.errors import ConfigError
+
+fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None  # none on Windows
 
 MEMORY: Final = "flower_pca-{}.npz"  # of a run, between its rounds; in memory_dir
-TOLD: Final = "flower_pca-told-{}.npz"  # the blocks answered while the rows stay the same; in memory_dir
+LEDGER: Final = "flower_pca-ledger-{}.npz"  # what was told of these very rows; in memory_dir, or beside Flower's state
 OWN: Final = "flower_pca-own-{}.npz"  # what an algorithm gives the node itself; in output_dir
+_LOCK: Final = ".lock"  # at the end of the name of a file: what stands for it while it is replaced
 
 
 def memory_file(folder: str | os.PathLike[str], key: int) -> Path:
@@ -16,9 +30,9 @@ def memory_file(folder: str | os.PathLike[str], key: int) -> Path:
     return _place(folder, MEMORY, key)
 
 
-def told_file(folder: str | os.PathLike[str], key: int) -> Path:
-    """Where it keeps which blocks it has answered."""
-    return _place(folder, TOLD, key)
+def ledger_file(folder: str | os.PathLike[str] | None, mark: str) -> Path:
+    """Where a node keeps what it has told of the rows of this mark; without a folder, beside Flower's state of it."""
+    return _place(_beside_flower() if folder is None else folder, LEDGER, mark)
 
 
 def own_file(folder: str | os.PathLike[str], key: int) -> Path:
@@ -26,5 +40,41 @@ def own_file(folder: str | os.PathLike[str], key: int) -> Path:
     return _place(folder, OWN, key)
 
 
-def _place(folder: str | os.PathLike[str], name: str, key: int) -> Path:
+def key_of(context: Context) -> int:
+    """The number of a node that its files bear: its partition-id, or its node id if it has none."""
+    partition = context.node_config.get("partition-id")
+    return int(context.node_id if partition is None else partition)
+
+
+def folder_of(path: Path) -> None:
+    """Make the folder of a file, if there is none, for its owner only."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def locked(path: Path | None) -> Iterator[None]:
+    """Keep other processes from this file until the end; None stands for no file.
+
+    The lock lies beside the file, which is itself replaced by every writing.
+    """
+    if path is None:
+        yield
+        return
+    if fcntl is None:
+        remedy = "Leave memory_dir, output_dir and rules that need a ledger out, or run the node on another system."
+        raise ConfigError("What a node keeps", must="on a system that can lock files", got=os.name, then=remedy)
+    folder_of(path)
+    handle = os.open(path.with_name(path.name + _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)  # which ends the lock
+
+
+def _beside_flower() -> Path:
+    return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "flower_pca"
+
+
+def _place(folder: str | os.PathLike[str], name: str, key: object) -> Path:
     return Path(folder).expanduser() / name.format(key)

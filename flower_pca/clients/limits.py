@@ -1,4 +1,9 @@
-"""What every node refuses, without any rule of its own: messages that no strategy of ours sends."""
+"""What every node refuses, without any rule of its own: messages that no strategy of ours sends.
+
+Every number has its range, so that none makes a node work without end, ask for memory beyond that of its rows, or
+compute with what overflows. A message makes at most `STEPS` products of the rows and a block of at most
+max(d, `WIDEST`) columns; what it asks for takes no more memory than a few such blocks beside the rows.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +14,44 @@ import numpy as np
 
 from flower_pca import wire
 from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages
 
+STEPS: Final = 10_000  # products in a message at most, whatever loops it asks for
+WIDEST: Final = 1000  # columns that may be asked for at any node; more, up to d, where rows are longer
+LARGEST: Final = 1e150  # of entries: squares do not overflow
+SMALLEST: Final = 1e-150  # of numbers that may be divided by, but for 0 itself, which stands for none
 _LOOPS: Final = ("steps", "inner_steps")  # arrays of a message that say how often a node repeats its work
-_STEPS: Final = 10_000  # of these together, at most: no message keeps a node busy for good
+_SIZES: Final = ("width", "rank", "k", "own")  # how many columns a node shall make of its own
+_COUNTS: Final = {"steps": (0, STEPS), "inner_steps": (0, STEPS), "top": (-1100, 1100), "seed": (0, 2**64 - 1)}
+_REALS: Final = ("lam", "rho", "rho_row", "sigma", "eta", "inner_tol", "smallest")  # neither negative nor next to 0
 _SENDER: Final = "Check the sender."
 
 
 def check(request: wire.Request) -> None:
-    """Refuse arrays that no strategy sends."""
+    """Refuse arrays that no strategy sends, before the rows are looked at."""
     for name, a in {**request.arrays, **_framed(request)}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
             got = f"dtype {a.dtype}" if a.dtype.kind not in "fiub" else "NaN or infinite entries"
             raise ProtocolError(f"{name} of a message", must="real and finite", got=got, then=_SENDER)
-    for name, a in messages.plain(request.arrays).items():
+        if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
+            rule = f"at most {LARGEST:g} in size"
+            raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
+    plain = messages.plain(request.arrays)
+    steps = math.prod(max(1.0, float(np.max(plain[n], initial=1))) for n in _LOOPS if n in plain)
+    if steps > STEPS:
+        what = f"{' times '.join(n for n in _LOOPS if n in plain)} of a message"
+        raise ProtocolError(what, must=f"at most {STEPS}", got=f"{steps:g}", then="Ask for fewer steps.")
+    for name, a in plain.items():
         if a.ndim > 2:  # products take stacks of blocks too, which no rule of the node has in view
             rule = "a number, a vector or a matrix"
             raise ProtocolError(f"{name} of a message", must=rule, got=f"{a.ndim} dimensions", then=_SENDER)
-    steps = math.prod(max(1.0, float(np.max(request.arrays[n], initial=1))) for n in _LOOPS if n in request.arrays)
-    if steps > _STEPS:
-        what = f"{' times '.join(n for n in _LOOPS if n in request.arrays)} of a message"
-        raise ProtocolError(what, must=f"at most {_STEPS}", got=f"{steps:g}", then="Ask for fewer steps.")
+        _check_number(name, a)
 
 
-def check_frame(request: wire.Request, d: int | None) -> None:
-    """Refuse a frame that no strategy sends: it could single out rows, which no answer may do."""
+def check_sizes(request: wire.Request, d: int | None) -> None:
+    """Refuse a frame that no strategy sends, and blocks wider than any; `d` is None of a stream that has not begun."""
     framed = _framed(request)
     for name, a in framed.items():
         if a.shape != (d,) or a.dtype.kind != "f":
@@ -42,6 +59,27 @@ def check_frame(request: wire.Request, d: int | None) -> None:
             raise ProtocolError(f"The {name} of a message", must=f"{d} numbers", got=got, then=_SENDER)
     if "scale" in framed and not (framed["scale"] > 0.0).all():
         raise ProtocolError("The scale of a message", must="above 0", got="others", then=_SENDER)
+    if "scale" in framed and framed["scale"].min() < SMALLEST:
+        raise ProtocolError("The scale of a message", must=f"at least {SMALLEST:g}", got="less", then=_SENDER)
+    most, plain = max(d or 0, WIDEST), messages.plain(request.arrays)
+    for name, a in plain.items():
+        columns = a.shape[1] if a.ndim == 2 else int(np.max(a, initial=0)) if name in _SIZES else 0
+        if columns > most:
+            rule = f"of at most {most} columns"
+            raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
+
+
+def _check_number(name: str, a: Array) -> None:
+    """A number of this name must be in its range."""
+    if name in _COUNTS:
+        least, most = _COUNTS[name]
+        if a.size and not least <= float(a.min()) <= float(a.max()) <= most:
+            raise ProtocolError(f"{name} of a message", must=f"from {least} to {most}", got=f"{a}"[:50], then=_SENDER)
+    elif name in _SIZES and a.size and a.min() < 0:
+        raise ProtocolError(f"{name} of a message", must="at least 0", got=f"{a.min()}", then=_SENDER)
+    elif name in _REALS and a.size and not ((a == 0.0) | (a >= SMALLEST)).all():
+        rule = f"0 or at least {SMALLEST:g}"
+        raise ProtocolError(f"{name} of a message", must=rule, got=f"{a}"[:50], then=_SENDER)
 
 
 def _framed(request: wire.Request) -> Arrays:

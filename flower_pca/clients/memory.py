@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,7 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from flower_pca.base import archive
-from flower_pca.base.errors import ProtocolError
+from flower_pca.clients import kept
 from flower_pca.core.stage import Arrays
 
 _ARRAYS: Final = "flower_pca.memory"
@@ -68,6 +69,10 @@ class StateStore:
     def __init__(self, state: RecordDict) -> None:
         self._state = state
 
+    def alone(self) -> AbstractContextManager[None]:
+        """Flower gives a node one message of a run at a time."""
+        return nullcontext()
+
     def load(self) -> Memory:
         """The memory, empty if there is none."""
         if _ARRAYS not in self._state.array_records or _HEADER not in self._state.config_records:
@@ -89,15 +94,18 @@ class FileStore:
     def __init__(self, path: Path) -> None:
         self._path = path
 
+    def alone(self) -> AbstractContextManager[None]:
+        """Until the end, no other process of the node loads or saves."""
+        return kept.locked(self._path)
+
     def load(self) -> Memory:
         """The memory, empty if there is none or if the file is not one."""
         try:
             header, arrays = archive.read(self._path, "memory")
             return Memory.of(header["run"], header["number"], arrays)
-        except (FileNotFoundError, ProtocolError, KeyError, ValueError):
+        except (FileNotFoundError, KeyError, ValueError):
             return Memory()
 
     def save(self, memory: Memory) -> None:
         """Replace the file."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         archive.write(self._path, "memory", memory.to_header(), memory.to_arrays(), private=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Final
 
@@ -9,23 +10,28 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 
 from flower_pca import registry, wire
-from flower_pca.base import archive, linalg
-from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.assembly import Veil
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.clients import kept, ledger, told
+from flower_pca.clients.ledger import ANONYMOUS, Ledger
 from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import Rules
-from flower_pca.core.parts import TELLING
+from flower_pca.core.parts import TELLING, Kind
 from flower_pca.core.stage import Arrays
+from flower_pca.dp import noise
+from flower_pca.dp.noise import system_bits
 from flower_pca.masking import messages
+from flower_pca.masking.demands import Demands
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.stream import Stream
 from flower_pca.stages.opening import drawn
 
 _ANSWERED: Final = "flower_pca.answered"
-# Of its length: what a column must have outside the known ones to be a new one. A block that comes again, rotated or
-# orthonormalised anew, is off by a few roundings of double precision, 1e-16 each; what is off by more tells more, as
-# answers are exact to a few roundings too. That rows may be float32 does not matter: blocks are not.
-_NEW: Final = 1e-14
-_FILE: Final = "blocks answered"
+_PRODUCTS: Final = (Kind.PRODUCT, Kind.LOCAL_PRODUCT)
+_SQUARED: Final = (Kind.SQUARES,)
+_ROUNDING: Final = 1e-9  # of budgets that are added up
+_OPERATOR: Final = "Ask the node's operator."
 
 
 class Policy:
@@ -35,16 +41,14 @@ class Policy:
         rules: The node's rules.
         served: The algorithms that it serves under them.
         context: Its Flower context, which counts the messages of a run.
-        path: Its own file in which it remembers from run to run which blocks it has answered.
     """
 
-    def __init__(
-        self, rules: Rules, *, served: frozenset[str], context: Context | None = None, path: Path | None = None
-    ) -> None:
+    def __init__(self, rules: Rules, *, served: frozenset[str], context: Context | None = None) -> None:
         if rules.max_messages is not None and context is None:
             remedy = "Write PCAClient(data, context=context, max_messages=...)."
             raise ConfigError("max_messages", must="used with the node's context", got="no context", then=remedy)
-        self._rules, self._served, self._context, self._path = rules, served, context, path
+        self._rules, self._served, self._context = rules, served, context
+        self._group = ""  # in which the sum that a message belongs to is taken; "" without masks
 
     def admit(self, request: wire.Request) -> None:
         """Refuse a message for what it is; count it."""
@@ -70,8 +74,14 @@ class Policy:
     def _check_noise(self, request: wire.Request) -> None:
         """As much noise as the node insists on; but in a set-up of masks, which tells of no row."""
         tells = request.stage != messages.STAGE or messages.inner_stage(request.arrays) is not None
-        if tells and (why := self._rules.floor.refusal(request.arrays)) is not None:
+        if not tells:
+            return
+        if (why := self._rules.floor.refusal(request.arrays)) is not None:
             raise RefusalError(why)
+        most = self._rules.budget
+        if most is not None and noise.named_budget(request.arrays) > most * (1.0 + _ROUNDING):
+            rule = f"at most what max_epsilon={self._rules.max_epsilon:g} at {self._rules.max_delta:g} allows"
+            raise RefusalError("The budget of a run at this node", must=rule, got="more", then=_OPERATOR)
 
     def _check_masks(self, request: wire.Request) -> None:
         masked = request.stage == messages.STAGE
@@ -97,58 +107,113 @@ class Policy:
             raise RefusalError("The messages to this node in a run", must=rule, got="one more", then=remedy)
         records[_ANSWERED] = ConfigRecord({"messages": answered + 1})
 
-    def weigh(self, request: wire.Request, data: LocalData, up: Arrays) -> None:
-        """Refuse an answer without masks that would tell products with more columns than the node allows."""
-        most = self._rules.max_rank
-        if most is None or self._path is None or request.stage == messages.STAGE:
+    def demands(self, data: LocalData | Stream) -> Demands:
+        """What the node asks of those that it is summed with."""
+        rules = self._rules
+        named = rules.trusted_keys is not None and rules.keeps_ledger
+
+        def admit(present: frozenset[bytes], /, *, told: bool) -> None:
+            with ledger.opened(self._path(data)) as book:
+                asked = book if told else copy.deepcopy(book)  # a sum that is not told yet is only asked about
+                self._group = asked.admit(present, most=rules.group_limits)
+
+        return Demands(rules.identity, rules.min_peers, rules.max_colluders, admit if named else None)
+
+    def veil(self, request: wire.Request, data: LocalData | Stream) -> Veil | None:
+        """Noise on products that hides what `max_rank` does not count; None where there is no such rule."""
+        if self._rules.max_rank is None or not isinstance(data, LocalData):
+            return None
+        size, scale = _sizes(data), request.frame.scale
+
+        def laid(stage: str, arrays: Arrays, up: Arrays) -> Arrays:
+            block, kinds = _blocks(arrays, data.d), registry.STAGES[stage].parts(arrays, data.d)
+            veiled = dict(up)
+            for name, a in up.items():
+                if kinds[name].kind in _SQUARED or (kinds[name].kind in _PRODUCTS and a.shape == block.shape):
+                    veiled[name] = told.veil(a, block, size, scale, system_bits)
+            return veiled
+
+        return laid
+
+    def weigh(self, request: wire.Request, data: LocalData | Stream, up: Arrays) -> None:
+        """Refuse an answer that would tell more, with all that was told of these rows before, than the node allows."""
+        if not self._rules.keeps_ledger:
             return
-        mark = [data.n, data.d, data.fingerprint()]
-        known = self._known(self._path, mark, data.d)
-        new = linalg.independent(linalg.complement(_columns(request, data.d, up), known), _NEW)
-        told = np.hstack([known, linalg.orth(linalg.complement(new, known))])  # short ones are known roughly
-        if told.shape[1] > most:
+        with ledger.opened(self._path(data)) as book:
+            self._weigh_count(book)
+            masked = request.stage == messages.STAGE
+            stage = messages.inner_stage(request.arrays) if masked else request.stage
+            if stage is not None:  # a set-up of masks and an unmasking tell nothing of these
+                self._weigh_noise(book, request)
+                if isinstance(data, LocalData):
+                    self._weigh_rank(book, stage, request, data, up, masked=masked)
+
+    def _weigh_count(self, book: Ledger) -> None:
+        most = self._rules.max_messages_ever
+        if most is not None and book.answered >= most:
+            rule = f"at most {most}: that is its max_messages_ever"
+            raise RefusalError("The messages that this node answers", must=rule, got="one more", then=_OPERATOR)
+        book.answered += 1
+
+    def _weigh_noise(self, book: Ledger, request: wire.Request) -> None:
+        most = self._rules.budget
+        if most is None:
+            return
+        book.spent += noise.cost(request.arrays)
+        if book.spent > most * (1.0 + _ROUNDING):
+            rule = f"at most {self._rules.max_epsilon:g} at {self._rules.max_delta:g}: that is its max_epsilon"
+            got = "more with this message"
+            raise RefusalError("The epsilon that this node spends on its rows", must=rule, got=got, then=_OPERATOR)
+
+    def _weigh_rank(
+        self, book: Ledger, stage: str, request: wire.Request, data: LocalData, up: Arrays, *, masked: bool
+    ) -> None:
+        most = self._rules.max_rank
+        if most is None:
+            return
+        group = (self._group or ANONYMOUS) if masked else ""
+        columns = _columns(stage, request, data.d, {} if masked else up)
+        known = book.told_in(group, data.d).with_products(columns, _sizes(data))
+        if known.rank > most:
             rule = f"at most {most}: that is its max_rank"
-            remedy = "Run the strategy with mask=True, or ask the node's operator."
+            remedy = _OPERATOR if masked else "Run the strategy with mask=True, or ask the node's operator."
             what = "The rank of all blocks that this node has answered"
-            raise RefusalError(what, must=rule, got=f"{told.shape[1]} with this message", then=remedy)
-        if told.shape[1] > known.shape[1]:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            archive.write(self._path, _FILE, {"rows": mark}, {"told": told}, private=True)
+            raise RefusalError(what, must=rule, got=f"{known.rank} with this message", then=remedy)
+        book.told[group] = known
 
-    @staticmethod
-    def _known(path: Path, mark: list[int], d: int) -> Array:
-        """An orthonormal basis of what was asked of these very rows before."""
-        try:
-            header, arrays = archive.read(path, _FILE)
-        except FileNotFoundError:
-            return np.empty((d, 0))
-        except ProtocolError as error:  # to take it for none would forget what has been told
-            rule, got = "one that this node has written", "another"
-            remedy = "Its operator has to look at it, or to remove it."
-            raise RefusalError(f"{path.name} of this node", must=rule, got=got, then=remedy) from error
-        return arrays["told"] if header["rows"] == mark else np.empty((d, 0))
+    def _path(self, data: LocalData | Stream) -> Path:
+        """The ledger of these rows; of a stream, whose rows change, that of the node."""
+        if isinstance(data, LocalData):
+            mark = f"{data.n}x{data.d}-{data.fingerprint():08x}"
+        else:
+            mark = "stream" if self._context is None else f"stream-{kept.key_of(self._context)}"
+        return kept.ledger_file(self._rules.memory_dir, mark)
 
 
-def _columns(request: wire.Request, d: int, up: Arrays) -> Array:
-    """The columns whose products with C_i an answer tells, in the rows' own units and of length one.
+def _columns(stage: str, request: wire.Request, d: int, up: Arrays) -> Array:
+    """The columns whose products with C_i an answer tells, in the rows' own units.
 
     Those of the blocks in the message, whatever they are for, and directions of C_i that the answer itself brings.
     """
-    blocks = [a.reshape(d, -1) for a in request.arrays.values() if a.ndim and len(a) == d]
-    if "seed" in request.arrays and "width" in request.arrays:
-        blocks.append(drawn(d, int(request.arrays["width"]), int(request.arrays["seed"])))
-    parts = registry.STAGES[request.stage].parts(request.arrays, d)
-    told = [a for name, a in up.items() if parts[name].kind in TELLING]
-    blocks += [a if a.ndim == 2 and len(a) == d else np.eye(d) for a in told]
-    columns = _units(np.hstack([np.empty((d, 0)), *blocks]).astype(np.float64))
-    return columns if request.frame.scale is None else _units(columns / request.frame.scale[:, None])
+    arrays = messages.plain(request.arrays)
+    parts = registry.STAGES[stage].parts(arrays, d)
+    shown = [a for name, a in up.items() if parts[name].kind in TELLING]
+    own = [a if a.ndim == 2 and len(a) == d else np.eye(d) for a in shown]
+    columns = np.hstack([_blocks(arrays, d), *own]).astype(np.float64)
+    return columns if request.frame.scale is None else columns / request.frame.scale[:, None]
 
 
-def _units(columns: Array) -> Array:
-    """Columns of length one, without those of zeros. The largest entry goes first: squares of small ones are none."""
-    largest = np.abs(columns).max(axis=0)
-    columns = columns[:, largest > 0.0] / largest[largest > 0.0]
-    return np.asarray(columns / linalg.column_norms(columns))
+def _blocks(arrays: Arrays, d: int) -> Array:
+    """All that can stand for columns in a message, side by side."""
+    blocks = [a.reshape(d, -1) for a in arrays.values() if a.ndim and len(a) == d]
+    if "seed" in arrays and "width" in arrays:
+        blocks.append(drawn(d, int(arrays["width"]), int(arrays["seed"])))
+    return np.hstack([np.empty((d, 0)), *blocks]).astype(np.float64)
+
+
+def _sizes(data: LocalData) -> Array:
+    """The roots of the columns' sums of squares about their means."""
+    return np.sqrt(data.moments().m2)
 
 
 def _bare(stage: str, arrays: Arrays) -> bool:

@@ -39,7 +39,7 @@ def naming(request: wire.Request) -> Iterator[None]:
         yield
     except FlowerPCAError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError, UnboundLocalError) as error:
+    except Exception as error:  # whatever a message makes of numpy, scipy or Python: it shall not end the node
         kind = type(error).__name__
         told = kind if quiet(request.stage, request.arrays) else f"{kind}: {error}"
         rule = f"one that the stage {request.stage} of this version can work on"

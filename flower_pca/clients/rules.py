@@ -8,6 +8,7 @@ They come as an object (`PCAClient(data, rules=Rules(min_rows=50))`), as plain k
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
@@ -17,11 +18,17 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.dp.gaussian import calibrated
 from flower_pca.dp.noise import Floor
 
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
+_NEEDED: Final = ("min_rows", "min_peers")  # numbers that are never left out
+_UNSIGNED: Final = (
+    "masked_only without trusted_keys: a server can take part in sums as another node, and one invented peer is enough "
+    "to unmask what this node sends. Give trusted_keys against a server that is not honest."
+)
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
 
@@ -40,7 +47,14 @@ class RuleKeywords(TypedDict, total=False):
     sign_key: str | os.PathLike[str] | None
     trusted_keys: str | os.PathLike[str] | None
     max_messages: int | None
+    max_messages_ever: int | None
     max_rank: int | None
+    max_epsilon: float | None
+    max_delta: float | None
+    max_colluders: int
+    min_peers: int
+    max_groups: int | None
+    max_lost: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +83,21 @@ class Rules:
             folder of .pub files. The node then takes part in masked sums only with peers who have signed their keys
             with one of these. Not to be had from the server.
         max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.
-        max_rank: The rank, at most, of all blocks it answers without masks while its rows stay the same, over all runs:
-            after d independent columns a server knows C_i. d / 2 is a sensible choice. Needs memory_dir.
+        max_messages_ever: The same over all runs, while its rows stay the same.
+        max_rank: The rank, at most, of all products with C_i that it tells while its rows stay the same, over all runs;
+            under masks, that each group of nodes tells together. After d independent columns a server knows C_i. d / 2
+            is a sensible choice.
+        max_epsilon: The privacy, at most, that all answers with noise cost while its rows stay the same, over all runs,
+            whatever budget a run names: with it the node answers only runs with dp. Goes with max_delta.
+        max_delta: The probability at which max_epsilon is accounted.
+        max_colluders: Under masks, how many of the others may be in league with the server: no fewer must remain honest
+            than noise is shared out among.
+        min_peers: Other nodes that must be in a masked sum at least, whatever threshold the server names.
+        max_groups: The groups of nodes, at most, in which its rows are summed while they stay the same: another one, a
+            member more, say, tells the difference. Needs trusted_keys, by which nodes are known. 1 if only max_lost is
+            given.
+        max_lost: Members of a group, at most, that may be missing from its sums, all sums together: what is left of
+            each of them is told. 0 if only max_groups is given.
 
     Raises:
         ConfigError: If a rule is not one, or does not make sense beside the others.
@@ -88,7 +115,14 @@ class Rules:
     sign_key: str | os.PathLike[str] | None = None
     trusted_keys: str | os.PathLike[str] | None = None
     max_messages: int | None = None
+    max_messages_ever: int | None = None
     max_rank: int | None = None
+    max_epsilon: float | None = None
+    max_delta: float | None = None
+    max_colluders: int = 0
+    min_peers: int = 1
+    max_groups: int | None = None
+    max_lost: int | None = None
 
     def __post_init__(self) -> None:
         listed = (*registry.ALGORITHMS, *registry.TRACKERS)
@@ -97,16 +131,30 @@ class Rules:
                 remedy = checks.did_you_mean(name, listed)
                 known = ", ".join(listed)
                 raise ConfigError("Every algorithm in allow", must=f"one of {known}", got=repr(name), then=remedy)
-        checks.integer("min_rows", self.min_rows, least=1)
+        for name in ("min_rows", "min_peers", "max_messages", "max_messages_ever", "max_rank", "max_groups"):
+            if getattr(self, name) is not None or name in _NEEDED:
+                checks.integer(name, getattr(self, name), least=1)
+        checks.integer("max_colluders", self.max_colluders)
+        if self.max_lost is not None:
+            checks.integer("max_lost", self.max_lost)
         for name in ("share_own", "masked_only", "single_masks"):
             checks.choice(name, getattr(self, name), (True, False))
-        for name in ("max_messages", "max_rank"):
-            if getattr(self, name) is not None:
-                checks.integer(name, getattr(self, name), least=1)
-        if self.max_rank is not None and self.memory_dir is None:
-            remedy = "Give memory_dir, a folder of the node's own: the count has to outlive a run."
-            raise ConfigError("max_rank", must="used with memory_dir", got="none", then=remedy)
+        self._check_budget()
+        if (self.max_groups is not None or self.max_lost is not None) and self.trusted_keys is None:
+            remedy = "Give trusted_keys: without them a server can name whom it likes."
+            raise ConfigError("max_groups and max_lost", must="used with trusted_keys", got="none", then=remedy)
         _ = self.floor
+        if self.masked_only and self.trusted_keys is None:
+            logging.getLogger("flwr").warning(_UNSIGNED)
+
+    def _check_budget(self) -> None:
+        if self.max_epsilon is None and self.max_delta is None:
+            return
+        if self.max_epsilon is None or self.max_delta is None:
+            got = f"max_epsilon={self.max_epsilon!r}, max_delta={self.max_delta!r}"
+            raise ConfigError("max_epsilon and max_delta", must="given together", got=got, then="Try 1.0 and 1e-6.")
+        checks.number("max_epsilon", self.max_epsilon, least=1e-9)
+        checks.number("max_delta", self.max_delta, least=1e-30, most=0.5)
 
     @classmethod
     def of(cls, rules: Rules | None, given: Mapping[str, Any]) -> Rules:
@@ -143,12 +191,38 @@ class Rules:
     @property
     def floor(self) -> Floor:
         """What the node insists on in runs with noise."""
-        return Floor(self.min_noise, self.max_clip)
+        least = 0.0 if self.min_noise is None and self.max_epsilon is not None else self.min_noise
+        return Floor(least, self.max_clip)
+
+    @property
+    def budget(self) -> float | None:
+        """What all answers with noise may cost together, as a sum of mu^2; None for no limit."""
+        if self.max_epsilon is None or self.max_delta is None:
+            return None
+        return calibrated(self.max_epsilon, self.max_delta) ** 2
+
+    @property
+    def counts_groups(self) -> bool:
+        """Whether the node keeps to so many groups."""
+        return self.max_groups is not None or self.max_lost is not None
+
+    @property
+    def group_limits(self) -> tuple[int, int] | None:
+        """How many groups there may be, and how many members of one may be lost; None for no limit."""
+        if not self.counts_groups:
+            return None
+        return self.max_groups or 1, self.max_lost or 0
+
+    @property
+    def keeps_ledger(self) -> bool:
+        """Whether a rule holds over all runs, so that what is told has to be written down."""
+        lasting = (self.max_messages_ever, self.max_rank, self.max_epsilon)
+        return self.counts_groups or any(rule is not None for rule in lasting)
 
     @property
     def discreet(self) -> bool:
         """Whether a refusal never says what was found in the rows."""
-        return self.masked_only or self.min_noise is not None or self.max_clip is not None
+        return self.masked_only or any(rule is not None for rule in (self.min_noise, self.max_clip, self.max_epsilon))
 
     @cached_property
     def identity(self) -> Identity | None:

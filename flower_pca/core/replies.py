@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base.errors import DataError, NotEnoughNodes, ProtocolError, sentence
+from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.parts import Kind, Part, Shape
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.core.stage import MARGIN, Arrays, Broadcast, Failure, Reply, Stage, Sum
 
 _DATA = "Check the client's data."
 _LARGEST = 1e140  # beyond which sums of squares overflow
 _MOST_ROWS = 10**12
-_MAX_EMPTY = 3
 
 
 class UnawaitedError(ProtocolError):
@@ -66,12 +65,14 @@ def collect(
     total: Any,
     answered: frozenset[int],
     channel: AirChannel | None,
+    trace: float = 0.0,
 ) -> Collected:
     """Check the answers, reduce the good ones in their order onto `total`, and hear the result through the channel.
 
     Where nobody has said yet how many columns the rows have (`d` is None), each answer says so by its moments, one for
     each column. Answers come together apart for each number then; that of most clients counts, of the first one if
-    equally many have another, and the others are left out for good.
+    equally many have another, and the others are left out for good. Products are held against the `trace` of all
+    rows, once it is known: see `check_size`.
     """
     failures: dict[str, str] = {}
     banned: set[int] = set()
@@ -83,7 +84,7 @@ def collect(
     for position, reply in enumerate(replies):
         if isinstance(reply, Sum):
             groups.setdefault(d or 0, _Group()).take(reply.arrays, reply.clients)
-            heard |= set(reply.clients)
+            heard.update(reply.clients)
             continue
         if isinstance(reply, Reply):
             bytes_up += sum(a.nbytes for a in reply.arrays.values())
@@ -91,7 +92,9 @@ def collect(
                 check(reply, sent, heard)
                 columns = _columns(common, reply.arrays, d)
                 same = not sent.personal and columns == (d or 0)
-                check_arrays(reply, common if same else stage.parts(sent.arrays_for(reply.client), columns or None))
+                parts = common if same else stage.parts(sent.arrays_for(reply.client), columns or None)
+                check_arrays(reply, parts)
+                check_size(reply, parts, sent.arrays_for(reply.client), trace)
                 stage.inspect(state, reply.arrays)
                 arrays = reply.arrays
                 if channel is not None:
@@ -105,7 +108,8 @@ def collect(
                 heard.add(reply.client)
                 continue
         failures[str(reply.client)] = reply.reason
-        banned |= {reply.client} if reply.lasting else set()
+        if reply.lasting:
+            banned.add(reply.client)
     most = max(groups, key=lambda columns: len(groups[columns].clients), default=0)
     rule, remedy = f"{most}, as at most clients", "Align the features first."
     for columns, group in groups.items():
@@ -133,17 +137,9 @@ class _Group:
 def _columns(parts: Mapping[str, Part], arrays: Arrays, d: int | None) -> int:
     """How many columns an answer speaks of; 0 where neither it nor the run says so."""
     for name, part in parts.items():
-        if part.kind is Kind.COLUMNS and part.open and np.ndim(arrays.get(name, 0.0)) == 1:
+        if part.kind is Kind.COLUMNS and None in part.shape and np.ndim(arrays.get(name, 0.0)) == 1:
             return len(arrays[name])
     return d or 0
-
-
-def require_any(empty: int, why: str) -> None:
-    """Give up after so many successive rounds without a usable answer; `why` is the first failure, if there is one."""
-    if empty >= _MAX_EMPTY:
-        got = f"none in {empty} successive rounds" + (f", the first because: {why.rstrip('.')}" if why else "")
-        remedy = "Look at these clients."
-        raise NotEnoughNodes("The usable answers to a message", must="at least one", got=got, then=remedy)
 
 
 def unusable(error: np.linalg.LinAlgError) -> DataError:
@@ -155,13 +151,28 @@ def unusable(error: np.linalg.LinAlgError) -> DataError:
 def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
     who = f"The answer of client {reply.client}"
-    if reply.client not in sent.to:
+    if reply.client not in sent.asked:
         raise UnawaitedError(who, must="asked for", got="one of a client not asked", then="It was not counted.")
     if reply.number != sent.number:
         got = f"one to message {reply.number}"
         raise UnawaitedError(who, must=f"one to message {sent.number}", got=got, then="It came late.")
     if reply.client in answered:
         raise UnawaitedError(who, must="a single one", got="another one", then="It was not counted.")
+
+
+def check_size(reply: Reply, parts: Mapping[str, Part], arrays: Arrays, trace: float) -> None:
+    """Require of a product C_i Z what Cauchy-Schwarz allows: |C_i z| <= |z| times the trace of C_i.
+
+    That is at most the trace of all rows together, which the opening has brought; what a client says of itself in the
+    opening is held against its own squares there. A margin is left for clients that were not there then.
+    """
+    blocks = [float(np.linalg.norm(a, axis=0).max(initial=0.0)) for a in arrays.values() if a.ndim == 2]
+    most = MARGIN * trace * max([1.0, *blocks])
+    for name, part in parts.items():
+        if trace > 0.0 and part.kind is Kind.PRODUCT and np.abs(reply.arrays[name]).max(initial=0.0) > most:
+            rule = f"at most {most:.3g} in size, which is {MARGIN:g} times what all rows together allow"
+            what = f"The answer of client {reply.client}, {name},"
+            raise ProtocolError(what, must=rule, got="larger entries", then=_DATA)
 
 
 def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
@@ -184,9 +195,9 @@ def _check_array(what: str, a: Array, shape: Shape) -> None:
     if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
         rule = f"a real array of shape {tuple('any' if s is None else s for s in shape)}"
         raise ProtocolError(what, must=rule, got=f"shape {a.shape} and dtype {a.dtype}", then=_DATA)
-    if not np.isfinite(a).all():
+    largest = max(float(a.max()), -float(a.min())) if a.size else 0.0  # NaN if an entry is
+    if not np.isfinite(largest):
         bad = int(a.size - np.isfinite(a).sum())
         raise ProtocolError(what, must="finite", got=f"{bad} NaN or infinite entries", then=_DATA)
-    largest = float(np.max(np.abs(a), initial=0.0))
     if largest > _LARGEST:
         raise ProtocolError(what, must=f"at most {_LARGEST:g} in size", got=f"{largest:g}", then=_DATA)

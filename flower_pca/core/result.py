@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 
 from flower_pca.base import archive, linalg
-from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
@@ -45,6 +45,7 @@ class PCAResult:
         algorithm: The algorithm's spec string.
         seed: The seed of the run.
         centered: Whether the run was centred.
+        asked: What was asked for, as plain values: `flower_pca.assembly.question(**asked)` asks it again.
         own: What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.
         fill_: What stands for a missing value, (d,): the mean of each column; None if none were allowed.
         privacy: What the run has cost under differential privacy; None without it. Counts, means and variances are
@@ -75,6 +76,7 @@ class PCAResult:
     centered: bool
     fill_: Array | None = None
     privacy: Spent | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[int, dict[str, Array]] = field(default_factory=dict)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -82,9 +84,9 @@ class PCAResult:
         _KINDS[cls.__name__] = cls
 
     @classmethod
-    def of(cls, model: Model, *, algorithm: str, history: History, privacy: Spent | None = None) -> Self:
+    def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Self:
         """The result that a finished model amounts to."""
-        return cls(**cls._fields(model), algorithm=algorithm, history=history, privacy=privacy)
+        return cls(**cls._fields(model), algorithm=algorithm, history=history, asked=asked)
 
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
@@ -168,7 +170,7 @@ class PCAResult:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result, but for `own`, as an npz with a JSON header; returns the path."""
         arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
-        header = {name: getattr(self, name) for name in self._NUMBERS}
+        header = {name: getattr(self, name) for name in (*self._NUMBERS, "asked")}
         header["class"] = type(self).__name__
         header["status"] = [self.status.outcome.value, self.status.words]
         header["privacy"] = None if self.privacy is None else asdict(self.privacy)
@@ -178,20 +180,22 @@ class PCAResult:
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
         """Read what `save` has written, as the class of result that was saved."""
         header, arrays = archive.read(path, "result")
-        kind = _KINDS.get(header.get("class", cls.__name__), cls)
-        if missing := {*kind._NUMBERS, "status", "history", *kind._ARRAYS} - {*header, *arrays, "scale_", "fill_"}:
-            rule = "a whole result that flower_pca has saved"
-            got = f"one without {', '.join(sorted(missing))}"
-            raise ProtocolError(str(path), must=rule, got=got, then="Save it again.")
-        outcome, words = header["status"]
-        spent = header.get("privacy")
-        return kind(
-            **{name: arrays.get(name) for name in kind._ARRAYS},  # type: ignore[arg-type]
-            **{name: header[name] for name in kind._NUMBERS},
-            status=Status(Outcome(outcome), words),
-            history=History.from_json(header["history"]),
-            privacy=None if spent is None else Spent(**spent),
-        )
+        with archive.meant(path, "result"):
+            kind = _KINDS.get(header.get("class", cls.__name__), cls)
+            if missing := {*kind._NUMBERS, "status", "history", *kind._ARRAYS} - {*header, *arrays, "scale_", "fill_"}:
+                rule = "a whole result that flower_pca has saved"
+                got = f"one without {', '.join(sorted(missing))}"
+                raise DataError(str(path), must=rule, got=got, then="Save it again.")
+            outcome, words = header["status"]
+            spent = header.get("privacy")
+            return kind(
+                **{name: arrays.get(name) for name in kind._ARRAYS},  # type: ignore[arg-type]
+                **{name: header[name] for name in kind._NUMBERS},
+                status=Status(Outcome(outcome), words),
+                history=History.from_json(header["history"]),
+                asked=header.get("asked", {}),
+                privacy=None if spent is None else Spent(**spent),
+            )
 
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Sequence[Any] | None = None) -> Path:
         """Draw a picture into an SVG or PNG file. Needs matplotlib.

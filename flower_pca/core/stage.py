@@ -18,7 +18,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, get_args
+from functools import cached_property
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, get_args, runtime_checkable
 
 import numpy as np
 
@@ -40,6 +41,14 @@ MARGIN: Final = 2.0**10  # of a bound above what entries mostly are
 S = TypeVar("S")
 
 
+@runtime_checkable
+class Unsized(Protocol):
+    """A stage's state that is told the number of columns, by the set-up of masks, where no opening tells it."""
+
+    def of_columns(self, columns: int) -> Any:
+        """The state where all clients are known to have so many columns."""
+
+
 @dataclass(frozen=True)
 class Broadcast:
     """One message of the server: the whole instruction, for the clients named in `to`.
@@ -57,6 +66,11 @@ class Broadcast:
     def arrays_for(self, client: int) -> Arrays:
         """What one client gets."""
         return {**self.arrays, **self.personal.get(client, {})}
+
+    @cached_property
+    def asked(self) -> frozenset[int]:
+        """The clients named, to look one up."""
+        return frozenset(self.to)
 
     @property
     def nbytes(self) -> int:

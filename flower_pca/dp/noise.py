@@ -18,7 +18,8 @@ from flower_pca.rows.local import LocalData
 
 Bits: TypeAlias = Callable[[int], Array]  # so many random 64-bit numbers
 
-_CLIP, _NOISE, _BUDGET, _AMONG = _NAMES = "dp.clip", "dp.noise", "dp.budget", "dp.among"
+_CLIP, _NOISE, _BUDGET, _AMONG = "dp.clip", "dp.noise", "dp.budget", "dp.among"
+NAMES: Final = frozenset((_CLIP, _NOISE, _BUDGET, _AMONG))  # of what a message says that asks for noise
 _SPENT: Final = "dp.spent"
 _ROUNDING: Final = 1e-9  # by which an orthonormal block, or a budget added up, may pass its bound
 
@@ -115,9 +116,20 @@ def asked_share(arrays: Arrays, summed: int) -> float:
     return noise_share(std, _among(arrays, summed))
 
 
+def cost(arrays: Arrays) -> float:
+    """What an answer to a message with noise costs, as mu^2: sensitivity over deviation, squared."""
+    clip, std, _ = _instruction(arrays)
+    return (clip**2 / std) ** 2
+
+
+def named_budget(arrays: Arrays) -> float:
+    """What the run that a message belongs to may cost, as it says itself; likewise."""
+    return _instruction(arrays)[2]
+
+
 def asked(names: Iterable[str]) -> bool:
     """Whether a message with arrays of these names asks for noise."""
-    return not set(_NAMES).isdisjoint(names)
+    return not NAMES.isdisjoint(names)
 
 
 def answer(
@@ -128,12 +140,12 @@ def answer(
     The client keeps count of what it has told: past the budget that the run has named it answers no more. It adds less
     than all of the noise only where the answer is seen in a sum, and at least so many are in that: `summed`.
     """
-    clip, std, budget = _instruction(arrays)
+    clip, _, budget = _instruction(arrays)
     share = asked_share(arrays, summed)
     if not stage.bounded:
         remedy = "Use ssi, krylov or noisy_covariance."
         raise ProtocolError("A stage with noise", must="one with bounded answers", got=stage.name, then=remedy)
-    plain = {name: a for name, a in arrays.items() if name not in _NAMES}
+    plain = {name: a for name, a in arrays.items() if name not in NAMES}
     for name, Z in plain.items():
         if Z.ndim == 0:
             continue
@@ -145,7 +157,7 @@ def answer(
             raise ProtocolError(
                 f"The norm of {name} with noise", must="at most 1", got=f"{norm:g}", then="Check the sender."
             )
-    spent = float(memory.get(_SPENT, 0.0)) + (clip**2 / std) ** 2
+    spent = float(memory.get(_SPENT, 0.0)) + cost(arrays)
     if spent > budget * (1.0 + _ROUNDING):
         got, remedy = f"{spent / budget:.3g} of it", "Start a new run with a budget of its own."
         raise ProtocolError("What this client tells", must="within the run's privacy budget", got=got, then=remedy)

@@ -7,14 +7,18 @@ peer either share is given away, never both. The last secrets of a sum are gone 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
-from flower_pca.masking import encoding, messages, primitives
+from flower_pca.dp import noise
+from flower_pca.masking import fixed, letters, messages, primitives
+from flower_pca.masking.demands import Demands
+from flower_pca.masking.identity import NAME
+from flower_pca.masking.letters import require
 from flower_pca.masking.messages import Phase, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.masking.secrets import Secrets
@@ -22,8 +26,7 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
-if TYPE_CHECKING:
-    from flower_pca.masking.identity import Identity
+_ANYBODY: Final = Demands()
 
 
 class Answer(Protocol):
@@ -36,7 +39,7 @@ class Answer(Protocol):
 
 
 def answer(
-    arrays: Arrays, data: LocalData | Stream, memory: Arrays, stage: Answer, identity: Identity | None = None
+    arrays: Arrays, data: LocalData | Stream, memory: Arrays, stage: Answer, demands: Demands = _ANYBODY
 ) -> tuple[Arrays, Arrays]:
     """What a client returns and keeps.
 
@@ -45,35 +48,36 @@ def answer(
         data: The client's rows, in the message's frame.
         memory: What the client has kept.
         stage: Gives its half of the stage that an upload is of.
-        identity: What it signs its keys with, and whose keys it believes.
+        demands: What it asks of those that it is summed with.
     """
     own, secrets = messages.plain(memory), Secrets.of(memory)
     step = Phase(int(arrays["mask.step"]))
     if step == Phase.KEYS:
-        up, secrets = _keys(arrays, data, identity)
+        up, secrets = _keys(arrays, data, demands)
         return up, {**own, **secrets.stored()}
     if secrets is None or secrets.setup.tobytes() != arrays["mask.setup"].tobytes():
         return {"mask.lost": np.array(1)}, memory
     if step == Phase.SHARES:
-        up, secrets = _shares(arrays, secrets, identity)
+        up, secrets = _shares(arrays, secrets, demands)
     elif step == Phase.UPLOAD:
-        secrets = _admitted(arrays, secrets)
-        encoding.check(arrays, secrets)
+        secrets = _admitted(arrays, secrets, demands)
+        summed = demands.sharers(secrets.summed) if noise.asked(arrays) else secrets.summed
+        fixed.check(arrays, secrets, summed)
         name = messages.inner_stage(arrays) or ""
-        up, own = stage(name, messages.plain(arrays), data, own, summed=secrets.summed)
+        up, own = stage(name, messages.plain(arrays), data, own, summed=summed)
         said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame())
-        up, secrets = _upload(arrays, secrets, encoding.encoded(arrays, up, own), said)
+        up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own), said)
     else:
-        up, secrets = _unmask(arrays, secrets)
+        up, secrets = _unmask(arrays, secrets, demands)
     return up, {**own, **secrets.stored()}
 
 
-def _keys(arrays: Arrays, data: LocalData | Stream, identity: Identity | None) -> tuple[Arrays, Secrets]:
+def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands) -> tuple[Arrays, Secrets]:
     setup, single = arrays["mask.setup"], messages.single(arrays)
-    _require("The name of a set-up", f"{SEED} bytes", setup.shape == (SEED,) and setup.dtype == np.uint8)
+    require("The name of a set-up", f"{SEED} bytes", setup.shape == (SEED,) and setup.dtype == np.uint8)
     exchange, own = primitives.fresh(), _seeds(1 if single else 2)
     keys = primitives.public(exchange), primitives.public(own[-SEED:])
-    signed = b"" if identity is None else identity.sign(messages.published(setup.tobytes(), *keys))
+    signed = b"" if demands.identity is None else demands.identity.sign(messages.published(setup.tobytes(), *keys))
     # A stream is looked into only if the server does not know: later on its first batch may be gone.
     d = data.columns() if isinstance(data, Stream) and "mask.d" not in arrays else data.d
     up = {
@@ -84,35 +88,40 @@ def _keys(arrays: Arrays, data: LocalData | Stream, identity: Identity | None) -
     }
     none = np.empty(0, dtype=np.uint8)
     zero = np.array(0)
-    made = (raw(exchange), np.array(int(Phase.SHARES)), zero, raw(own), zero, zero, none, none, none, none, none)
+    made = (raw(exchange), np.array(int(Phase.SHARES)), zero, raw(own), zero, zero, none, none, none, none, none, none)
     return up, Secrets(setup, np.array(single), *made)
 
 
-def _shares(arrays: Arrays, secrets: Secrets, identity: Identity | None) -> tuple[Arrays, Secrets]:
+def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
     _expect(secrets, int(secrets.step) == Phase.SHARES)
     position, peers = int(arrays["mask.position"]), _distinct(arrays["mask.peers"])
     exchange, mine = primitives.private(secrets.exchange.tobytes()), primitives.public(secrets.exchange.tobytes())
     keys, needed = texts(arrays["mask.exchanges"]), int(arrays["mask.needed"])
     group = len(peers) + 1
     others = len({*keys, mine}) == group == len(keys) + 1
-    _require("The clients of a set-up", "different ones, at least two", others and position not in peers and group > 1)
-    _require("The survivors needed", "more than half, at most all", 2 * needed > group >= needed)
-    if identity is not None:
-        identity.check(*_signed(arrays, secrets.setup.tobytes(), peers, keys))
+    require("The clients of a set-up", "different ones, at least two", others and position not in peers and group > 1)
+    require("The survivors needed", "more than half, at most all", 2 * needed > group >= needed)
+    demands.check_peers(peers)
+    named: dict[int, bytes] = {}
+    if demands.identity is not None:
+        named = demands.identity.check(*_signed(arrays, secrets.setup.tobytes(), peers, keys))
+    names = rows([named.get(peer, bytes(NAME)) for peer in peers], NAME)
+    demands.check_group(texts(names))
     secrets = replace(
         secrets,
         needed=np.array(needed),
         position=np.array(position),
         peers=arrays["mask.peers"],
         exchange=np.empty(0, dtype=np.uint8),
-        common=rows([_letters(primitives.agree(exchange, key), mine, key) for key in keys], 2 * KEY),
+        common=rows([letters.secrets_of(primitives.agree(exchange, key), mine, key) for key in keys], 2 * KEY),
         step=np.array(int(Phase.UPLOAD)),
+        names=names,
     )
-    sealed, own = _deal(secrets, 0, secrets.own.tobytes(), peers)
+    sealed, own = letters.deal(secrets, 0, secrets.own.tobytes(), peers)
     return {"mask.shares": sealed}, replace(secrets, own=raw(own))
 
 
-def _admitted(arrays: Arrays, secrets: Secrets) -> Secrets:
+def _admitted(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     """The secrets for an upload, with what peers have sent for it, if the message is the one that is due."""
     number = int(arrays["mask.number"])
     if int(secrets.step) == Phase.UNMASK:  # the last sum was unmasked without this client
@@ -120,12 +129,13 @@ def _admitted(arrays: Arrays, secrets: Secrets) -> Secrets:
     _expect(secrets, int(secrets.step) == Phase.UPLOAD and number == int(secrets.number))
     peers, keys = _distinct(arrays["mask.peers"]), texts(arrays["mask.keys"])
     enough = len(peers) + 1 >= int(secrets.needed) and set(peers) <= set(secrets.peers.tolist())
-    _require("The clients of a sum", f"at least {int(secrets.needed)}, of its set-up", enough)
+    require("The clients of a sum", f"at least {int(secrets.needed)}, of its set-up", enough)
+    _agree(secrets, peers, demands, told=bool(secrets.single))  # without self-masks there may be no other message
     mine = primitives.public(secrets.key)
     different = len({*keys, mine}) == len(peers) + 1 == len(keys) + 1
-    _require("The keys of a sum", "different, one of each client", different)
-    _require("An upload", "one of a stage", messages.inner_stage(arrays) not in (None, messages.STAGE))
-    held = rows(_opened(secrets, number, peers, keys, arrays["mask.shares"]), secrets.kinds * SEED)
+    require("The keys of a sum", "different, one of each client", different)
+    require("An upload", "one of a stage", messages.inner_stage(arrays) not in (None, messages.STAGE))
+    held = rows(letters.opened(secrets, number, peers, keys, arrays["mask.shares"]), secrets.kinds * SEED)
     return replace(secrets, holders=arrays["mask.peers"], held=held)
 
 
@@ -133,17 +143,18 @@ def _upload(arrays: Arrays, secrets: Secrets, y: Array, said: bytes) -> tuple[Ar
     number, peers = int(secrets.number), secrets.holders.tolist()
     y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), said)
     coming = _seeds(secrets.kinds)
-    sealed, kept = _deal(secrets, number + 1, coming, peers)
+    sealed, kept = letters.deal(secrets, number + 1, coming, peers)
     secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(kept))
     return {"mask.y": y, "mask.key": raw(primitives.public(coming[-SEED:])), "mask.shares": sealed}, secrets
 
 
-def _unmask(arrays: Arrays, secrets: Secrets) -> tuple[Arrays, Secrets]:
+def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
     _expect(secrets, int(secrets.step) == Phase.UNMASK and int(arrays["mask.number"]) == int(secrets.number))
     survived, dropped = _distinct(arrays["mask.survived"]), _distinct(arrays["mask.dropped"])
     whole = sorted(survived + dropped) == sorted(secrets.holders.tolist())
-    _require("Survivors and dropped clients", "together those of the sum, each once", whole)
-    _require("The survivors of a sum", f"at least {int(secrets.needed)}", len(survived) + 1 >= int(secrets.needed))
+    require("Survivors and dropped clients", "together those of the sum, each once", whole)
+    require("The survivors of a sum", f"at least {int(secrets.needed)}", len(survived) + 1 >= int(secrets.needed))
+    _agree(secrets, survived, demands, told=True)
     held = dict(zip(secrets.holders.tolist(), texts(secrets.held), strict=True))
     up = {"mask.keys": rows([held[peer][-SEED:] for peer in dropped], SEED)}
     if not secrets.single:
@@ -159,36 +170,6 @@ def _onwards(secrets: Secrets) -> Secrets:
     return replace(secrets, step=step, number=number, own=secrets.coming, coming=none, holders=none, held=none)
 
 
-def _deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple[Array, bytes]:
-    """Shares of the seeds and the public key, sealed for each peer; and the seeds with the client's own shares."""
-    position, setup, key = int(secrets.position), secrets.setup.tobytes(), primitives.public(seeds[-SEED:])
-    common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
-    group = sorted([*peers, position])
-    kinds = [seeds[start : start + SEED] for start in range(0, len(seeds), SEED)]
-    dealt = (primitives.split(seed, int(secrets.needed), len(group)) for seed in kinds)
-    own = {member: b"".join(shares) for member, *shares in zip(group, *dealt, strict=True)}
-    sealed = []
-    for peer in peers:
-        context = messages.envelope(setup, number, position, peer)
-        sealed.append(primitives.seal(primitives.derive(common[peer][:KEY], context), own[peer] + key, context))
-    return rows(sealed, primitives.sealed(secrets.kinds)), seeds + own[position]
-
-
-def _opened(secrets: Secrets, number: int, peers: list[int], keys: list[bytes], sealed: Array) -> list[bytes]:
-    """The shares that peers have sent this client for a sum; each must be whole, and come with the key that is used."""
-    position, setup = int(secrets.position), secrets.setup.tobytes()
-    common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
-    held = []
-    for peer, public, text in zip(peers, keys, texts(sealed), strict=True):
-        context = messages.envelope(setup, number, peer, position)
-        opened = primitives.unseal(primitives.derive(common[peer][KEY:], context), text, context)
-        shares, key = opened[:-KEY], opened[-KEY:]
-        _require("A sealed share", "one of a set-up of the same kind", len(shares) == secrets.kinds * SEED)
-        _require("The key of a peer for a sum", "the one that it has sealed", key == public)
-        held.append(shares)
-    return held
-
-
 def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], said: bytes) -> Array:
     """Y + PRG(b) + sum of PRG(k_ij) over later clients - sum over earlier ones, mod 2^64; PRG(b) if there is a b."""
     position, setup, private = int(secrets.position), secrets.setup.tobytes(), primitives.private(secrets.key)
@@ -200,6 +181,13 @@ def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: lis
         mask = primitives.stream(primitives.derive(primitives.agree(private, key), context), len(y))
         y = y + mask if peer > position else y - mask
     return y
+
+
+def _agree(secrets: Secrets, present: list[int], demands: Demands, *, told: bool) -> None:
+    """Ask the node itself whether it may be in a sum with these of its peers and no others."""
+    demands.check_peers(present)
+    names = dict(zip(secrets.peers.tolist(), texts(secrets.names), strict=True))
+    demands.check_group((names[peer] for peer in present), told=told)
 
 
 def _signed(
@@ -214,19 +202,13 @@ def _signed(
     return dict(zip(peers, published, strict=True)), dict(zip(peers, signatures, strict=True))
 
 
-def _letters(common: bytes, mine: bytes, other: bytes) -> bytes:
-    """The secrets of letters to a peer and from it. Two, as positions come from the server, which might swap them."""
-    both = messages.letters(mine, other), messages.letters(other, mine)
-    return b"".join(primitives.derive(common, context) for context in both)
-
-
 def _seeds(count: int) -> bytes:
     return b"".join(primitives.fresh() for _ in range(count))
 
 
 def _distinct(a: Array) -> list[int]:
     numbers = [int(number) for number in a]
-    _require("The clients that a message names", "different ones", len(set(numbers)) == len(numbers))
+    require("The clients that a message names", "different ones", len(set(numbers)) == len(numbers))
     return numbers
 
 
@@ -235,8 +217,3 @@ def _expect(secrets: Secrets, expected: bool) -> None:
         rule = f"the next one of its set-up, {Phase(int(secrets.step)).name.lower()} of sum {int(secrets.number)}"
         got = "another one, or one that came before"
         raise ProtocolError("A masked message", must=rule, got=got, then="Nothing was sent in return.")
-
-
-def _require(what: str, rule: str, holds: bool) -> None:
-    if not holds:
-        raise ProtocolError(what, must=rule, got="others", then="Nothing was sent in return.")

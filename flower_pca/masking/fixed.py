@@ -19,7 +19,10 @@ import numpy as np
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
-from flower_pca.dp.noise import system_bits
+from flower_pca.dp import noise
+from flower_pca.masking import messages
+from flower_pca.masking.messages import SpentError
+from flower_pca.masking.secrets import Secrets
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 _LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one
@@ -63,6 +66,43 @@ def decode(total: Array, shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[
     return arrays
 
 
+def check(arrays: Arrays, secrets: Secrets, summed: int) -> None:
+    """Require of an upload's message, before the rows are looked at, a fixed point that suits the sum.
+
+    Nobody sees the answer but in a sum of at least `summed`. The bounds of an answer with noise follow from the noise:
+    with others, a server could ask where the noise ends.
+    """
+    clients, least = arrays["mask.clients"], len(secrets.holders) + 1
+    if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
+        rule = f"from {least} to {MOST_CLIENTS}"
+        raise _refused("The number of clients in a sum", rule, "several" if clients.shape else f"{clients}")
+    if noise.asked(arrays):
+        bounds, share = messages.bounds(arrays), noise.asked_share(arrays, summed)
+        own = bounds_with_noise(bounds, share, int(clients))
+        if not all(np.array_equal(own[name], bound) for name, bound in bounds.items()):
+            raise _refused("The bounds of a sum with noise", "those that follow from the noise", "others")
+
+
+def encoded(arrays: Arrays, up: Arrays, own: Arrays) -> Array:
+    """The answer in fixed point.
+
+    One beyond a bound gives none, which tells something of this client alone. So that costs it the secrets of the
+    set-up, and leaves `own`, what the stage keeps: a server cannot go on to ask with one bound after another.
+    """
+    bounds = messages.bounds(arrays)
+    if set(bounds) != set(up):
+        remedy = "Install the same flower_pca everywhere."
+        raise ProtocolError("The bounds of a sum", must=f"those of {', '.join(up)}", got=list(bounds), then=remedy)
+    try:
+        return encode(up, bounds, int(arrays["mask.clients"]))
+    except DataError as error:
+        raise SpentError(str(error), own) from error
+
+
+def _refused(what: str, rule: str, got: str) -> ProtocolError:
+    return ProtocolError(what, must=rule, got=got, then="Nothing was sent in return.")
+
+
 def _exponents(bound: Array, clients: int) -> Array:
     """F of each bound: integers, so that all machines agree."""
     return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
@@ -85,7 +125,7 @@ def _words(name: str, a: Array, bound: Array, clients: int) -> Array:
         words.append(word.astype(np.int64).ravel())
     most = MOST_CLIENTS // (2 * clients)  # half of the room that so few clients leave
     for high, low in itertools.pairwise(words):
-        moved = (system_bits(len(low)) % np.uint64(2 * most + 1)).astype(np.int64) - most
+        moved = (noise.system_bits(len(low)) % np.uint64(2 * most + 1)).astype(np.int64) - most
         high -= moved
         low += moved << _BITS
     return np.concatenate(words).view(np.uint64)

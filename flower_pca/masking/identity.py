@@ -26,7 +26,7 @@ _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # those that OpenSS
 _RULE: Final = "ECDSA, on the curve P-256, P-384 or P-521"
 _MAKE: Final = "Make one with ssh-keygen -t ecdsa -b 384 -N '' -f FILE."
 _NUMBER: Final = 66  # bytes of each of the two numbers of a signature, on the largest curve
-_NAME: Final = sha256().digest_size
+NAME: Final = sha256().digest_size  # bytes of the name of a key
 _HASH: Final = ec.ECDSA(SHA384())
 
 
@@ -68,14 +68,18 @@ class Identity:
         numbers = decode_dss_signature(self.key.sign(text, _HASH))
         return name(self.key.public_key()) + b"".join(number.to_bytes(_NUMBER, "big") for number in numbers)
 
-    def check(self, published: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> None:
-        """Require that what each peer has published is signed by a trusted node, another one each and not this one."""
+    def check(self, published: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> dict[int, bytes]:
+        """The name of each peer's key. What it has published must be signed by a trusted node, another one each.
+
+        Where no keys are trusted, nobody has a name.
+        """
         if self.trusted is None:
-            return
+            return {}
+        names: dict[int, bytes] = {}
         seen = set() if self.key is None else {name(self.key.public_key())}
         for peer, text in published.items():
             signature = signatures.get(peer, b"")
-            signer = signature[:_NAME]
+            signer = signature[:NAME]
             if not any(signature):
                 got = f"no signature of the peer at position {peer}"
                 raise _refused("signed by their owners: trusted_keys is set", got, "Give every node its sign_key.")
@@ -84,10 +88,12 @@ class Identity:
                 raise _refused("signed by a node in trusted_keys", f"keys signed by {shown(signer)}", remedy)
             if signer in seen:
                 raise _refused("of another node each, and not of this one", f"{shown(signer)} again", "Ask the server.")
-            if not _holds(self.trusted[signer], text, signature[_NAME:]):
+            if not _holds(self.trusted[signer], text, signature[NAME:]):
                 got = f"others than {shown(signer)} has signed for this set-up"
                 raise _refused("as their owner has signed them", got, "Ask the server.")
             seen.add(signer)
+            names[peer] = signer
+        return names
 
 
 def name(key: ec.EllipticCurvePublicKey) -> bytes:

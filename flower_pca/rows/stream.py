@@ -136,9 +136,9 @@ class Stream:
         if self._keep:
             self.completed[step] = batch
         if self._out is not None:
-            self._out.mkdir(parents=True, exist_ok=True)
+            self._out.mkdir(mode=0o700, parents=True, exist_ok=True)
             arrays = {"rows": batch.rows, "outliers": batch.outliers, "found": batch.found}
-            archive.write(self._out / f"{_BATCH}{step:06d}.npz", _KIND, {"step": step}, arrays)
+            archive.write(self._out / f"{_BATCH}{step:06d}.npz", _KIND, {"step": step}, arrays, private=True)
 
     def write_to(self, folder: str | os.PathLike[str]) -> None:
         """Write what is completed to this folder, if no other has been given."""
@@ -161,6 +161,8 @@ class Stream:
         while self._position < step:
             self._newest, self._next = self._next, next(self._source, None)
             self._position += 1
+            if self._newest is self._next is None:  # it has ended: no step later has rows
+                self._position = step
         return self._newest, int(self._next is not None)
 
     def _checked(self, rows: Any, step: int) -> Array | None:

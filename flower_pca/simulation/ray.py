@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError
+from flower_pca.core.drive import Driven
+from flower_pca.core.question import Question
 from flower_pca.core.result import PCAResult
-from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation import shards as files
 from flower_pca.simulation import streams as streamed
 from flower_pca.simulation.backend import Ray
 from flower_pca.tracking.result import TrackingResult
-from flower_pca.tracking.session import TrackingSession
 
 if TYPE_CHECKING:
-    from flower_pca.strategies import PCAStrategy
+    from flower_pca.strategies import TrackingStrategy
+    from flower_pca.strategies.base import FlowerStrategy
 
 _DIRECT: Final = "RAY_max_direct_call_object_size"  # larger messages take a detour through Ray's object store
 _DIRECT_BYTES: Final = 2**20
@@ -34,14 +35,15 @@ _START: Final = 300.0  # seconds for all virtual nodes to register
 
 
 def run(
-    settings: dict[str, Any],
+    question: Question,
     shards: Sequence[Any],
     public: Collection[int],
     *,
     engine: Ray,
-    on_round: Callable[[Session], None] | None,
+    checkpoint: str | os.PathLike[str] | None,
+    on_round: Callable[[Driven], None] | None,
 ) -> PCAResult:
-    """Run a PCAStrategy with these settings over one virtual node per shard; own results of `public` ones come back."""
+    """Run a PCAStrategy of a question over one virtual node per shard; own results of `public` ones come back."""
     _require_ray()
     from flower_pca.clients.kept import own_file
     from flower_pca.strategies import PCAStrategy
@@ -50,33 +52,32 @@ def run(
         written = [(i, own_file(output, i)) for i in public]
         return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
 
-    strategy = PCAStrategy(**settings, min_nodes=len(shards), node_timeout=_START)
+    strategy = PCAStrategy(question, min_nodes=len(shards), node_timeout=_START, checkpoint=checkpoint)
     found, own = _simulated(strategy, shards, files.save, files.load, back, engine, on_round)
     result: PCAResult = replace(found, own=own)
     return result
 
 
 def track(
-    settings: dict[str, Any],
+    strategy: Callable[..., TrackingStrategy],
     streams: Sequence[Stream],
     *,
     engine: Ray,
-    on_round: Callable[[TrackingSession], None] | None,
+    on_round: Callable[[Driven], None] | None,
 ) -> TrackingResult:
-    """Run a TrackingStrategy with these settings over one virtual node per stream; what streams keep comes back."""
+    """Run a TrackingStrategy, all but made, over one virtual node per stream; what streams keep comes back."""
     _require_ray()
     if not all(stream.repeatable for stream in streams):
         remedy = "Give a list or a function."
         raise ConfigError("A stream on Ray", must="one for other processes", got="an iterator", then=remedy)
     from flower_pca.clients.kept import own_file
-    from flower_pca.strategies import TrackingStrategy
 
     def back(output: Path) -> None:
         for i, stream in enumerate(streams):
             stream.take_over(own_file(output, i).with_suffix(""))
 
-    strategy = TrackingStrategy(**settings, min_nodes=len(streams), node_timeout=_START)
-    result: TrackingResult = _simulated(strategy, streams, streamed.save, streamed.load, back, engine, on_round)[0]
+    made = strategy(min_nodes=len(streams), node_timeout=_START)
+    result: TrackingResult = _simulated(made, streams, streamed.save, streamed.load, back, engine, on_round)[0]
     return result
 
 
@@ -93,7 +94,7 @@ def _config(engine: Ray) -> dict[str, Any]:
 
 
 def _simulated(
-    strategy: PCAStrategy,
+    strategy: FlowerStrategy[Any],
     shards: Sequence[Any],
     save: Callable[[Path, int, Any], None],
     load: Callable[[Path, int], Any],

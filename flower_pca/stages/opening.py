@@ -20,6 +20,7 @@ from flower_pca.rows.frame import Frame, Moments, merge
 from flower_pca.rows.local import LocalData
 
 _KEEP: Final = 1e3  # condition number of the scaled block up to which the first product is kept
+_ROUNDED: Final = 1e-3  # by which sums in single precision may be off
 _COARSEST: Final = float(np.finfo(np.float32).eps)  # products are never computed in less
 _CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
 
@@ -104,6 +105,7 @@ class Opening(Stage[OpeningState]):
         for holds, what, rule, got in rules:
             if not holds:
                 raise ProtocolError(what, must=rule, got=got, then="Check the client.")
+        _check_size(reply, _block(state, len(reply["mean"])))
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
@@ -167,6 +169,16 @@ def shape_of(arrays: Arrays, d: int | None) -> Shape:
 
 def _block(state: OpeningState, d: int) -> Array:
     return drawn(d, state.width, state.seed) if state.block is None else state.block
+
+
+def _check_size(reply: Arrays, block: Array) -> None:
+    """Require of a product what Cauchy-Schwarz says by its own squares: |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|."""
+    size = np.sqrt(reply["m2"].astype(np.float64))
+    most = np.outer(size, size @ np.abs(block))
+    most = (1.0 + _ROUNDED) * most + float(reply["eps"]) * np.max(most, initial=0.0)
+    if (np.abs(reply["product"]) > most).any():
+        rule, got = "as small as the squared deviations beside it say", "larger entries"
+        raise ProtocolError("The product of an answer to the opening", must=rule, got=got, then="Check the client.")
 
 
 def _both(state: OpeningState, a: Arrays, b: Arrays) -> Arrays:

@@ -3,8 +3,9 @@
 from typing import Any
 
 from flower_pca import registry
-from flower_pca.strategies.base import PCAStrategy, arrays_of
+from flower_pca.strategies.base import arrays_of
 from flower_pca.strategies.named import NamedStrategy, NamedTracking, named
+from flower_pca.strategies.pca import PCAStrategy
 from flower_pca.strategies.tracking import TrackingStrategy
 
 # A type checker takes every other name for a NamedStrategy, as `__getattr__` says.

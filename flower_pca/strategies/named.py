@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from flower_pca import registry
 from flower_pca.base import checks
-from flower_pca.strategies.base import PCAStrategy
+from flower_pca.strategies.pca import PCAStrategy
 from flower_pca.strategies.tracking import TrackingStrategy
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flower_pca.base import archive
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 
@@ -37,7 +37,7 @@ def test_arrays_of_objects_are_not_read_back(tmp_path):
     path = tmp_path / "file"
     np.savez(tmp_path / "file.npz", **{"header.json": np.array([{"kind": "thing"}], dtype=object)})
     os.replace(tmp_path / "file.npz", path)
-    with pytest.raises(ProtocolError):
+    with pytest.raises(DataError):
         archive.read(path, "thing")
 
 
@@ -100,7 +100,7 @@ def test_a_header_that_is_no_json_is_refused_before_anything_is_written(tmp_path
 
 
 def assert_refused(path):
-    with pytest.raises(ProtocolError) as caught:
+    with pytest.raises(DataError) as caught:
         archive.read(path, "thing")
     message = str(caught.value)
     assert message.startswith(f"{path} must be a thing that flower_pca has saved. Got a")
@@ -142,7 +142,7 @@ def test_a_foreign_file_is_refused_in_one_sentence(tmp_path, kind):
 
 def test_a_file_of_another_kind_is_named(tmp_path):
     path = archive.write(tmp_path / "file", "other", {}, {})
-    with pytest.raises(ProtocolError) as caught:
+    with pytest.raises(DataError) as caught:
         archive.read(path, "thing")
     assert str(caught.value) == f"{path} must be a thing that flower_pca has saved. Got a other. Check the path."
 
@@ -169,7 +169,7 @@ def test_a_file_with_a_byte_changed_is_refused_or_unharmed(tmp_path):
         path.write_bytes(changed)
         try:
             header, arrays = archive.read(path, "thing")
-        except ProtocolError as error:
+        except DataError as error:
             refused += 1
             assert str(error).startswith(f"{path} must be a thing")  # noqa: PT017
         else:

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from builders import EPS, deal, falling, framed, svd
 
 from flower_pca import simulate, to_sklearn
-from flower_pca.base.errors import ConfigError, DataError, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.status import Outcome
 from flower_pca.core.result import PCAResult
 
@@ -179,7 +179,7 @@ def test_a_saved_result_holds_a_json_header_and_no_pickle(tmp_path):
 def test_a_file_of_another_kind_is_refused(tmp_path):
     path = tmp_path / "run"
     simulate("krylov", [X], n_components=2, checkpoint=path, on_round=lambda _: path.replace(tmp_path / "kept"))
-    with pytest.raises(ProtocolError) as caught:
+    with pytest.raises(DataError) as caught:
         PCAResult.load(tmp_path / "kept")
     assert str(caught.value) == (
         f"{tmp_path / 'kept'} must be a result that flower_pca has saved. Got a checkpoint. Check the path."
@@ -192,7 +192,7 @@ def test_a_result_file_that_lacks_a_part_is_refused(tmp_path):
         arrays = dict(file)
     del arrays["components_"]
     np.savez(path, **arrays)
-    with pytest.raises(ProtocolError, match="must be a result that flower_pca has saved"):
+    with pytest.raises(DataError, match="must be a result that flower_pca has saved"):
         PCAResult.load(path)
 
 

@@ -5,6 +5,7 @@ from fake_grid import config_of
 
 from flower_pca import MaskedSums, assembly, make
 from flower_pca.core.stage import Failure, Reply
+from flower_pca.masking.demands import Demands
 from flower_pca.rows.local import LocalData
 
 STEPS = ("keys", "shares", "upload", "unmask")
@@ -36,20 +37,22 @@ def step_of(message):
 
 
 class Run:
-    """A masked session and its clients; `sent` and `came` are what a server has seen."""
+    """A masked run and its clients; `sent` and `came` are what a server has seen."""
 
     def __init__(self, parts, algorithm="ssi", *, n_components=2, masks=None, identities=None, **settings):
         self.nodes = [LocalData(X) for X in parts]
         self.memories = [{} for _ in parts]
         self.identities = [None] * len(parts) if identities is None else identities
         masks = MaskedSums() if masks is None else masks
-        self.session = assembly.session(make(algorithm), mask=masks, n_components=n_components, **settings)
+        question = assembly.question(make(algorithm), mask=masks, n_components=n_components, **settings)
+        self.session = assembly.run(question)
         self.sent, self.came = [], []
+        self.group = None  # of another run, where this one stands for what its server knows
 
     def answer(self, message, i):
         """One client's answer; its memory moves on."""
         data = self.nodes[i].framed(message.frame)
-        keep = {"identity": self.identities[i]}
+        keep = {"demands": Demands(self.identities[i])}
         up, self.memories[i] = assembly.answer(message.stage, message.arrays_for(i), data, self.memories[i], **keep)
         return Reply(i, message.number, up)
 

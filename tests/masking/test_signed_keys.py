@@ -22,6 +22,7 @@ from flower_pca import ConfigError, NotEnoughNodes, assembly, keys, simulate, st
 from flower_pca.base.errors import ProtocolError
 from flower_pca.clients import PCAClient, client_app
 from flower_pca.masking import messages, primitives
+from flower_pca.masking.demands import Demands
 from flower_pca.masking.identity import Identity
 from flower_pca.masking.secrets import Secrets
 
@@ -54,7 +55,7 @@ def run(made, known):
 def told(run, client, arrays):
     """A client's answer to these arrays; its memory stays, as after an error."""
     identity, memory = run.identities[client], dict(run.memories[client])
-    return assembly.answer("masked", arrays, run.nodes[client], memory, identity=identity)[0]
+    return assembly.answer("masked", arrays, run.nodes[client], memory, demands=Demands(identity))[0]
 
 
 def published_by(identity, setup=SETUP):
@@ -189,7 +190,9 @@ def test_keys_signed_before_under_the_same_name_get_no_upload(run):
     message = run.message()
     old, name = published_by(run.identities[2], message.arrays["mask.setup"]), message.arrays["mask.setup"]
     asked = put(message.arrays_for(0), 1, old)
-    run.memories[0] = assembly.answer("masked", asked, run.nodes[0], run.memories[0], identity=run.identities[0])[1]
+    run.memories[0] = assembly.answer(
+        "masked", asked, run.nodes[0], run.memories[0], demands=Demands(run.identities[0])
+    )[1]
     letters = [told(run, i, message.arrays_for(i))["mask.shares"][0] for i in (1, 2, 3)]
     firsts = [run.came[0][i]["mask.key"] for i in (1, 2, 3)]
     firsts[1] = old["mask.key"]

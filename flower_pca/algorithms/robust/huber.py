@@ -13,6 +13,7 @@ import numpy as np
 from flower_pca.base.linalg import Array
 
 _PATH: Final = 0.8  # by which the threshold falls where no V is known to start from
+_LONGEST: Final = 162  # thresholds: down to where what is left of `start` is rounding
 _STEPS: Final = 3  # on each threshold of that path
 _FINAL: Final = 200  # at most, on the last one
 _SETTLED: Final = 1e-9  # relative change of V at which it is found
@@ -65,11 +66,11 @@ class Regression:
 def recover(X: Array, U: Array, *, start: float, lam: float, rho: float) -> Array:
     """V from nothing: the threshold falls from `start` to `lam`, so that far entries are found out on the way."""
     V, threshold = np.zeros((len(X), U.shape[1])), max(start, lam)
-    while threshold > lam:
+    for _ in range(_LONGEST):
+        if threshold <= lam:
+            break
         V, _ = Regression(U, threshold, rho * threshold / lam if lam > 0.0 else 0.0).steps(X, V, _STEPS)
         threshold = max(lam, _PATH * threshold)
-        if threshold < np.finfo(np.float64).eps * start:
-            break
     return Regression(U, lam, rho).settle(X, V)
 
 

@@ -1,0 +1,89 @@
+"""Told: how many directions of C_i products with it have told. What counts is what is learnt, not how blocks look.
+
+A product C_i z tells C_i on one direction. Columns of the rows are scaled to unit size first, w = s z with s_a the root
+of the a-th sum of squares about the mean, as entries of C_i are of size s_a s_b: a column of the rows that never varies
+then has no part in w, and one that is small beside others counts as they do. Then w is scaled to length one.
+
+Of w there counts what is new: its part outside the directions known. If that is longer than `TOLERANCE` it is one more.
+Blocks that are sent again, rotated or orthonormalised anew, have such parts of some 1e-16. All shorter parts are kept,
+and when they are as long as the tolerance together, in one direction, that direction counts too. What they could have
+told until then is hidden by noise on the answer, ten times as large as the tolerance: see `veil`. So whatever is asked,
+a direction that does not count is known with an error of ten times its size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base import linalg
+from flower_pca.base.linalg import Array
+from flower_pca.dp.noise import Bits, normals
+
+TOLERANCE: Final = 1e-13  # of the length of a column: a thousand roundings of double precision
+_VEIL: Final = 10.0 * TOLERANCE  # deviation of the noise on a product, of the size of its entries
+
+
+@dataclass(frozen=True)
+class Told:
+    """An orthonormal basis of the known directions (d x r), and the triangular factor of what was left of columns."""
+
+    known: Array
+    rest: Array
+
+    @classmethod
+    def nothing(cls, d: int) -> Told:
+        """Of d columns, before the first message."""
+        return cls(np.empty((d, 0)), np.empty((0, d)))
+
+    @property
+    def rank(self) -> int:
+        """How many directions are known."""
+        return int(self.known.shape[1])
+
+    def with_products(self, Z: Array, size: Array) -> Told:
+        """After products with these columns, of rows whose columns have these sizes."""
+        W = _units(Z * size[:, None])
+        new = linalg.independent(linalg.complement(W, self.known), TOLERANCE)
+        told = self._with(new)
+        rest = np.vstack([self.rest, linalg.complement(W, self.known).T])
+        return told._counted(rest)
+
+    def _with(self, new: Array) -> Told:
+        # Short columns are known roughly only: they are made orthogonal once more.
+        known = np.hstack([self.known, linalg.orth(linalg.complement(new, self.known))])
+        return Told(known[:, : len(known)], self.rest)
+
+    def _counted(self, rest: Array) -> Told:
+        """Count the directions in which what was left of all columns has become long together."""
+        rest = linalg.complement(rest.T, self.known).T
+        factor = np.asarray(np.linalg.qr(rest, mode="r"))
+        _, lengths, V = np.linalg.svd(factor, full_matrices=False)
+        long = lengths > TOLERANCE
+        if not long.any():
+            return Told(self.known, factor)
+        told = self._with(V[long].T)
+        return Told(told.known, linalg.complement(factor.T, told.known).T)
+
+
+def veil(answer: Array, Z: Array, size: Array, scale: Array | None, bits: Bits) -> Array:
+    """An answer with noise that hides what does not count: a product C_i Z of rows in the frame, or a sum of squares.
+
+    An entry of a product is of size s_a |w| / scale_a, with w of its column of Z; its noise is 1e-12 of that. Squares
+    are those of the rows and of their products.
+    """
+    size = size if scale is None else size / scale
+    lengths = linalg.column_norms(Z * size[:, None])
+    if answer.ndim:
+        return np.asarray(answer + _VEIL * np.outer(size, lengths) * normals(answer.shape, bits))
+    squares = float(size @ size + (lengths @ lengths) * (1.0 + np.sum(Z * Z)))
+    return np.asarray(answer + _VEIL * squares * normals((), bits))
+
+
+def _units(columns: Array) -> Array:
+    """Columns of length one, without those of zeros. The largest entry goes first: squares of small ones are none."""
+    largest = np.abs(columns).max(axis=0, initial=0.0)
+    columns = columns[:, largest > 0.0] / largest[largest > 0.0]
+    return np.asarray(columns / linalg.column_norms(columns))

@@ -1,0 +1,184 @@
+"""What uploads are made of, and what the server accepts as an answer to a message of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
+from flower_pca.base.history import Round
+from flower_pca.base.linalg import Array
+from flower_pca.core.parts import Kind, Part, Shape
+from flower_pca.core.replies import UnawaitedError, check_arrays
+from flower_pca.core.replies import check as check_reply
+from flower_pca.core.run import Run
+from flower_pca.core.settings import MaskedSums
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
+from flower_pca.masking import fixed, messages
+from flower_pca.masking.group import Group, outvoted
+from flower_pca.masking.messages import SIGNATURE, Phase, raw
+from flower_pca.masking.primitives import KEY
+
+_KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all else are bytes
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The arrays of one client's answer by name, and among how many clients at most they are summed.
+
+    Attributes:
+        shapes: Their shapes.
+        bounds: The largest size of their entries; 0 where that is not known.
+        clients: The clients that the sum has begun with.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    bounds: Mapping[str, Array] = field(default_factory=dict)
+    clients: int = 0
+
+    @classmethod
+    def of(cls, run: Run, masks: MaskedSums, message: Broadcast, columns: int, clients: int, *, heard: bool) -> Layout:
+        """That of the answers of so many clients to the run's message, where rows have so many columns.
+
+        With noise the bounds follow from that; else from what the run knows, unless the caller has named one. `heard`:
+        whether all clients have answered the message before, by the same set-up.
+        """
+        standing = run.standing
+        parts = standing.stage.parts(message.arrays, columns)
+        shapes = closed(parts)
+        bounds = standing.bounds(heard=heard)
+        if share := run.terms.share(opening=standing.opening):
+            bounds = fixed.bounds_with_noise(shapes, share, clients)
+        elif masks.bound is not None and not standing.opening:
+            # A caller can judge the entries of products; of counts, and of the figures of a batch, nobody can.
+            judged = {n for n, p in parts.items() if p.kind is not Kind.ROWS and (standing.opens or p.shape)}
+            bounds = {name: masks.bound if name in judged else bound for name, bound in bounds.items()}
+        return cls(shapes, {name: np.array(bounds[name], dtype=np.float64) for name in shapes}, clients)
+
+    @property
+    def size(self) -> int:
+        """The numbers mod 2^64 that an upload takes."""
+        return fixed.size(self.shapes, self.bounds)
+
+    def limits(self) -> Arrays:
+        """The bounds as a message has them."""
+        return {f"{messages.BOUND}{name}": bound for name, bound in self.bounds.items()}
+
+    def sums(self, total: Array) -> Arrays:
+        """The sums of the answers in the total of the uploads, once its masks are off."""
+        return fixed.decode(total, self.shapes, self.bounds, self.clients)
+
+
+def closed(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
+    """The shapes of an answer of which no side is open, as masks need it."""
+    shapes = {name: tuple(side for side in part.shape if side is not None) for name, part in parts.items()}
+    opened = [name for name, part in parts.items() if None in part.shape]
+    if opened:
+        rule, got = "of a size that all clients know", f"{', '.join(opened)} of another"
+        raise ConfigError("An answer under masks", must=rule, got=got, then="Leave the masks out.")
+    return shapes
+
+
+def require_sum(run: Run, message: Broadcast) -> None:
+    """Refuse a message that no sum can answer, or of more clients than fixed point has room for."""
+    if not run.standing.sums_suffice or message.personal:
+        remedy = "Choose settings of it that need sums only, or leave the masks out."
+        rule = "a sum, at every message" + (", and the same of all clients" if message.personal else "")
+        got = "one of its own for each" if message.personal else "one that the server must have from each client"
+        raise ConfigError(f"What {run.algorithm.spec} asks for", must=rule, got=got, then=remedy)
+    if len(message.to) > fixed.MOST_CLIENTS:
+        rule = f"at most {fixed.MOST_CLIENTS}"
+        raise ConfigError("The clients under masks", must=rule, got=len(message.to), then="Ask fewer.")
+
+
+@dataclass
+class Accepted:
+    """The answers that are as they should be, why others are not, what all of them take, and the columns voted for."""
+
+    answers: dict[int, Arrays] = field(default_factory=dict)
+    failures: dict[int, Failure] = field(default_factory=dict)
+    nbytes: int = 0
+    columns: int = 0
+
+    def explained(self, error: NotEnoughNodes) -> NotEnoughNodes:
+        """The error that too few answers have led to, with the first that is missing."""
+        why = next((f"{client}: {failure.reason}" for client, failure in self.failures.items()), "")
+        return NotEnoughNodes(f"{error} The first that is missing, {why}" if why else str(error))
+
+    def record(self, sent: Broadcast, stage: str, *, seconds: float, metrics: dict[str, float]) -> Round:
+        """The entry of the history."""
+        return Round(
+            number=sent.number,
+            stage=stage,
+            asked=len(sent.to),
+            answered=len(self.answers),
+            failures={str(client): failure.reason for client, failure in self.failures.items()},
+            bytes_down=sent.nbytes,
+            bytes_up=self.nbytes,
+            seconds=seconds,
+            metrics=metrics,
+        )
+
+
+def accepted(
+    sent: Broadcast,
+    replies: Iterable[Reply | Sum | Failure],
+    *,
+    group: Group | None,
+    phase: Phase,
+    length: int,
+    columns: int,
+) -> Accepted:
+    """Tell good answers from others.
+
+    Args:
+        sent: The message.
+        replies: The answers.
+        group: The set-up; None if these are the answers that it begins with.
+        phase: What was asked for.
+        length: The numbers of an upload.
+        columns: The columns of the run, where they are known.
+    """
+    got = Accepted()
+    for reply in replies:
+        if isinstance(reply, Failure):
+            got.failures[reply.client] = reply
+        elif isinstance(reply, Reply):
+            got.nbytes += sum(a.nbytes for a in reply.arrays.values())
+            try:
+                _check(reply, sent, got.answers, group, phase, length)
+                got.answers[reply.client] = reply.arrays
+            except UnawaitedError as error:
+                got.failures.setdefault(reply.client, Failure(reply.client, str(error)))
+            except ProtocolError as error:
+                got.failures[reply.client] = Failure(reply.client, str(error), lasting=True)
+    if group is None and got.answers:
+        got.columns, odd = outvoted(got.answers, columns)
+        for client, reason in odd.items():
+            del got.answers[client]
+            got.failures[client] = Failure(client, reason, lasting=True)
+    return got
+
+
+def _check(
+    reply: Reply, sent: Broadcast, answers: Mapping[int, Arrays], group: Group | None, phase: Phase, length: int
+) -> None:
+    """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
+    if reply.number == sent.number and "mask.lost" in reply.arrays:
+        got = "lost, or of an older set-up"
+        raise UnawaitedError(f"The secrets of client {reply.client}", must="there", got=got, then="Wait.")
+    width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0  # who does not sign sends none
+    shapes: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": ()}
+    shapes = {**shapes, "mask.signature": (width,)}
+    if group is not None and reply.client in sent.asked:
+        shapes = group.expected(phase, reply.client, length)
+    check_reply(reply, sent, answers)
+    check_arrays(reply, {name: Part(shape) for name, shape in shapes.items()})
+    for name, a in reply.arrays.items():
+        kind = np.dtype(_KINDS.get(name, np.uint8))
+        if a.dtype != kind:
+            remedy = "Install the same flower_pca everywhere."
+            raise ProtocolError(f"{name} of client {reply.client}", must=f"{kind}", got=a.dtype, then=remedy)

@@ -1,0 +1,115 @@
+"""A dishonest server: it asks real clients, over real records, what it likes, and plays the server of masks itself."""
+
+import itertools
+import os
+
+import numpy as np
+from fake_grid import Context
+from flwr.app import RecordDict
+
+from flower_pca import MaskedSums, keys, wire
+from flower_pca.clients import PCAClient
+from flower_pca.core.stage import Broadcast
+from flower_pca.masking import fixed, messages
+from flower_pca.masking.group import Group, identity
+from flower_pca.masking.messages import Phase, raw
+from flower_pca.rows.frame import Frame
+
+NUMBERS = itertools.count()  # of messages
+
+
+class RefusedError(Exception):
+    """What a node has said instead of an answer."""
+
+
+class Node:
+    """A PCAClient as an operator sets it up, and how it is asked."""
+
+    def __init__(self, key, X, **rules):
+        self.key, self.X, self.rules, self.asked = key, X, rules, 0
+        self.start()
+
+    def start(self):
+        """A new run of Flower: the context of the last one is gone."""
+        self.context = Context(1, 100 + self.key, {"partition-id": self.key}, RecordDict(), {})
+        self.client = PCAClient(self.X, context=self.context, **self.rules)
+
+    def ask(self, stage, arrays, frame=None, *, run="r", number=0, algorithm=None):
+        """The answer by name."""
+        self.asked += 1
+        said, n, metrics = self.client.fit(*request(stage, arrays, frame, run, number, algorithm))
+        if "refusal" in metrics:
+            assert (said, n) == ([], 0)
+            raise RefusedError(metrics["refusal"])
+        return dict(zip(metrics["names"].split(","), said, strict=True))
+
+
+def request(stage, arrays, frame=None, run="r", number=0, algorithm=None):
+    """A message as a client gets it."""
+    given = Broadcast(stage, number, {name: np.asarray(a) for name, a in arrays.items()}, frame or Frame(), (1,))
+    return wire.open_request(
+        wire.write_request(given, 1, algorithm=algorithm or stage, run=run, extra={}), wire.kind(stage)
+    )
+
+
+def signed(folder, shards, **rules):
+    """Nodes with signed keys that answer under masks only."""
+    made = keys.write(folder / "keys", nodes=len(shards))
+    own = {"masked_only": True, "trusted_keys": folder / "keys", "memory_dir": folder / "memory", **rules}
+    return [Node(i, X, sign_key=made.nodes[i], **own) for i, X in enumerate(shards)]
+
+
+class Sums:
+    """Masked sums over these nodes, by a set-up of their own."""
+
+    def __init__(self, nodes, *, algorithm="ssi", run=None, masks=None, single=False):
+        self.nodes, self.algorithm = nodes, algorithm
+        self.run = run or os.urandom(4).hex()
+        self.setup = identity()
+        made = {i: self.send(i, {"mask.step": int(Phase.KEYS), "mask.single": single}) for i in range(len(nodes))}
+        self.group = Group(masks or MaskedSums(), self.setup.tobytes(), len(nodes), made)
+        self.group.take_shares(
+            {i: self.send(i, {"mask.step": int(Phase.SHARES), **self.group.shares_message(i)}) for i in made}
+        )
+
+    def send(self, i, arrays, frame=None):
+        """One message of the protocol."""
+        named = {"mask.setup": self.setup, **arrays}
+        number = next(NUMBERS)
+        return self.nodes[i].ask(messages.STAGE, named, frame, run=self.run, number=number, algorithm=self.algorithm)
+
+    def sum(self, stage, arrays, shapes, bounds, *, frame=None, lost=(), told=None, beside=None):
+        """The sum of the answers to a message; `lost` upload nothing, and clients in `told` are asked other arrays."""
+        group, frame, clients = self.group, frame or Frame(), len(self.nodes)
+        group.begin(range(clients))
+        bounds = {name: np.asarray(bound, dtype=np.float64) for name, bound in bounds.items()}
+        uploads, said = {}, b""
+        for i in range(clients):
+            asked = (told or {}).get(i, arrays)
+            about = {"mask.stage": raw(stage.encode()), "mask.clients": clients, "mask.number": group.number}
+            common = {**asked, **about, **{messages.BOUND + name: b for name, b in bounds.items()}, **(beside or {})}
+            common = {name: np.asarray(a) for name, a in common.items()}
+            said = messages.said(common, frame)
+            if i not in lost:
+                uploads[i] = self.send(i, {"mask.step": int(Phase.UPLOAD), **common, **group.upload_message(i)}, frame)
+        group.take_uploads(uploads, said)
+        if group.settled:
+            return fixed.decode(self._end({}), shapes, bounds, clients)
+        number = {"mask.step": int(Phase.UNMASK), "mask.number": group.number}
+        total = self._end({i: self.send(i, {**number, **group.unmask_message(i)}) for i in uploads})
+        return fixed.decode(total, shapes, bounds, clients)
+
+    def _end(self, answers):
+        total = self.group.total(answers)
+        self.group.end()
+        return total
+
+    def product(self, Z, **more):
+        """The sum of C_i Z."""
+        given = {"shapes": {"Y": Z.shape, "n": ()}, "bounds": {"Y": 1e6, "n": 1e6}}
+        return self.sum("ssi", {"Z": Z}, **given, **more)["Y"]
+
+
+def error_of(found, true):
+    """How far what was recovered is from the truth, relative to that."""
+    return np.linalg.norm(found - true) / np.linalg.norm(true)

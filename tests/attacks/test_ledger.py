@@ -1,0 +1,328 @@
+"""What a node tells over all runs, whatever a server calls them: noise, messages and directions are counted."""
+
+import multiprocessing
+import os
+import stat
+from functools import partial
+
+import numpy as np
+import pytest
+from dishonest import Node, RefusedError, Sums, error_of, request, signed
+
+from flower_pca import ConfigError, Stream
+from flower_pca.base import archive
+from flower_pca.clients import PCAClient, Rules, kept
+from flower_pca.clients.told import TOLERANCE, Told
+from flower_pca.dp.gaussian import calibrated, epsilon_of
+from flower_pca.rows.frame import Frame
+
+D = 12
+RNG = np.random.default_rng(3)
+SHARDS = [RNG.standard_normal((80 + 5 * i, D)) * 0.8 ** np.arange(D) + 0.3 * RNG.standard_normal(D) for i in range(5)]
+X = SHARDS[0]
+ONE = np.eye(D)[:, :1]
+CLIP, NOISE = 5.0, 3.0
+NOISED = {"Z": ONE, "dp.clip": CLIP, "dp.noise": NOISE * CLIP**2, "dp.budget": 1e-3}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Flower's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def answered(ask, most):
+    """How many of so many messages are answered before the first refusal, and what that says."""
+    for number in range(most):
+        try:
+            ask(number)
+        except RefusedError as error:
+            return number, str(error)
+    return most, ""
+
+
+def plainly(node, number):
+    node.ask("ssi", {"Z": ONE}, number=number)
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_noise_is_not_averaged_away_under_changing_names_of_runs(folder, tmp_path, home):
+    """The deviation of a mean over T answers is that of one over sqrt(T): epsilon follows from all of them together."""
+    rules = {"max_epsilon": 2.0, "max_delta": 1e-6, "max_clip": CLIP}
+    rules |= {"memory_dir": tmp_path / "own"} if folder else {}
+    node = Node(0, X, **rules)
+
+    def ask(number):
+        if number % 3 == 0:
+            node.start()  # and a new run of Flower
+        node.ask("ssi", {**NOISED, "dp.budget": calibrated(2.0, 1e-6) ** 2}, run=f"r{number % 7}", number=number)
+
+    count, words = answered(ask, 100)
+    fits = [t for t in range(1, 101) if epsilon_of(np.sqrt(t) / NOISE, 1e-6) <= 2.0]
+    assert count == max(fits) < 100
+    assert "The epsilon that this node spends on its rows must be at most 2 at 1e-06: that is its max_epsilon." in words
+    (file,) = ((tmp_path / "own") if folder else home / "flower_pca").glob("*ledger*.npz")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_run_cannot_name_a_budget_beyond_that_of_the_node():
+    node = Node(0, X, max_epsilon=2.0, max_delta=1e-6)
+    with pytest.raises(RefusedError, match="The budget of a run at this node must be at most what max_epsilon=2 at"):
+        node.ask("ssi", {**NOISED, "dp.budget": 1e9})
+    with pytest.raises(RefusedError, match=r"must be one that asks for noise\. Got one without dp"):
+        node.ask("ssi", {"Z": ONE})
+
+
+def test_another_version_of_the_rows_has_a_budget_of_its_own():
+    rules = {"max_messages_ever": 2}
+    for rows in (X, X[:-1], X + 1.0):
+        assert answered(partial(plainly, Node(0, rows, **rules)), 5)[0] == 2
+    assert answered(partial(plainly, Node(0, X, **rules)), 5)[0] == 0
+
+
+def test_messages_are_counted_over_all_runs():
+    node = Node(0, X, max_messages_ever=3)
+
+    def ask(number):
+        node.start()
+        node.ask("ssi", {"Z": ONE}, run=f"r{number}", number=number)
+
+    count, words = answered(ask, 10)
+    assert count == 3
+    assert "The messages that this node answers must be at most 3: that is its max_messages_ever. Got one more" in words
+
+
+def test_colluders_that_the_server_does_not_name_weaken_no_noise(tmp_path):
+    """Of five clients three are needed; two may collude: the noise is to be whole with the one that is left."""
+    bounds = {"Y": 1.0, "n": 1.0}
+    asked = {**NOISED, "dp.budget": 10.0}
+    for among, colluders, words in ((3, 2, "must be from 1 to 1"), (3, 3, "must be more than the 3"), (4, 0, "1 to 3")):
+        nodes = signed(tmp_path / f"{among}-{colluders}", SHARDS, max_colluders=colluders)
+        with pytest.raises(RefusedError, match=words):
+            Sums(nodes).sum("ssi", asked, {"Y": (D, 1), "n": ()}, bounds, beside={"dp.among": among})
+
+
+def products(node, blocks, frame=None):
+    """The columns of C_i as far as these blocks tell them before the node refuses."""
+    found = np.zeros((D, D))
+    for j, Z, size in blocks:
+        try:
+            found[:, j] = node.ask("ssi", {"Z": Z}, frame)["Y"][:, 0] / size
+        except RefusedError:
+            break
+    return found
+
+
+def test_a_column_of_zeros_hides_no_direction():
+    rows = X.copy()
+    rows[:, 7] = 0.0
+    blocks = [(j, ONE * 0 + np.eye(D)[:, [7]] + 8e-16 * np.eye(D)[:, [j]], 8e-16) for j in range(D) if j != 7]
+    node = Node(0, rows, max_rank=1)
+    assert error_of(products(node, blocks), rows.T @ rows) > 0.5
+    assert node.asked == 2
+
+
+@pytest.mark.parametrize("constant", [0.0, 5.0])
+def test_a_column_that_never_varies_counts_for_nothing(constant):
+    rows = X.copy()
+    rows[:, 7] = constant
+    node = Node(0, rows, max_rank=1)
+    for size in (1.0, 1e3, -2.0):
+        node.ask("ssi", {"Z": ONE + size * np.eye(D)[:, [7]]})
+    with pytest.raises(RefusedError, match="max_rank"):
+        node.ask("ssi", {"Z": np.eye(D)[:, [1]]})
+
+
+def test_parts_too_small_to_count_count_together():
+    rng = np.random.default_rng(0)
+    told = Told.nothing(D)
+    size = np.ones(D)
+    small = TOLERANCE / 5.0
+    for count in range(1, 400):
+        told = told.with_products(ONE + small * np.eye(D)[:, [1 + count % 3]] * rng.choice([-1, 1]), size)
+        if told.rank == 4:
+            break
+    assert 60 < count < 100  # 25 for each of three
+
+
+@pytest.mark.parametrize("small", [1e-15, 9e-14])
+@pytest.mark.parametrize("times", [1, 30])
+def test_parts_that_do_not_count_are_hidden(small, times, tmp_path):
+    """All columns of C_i behind one known column, each in parts too small: alone, and as the mean of many answers."""
+    node, found = Node(0, X, max_rank=1), np.zeros((D, D))
+    known = node.ask("ssi", {"Z": ONE})["Y"][:, 0]
+    for j in range(1, D):
+        answers = []
+
+        def ask(number, j=j, answers=answers):
+            answers.append(node.ask("ssi", {"Z": ONE + small * np.eye(D)[:, [j]]})["Y"][:, 0])
+
+        count, _ = answered(ask, times)
+        assert count == times or small * np.sqrt(times) > TOLERANCE
+        if answers:
+            found[:, j] = (np.mean(answers, axis=0) - known) / small
+    C = X.T @ X
+    assert error_of(found[1:, 1:], C[1:, 1:]) > 0.5
+
+
+def test_the_noise_that_hides_is_next_to_nothing():
+    Z = np.linalg.qr(np.random.default_rng(0).standard_normal((D, 3)))[0]
+    plain, hidden = (Node(0, X, **rules).ask("ssi", {"Z": Z})["Y"] for rules in ({}, {"max_rank": 3}))
+    assert 1e-13 < error_of(hidden, plain) < 1e-11
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
+def test_units_of_columns_and_blocks_make_no_difference(scale):
+    """Columns of rows in units far apart, and blocks of any length, count alike."""
+    units = np.logspace(-6, 6, D)
+    Z = np.random.default_rng(1).standard_normal((D, 3))
+    told = Told.nothing(D)
+    for _ in range(3):
+        told = told.with_products(scale * Z / units[:, None], units)
+        assert told.rank == 3
+    small = Z[:, :1] + np.eye(D)[:, [2]] * 1e-9
+    assert told.with_products(small / units[:, None], units).rank == 4
+
+
+def test_many_blocks_that_are_rounded_anew_count_once():
+    rng = np.random.default_rng(2)
+    d, p = 60, 10
+    Q = np.linalg.qr(rng.standard_normal((d, p)))[0]
+    size = np.exp(rng.standard_normal(d))
+    told = Told.nothing(d)
+    for _ in range(300):
+        told = told.with_products(Q @ np.linalg.qr(rng.standard_normal((p, p)))[0], size)
+    assert told.rank == p
+    assert np.abs(told.known.T @ told.known - np.eye(p)).max() < TOLERANCE
+
+
+def test_the_rank_counts_under_masks_in_each_group(tmp_path):
+    nodes = signed(tmp_path, SHARDS, max_rank=3)
+    sums = Sums(nodes)
+    assert sums.product(np.eye(D)[:, :3]).shape == (D, 3)
+    assert sums.product(np.eye(D)[:, 1:2]).shape == (D, 1)
+    with pytest.raises(RefusedError, match="at most 3: that is its max_rank"):
+        Sums(nodes).product(np.eye(D)[:, 3:4])
+    assert Sums(nodes[:4]).product(np.eye(D)[:, 3:4]).shape == (D, 1)  # others; without max_groups they may be asked
+
+
+def work(place, rules, asked, barrier, out):
+    client = PCAClient(X, context=Node(0, X).context, **rules)
+    parameters, config = asked
+    barrier.wait()
+    out.put((place, client.fit(parameters, config)[2].get("refusal")))
+
+
+def race(rules, asked):
+    """What a node says to two messages at once, in processes of their own."""
+    make = multiprocessing.get_context("fork")
+    barrier, out = make.Barrier(2), make.Queue()
+    both = [make.Process(target=work, args=(i, rules, asked[i], barrier, out)) for i in range(2)]
+    for process in both:
+        process.start()
+    said = dict(out.get(timeout=60) for _ in both)
+    for process in both:
+        process.join(60)
+    return [said[i] for i in range(2)]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("trial", range(4))
+def test_two_processes_cannot_spend_the_same_budget(trial, tmp_path):
+    rules = {"max_rank": 2, "memory_dir": tmp_path}
+    Q = np.linalg.qr(np.random.default_rng(trial).standard_normal((D, 4)))[0]
+    said = race(rules, [request("ssi", {"Z": Q[:, 2 * i : 2 * i + 2]}, run=str(i)) for i in range(2)])
+    assert sum(words is None for words in said) == 1
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("trial", range(3))
+def test_two_processes_cannot_give_both_shares_of_a_peer(trial, tmp_path):
+    rules = {"masked_only": True, "memory_dir": tmp_path}
+    nodes = [Node(i, S, masked_only=True, memory_dir=tmp_path) for i, S in enumerate(SHARDS[:3])]
+    sums = Sums(nodes)
+    sums.group.begin(range(3))
+    about = {"mask.stage": np.frombuffer(b"ssi", np.uint8), "mask.clients": 3, "mask.number": 0}
+    bounds = {"mask.bound.Y": 1e6, "mask.bound.n": 1e6}
+    for i in range(3):
+        sums.send(i, {"mask.step": 2, "Z": ONE, **about, **bounds, **sums.group.upload_message(i)})
+    lie = {"mask.step": 3, "mask.setup": sums.setup, "mask.number": 0}
+    lies = [{"mask.survived": [1, 2], "mask.dropped": []}, {"mask.survived": [2], "mask.dropped": [1]}]
+    lies = [{name: np.array(a, dtype=np.int64) for name, a in each.items()} for each in lies]
+    said = race(rules, [request("masked", {**lie, **each}, run=sums.run, number=9, algorithm="ssi") for each in lies])
+    assert sum(words is None for words in said) == 1
+
+
+def test_what_a_node_keeps_is_its_own(tmp_path):
+    before = os.umask(0o022)
+    try:
+        node = Node(0, X, output_dir=tmp_path / "own", memory_dir=tmp_path / "memory", max_rank=12)
+        low = {"U": np.eye(D)[:, :2], "lam": 0.5, "rho": 0.0, "sigma": 1.0}
+        node.ask("low_rank", low, algorithm="consensus_rpca")
+    finally:
+        os.umask(before)
+    files = [*(tmp_path / "own").iterdir(), *(tmp_path / "memory").iterdir()]
+    assert len([file for file in files if file.suffix == ".npz"]) == 3
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("own", "memory")} == {0o700}
+
+
+def test_a_ledger_that_cannot_be_read_is_no_permission(tmp_path):
+    rules = {"max_messages_ever": 5, "memory_dir": tmp_path}
+    Node(0, X, **rules).ask("ssi", {"Z": ONE})
+    (file,) = tmp_path.glob("*ledger*.npz")
+    whole = file.read_bytes()
+    archive.write(file, "ledger of a node", {"answered": 0}, {})
+    for content in (whole[: len(whole) // 2], b"", file.read_bytes()):
+        file.write_bytes(content)
+        with pytest.raises(RefusedError, match=r"ledger-.*\.npz of this node must be one that this node has written"):
+            Node(0, X, **rules).ask("ssi", {"Z": ONE})
+
+
+def test_a_system_that_cannot_lock_files_is_said_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "fcntl", None)
+    with pytest.raises(RefusedError, match=r"What a node keeps must be on a system that can lock files\. Got"):
+        Node(0, X, memory_dir=tmp_path).ask("ssi", {"Z": ONE})
+    assert Node(0, X).ask("ssi", {"Z": ONE})["Y"].shape == (D, 1)
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        (
+            {"max_epsilon": 1.0},
+            "max_epsilon and max_delta must be given together. Got max_epsilon=1.0, max_delta=None.",
+        ),
+        ({"max_delta": 1e-6}, "max_epsilon and max_delta must be given together"),
+        ({"max_epsilon": 0.0, "max_delta": 1e-6}, "max_epsilon must be a finite number of at least 1e-09"),
+        ({"max_epsilon": 1.0, "max_delta": 0.0}, "max_delta must be a finite number of at least 1e-30"),
+        ({"max_colluders": -1}, "max_colluders must be a whole number of at least 0"),
+        ({"max_messages_ever": 0}, "max_messages_ever must be a whole number of at least 1"),
+        ({"min_peers": 0}, "min_peers must be a whole number of at least 1"),
+        ({"min_peers": None}, "min_peers must be a whole number of at least 1"),
+        ({"max_groups": 1}, "max_groups and max_lost must be used with trusted_keys. Got none."),
+        ({"max_lost": 0}, "max_groups and max_lost must be used with trusted_keys. Got none."),
+        ({"max_lost": -1}, "max_lost must be a whole number of at least 0"),
+    ],
+)
+def test_rules_that_do_not_make_sense_are_refused(rules, words):
+    with pytest.raises(ConfigError) as error:
+        Rules(**rules)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize("rule", [{"max_rank": 3}, {"max_epsilon": 1.0, "max_delta": 1e-6}])
+def test_rules_of_rows_that_stay_the_same_are_not_for_streams(rule):
+    with pytest.raises(ConfigError, match=r"must be used with rows that stay the same\. Got a Stream"):
+        PCAClient(Stream(X, batch=10), **rule)
+
+
+def test_the_frame_of_a_message_is_no_way_around_the_rank():
+    node = Node(0, X, max_rank=2)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        scale = np.exp(rng.standard_normal(D))
+        node.ask("ssi", {"Z": np.eye(D)[:, :2] * scale[:, None]}, Frame(rng.standard_normal(D), scale))
+    with pytest.raises(RefusedError, match="max_rank"):
+        node.ask("ssi", {"Z": np.eye(D)[:, 1:3]}, Frame(None, 1.0 + np.arange(D)))

@@ -1,0 +1,272 @@
+"""No message makes a node loop, take memory or fall over; no file or answer does so to who reads it."""
+
+import io
+import json
+import resource
+import zipfile
+
+import numpy as np
+import pytest
+from builders import unequal
+from dishonest import Node, RefusedError, request
+from fake_grid import FakeGrid, app_of, in_a_run, is_pca_of
+
+from flower_pca import DataError, PCAResult, TrackingResult, registry, simulate, strategies, track, wire
+from flower_pca.base import archive, errors
+from flower_pca.base.errors import ProtocolError
+from flower_pca.clients import limits
+from flower_pca.core.stage import Broadcast
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+
+RNG = np.random.default_rng(0)
+D = 8
+X = RNG.standard_normal((60, D))
+U = np.eye(D)[:, :2]
+ROBUST = {"U": U, "lam": 0.0, "rho": 0.0, "sigma": 1.0, "inner_steps": 1}
+
+
+@pytest.mark.parametrize(("lam", "sigma"), [(0.0, 1e-320), (-1.0, 1e-320), (0.0, 1e-300), (1e-323, 5e-322), (0, 1e150)])
+@pytest.mark.parametrize("stage", ["consensus_rpca", "low_rank"])
+def test_no_threshold_makes_a_node_loop(stage, lam, sigma):
+    """By the number of products: the path of thresholds has an end of its own, and numbers next to 0 are refused."""
+    node = Node(0, X)
+    asked = {**ROBUST, "lam": lam, "sigma": sigma}
+    if sigma < limits.SMALLEST or lam < 0.0:
+        with pytest.raises(RefusedError, match="must be 0 or at least 1e-150"):
+            node.ask(stage, asked, algorithm="consensus_rpca")
+    else:
+        assert node.ask(stage, asked, algorithm="consensus_rpca")["G"].shape == (2, 2)
+    data = LocalData(X)  # nor without the check
+    registry.answer(stage, {name: np.asarray(a, dtype=float) for name, a in asked.items()}, data, {})
+
+
+SMALL = {"number": 0, "Z": U, "U": U, "B": U, "b": U[:, :1], "block": U, "reference": np.zeros(D), "part": np.eye(2)}
+NAMED = {
+    "krylov": {"B": U},
+    "ssi": {"Z": U},
+    "local_power": {"Z": U, "steps": 2, "aligned": False},
+    "faps": {"Z": U, "inner_steps": 2, "inner_tol": 1e-3},
+    "uda": {"rank": 2, "weighted": False},
+    "wda": {"rank": 2, "weighted": True},
+    "dist_pca": {"rank": 2, "weighted": False},
+    "dr_svd": {"step": 2, "block": U, "part": np.eye(2)},
+    "fed_oapm": {"U": U},
+    "noisy_covariance": {"columns": D},
+    "dcf_pca": {**ROBUST, "rho_row": 0.1, "eta": 0.1, "scaled": True, "seed": 1, "steps": 1},
+    "consensus_rpca": ROBUST,
+    "low_rank": ROBUST,
+    "per_pca": {"U": U, "b": U[:, :1], "own": 2, "samples": True, "eta": 0.1, "seed": 1, "choice": 1, "polar": True},
+    "exact_per_pca": {"U": U, "b": U[:, :1], "own": 2, "samples": True, "steps": 1},
+    "personal": {"U": U, "b": U[:, :1], "own": 2, "exact": True, "steps": 1, "collect": True},
+    "opening": {"peaks": True, "seed": 1, "width": 2},
+    "summed_opening": {"reference": np.zeros(D), "seed": 1, "width": 2},
+    "private_opening": {"sums": True, "columns": True, "dp.clip": 1.0, "dp.noise": 1.0, "dp.budget": 9.0},
+    "rayleigh_ritz": {"Z": U},
+    "evaluate": {"Z": U},
+}
+STRANGE = [0, -1, 1, 2, 2**31, 2**62, -(2**62), 0.5, 1e-320, 1e-150, 1e149, 1e308, -1e308, np.nan, np.inf, True]
+
+
+def mutated(rng, arrays):
+    """A message with one or two of its arrays changed, dropped or added."""
+    arrays = {name: np.asarray(a) for name, a in arrays.items()}
+    for _ in range(int(rng.integers(1, 3))):
+        name = str(rng.choice([*arrays, *SMALL, "steps", "inner_steps", "width", "seed", "own", "k", "top", "measure"]))
+        value = STRANGE[int(rng.integers(len(STRANGE)))]
+        match int(rng.integers(7)):
+            case 0:
+                arrays.pop(name, None)
+            case 1:
+                arrays[name] = np.array(value)
+            case 2:
+                a = np.array(arrays.get(name, U), dtype=float)
+                a.flat[: max(1, a.size // 2)] = value
+                arrays[name] = a
+            case 3:
+                shape = tuple(int(s) for s in rng.choice([0, 1, 2, D, D + 1, 50], size=int(rng.integers(4))))
+                arrays[name] = rng.standard_normal(shape)
+            case 4:
+                arrays[name] = np.asarray(arrays.get(name, U)).astype(str(rng.choice(["f4", "i8", "u1", "?", "c16"])))
+            case 5:
+                arrays[name] = np.asarray(arrays.get(name, U))[None]
+            case _:
+                arrays[name] = rng.standard_normal((D, int(rng.choice([1, 7, 900, 1001])))) * float(
+                    rng.choice([1, 1e9])
+                )
+    return arrays
+
+
+def framed(rng):
+    """A frame, mostly none."""
+    if rng.random() < 0.7:
+        return Frame()
+    values = [float(v) for v in STRANGE]
+    parts = [np.full(int(rng.choice([D, D, D, 3])), rng.choice(values)) if rng.random() < 0.5 else None for _ in "123"]
+    return Frame(*parts)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("seed", range(6))
+def test_mutated_messages_are_answered_or_refused(seed, monkeypatch):
+    """Whatever is asked: no crash that is no refusal, no more products than are stated, no memory beyond the bound."""
+    rng = np.random.default_rng(seed)
+    products = []
+    plain = LocalData.matmat
+    monkeypatch.setattr(LocalData, "matmat", lambda self, Z, **more: products.append(1) or plain(self, Z, **more))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    outcomes = {"answered": 0, "refused": 0}
+    for _ in range(10_000 // 6 + 1):
+        stage = str(rng.choice(list(NAMED)))
+        owners = sorted(registry.owners(stage))
+        node = Node(0, X)
+        products.clear()
+        arrays = mutated(rng, NAMED[stage])
+        loops = [float(np.max(arrays[name], initial=1)) for name in ("steps", "inner_steps") if name in arrays]
+        if any(limits.STEPS / 10 < loop <= limits.STEPS for loop in loops):
+            continue
+        try:
+            node.ask(stage, arrays, framed(rng), algorithm=owners[0] if owners else "krylov")
+            outcomes["answered"] += 1
+        except RefusedError as error:
+            outcomes["refused"] += " must be " in str(error)
+        assert len(products) <= limits.STEPS + 100
+    assert min(outcomes.values()) > 100
+    taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert taken <= 2 * X.nbytes + 100e6
+
+
+def longer(stage="ssi"):
+    """The records of a message one of whose arrays says that it is far longer than its bytes."""
+    content = wire.write_request(Broadcast(stage, 0, {"Z": U}, Frame(), (1,)), 1, algorithm=stage, run="r", extra={})
+    record = content.array_records["fitins.parameters"]["0"]
+    head, _, rest = record.data.partition(b"(8, 2)")
+    record.data = head + b"(8, 2" + b"0" * 12 + b")" + rest[12:]
+    return content
+
+
+def test_an_array_that_says_it_is_longer_than_its_bytes_is_refused():
+    with pytest.raises(ProtocolError, match="made of numpy arrays without pickles"):
+        wire.open_request(longer(), "train")
+
+
+HEADERS = [None, 0, -1, "x", [], {}, [1, 2], True, 1e300, [["a"]], {"outcome": 3}]
+
+
+@pytest.mark.parametrize("kind", ["result", "tracking result"])
+def test_a_malformed_header_of_a_result_is_a_data_error(kind, tmp_path):
+    if kind == "result":
+        load, path = PCAResult.load, simulate("krylov", [X, X + 1.0], n_components=2).save(tmp_path / "r.npz")
+    else:
+        load = TrackingResult.load
+        path = track("st_miss", [X, X + 1.0], n_components=2, batch=20).save(tmp_path / "r.npz")
+    header, arrays = archive.read(path, kind)
+    refused = 0
+    for name in header:
+        for value in HEADERS:
+            changed = {**header, name: value}
+            archive.write(path, changed.pop("kind") if name != "kind" else "other", changed, arrays)
+            try:
+                load(path)
+            except DataError:
+                refused += 1
+        gone = {n: v for n, v in header.items() if n not in (name, "kind")}
+        archive.write(path, kind, gone, arrays)
+        try:
+            load(path)
+        except DataError:
+            refused += 1
+    assert refused > len(header)
+
+
+@pytest.mark.parametrize("how", ["array", "compressed", "twice"])
+def test_sizes_in_a_file_are_checked_before_memory_is_taken(how, tmp_path):
+    path = tmp_path / "file"
+    archive.write(path, "thing", {}, {"a": np.zeros(4)})
+    with zipfile.ZipFile(path) as old:
+        parts = {name: old.read(name) for name in old.namelist()}
+    packing = zipfile.ZIP_DEFLATED if how == "compressed" else zipfile.ZIP_STORED
+    if how == "array":
+        parts["a.npy"] = parts["a.npy"].replace(b"(4,), }" + b" " * 9, b"(4" + b"0" * 9 + b",), }")
+    if how == "compressed":
+        buffer = io.BytesIO()
+        np.save(buffer, np.zeros(10**6))
+        parts["a.npy"] = buffer.getvalue()
+    if how == "twice":
+        parts["a.npy"] = parts["a.npy"][:-8]
+    with zipfile.ZipFile(path, "w", packing) as new:
+        for name, content in parts.items():
+            new.writestr(name, content)
+    with pytest.raises(DataError, match="must be a thing that flower_pca has saved"):
+        archive.read(path, "thing")
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "words"),
+    [
+        (
+            "product",
+            1e3,
+            "product of an answer to the opening must be as small as the squared deviations beside it",
+        ),
+        ("Y", 1e100, ", Y, must be at most"),
+        ("Y", 1e6, "which is 1024 times what all rows together allow. Got larger entries"),
+    ],
+)
+def test_a_product_beyond_cauchy_schwarz_is_refused_and_names_the_node(name, times, words):
+    """As of a node that has gone wrong, or wants to ruin the run."""
+    shards = unequal()
+
+    def spoil(message, reply):
+        names = reply.content.config_records["fitres.metrics"]["names"].split(",")
+        if message.metadata.dst_node_id == grid.node(2) and name in names:
+            record = reply.content.array_records["fitres.parameters"]
+            key = list(record)[names.index(name)]
+            record[key] = type(record[key])(record[key].numpy() * times)
+        return reply
+
+    with in_a_run():
+        grid = FakeGrid(app_of(shards), len(shards))
+        grid.tamper = spoil
+        result = strategies.SSI(n_components=2).fit(grid)
+    said = [r.failures[str(grid.node(2))] for r in result.history if str(grid.node(2)) in r.failures]
+    assert len(said) == 1
+    assert words in said[0]
+    assert is_pca_of(result, [shard for i, shard in enumerate(shards) if i != 2], angle=1e-4)
+
+
+def test_texts_of_nodes_are_cut_and_steer_no_terminal():
+    evil = "\x1b[2J\r\n" + "x" * 5000
+    said = errors.harmless(evil)
+    assert len(said) < 600
+    assert said.isprintable()
+    assert said.startswith("\\x1b[2J\\r\\n")
+    content = wire.write_reply("train", [], 0, wire.refusal(evil, 0, 1))
+    assert wire.read_reply(content, "train").refusal == said
+
+
+@pytest.mark.parametrize("version", ["0.2", None, 3, "\x1b" * 9])
+def test_another_version_is_named_in_one_sentence_on_both_sides(version):
+    parameters, config = request("ssi", {"Z": U})
+    config["flower_pca.version"] = version
+    _, _, metrics = Node(0, X).client.fit(parameters, config)
+    newest = {"0.2": "0.2", None: "None"}.get(version)
+    assert "A message must be of layout 1 and flower_pca 0.1. Got layout 1 and flower_pca" in metrics["refusal"]
+    if newest == "0.2":
+        assert "Install flower_pca 0.2 everywhere." in metrics["refusal"]
+    assert metrics["refusal"].isprintable()
+    first, n, said = Node(0, X).client.fit(*request("ssi", {"Z": U}))
+    if version is not None:
+        content = wire.write_reply("train", first, n, {**said, "flower_pca.version": version})
+        with pytest.raises(ProtocolError, match=r"Install flower_pca 0\.1 everywhere\."):
+            wire.read_reply(content, "train")
+
+
+def test_a_header_is_text_of_ours(tmp_path):
+    """What a node writes of a message's own words can be read back, whatever they are."""
+    run = "\x00/../" + "y" * 100
+    node = Node(0, X, output_dir=tmp_path)
+    node.ask("low_rank", ROBUST, algorithm="consensus_rpca", run=run)
+    header, _ = archive.read(tmp_path / "flower_pca-own-0.npz", "own result")
+    assert json.dumps(header["run"]) == json.dumps(run)

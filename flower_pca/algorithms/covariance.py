@@ -1,4 +1,9 @@
-"""Noisy covariance: C itself in one message, for few columns; under differential privacy, C and noise."""
+"""Noisy covariance: C itself in one message, for few columns; under differential privacy, C and noise.
+
+The client packs C_i into a vector, the server adds the vectors, unpacks the sum and takes its eigenvectors. There is
+one message, and nothing to iterate. `packed` and `unpacked` are inverse to each other; the audit reads answers by the
+latter.
+"""
 
 from __future__ import annotations
 

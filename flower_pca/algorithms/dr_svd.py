@@ -1,4 +1,8 @@
-"""DR-SVD: the randomised SVD of Halko, Martinsson and Tropp over distributed rows."""
+"""DR-SVD: the randomised SVD of Halko, Martinsson and Tropp over distributed rows.
+
+Three messages, counted by `step` in the state: a sum, a stack of small triangular factors, and a sum again. In the last
+one every client gets a part of its own, its share of the factorisation of all, by `personal`.
+"""
 
 from __future__ import annotations
 

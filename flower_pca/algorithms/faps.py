@@ -1,4 +1,9 @@
-"""FAPS: consensus on subspaces by an ADMM-like splitting, in d x p memory."""
+"""FAPS: consensus on subspaces by an ADMM-like splitting, in d x p memory.
+
+The server half is three lines: it sums, orthonormalises, and watches how far the subspace moves. The work is in the
+client half, which keeps a subspace, a multiplier and a penalty from round to round, and begins anew where it finds no
+memory of the right shape.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""FedOAPM: the power method over a noisy sum, as clients that send at once over the air need it."""
+"""FedOAPM: the power method over a noisy sum, as clients that send at once over the air need it.
+
+The iteration itself is `base.power`, which trackers share. Here are the Ritz values that an orthonormal block gives
+away, the stopping rule, and the refusal of blocks that have grown beyond all numbers between two QRs.
+"""
 
 from __future__ import annotations
 

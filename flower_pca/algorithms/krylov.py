@@ -1,4 +1,10 @@
-"""Krylov: federated block Lanczos with Rayleigh-Ritz, this project's own. The default algorithm."""
+"""Krylov: federated block Lanczos with Rayleigh-Ritz, this project's own. The default algorithm.
+
+The server keeps a basis Q and its product with C. After every message `_absorb` extends both, solves the small
+eigenproblem, decides by `_judge` how many components are wanted and how good they are, and makes the next block; the
+other helpers answer the two hard questions: whether an eigenvalue can still hide (`_certain`), and what to send when
+the space is used up (`_fresh`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""LocalPower: several local power steps between two communications."""
+"""LocalPower: several local power steps between two communications.
+
+Rounds with several steps stack the answers, align them with those of the client with most rows, and add them up
+(`_aligned`); rounds with one step are those of SSI (`_measured`). `q` says which kind the coming round is of.
+"""
 
 from __future__ import annotations
 

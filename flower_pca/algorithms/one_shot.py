@@ -1,4 +1,9 @@
-"""One-shot averages of local subspaces: UDA, WDA, DistPCA. One message up, and the closing Rayleigh-Ritz."""
+"""One-shot averages of local subspaces: UDA, WDA, DistPCA. One message up, and the closing Rayleigh-Ritz.
+
+All three send local eigenvectors once and take the leading singular vectors of their stack; `_Average` is what they
+share, and the classes say how many vectors there are, and how they are weighed. What a client answers can be checked:
+the columns have to be orthonormal.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""audit(): a run in process, recorded as an honest but curious server sees it, and what follows from the record."""
+"""audit(): a run in process, recorded as an honest but curious server sees it, and what follows from the record.
+
+`_record` runs the algorithm and keeps every message with the answers; `_leaks` reads them as pairs (`view`), feeds them
+to the attack (`attack`) message by message, and measures what it finds against the clients' true moments; `_course`
+does the same for the components. Where sums are masked, the pairs of all clients are added up first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""What all iterative algorithms share: how wide they iterate, when they stop, and how they start again."""
+"""What all iterative algorithms share: how wide they iterate, when they stop, and how they start again.
+
+`Algorithm` is a stage with a width, a way to begin anew and a word on the end. `Iterative` adds the stopping rule: its
+state has a `Progress`, which counts rounds and remembers the least error, and `status` says what follows from it. The
+rest are pieces of server halves: `Movement` for errors that can only be guessed from steps, `ritz_round` for blocks
+whose product is known, `scaled_up` for sums that some clients are missing from.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""What the server accepts as an answer: the right message, names, shapes, and finite numbers; and what it adds up."""
+"""What the server accepts as an answer: the right message, names, shapes, and finite numbers; and what it adds up.
+
+`collect` takes the answers to one message as they come. Each is checked (whose it is, what its parts say, its size,
+what the stage itself can tell), and merged at once, so that memory does not grow with the clients. A wrong answer
+becomes a failure with a reason, never an exception: the others go on. The reduction and the failures make a
+`Collected`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The client's side of differential privacy: rows are clipped, and noise is added, before anything leaves the node."""
+"""The client's side of differential privacy: rows are clipped, and noise is added, before anything leaves the node.
+
+A message that asks for noise carries a clip, a deviation and a budget (`instruction`, `sharing`). `answer` then runs
+the stage's client half on `Clipped` rows, which offer no other statistic, adds noise to all that comes back, and keeps
+count of what the client has spent. `Floor` is what a node insists on, whatever a message says.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The opening under differential privacy: count, mean and scale from clipped rows and noise. No product, no peak."""
+"""The opening under differential privacy: count, mean and scale from clipped rows and noise. No product, no peak.
+
+It stands in the place of the opening where a run has a budget. A client adds up clipped moments in one vector; the
+server adds the vectors, knows how large the noise in them is, and reads mean, scale and count off them, as far as the
+noise lets it. The first block is random then, as there is no product to start from.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The one opening message: count, mean, scale, total variance, and the first product."""
+"""The one opening message: count, mean, scale, total variance, and the first product.
+
+A client works through its rows block by block, each centred by itself, and merges them (`_merge`); the server merges
+clients in the same way, one after another. `finish` turns the merged answer into frame, totals, and a first basis with
+its product, where scale and gaps have left that usable. What clients say of themselves is checked before it counts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The opening where the server sees nothing but sums: counts and means first, then what is centred at them."""
+"""The opening where the server sees nothing but sums: counts and means first, then what is centred at them.
+
+It brings what the one-message opening brings, with sums only: `server` turns the second message's sums into the layout
+of that opening, whose `finish` does the rest. Bounds for the second message follow from the first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""A client's half of tracking: take the batch of a step, complete it, and answer products with it."""
+"""A client's half of tracking: take the batch of a step, complete it, and answer products with it.
+
+`respond` is the whole half: a new step takes a batch from the stream, a new lap completes it, and every message is
+answered by a product with the completed rows. What is missing, and which entries are outliers, the tracker's `complete`
+decides. `aligned` adds up the first answers, in which a client without rows does not know how long they are.
+"""
 
 from __future__ import annotations
 

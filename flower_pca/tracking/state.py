@@ -1,4 +1,8 @@
-"""What a run of steps has found so far, and where it stands."""
+"""What a run of steps has found so far, and where it stands.
+
+`TrackState` is the state of the stage: the step under way with its solver and its probe, and the record of the finished
+ones. It is frozen, like every state; `Tracker.server` makes the next one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Tracker: the server's half of tracking. A step is a batch at every client and a few messages."""
+"""Tracker: the server's half of tracking. A step is a batch at every client and a few messages.
+
+The state machine of a run of steps. In every step a `Solver` asks for products until it has the leading eigenvectors;
+before it, where changes are looked for by the power method, a probe does. `server` takes a sum and decides which of
+them it is for; `_solved` ends a lap, `_finished` a step, and `_begun` sets up the next one.
+"""
 
 from __future__ import annotations
 

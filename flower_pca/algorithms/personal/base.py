@@ -1,4 +1,9 @@
-"""What the personalized algorithms share: their parameters, the weights of clients, and the ways to start."""
+"""What the personalized algorithms share: their parameters, the weights of clients, and the ways to start.
+
+`Personalized` runs in two phases. While `state.start` is there, messages look for a first U, in one of four ways. After
+that a round is the algorithm's own: `ask` says what it sends beside U and the probe vector, `limits` how large the
+answers can be, `learn` what follows from their means. The probe of the own spaces rides along in every round.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The closing message of personalized PCA: shared components in order, own components for good, theta, the error."""
+"""The closing message of personalized PCA: shared components in order, own components for good, theta, the error.
+
+One message for all personalized algorithms. The client half finds or repairs its own components, and keeps them with
+their variances: `own` makes its result of that. The server half orders the shared ones, and leaves theta, the error and
+what was collected to `PersonalResult`.
+"""
 
 from __future__ import annotations
 

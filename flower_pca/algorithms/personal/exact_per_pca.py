@@ -1,4 +1,9 @@
-"""ExactPerPCA: personalized PCA without a step size, by alternating exact solutions; this project's own."""
+"""ExactPerPCA: personalized PCA without a step size, by alternating exact solutions; this project's own.
+
+A client keeps nothing but, with `local_steps`, a warm start. The server keeps sums (`CachedSums`, for clients that miss
+a round), and points and images of its iteration, from which `_next` extrapolates. An extrapolated U has to prove
+itself: `learn` goes back to the plain one when the objective has fallen.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""PerPCA: personalized PCA by gradient steps on Stiefel manifolds, the algorithm of the paper."""
+"""PerPCA: personalized PCA by gradient steps on Stiefel manifolds, the algorithm of the paper.
+
+A first message measures the largest ||S_i||, where the step hangs on it; after that come the rounds of `Personalized`.
+The client half is a gradient step on the pair of shared and own components (`_step`), in one of the paper's two ways.
+"""
 
 from __future__ import annotations
 

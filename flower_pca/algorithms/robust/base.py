@@ -1,4 +1,10 @@
-"""What the robust algorithms share: rows = low-rank part + sparse part, the size of an entry, and how a run ends."""
+"""What the robust algorithms share: rows = low-rank part + sparse part, the size of an entry, and how a run ends.
+
+`Robust` holds parameters and the verdict on a run; `LowRank` is its closing message, after which every client keeps its
+low-rank and sparse part. The functions below are the pieces that both algorithms put together: the first block, the
+message that counts entries by size, from which the size of an ordinary one follows, and the walk over blocks of rows
+with what is remembered of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""ConsensusRPCA: robust PCA by the normal equations of all clients, with a threshold that falls."""
+"""ConsensusRPCA: robust PCA by the normal equations of all clients, with a threshold that falls.
+
+A run has up to three phases: a message that counts entries by size, unless sigma is given; where the rank is unknown,
+rounds that look for it, until `_settled_rank` reads it off the widest gap; and rounds in which the threshold falls to
+the noise, or to rounding. A client keeps V from round to round; the server keeps U, and sums for clients that miss.
+"""
 
 from __future__ import annotations
 

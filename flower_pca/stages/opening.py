@@ -85,10 +85,10 @@ class Opening(Stage[OpeningState]):
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
         parts = (
             {
-                **{"n": np.array(m.n), "eps": eps, "mean": m.mean, "m2": m.m2, "product": rows.T @ (rows @ block)},
+                **{"n": np.array(m.n), "eps": eps, "mean": m.mean, "m2": m.m2, "product": product},
                 **({"count": np.broadcast_to(m.seen, data.d)} if gaps else {}),
             }
-            for m, rows in data.centred()
+            for m, product in data.products(block)
         )
         up = functools.reduce(functools.partial(_merge, block), parts)
         # What the client remembers is of another frame, and maybe of another set of clients: it starts afresh.

@@ -13,7 +13,7 @@ from flower_pca import History, MaskedSums, STMiss, assembly, make, simulate, tr
 from flower_pca.core.stage import Reply
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
-from sims import moving
+from sims.over_air import moving
 
 D, P, ROWS, ROUNDS = 784, 20, 50, 3
 STEPS = ("keys", "shares", "upload", "unmask")

@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks import table
 from flower_pca import track
 from flower_pca.tracking.modified_cs import modified_cs
-from sims import moving, trackers
-from sims.moving import Array
+from sims.over_air import moving, trackers
+from sims.over_air.moving import Array
 
 REPEATS = 5
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from flower_pca.masking import MaskedSums
     from flower_pca.registry import make
     from flower_pca.rows.stream import Stream
-    from flower_pca.simulation import simulate, track
+    from flower_pca.simulation import Ray, simulate, track
     from flower_pca.tracking.result import TrackingResult
     from flower_pca.tracking.robust_tracking import RobustTracking
     from flower_pca.tracking.st_miss import STMiss
@@ -69,6 +69,7 @@ __all__ = [
     "PerPCA",
     "PersonalResult",
     "ProtocolError",
+    "Ray",
     "RobustResult",
     "RobustTracking",
     "Round",
@@ -130,6 +131,7 @@ _HOMES: Final = {
     "flower_pca.masking": ("MaskedSums",),
     "flower_pca.registry": ("make",),
     "flower_pca.simulation": (
+        "Ray",
         "simulate",
         "track",
     ),

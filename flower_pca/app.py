@@ -1,28 +1,26 @@
 """The ServerApp and the ClientApp that `flwr run` starts, in simulation and in deployment alike.
 
-The run-config of pyproject.toml says what to compute; a node's own node-config says which rows it has and what it
-serves: data, allow, min-rows, memory-dir, output-dir, share-own, min-noise, max-clip, masked-only, single-masks,
-sign-key, trusted-keys, max-messages and max-rank; for trackers data may be a folder of batches, or be cut by batch. A
-key that is nearly one of a rule is refused.
+The run-config of pyproject.toml says what to compute; a node's own node-config says which rows it has (data; for
+trackers a folder of batches, or rows that are cut by batch) and what it allows: the rules of
+`flower_pca.clients.Rules`, with hyphens in their names. A key that is nearly one of a rule is refused.
 """
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from logging import INFO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from flwr.app import Context, Message
-from flwr.clientapp import ClientApp
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from flower_pca import clients, registry
 from flower_pca.base.errors import ConfigError
+from flower_pca.clients.rules import Rules
 from flower_pca.data import partition, sources
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.data.table import take
@@ -30,15 +28,7 @@ from flower_pca.rows.stream import Stream
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 from flower_pca.strategies.log import log
 
-_RULES: Final = (  # of a node's own, beside data and allow: arguments of client_app
-    *("min-rows", "memory-dir", "output-dir", "share-own"),
-    *("min-noise", "max-clip", "masked-only", "max-messages", "max-rank"),
-    *("single-masks", "sign-key", "trusted-keys"),
-)
-_NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
-
 server_app = ServerApp()
-client_app = ClientApp()
 
 
 @server_app.main()
@@ -54,27 +44,9 @@ def main(grid: Grid, context: Context) -> None:
     log(INFO, "Components saved in %s", result.save(folder / "result.npz"))
 
 
-@client_app.train()
-@client_app.evaluate()
-@client_app.query()
-def answer(message: Message, context: Context) -> Message:
-    """Answer under the rules of this node's node-config."""
-    node = context.node_config
-    allow = str(node["allow"]) if "allow" in node else None
-    given = {name: node[name] for name in _RULES if name in node}
-    return _serving(allow, **{name.replace("-", "_"): value for name, value in given.items()})(message, context)
-
-
-@lru_cache(maxsize=1)
-def _serving(allow: str | None, **rules: Any) -> ClientApp:
-    names = None if allow is None else [name.strip() for name in allow.split(",") if name.strip()]
-    return clients.client_app(_load, allow=names, **rules)
-
-
 def _load(context: Context) -> Any:
     """The node's own rows, or its part of those that the run-config names; as a stream, where they are cut by batch."""
     node, config = context.node_config, context.run_config
-    _spelt(node)
     if "data" in node:
         data = str(node["data"])
         if _tracks(config) and Path(data).expanduser().is_dir():
@@ -89,16 +61,6 @@ def _load(context: Context) -> Any:
     own = take(rows, parts[int(node["partition-id"])])
     batch = int(config.get("batch", 0))
     return Stream(own, batch=batch, who=f"client {node['partition-id']}") if batch else own
-
-
-def _spelt(node: Mapping[str, Any]) -> None:
-    """Refuse a rule that is misspelt: its operator believes that it holds."""
-    known = ("allow", *_RULES)
-    for name in node:
-        near = difflib.get_close_matches(name.replace("_", "-").lower(), known, n=1, cutoff=_NEAR)
-        if near and name not in known:
-            rule, remedy = f"spelt as it is known, {near[0]}", "Mend it in the node-config."
-            raise ConfigError("A rule of this node", must=rule, got=name, then=remedy)
 
 
 @lru_cache(maxsize=1)
@@ -133,3 +95,6 @@ def _settings(context: Context) -> dict[str, Any]:
     names = {name.replace("_", "-"): name for name in inspect.signature(PCAStrategy).parameters}
     given = {names[key]: value for key, value in context.run_config.items() if key in names}
     return {name: None if value == "" else value for name, value in given.items()}
+
+
+client_app = clients.client_app(_load, rules=lambda context: Rules.of_node_config(context.node_config))

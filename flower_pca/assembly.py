@@ -46,6 +46,8 @@ def session(
         **settings: Those of `Session`.
     """
     masks, dp = MaskedSums.of(mask), DP.of(dp)
+    if masks is not None:
+        masks.check(algorithm, scale=settings.get("scale"), dp=dp, channel=settings.get("channel"))
     settings["n_components"] = n_components = checks.components(n_components)
     width = algorithm.width(n_components)
     opening: Stage[Any] = Opening(width=width) if masks is None else SummedOpening(width=width)
@@ -66,6 +68,7 @@ def tracking(tracker: Tracker, *, mask: bool | MaskedSums | str | None = None, *
     masks = MaskedSums.of(mask)
     if masks is None:
         return TrackingSession(tracker, **settings)
+    masks.check(tracker, channel=settings.get("channel"))
     from flower_pca.masking.tracking import MaskedTracking
 
     return MaskedTracking(tracker, masks=masks, **settings)

@@ -16,8 +16,9 @@ from typing import Final
 import numpy as np
 
 from flower_pca import DataError, RobustTracking, Stream, TrackingResult, track
-from sims import data, report, trackers
-from sims.moving import Array
+from sims.common import data, report
+from sims.over_air import trackers
+from sims.over_air.moving import Array
 
 VIDEO: Final = "escalator_video.npz"
 ALPHA: Final = 20
@@ -27,7 +28,7 @@ STEP: Final = {False: 2, True: 1}  # every second pixel in small size
 def main(argv: Sequence[str] | None = None) -> None:
     """Separate, print, draw."""
     parser = argparse.ArgumentParser(description="Background and people of a video, over clients.")
-    parser.add_argument("--video", type=Path, default=data.DATA_DIR / VIDEO, help="npz with frames (t, height, width)")
+    parser.add_argument("--video", type=Path, default=data.folder() / VIDEO, help="npz with frames (t, height, width)")
     parser.add_argument("--paper", action="store_true", help="every pixel instead of every second one")
     parser.add_argument("--rank", type=int, default=3, help="columns of the background's basis (default: 3)")
     parser.add_argument("--smallest", type=float, default=40.0, help="smallest outlier in grey levels (default: 40)")
@@ -108,7 +109,4 @@ def sheet(path: Path, observed: Array, background: Array, people: Array, *, show
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except DataError as error:
-        raise SystemExit(str(error)) from None
+    report.command(main)

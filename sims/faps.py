@@ -2,8 +2,8 @@
 
 Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component analysis", 2022.
 Rounds until the relative error of the leading k singular values is at most 1.1e-7, nothing centred, for the synthetic
-problems; see `sims.problems` for what counts as a round. "Expected" are this project's own earlier figures, of the
-paper's size.
+problems; see `sims.common.problems` for what counts as a round. "Expected" are this project's own earlier figures, of
+the paper's size.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from flower_pca import DataError
-from sims import data, problems, report
+from sims.common import data, problems, report
 
 TARGET: Final = 1.1e-7
 METHODS: Final = {"SSI": "ssi", "LocalPower": "local_power", "FAPS": "faps", "Krylov": "krylov(oversample=0)"}
@@ -73,7 +72,7 @@ class Case:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "The experiments of FAPS (2022) beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(CASES), seeds=(1, 3), data_dir=data.DATA_DIR)
+    opts = report.options(argv, about=about, known=tuple(CASES), seeds=(1, 3))
     limit = LIMITS[opts.paper]
     print(f"Messages that carried a product, opening included, until rel_sv <= {TARGET:g}; {opts.seeds} seed(s).")
     print(f"{report.NONE}: not within {limit}. Expected: at d=1000, k=10. Paper: at the paper's size.")
@@ -177,7 +176,4 @@ CASES: Final[dict[str, tuple[str, Callable[[report.Options], list[Case]]]]] = {
 }
 
 if __name__ == "__main__":
-    try:
-        main()
-    except DataError as error:
-        raise SystemExit(str(error)) from None
+    report.command(main)

@@ -7,7 +7,6 @@ n = 10000, p = 100. A table of all algorithms follows, with a sentence on each.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -17,7 +16,7 @@ import numpy as np
 from flower_pca import make, simulate
 from flower_pca.audit import Audit, audit
 from flower_pca.registry import ALGORITHMS
-from sims import data, problems, report
+from sims.common import problems, report
 
 KNOWN: Final = ("fig1a", "fig1b", "table")
 TARGET: Final = 1e-5
@@ -47,16 +46,15 @@ SENTENCES: Final = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Run what the command line names."""
-    given = report.options(argv, about=__doc__ or "", known=KNOWN, seeds=(1, 1), data_dir=data.DATA_DIR)
+    given = report.options(argv, about=__doc__ or "", known=KNOWN, seeds=(1, 1))
     if "fig1a" in given.only:
         _fig1a(given)
     if "fig1b" in given.only:
         _fig1b(given)
     if "table" in given.only:
         report.table(given.out, "leak_table", table())
-    return 0
 
 
 def _fig1a(given: report.Options) -> None:
@@ -149,4 +147,4 @@ def curves(seen: Audit) -> report.Curves:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    report.command(main)

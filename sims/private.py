@@ -9,7 +9,6 @@ public: grey values lie between 0 and 255; the ranges of covtype's columns count
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from flower_pca import DP, DataError, simulate
-from sims import data, problems, report
-from sims.problems import Array
+from sims.common import data, problems, report
+from sims.common.problems import Array
 
 K: Final = 5
 CLIENTS: Final = 10
@@ -51,9 +50,9 @@ SETS: Final = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Run what the command line names."""
-    given = report.options(argv, about=__doc__ or "", known=tuple(SETS), seeds=(1, 5), data_dir=data.DATA_DIR)
+    given = report.options(argv, about=__doc__ or "", known=tuple(SETS), seeds=(1, 5))
     for name in given.only:
         setting = SETS[name]
         try:
@@ -62,7 +61,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             report.progress(str(error))
             continue
         report.table(given.out, f"private_{name}", utility(name, X, setting, seeds=given.seeds))
-    return 0
 
 
 def utility(name: str, X: Array, setting: Setting, *, seeds: int) -> report.Table:
@@ -105,4 +103,4 @@ def truth(X: Array) -> tuple[Array, Array]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    report.command(main)

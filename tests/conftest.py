@@ -15,6 +15,20 @@ settings.load_profile("flower_pca")
 
 
 @pytest.fixture(scope="session")
+def papers_data():
+    """The path of one of the papers' data sets by its name; without it the test is skipped."""
+    from sims.common import data
+
+    def path(name):
+        found = data.folder() / f"{name}.npz"
+        if not found.is_file():
+            pytest.skip(f"{found.name} is not in {data.folder()}; {data.VARIABLE} names another folder")
+        return found
+
+    return path
+
+
+@pytest.fixture(scope="session")
 def tab():
     """A tab of a headless browser."""
     if browser.PATH is None:

@@ -19,7 +19,7 @@ from flower_pca.base import archive
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.registry import ALGORITHMS
+from flower_pca.registry import ALGORITHMS, closing
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.opening import Opening
@@ -107,7 +107,7 @@ def walk(algorithm: Algorithm[Any], problem: Problem, seed: int, answer: Answer)
     """A run in ten lines, with every client answering through `answer`; yields stage, state and model."""
     model = Model(n_components=problem.k, center=True, scale=None, seed=seed)
     memories: list[Arrays] = [{} for _ in problem.shards]
-    for stage in (Opening(width=algorithm.width(problem.k)), algorithm, algorithm.Closing()):
+    for stage in (Opening(width=algorithm.width(problem.k)), algorithm, closing(algorithm)()):
         state = stage.start(model)
         yield stage, state, model
         while stage.status(state) is None:

@@ -1,5 +1,6 @@
 """The app that `flwr run` starts: a node's node-config has the last word on its rows and on what it serves."""
 
+import itertools
 import sys
 import warnings
 from types import ModuleType
@@ -18,6 +19,7 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     from flower_pca import app
 
 DATA = "synthetic(n=200, d=6, clients=3)"
+RUNS = itertools.count(1)  # of Flower: a node loads its rows, and reads its rules, once in each
 
 
 @pytest.fixture
@@ -29,11 +31,11 @@ def run(tmp_path, monkeypatch):
         config = {name.replace("_", "-"): value for name, value in config.items()}
         if any("data" not in node and node for node in nodes):
             monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))  # a simulation's processes have it
-        app._serving.cache_clear()  # nodes of another test have the same ids
         with in_a_run() as lines:
             grid = FakeGrid(app.client_app, len(nodes))
+            number = next(RUNS)
             for context, node_config in zip(grid.nodes.values(), nodes, strict=True):
-                context.node_config, context.run_config = node_config, config
+                context.run_id, context.node_config, context.run_config = number, node_config, config
             context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=config)
             app.server_app(grid, context)
         return PCAResult.load(tmp_path / "out/result.npz"), lines

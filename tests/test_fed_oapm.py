@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flower_pca import AirChannel, ConfigError, FedOAPM, Krylov, simulate
-from sims import moving
+from sims.over_air import moving
 
 N, R, S = 200, 8, 1.1
 

@@ -23,9 +23,8 @@ from flower_pca import (
 )
 from flower_pca.algorithms.personal import deflation
 from flower_pca.rows.local import LocalData
-from sims import personal_methods as methods
-from sims import personal_problems as problems
-from sims.personal_problems import Setting, Split
+from sims.personal import methods, problems
+from sims.personal.problems import Setting, Split
 
 SEEDS = pytest.mark.parametrize("seed", [0, 1])
 SMALL = Setting(d=12, r1=2, r2=3, clients=12)
@@ -157,7 +156,7 @@ def test_a_fifth_of_the_clients_a_round_is_enough_with_cached_sums() -> None:
 
 def test_rates_are_those_of_theory() -> None:
     """Fig. 3: with two clients in three dimensions, choice 1 falls by exp(-2 eta lambda theta) a round."""
-    from sims.personal_rates import slope
+    from sims.personal.rates import slope
 
     for theta in (0.15, 0.3):
         found, _ = slope(problems.two_planes(theta, seed=2), "per_pca(init='random', eta=0.1)", 400, seed=902)

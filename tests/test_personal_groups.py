@@ -17,9 +17,8 @@ from flower_pca import ConfigError, DataError, PersonalResult, simulate
 from flower_pca.analysis.groups import clusters, distances, embed
 from flower_pca.plots.personal import client_map, pictures
 from flower_pca.simulation.ranks import alternatives, rank_table
-from sims import personal_methods as methods
-from sims import personal_problems as problems
-from sims.personal_problems import Setting
+from sims.personal import methods, problems
+from sims.personal.problems import Setting
 
 PNG = b"\x89PNG"
 

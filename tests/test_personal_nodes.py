@@ -16,10 +16,10 @@ from flwr.clientapp import ClientApp
 from flower_pca import NotEnoughNodes, PCAResult, PersonalResult, ProtocolError, assembly, simulate
 from flower_pca.analysis.groups import distances
 from flower_pca.clients import PCAClient
-from flower_pca.clients.base import own_file
+from flower_pca.clients.kept import own_file
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import ExactPerPCA, PCAStrategy
-from sims.personal_problems import Setting, halves
+from sims.personal.problems import Setting, halves
 
 SETTING = Setting(d=9, r1=2, r2=2, clients=6)
 SHARDS: list[Array] = SETTING.draw(halves(6, 120), seed=21)[0].shards

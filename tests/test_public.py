@@ -40,6 +40,7 @@ NAMES = [
     "PerPCA",
     "PersonalResult",
     "ProtocolError",
+    "Ray",
     "RobustResult",
     "RobustTracking",
     "Round",

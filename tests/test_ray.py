@@ -14,9 +14,9 @@ import pytest
 from builders import deal, pooled, sine, synthetic
 from scipy import sparse
 
-from flower_pca import ConfigError, DataError, RobustTracking, Stream, simulate, track
+from flower_pca import ConfigError, DataError, Ray, RobustTracking, Stream, simulate, track
 from flower_pca.simulation import shards as files
-from sims import moving
+from sims.over_air import moving
 
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
 
@@ -48,7 +48,7 @@ def test_ray_gives_the_bits_of_the_loop_in_process_under_masks() -> None:
     shards = eight()[:4]
     there, here = (
         simulate("krylov", shards, n_components=3, evaluate=True, mask=True, backend=backend)
-        for backend in ("ray", "in_process")
+        for backend in (Ray(num_cpus_per_client=0.5), "in_process")
     )
     np.testing.assert_array_equal(there.components_, here.components_)
     assert there.mse_ == here.mse_
@@ -108,13 +108,19 @@ def test_an_error_of_the_server_reaches_the_caller_as_itself() -> None:
     [
         ({"backend": "spark"}, "backend must be one of 'in_process', 'ray'"),
         ({"backend": "ray", "participation": lambda number: (0,)}, "participation with Ray must be a fraction"),
-        ({"backend": "ray", "num_cpus_per_client": 0.0}, "num_cpus_per_client must be a finite number of at least"),
+        ({"backend": {"num_cpus_per_client": 2}}, r"backend must be 'in_process', 'ray' or a Ray\(...\)\. Got {"),
     ],
 )
 def test_bad_settings_are_refused_before_ray_starts(settings: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         simulate("krylov", eight(), n_components=2, **settings)  # type: ignore[arg-type]
     assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize("cpus", [0.0, -1, True, float("nan"), "2"])
+def test_the_settings_of_ray_are_checked_where_they_are_given(cpus: object) -> None:
+    with pytest.raises(ConfigError, match=r"num_cpus_per_client must be a finite number of at least 0\.01\. Got"):
+        Ray(num_cpus_per_client=cpus)  # type: ignore[arg-type]
 
 
 def test_without_ray_the_error_says_what_to_install() -> None:

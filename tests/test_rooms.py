@@ -123,7 +123,6 @@ WAITING = {  # until runs, nodes and masks are what docs/architecture.md draws
     "flower_pca.core.session",
     "flower_pca.strategies.base",
     "flower_pca.masking.run",
-    "flower_pca.clients.base",
 }
 
 

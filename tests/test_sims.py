@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +13,10 @@ from scipy import sparse
 
 from flower_pca import DataError, simulate
 from flower_pca.registry import ALGORITHMS
-from sims import data, faps, leak, local_power, private, problems, report
-from sims.local_power_figures import SETS
+from sims import faps, leak, private
+from sims.common import data, problems, report
+from sims.local_power import tables as local_power
+from sims.local_power.known import SETS
 
 
 def table(path):
@@ -199,18 +203,13 @@ def test_local_power_without_data_takes_a_synthetic_set(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_the_papers_sets_have_the_size_the_paper_names(name):
-    path = data.DATA_DIR / f"{name}.npz"
-    if not path.is_file():
-        pytest.skip(f"{path.name} is not in {data.DATA_DIR}")
+def test_the_papers_sets_have_the_size_the_paper_names(name, papers_data):
     sizes = {"a9a": (32561, 123), "abalone": (4177, 8), "connect4": (67557, 126), "covtype": (581012, 54)}
-    assert data.read(path).shape == sizes[name]
+    assert data.read(papers_data(name)).shape == sizes[name]
 
 
-def test_local_power_on_abalone_is_as_expected(tmp_path):
-    if not (data.DATA_DIR / "abalone.npz").is_file():
-        pytest.skip(f"abalone.npz is not in {data.DATA_DIR}")
-    path = data.DATA_DIR / "abalone.npz"
+def test_local_power_on_abalone_is_as_expected(tmp_path, papers_data):
+    path = papers_data("abalone")
     local_power.main(["--data", str(path), "--out", str(tmp_path), "--only", "table6,table7,rounds"])
     for row in table(tmp_path / "local_power_table6.csv"):
         for known in ("expected", "paper"):
@@ -327,3 +326,28 @@ def test_the_table_on_privacy_compares_with_the_pooled_answer(tmp_path, monkeypa
     F = X - X.mean(axis=0)
     np.testing.assert_allclose(C, F.T @ F, rtol=1e-12, atol=1e-9)
     np.testing.assert_allclose(np.abs(np.sum(V * np.linalg.svd(F)[2][:2], axis=1)), 1.0, rtol=1e-9)
+
+
+def test_data_are_looked_for_where_the_environment_says(tmp_path, monkeypatch):
+    monkeypatch.delenv(data.VARIABLE, raising=False)
+    assert not data.folder().is_absolute()
+    monkeypatch.setenv(data.VARIABLE, str(tmp_path))
+    assert data.folder() == tmp_path
+    assert report.options([], about="", known=("a",), seeds=(1, 1)).data_dir == tmp_path
+
+
+SIMS = Path(report.__file__).parents[1]
+PUBLIC = {
+    "flower_pca",
+    "flower_pca.audit",
+    "flower_pca.registry",
+    "flower_pca.analysis.groups",
+    "flower_pca.plots.personal",
+}
+
+
+@pytest.mark.parametrize("path", sorted(SIMS.rglob("*.py")), ids=lambda path: str(path.relative_to(SIMS)))
+def test_simulations_use_what_users_use(path):
+    modules = {node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
+    inner = {module for module in modules if module and module.startswith("flower_pca")} - PUBLIC
+    assert not inner or path.name == "stepwise.py"

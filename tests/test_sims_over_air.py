@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sims import data, escalator, moving, over_air, trackers
+from sims import escalator
+from sims.over_air import figures as over_air
+from sims.over_air import moving, trackers
 
 
 def table(path):
@@ -99,10 +101,8 @@ def test_a_box_is_taken_off_its_wall(tmp_path, capsys):
     assert (tmp_path / "escalator.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_real_video_where_it_is_there(tmp_path, capsys):
-    if not (data.DATA_DIR / escalator.VIDEO).is_file():
-        pytest.skip(f"{escalator.VIDEO} is not in {data.DATA_DIR}")
-    escalator.main(["--out", str(tmp_path)])
+def test_the_real_video_where_it_is_there(tmp_path, capsys, papers_data):
+    escalator.main(["--video", str(papers_data("escalator_video")), "--out", str(tmp_path)])
     rows = table(tmp_path / "escalator.csv")
     assert [row["frames"] for row in rows] == ["20"] * 8
     assert float(rows[0]["pixels taken out"][:-1]) < float(rows[6]["pixels taken out"][:-1])  # the hall fills

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sims import personal, personal_data, personal_pictures, personal_rates, personal_tables, report
-from sims import personal_methods as methods
-from sims import personal_problems as problems
-from sims.personal_problems import Setting
+from sims.common import report
+from sims.personal import experiments, methods, pictures, problems, rates, real, tables
+from sims.personal.problems import Setting
 
 
 def options(folder: Path, *, seeds: int = 1, data: tuple[str, ...] = ()) -> report.Options:
@@ -60,7 +59,7 @@ def test_robust_pca_takes_low_rank_and_sparse_apart() -> None:
 
 
 def test_table_2_has_the_order_of_the_paper() -> None:
-    found = personal_tables.table2_errors(seed=41)
+    found = tables.table2_errors(seed=41)
     for group in (0, 1):
         e = {name: errors[group] for name, errors in found.items()}
         assert max(e["PerPCA"], e["ExactPerPCA"]) < min(e["indivPCA"], e["distPCA k=r1"]) - 0.1
@@ -70,7 +69,7 @@ def test_table_2_has_the_order_of_the_paper() -> None:
 
 
 def test_the_error_falls_with_the_rows_but_for_uploads_of_too_few_components() -> None:
-    found = [personal_rates.statistical(personal_rates.UNLIKE, n, seed=42) for n in (3000, 30_000)]
+    found = [rates.statistical(rates.UNLIKE, n, seed=42) for n in (3000, 30_000)]
     ratio = {name: found[1][name] / found[0][name] for name in found[0]}
     assert 0.07 <= ratio["ExactPerPCA"] <= 0.14
     assert 0.07 <= ratio["distPCA k=r1+r2"] <= 0.16
@@ -78,39 +77,37 @@ def test_the_error_falls_with_the_rows_but_for_uploads_of_too_few_components() -
 
 
 def test_textured_pictures_are_for_personalized_pca_and_flat_icons_for_robust_pca() -> None:
-    error, robust, _, _ = personal_data.segmented(personal_pictures.textured(43), 43)
+    error, robust, _, _ = real.segmented(pictures.textured(43), 43)
     assert error <= 0.6 * robust
-    error, robust, *areas = personal_data.segmented(personal_pictures.icons(43), 43)
+    error, robust, *areas = real.segmented(pictures.icons(43), 43)
     assert robust < error
     assert areas[1] > areas[0]
 
 
 def test_areas_under_the_curve_are_shares_of_pairs() -> None:
-    drawn = personal_pictures.icons(44, clients=1)
+    drawn = pictures.icons(44, clients=1)
     found = np.random.default_rng(3).standard_normal((1, 96, 96)) + drawn.masks
     inside, outside = np.abs(found[drawn.masks]), np.abs(found[~drawn.masks])
     above = (inside[:, None] > outside[None, :]).mean()
-    assert abs(personal_pictures.auc(drawn, found) - above) <= 1e-12
+    assert abs(pictures.auc(drawn, found) - above) <= 1e-12
 
 
 def test_files_of_the_user_are_dealt_by_writer_or_by_pairs_of_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(personal_data, "R1", 2)
-    monkeypatch.setattr(personal_data, "R2", 1)
-    monkeypatch.setattr(personal_data, "CLIENTS", 6)
+    monkeypatch.setattr(real, "R1", 2)
+    monkeypatch.setattr(real, "R2", 1)
+    monkeypatch.setattr(real, "CLIENTS", 6)
     rng = np.random.default_rng(4)
     X, y = rng.integers(0, 255, (300, 4, 3), dtype=np.uint8), np.repeat(np.arange(5), 60)
     np.savez(tmp_path / "labels.npz", X=X, y=y)
     np.savez(tmp_path / "writers.npz", X=X, client=np.arange(300) % 7)
-    sets = dict(
-        personal_data._sets(options(tmp_path, data=tuple(str(tmp_path / f"{n}.npz") for n in ("labels", "writers"))))
-    )
+    sets = dict(real._sets(options(tmp_path, data=tuple(str(tmp_path / f"{n}.npz") for n in ("labels", "writers")))))
     for shards in (sets["labels"](0), sets["writers"](0)):
         assert len(shards) == 6
         assert shards[0].shape[1] == 12
         assert len(np.unique(np.vstack(shards), axis=0)) == sum(map(len, shards))
-    errors = personal_data.tested(sets["writers"](0), 20, 0)
+    errors = real.tested(sets["writers"](0), 20, 0)
     assert len(errors) == 5
     assert min(errors) > 0.0
 
@@ -118,9 +115,9 @@ def test_files_of_the_user_are_dealt_by_writer_or_by_pairs_of_labels(
 def test_tables_are_printed_and_written_and_missing_data_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(personal_data, "DRAWN", {"textured tiles": personal_data.DRAWN["textured tiles"]})
+    monkeypatch.setattr(real, "DRAWN", {"textured tiles": real.DRAWN["textured tiles"]})
     arguments = ["--only", "table4,video,topics", "--seeds", "1", "--out", str(tmp_path), "--data-dir", str(tmp_path)]
-    personal.main(arguments)
+    experiments.main(arguments)
     out, err = capsys.readouterr()
     assert "Table 4: drawn pictures" in out
     assert "video is left out: video needs escalator_video.npz" in err

@@ -5,13 +5,15 @@ import csv
 import numpy as np
 import pytest
 
-from sims import report, robust, rpca
+from sims.common import report
+from sims.robust import pooled
+from sims.robust import tables as robust
 
 
-@pytest.mark.parametrize("name", rpca.METHODS)
+@pytest.mark.parametrize("name", pooled.METHODS)
 def test_the_comparators_recover_and_stop_when_they_should(name):
-    problem = rpca.pose(80, 4, 0.05, seed=1)
-    iterates = list(rpca.METHODS[name](problem.M))
+    problem = pooled.pose(80, 4, 0.05, seed=1)
+    iterates = list(pooled.METHODS[name](problem.M))
     (err, rel), most = problem.errors(*iterates[-1]), {"APGM": 130, "ALM": 60, "IALM": 25}[name]
     assert len(iterates) <= most
     assert rel <= (1e-3 if name == "APGM" else 5e-6)
@@ -20,15 +22,15 @@ def test_the_comparators_recover_and_stop_when_they_should(name):
 
 def test_ialm_is_the_one_of_pyrpca():
     pyrpca = pytest.importorskip("pyrpca")
-    problem = rpca.pose(60, 3, 0.1, seed=2)
-    *_, (L, S) = rpca.ialm(problem.M)
+    problem = pooled.pose(60, 3, 0.1, seed=2)
+    *_, (L, S) = pooled.ialm(problem.M)
     low, sparse = pyrpca.rpca_pcp_ialm(problem.M, 1 / np.sqrt(60), verbose=False)
     np.testing.assert_allclose(L, low, atol=1e-4)
     np.testing.assert_allclose(S, sparse, atol=1e-4)
 
 
 def test_the_problem_is_the_papers_and_its_measures_are_traps():
-    problem = rpca.pose(500, 25, 0.05, seed=0)
+    problem = pooled.pose(500, 25, 0.05, seed=0)
     assert np.linalg.matrix_rank(problem.L) == 25
     assert np.count_nonzero(problem.S) == 12500
     assert set(np.abs(problem.S[problem.S != 0.0])) == {500.0}
@@ -38,7 +40,7 @@ def test_the_problem_is_the_papers_and_its_measures_are_traps():
 
 
 def test_a_course_ends_where_its_run_ends():
-    problem = rpca.pose(60, 3, 0.05, seed=0)
+    problem = pooled.pose(60, 3, 0.05, seed=0)
     rows = list(robust.course("consensus_rpca(gamma=0.7)", problem, 3, seed=1, clients=4))
     result, L = robust.solved("consensus_rpca(gamma=0.7)", problem, 3, seed=1, clients=4)
     assert len(rows) == result.rounds
@@ -49,7 +51,7 @@ def test_a_course_ends_where_its_run_ends():
 
 
 def test_without_the_last_solve_more_local_steps_leave_the_papers_larger_floor():
-    problem, floors = rpca.pose(200, 10, 0.05, seed=3), []
+    problem, floors = pooled.pose(200, 10, 0.05, seed=3), []
     for steps in (1, 10):
         spec = f"dcf_pca(local_steps={steps}, eta=0.025, anneal=False, tol=0.0, max_rounds=100)"
         result, L = robust.solved(spec, problem, 10, seed=3)
@@ -64,7 +66,7 @@ def test_without_the_last_solve_more_local_steps_leave_the_papers_larger_floor()
 def test_an_experiment_leaves_its_table_and_curves(name, tmp_path, monkeypatch, capsys):
     pose = robust.pose
     monkeypatch.setattr(robust, "pose", lambda n, r, s, seed: pose(40, 2, s, seed))
-    small = report.options([], about="", known=("fig1",), seeds=(1, 1), data_dir=tmp_path)
+    small = report.options([], about="", known=("fig1",), seeds=(1, 1))
     monkeypatch.setattr(robust, "LOCAL", (2,))
     course = robust.course
     monkeypatch.setattr(robust, "course", lambda spec, problem, p, *rest: course(spec, problem, 2, *rest))
@@ -81,10 +83,9 @@ def test_without_the_video_its_table_is_left_out(tmp_path, capsys):
     assert "video is left out: no escalator_video.npz" in capsys.readouterr().err
 
 
-def test_the_video_over_eight_clients_is_near_ialms(tmp_path):
-    if not (robust.data.DATA_DIR / "escalator_video.npz").is_file():
-        pytest.skip("the real data are not there")
-    frames = np.load(robust.data.DATA_DIR / "escalator_video.npz")["frames"][:, ::3, ::3]
+def test_the_video_over_eight_clients_is_near_ialms(tmp_path, papers_data):
+    with np.load(papers_data("escalator_video")) as archive:
+        frames = archive["frames"][:, ::3, ::3]
     np.savez(tmp_path / "escalator_video.npz", frames=frames)
     robust.main(["--only", "video", "--data-dir", str(tmp_path), "--out", str(tmp_path)])
     with open(tmp_path / "robust_video.csv", encoding="utf-8") as file:

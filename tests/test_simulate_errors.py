@@ -152,11 +152,6 @@ CONFIG_ERRORS = {
         {"checkpoint": "/none/such/run.ckpt"},
         "The folder of the checkpoint must be there. Got none at /none/such. Make it first.",
     ),
-    "Ray's settings": (
-        {"address": "auto"},
-        "The settings of Ray must be left out without Ray. Got address='auto', num_cpus_per_client=1.0. Use "
-        'backend="ray", or leave them out.',
-    ),
     "a stranger": (
         {"participation": lambda m: [0, 1]},
         "Every client that participation names must be between 0 and 0. Got 1. Return positions in shards.",

@@ -6,7 +6,7 @@ import pytest
 from flower_pca import AirChannel, DataError, RobustTracking, STMiss, Stream, TrackingResult, track
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.tracking.modified_cs import modified_cs
-from sims import moving, trackers
+from sims.over_air import moving, trackers
 
 N, R, D, CHANGE, RHO = 200, 5, 1200, 600, 0.1
 SEEDS = range(5)

@@ -1,5 +1,6 @@
 """Trackers over Flower's messages: the bits of track(), nodes that come and go, folders, and the app."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -13,7 +14,7 @@ from flower_pca.core.stage import Failure, Reply
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.strategies import TrackingStrategy, arrays_of
 from flower_pca.tracking.session import TrackingSession
-from sims import moving
+from sims.over_air import moving
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -175,11 +176,13 @@ def test_the_app_runs_a_tracker_in_simulation_and_on_nodes_of_their_own(tmp_path
     np.save(tmp_path / "one.npy", np.vstack(BATCHES[1][:2]))
     config = {"algorithm": "st_miss(reuse=1)", "n-components": R, "output": str(tmp_path / "out"), "min-nodes": 2}
 
+    runs = itertools.count(1)
+
     def run(nodes, **more):
-        app._serving.cache_clear()  # nodes of another test have the same ids
         grid = FakeGrid(app.client_app, 2)
+        number = next(runs)  # of Flower: a node loads its rows once in each
         for context, node_config in zip(grid.nodes.values(), nodes, strict=True):
-            context.node_config, context.run_config = node_config, {**config, **more}
+            context.run_id, context.node_config, context.run_config = number, node_config, {**config, **more}
         app.server_app(grid, Context(1, 0, {}, RecordDict(), {**config, **more}))
         return TrackingResult.load(tmp_path / "out/result.npz")
 

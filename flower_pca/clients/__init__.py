@@ -1,4 +1,4 @@
-"""Flower's client side: PCAClient, one named client per algorithm, and ready ClientApps."""
+"""Flower's client side: PCAClient, one named client per algorithm, the rules of a node, and ready ClientApps."""
 
 from flower_pca.clients.app import client_app, register
 from flower_pca.clients.base import PCAClient
@@ -20,6 +20,7 @@ from flower_pca.clients.named import (
     UDAClient,
     WDAClient,
 )
+from flower_pca.clients.rules import Rules
 
 __all__ = [
     "ConsensusRPCAClient",
@@ -35,6 +36,7 @@ __all__ = [
     "PCAClient",
     "PerPCAClient",
     "RobustTrackingClient",
+    "Rules",
     "SSIClient",
     "STMissClient",
     "UDAClient",

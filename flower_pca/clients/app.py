@@ -2,89 +2,44 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
-from collections.abc import Callable, Collection
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, Unpack
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from flower_pca import wire
-from flower_pca.base.errors import FlowerPCAError
-from flower_pca.clients.base import PCAClient, refusal
+from flower_pca.base.errors import ConfigError, FlowerPCAError
+from flower_pca.clients.base import PCAClient
+from flower_pca.clients.refusals import refusal
+from flower_pca.clients.rules import RuleKeywords, Rules
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
 Load: TypeAlias = Callable[[Context], Any]
+Given: TypeAlias = Rules | Callable[[Context], Rules] | None
 
 DEFAULT: Final = "default"  # Flower's name of the functions that plain train and evaluate messages go to
-_CACHED: Final = 8  # nodes of one process whose rows are kept ready
+_CACHED: Final = 8  # nodes of one process that are kept ready
 
 
-def client_app(
-    load: Load,
-    *,
-    allow: Collection[str] | None = None,
-    min_rows: int = 1,
-    memory_dir: str | os.PathLike[str] | None = None,
-    output_dir: str | os.PathLike[str] | None = None,
-    share_own: bool = False,
-    min_noise: float | None = None,
-    max_clip: float | None = None,
-    masked_only: bool = False,
-    single_masks: bool = False,
-    sign_key: str | os.PathLike[str] | None = None,
-    trusted_keys: str | os.PathLike[str] | None = None,
-    max_messages: int | None = None,
-    max_rank: int | None = None,
-) -> ClientApp:
+def client_app(load: Load, *, rules: Given = None, **keywords: Unpack[RuleKeywords]) -> ClientApp:
     """A ClientApp that serves PCA.
 
     Args:
         load: From the node's context to its rows: an array, a scipy sparse array, a memory-mapped one, or a `Stream`
             of rows with gaps for trackers. Called once per run, node and process.
-        allow: Names of the algorithms that the node serves; all of them if left out.
-        min_rows: Rows below which the node answers nothing.
-        memory_dir: A folder of the node's own for what it has to remember between rounds.
-        output_dir: A folder of the node's own for its own results; see `PCAClient`.
-        share_own: Whether nodes agree to send their own components; see `PCAClient`.
-        min_noise: The least noise on every answer, in multiples of the clip squared; see `PCAClient`.
-        max_clip: The largest norm to which a run may clip the rows.
-        masked_only: Whether nodes answer under masks only.
-        single_masks: Whether nodes take part in masked sums without self-masks.
-        sign_key: The private key with which the node signs its keys of masked sums; see `PCAClient`.
-        trusted_keys: The public keys of the nodes with which it takes part in masked sums; see `PCAClient`.
-        max_messages: Messages that a node answers in a run of Flower.
-        max_rank: Rank of the blocks that a node answers without masks, over all runs; needs memory_dir.
+        rules: What a node allows, or a function from its context to that.
+        **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
     """
     app = ClientApp()
-    rules: dict[str, Any] = {"min_rows": min_rows, "min_noise": min_noise, "max_clip": max_clip}
-    rules |= {"masked_only": masked_only, "max_messages": max_messages, "max_rank": max_rank}
-    rules |= {"single_masks": single_masks, "sign_key": sign_key, "trusted_keys": trusted_keys}
-    folders: dict[str, Any] = {"memory_dir": memory_dir, "output_dir": output_dir}
-    register(app, load, action=DEFAULT, allow=allow, share_own=share_own, **rules, **folders)
+    register(app, load, action=DEFAULT, rules=rules, **keywords)
     return app
 
 
 def register(
-    app: ClientApp,
-    load: Load,
-    *,
-    action: str = "pca",
-    allow: Collection[str] | None = None,
-    min_rows: int = 1,
-    memory_dir: str | os.PathLike[str] | None = None,
-    output_dir: str | os.PathLike[str] | None = None,
-    share_own: bool = False,
-    min_noise: float | None = None,
-    max_clip: float | None = None,
-    masked_only: bool = False,
-    single_masks: bool = False,
-    sign_key: str | os.PathLike[str] | None = None,
-    trusted_keys: str | os.PathLike[str] | None = None,
-    max_messages: int | None = None,
-    max_rank: int | None = None,
+    app: ClientApp, load: Load, *, action: str = "pca", rules: Given = None, **keywords: Unpack[RuleKeywords]
 ) -> None:
     """Add PCA to a ClientApp, as actions beside its own: "train.pca", "evaluate.pca", "query.pca".
 
@@ -95,39 +50,34 @@ def register(
         load: From the node's context to its rows. Called once per run, node and process, which keeps the
             rows of the eight nodes that it served last.
         action: Flower's name of the functions.
-        allow: Names of the algorithms that the node serves; all of them if left out.
-        min_rows: Rows below which the node answers nothing.
-        memory_dir: A folder of the node's own for what it has to remember between rounds.
-        output_dir: A folder of the node's own for its own results; see `PCAClient`.
-        share_own: Whether nodes agree to send their own components; see `PCAClient`.
-        min_noise: The least noise on every answer, in multiples of the clip squared; see `PCAClient`.
-        max_clip: The largest norm to which a run may clip the rows.
-        masked_only: Whether nodes answer under masks only.
-        single_masks: Whether nodes take part in masked sums without self-masks.
-        sign_key: The private key with which the node signs its keys of masked sums; see `PCAClient`.
-        trusted_keys: The public keys of the nodes with which it takes part in masked sums; see `PCAClient`.
-        max_messages: Messages that a node answers in a run of Flower.
-        max_rank: Rank of the blocks that a node answers without masks, over all runs; needs memory_dir.
+        rules: What a node allows, or a function from its context to that.
+        **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
     """
-    rules: dict[str, Any] = {
-        "allow": allow, "min_rows": min_rows, "memory_dir": memory_dir, "output_dir": output_dir,
-        "share_own": share_own, "min_noise": min_noise, "max_clip": max_clip, "masked_only": masked_only,
-        "single_masks": single_masks, "sign_key": sign_key, "trusted_keys": trusted_keys,
-        "max_messages": max_messages, "max_rank": max_rank,
-    }  # fmt: skip
-    discreet = masked_only or min_noise is not None or max_clip is not None
-    cache: OrderedDict[object, LocalData | Stream] = OrderedDict()
+    # Rules that are the same for all nodes are checked here, and the files they name are read once.
+    shared = None if callable(rules) else Rules.of(rules, keywords)
+    ready: OrderedDict[object, PCAClient] = OrderedDict()
+
+    def rules_of(context: Context) -> Rules:
+        return shared or Rules.of(rules(context) if callable(rules) else None, keywords)
 
     def client(context: Context) -> PCAClient:
+        """The node's client, made with its first message in this process."""
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
-        if key not in cache:
-            rows = load(context)
-            kept = isinstance(rows, LocalData | Stream)
-            cache[key] = rows if kept else LocalData(rows, who="this node", missing=True)
-            if len(cache) > _CACHED:
-                cache.popitem(last=False)
-        cache.move_to_end(key)
-        return PCAClient(cache[key], context=context, **rules)
+        if key not in ready:
+            own, rows = rules_of(context), load(context)
+            whole = isinstance(rows, LocalData | Stream)
+            data = rows if whole else LocalData(rows, who="this node", missing=True)
+            ready[key] = PCAClient(data, context=context, rules=own)
+            if len(ready) > _CACHED:
+                ready.popitem(last=False)
+        ready.move_to_end(key)
+        return ready[key].within(context)
+
+    def discreet(context: Context) -> bool:
+        try:
+            return rules_of(context).discreet
+        except ConfigError:
+            return True
 
     def serve(message: Message, context: Context, kind: str) -> Message:
         first: Any = 0.0 if kind == wire.EVALUATE else []
@@ -136,7 +86,7 @@ def register(
             parameters, config = wire.open_request(message.content, kind)
             served = client(context)
         except FlowerPCAError as error:  # the rows cannot be used: the server is told which node, and why
-            n, metrics = 0, refusal(error, config, _key(context), discreet=discreet)
+            n, metrics = 0, refusal(error, config, _key(context), discreet=discreet(context))
         else:
             first, n, metrics = (served.evaluate if kind == wire.EVALUATE else served.fit)(parameters, config)
         return Message(wire.write_reply(kind, first, n, metrics), reply_to=message)

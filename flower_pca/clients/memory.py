@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -87,8 +86,8 @@ class StateStore:
 class FileStore:
     """Memory in a file of the node's own: it outlives the node's process, and a restart of the server."""
 
-    def __init__(self, folder: str | os.PathLike[str], key: str) -> None:
-        self._path = Path(folder).expanduser() / f"flower_pca-{key}.npz"
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
     def load(self) -> Memory:
         """The memory, empty if there is none or if the file is not one."""

@@ -1,8 +1,7 @@
-"""A node's own rules, which hold whatever a server asks: what it has refused, no message can get."""
+"""Policy: holds a node to its rules, whatever a server asks. What it has refused, no message can get."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -10,9 +9,11 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 
 from flower_pca import registry, wire
-from flower_pca.base import archive, checks, linalg
-from flower_pca.base.errors import ConfigError, FlowerPCAError, ProtocolError
+from flower_pca.base import archive, linalg
+from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.clients.refusals import RefusalError
+from flower_pca.clients.rules import Rules
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
@@ -26,78 +27,88 @@ _NEW: Final = 1e-14
 _FILE: Final = "blocks answered"
 
 
-class RefusalError(FlowerPCAError):
-    """The node's own rules forbid the answer."""
-
-
 class Policy:
-    """How much a node tells: in masks only, so many messages in a run, blocks up to a rank.
+    """Holds a node to its rules: which algorithms, in masks only, so much noise, so many messages, up to what rank.
 
     Args:
-        context: The node's Flower context, which counts the messages of a run.
-        masked_only: Whether the node answers under masks only.
-        single_masks: Whether it takes part in masked sums without self-masks.
-        max_messages: Messages that it answers in a run of Flower at most, those of masks' set-up included.
-        max_rank: The rank, at most, of all blocks answered without masks since the rows last changed. From answers to d
-            independent columns C_i follows exactly; d / 2 is a sensible choice.
-        path: The node's own file in which it remembers these blocks from run to run.
+        rules: The node's rules.
+        served: The algorithms that it serves under them.
+        context: Its Flower context, which counts the messages of a run.
+        path: Its own file in which it remembers from run to run which blocks it has answered.
     """
 
     def __init__(
-        self,
-        context: Context | None,
-        *,
-        masked_only: bool = False,
-        single_masks: bool = False,
-        max_messages: int | None = None,
-        max_rank: int | None = None,
-        path: Path | None = None,
+        self, rules: Rules, *, served: frozenset[str], context: Context | None = None, path: Path | None = None
     ) -> None:
-        checks.choice("masked_only", masked_only, (True, False))
-        checks.choice("single_masks", single_masks, (True, False))
-        if max_messages is not None:
-            checks.integer("max_messages", max_messages, least=1)
-            if context is None:
-                remedy = "Write PCAClient(data, context=context, max_messages=...)."
-                raise ConfigError("max_messages", must="used with the node's context", got="no context", then=remedy)
-        if max_rank is not None:
-            checks.integer("max_rank", max_rank, least=1)
-            if path is None:
-                remedy = "Give memory_dir, a folder of the node's own: the count has to outlive a run."
-                raise ConfigError("max_rank", must="used with memory_dir", got="none", then=remedy)
-        self._context, self._path = context, path
-        self._masked_only, self._most, self._rank = bool(masked_only), max_messages, max_rank
-        self._single_masks = bool(single_masks)
+        if rules.max_messages is not None and context is None:
+            remedy = "Write PCAClient(data, context=context, max_messages=...)."
+            raise ConfigError("max_messages", must="used with the node's context", got="no context", then=remedy)
+        self._rules, self._served, self._context, self._path = rules, served, context, path
 
     def admit(self, request: wire.Request) -> None:
         """Refuse a message for what it is; count it."""
-        if self._masked_only and request.stage != messages.STAGE:
+        self._check_algorithm(request)
+        self._check_noise(request)
+        self._check_masks(request)
+        self._count()
+
+    def _check_algorithm(self, request: wire.Request) -> None:
+        """The algorithm that the message names, and those that its stage belongs to, must be served."""
+        inner = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else None
+        stage = inner or request.stage
+        owners = registry.owners(stage)
+        asked = {request.algorithm, *(() if request.algorithm in owners else owners)}
+        if inner is not None and (
+            stage not in registry.STAGES or registry.STAGES[stage].reveals(messages.plain(request.arrays))
+        ):
+            rule, got = "a sum that shows nothing of a node's own results", stage
+            raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
+        if not asked <= self._served:
+            rule = f"one of those that this node serves ({', '.join(sorted(self._served))})"
+            got = ", ".join(sorted(asked - self._served))
+            raise RefusalError("The algorithm", must=rule, got=got, then="Ask the node's operator.")
+
+    def _check_noise(self, request: wire.Request) -> None:
+        """As much noise as the node insists on; but in a set-up of masks, which tells of no row."""
+        tells = request.stage != messages.STAGE or messages.inner_stage(request.arrays) is not None
+        if tells and (why := self._rules.floor.refusal(request.arrays)) is not None:
+            raise RefusalError(why)
+
+    def _check_masks(self, request: wire.Request) -> None:
+        masked = request.stage == messages.STAGE
+        if self._rules.masked_only and not masked:
             remedy = "Run the strategy with mask=True."
             got = "one without masks"
             raise RefusalError("A message to this node", must="masked: masked_only is set", got=got, then=remedy)
-        if request.stage == messages.STAGE and messages.single(request.arrays) and not self._single_masks:
+        if masked and messages.single(request.arrays) and not self._rules.single_masks:
             rule = "with self-masks: single_masks is not set"
             remedy = "Leave self_masks=False out, or ask the node's operator."
             raise RefusalError("A set-up of masks at this node", must=rule, got="one without", then=remedy)
-        if self._most is not None and self._context is not None:
-            records = self._context.state.config_records
-            answered = int(records[_ANSWERED]["messages"]) if _ANSWERED in records else 0  # type: ignore[arg-type]
-            if answered >= self._most:
-                rule = f"at most {self._most}: that is its max_messages"
-                remedy = "Ask the node's operator, or for an algorithm of fewer rounds."
-                raise RefusalError("The messages to this node in a run", must=rule, got="one more", then=remedy)
-            records[_ANSWERED] = ConfigRecord({"messages": answered + 1})
+
+    def _count(self) -> None:
+        """Count a message of this run, if there is room for one more."""
+        most = self._rules.max_messages
+        if most is None or self._context is None:
+            return
+        records = self._context.state.config_records
+        answered = int(records[_ANSWERED]["messages"]) if _ANSWERED in records else 0  # type: ignore[arg-type]
+        if answered >= most:
+            rule = f"at most {most}: that is its max_messages"
+            remedy = "Ask the node's operator, or for an algorithm of fewer rounds."
+            raise RefusalError("The messages to this node in a run", must=rule, got="one more", then=remedy)
+        records[_ANSWERED] = ConfigRecord({"messages": answered + 1})
 
     def weigh(self, request: wire.Request, data: LocalData, up: Arrays) -> None:
         """Refuse an answer without masks that would tell products with more columns than the node allows."""
-        if self._rank is None or self._path is None or request.stage == messages.STAGE:
+        most = self._rules.max_rank
+        if most is None or self._path is None or request.stage == messages.STAGE:
             return
         mark = [data.n, data.d, data.fingerprint()]
         known = self._known(self._path, mark, data.d)
         new = linalg.independent(linalg.complement(_columns(request, data.d, up), known), _NEW)
         told = np.hstack([known, linalg.orth(linalg.complement(new, known))])  # short ones are known roughly
-        if told.shape[1] > self._rank:
-            rule = f"at most {self._rank}: that is its max_rank"
+        if told.shape[1] > most:
+            rule = f"at most {most}: that is its max_rank"
             remedy = "Run the strategy with mask=True, or ask the node's operator."
             what = "The rank of all blocks that this node has answered"
             raise RefusalError(what, must=rule, got=f"{told.shape[1]} with this message", then=remedy)
@@ -117,11 +128,6 @@ class Policy:
             remedy = "Its operator has to look at it, or to remove it."
             raise RefusalError(f"{path.name} of this node", must=rule, got=got, then=remedy) from error
         return arrays["told"] if header["rows"] == mark else np.empty((d, 0))
-
-
-def ledger(folder: str | os.PathLike[str], key: str) -> Path:
-    """Where the node with this key keeps which blocks it has answered."""
-    return Path(folder).expanduser() / f"flower_pca-told-{key}.npz"
 
 
 def _columns(request: wire.Request, d: int, up: Arrays) -> Array:

@@ -39,30 +39,14 @@ class Masked(Run):
     sum is asked of have taken part in the sum before; a client that comes back, or is new, makes it begin afresh.
 
     Args:
-        algorithm: The algorithm's stage; all its messages must be answered by sums.
-        given: What the run behind is made of: its stages, or its tracker.
+        given: What the run behind is made of: its stages, or its tracker, which must suit the masks.
         masks: The settings of the masks.
         **settings: Those of the run.
     """
 
     summed: ClassVar[bool] = True
 
-    def __init__(self, algorithm: Stage[Any], given: Any, *, masks: MaskedSums, **settings: Any) -> None:
-        if not algorithm.summed:
-            rule = "one whose clients send sums and nothing else"
-            raise ConfigError("The algorithm under masks", must=rule, got=algorithm.spec, then=algorithm.sums_remedy)
-        if settings.get("scale") == "max_abs":
-            rule = "None or 'std', which follow from sums"
-            raise ConfigError("scale under masks", must=rule, got="'max_abs'", then="Use 'std'.")
-        if settings.get("plan") is not None and masks.bound is not None:
-            rule, remedy = "left out with dp", "It follows from the noise."
-            raise ConfigError("bound of the masks", must=rule, got=masks.bound, then=remedy)
-        if settings.get("plan") is not None and not masks.self_masks:
-            remedy = "Leave it out: else an upload that comes late could be opened, with its share of noise."
-            raise ConfigError("self_masks of the masks", must="True with dp", got=False, then=remedy)
-        if settings.get("channel") is not None:
-            got, remedy = repr(settings["channel"]), "Leave one of them out."
-            raise ConfigError("channel under masks", must="left out", got=got, then=remedy)
+    def __init__(self, given: Any, *, masks: MaskedSums, **settings: Any) -> None:
         super().__init__(given, **settings)  # type: ignore[call-arg]  # of the run behind
         self._masks = masks
         self._messages = History()
@@ -285,7 +269,7 @@ class MaskedSession(Masked, Session):
     def __init__(self, stages: Sequence[Stage[Any]], *, masks: MaskedSums, **settings: Any) -> None:
         algorithm = stages[1]
         assert isinstance(algorithm, Algorithm)
-        super().__init__(algorithm, stages, masks=masks, **settings)
+        super().__init__(stages, masks=masks, **settings)
         if self._fraction < 1.0 and algorithm.caches:
             rule = "1.0, as the last answers of the others cannot be had"
             remedy = "Leave it out, or the masks."

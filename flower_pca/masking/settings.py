@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
+from flower_pca.core.stage import Stage
 
 _ALL: Final = 100  # clients up to which every two of them share a mask
 _PER_DOUBLING, _BASE = 3, 16  # beyond: neighbours for every doubling of the clients, and to begin with
@@ -60,6 +61,23 @@ class MaskedSums:
             return cls() if mask.lower() == "true" else None
         rule = 'True, False, a MaskedSums, or a string such as "masks(neighbours=20)"'
         return specs.bind(mask, {"masks": cls, "MaskedSums": cls}, what="mask", rule=rule)()
+
+    def check(self, algorithm: Stage[Any], *, scale: object = None, dp: object = None, channel: object = None) -> None:
+        """Require of a run what masks need: all messages of the algorithm answered by sums, and nothing beside them."""
+        if not algorithm.summed:
+            rule = "one whose clients send sums and nothing else"
+            raise ConfigError("The algorithm under masks", must=rule, got=algorithm.spec, then=algorithm.sums_remedy)
+        if scale == "max_abs":
+            rule = "None or 'std', which follow from sums"
+            raise ConfigError("scale under masks", must=rule, got="'max_abs'", then="Use 'std'.")
+        if dp is not None and self.bound is not None:
+            then = "It follows from the noise."
+            raise ConfigError("bound of the masks", must="left out with dp", got=self.bound, then=then)
+        if dp is not None and not self.self_masks:
+            then = "Leave it out: else an upload that comes late could be opened, with its share of noise."
+            raise ConfigError("self_masks of the masks", must="True with dp", got=False, then=then)
+        if channel is not None:
+            raise ConfigError("channel under masks", must="left out", got=repr(channel), then="Leave one of them out.")
 
     def degree(self, clients: int) -> int:
         """Neighbours of each of so many clients."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -12,9 +11,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.masking.group import Group
 from flower_pca.masking.run import Masked
-from flower_pca.masking.settings import MaskedSums
 from flower_pca.tracking.session import TrackingSession
-from flower_pca.tracking.tracker import Tracker
 
 
 class MaskedTracking(Masked, TrackingSession):
@@ -23,9 +20,6 @@ class MaskedTracking(Masked, TrackingSession):
     A client that has no rows at the first step does not know how long they are, yet what it uploads has to be as long
     as at all others. So clients tell their columns at the set-up, and the server tells them to all.
     """
-
-    def __init__(self, tracker: Tracker, *, masks: MaskedSums, **settings: Any) -> None:
-        super().__init__(tracker, tracker, masks=masks, **settings)
 
     @property
     def _columns(self) -> int:

@@ -22,6 +22,7 @@ from flower_pca.dp.noise import Bits, seeded_bits, system_bits
 from flower_pca.dp.plan import DP, undisturbed
 from flower_pca.masking import MaskedSums
 from flower_pca.rows.local import LocalData
+from flower_pca.simulation.backend import Ray
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 
@@ -48,9 +49,7 @@ def simulate(
     on_round: Callable[[Session], None] | None = None,
     channel: AirChannel | None = None,
     private: Collection[int] = (),
-    backend: str = "in_process",
-    num_cpus_per_client: float = 1.0,
-    address: str | None = None,
+    backend: str | Ray = "in_process",
 ) -> PCAResult:
     """Principal components of the rows of all shards together, by a federated algorithm.
 
@@ -81,10 +80,7 @@ def simulate(
         channel: What the server hears the sums of the replies through; None for an ideal one.
         private: Clients, by position, whose own results are not handed over in `own` of the result.
         backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine with one virtual node
-            per shard. The components are the same to the last bit.
-        num_cpus_per_client: With Ray, the cores that one client at work takes.
-        address: With Ray, the cluster to use; shards then travel through the folder for temporary files, which all of
-            its machines must share.
+            per shard; or Ray(num_cpus_per_client=2) for settings of it. The components are the same to the last bit.
 
     Returns:
         The components with their variances, why the run ended, and its history.
@@ -94,11 +90,7 @@ def simulate(
         DataError: If a shard cannot be used; the message names the client.
         NotEnoughNodes: If fewer clients are present, or answer, than the run needs.
     """
-    checks.choice("backend", backend, ("in_process", "ray"))
-    if backend != "ray" and (address is not None or num_cpus_per_client != 1.0):
-        got = f"address={address!r}, num_cpus_per_client={num_cpus_per_client!r}"
-        remedy = 'Use backend="ray", or leave them out.'
-        raise ConfigError("The settings of Ray", must="left out without Ray", got=got, then=remedy)
+    engine = Ray.of(backend)
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
     dp = DP.of(dp)
@@ -120,15 +112,14 @@ def simulate(
     clients = clients_of(shards, missing=missing == "mean")
     checks.at_most(checks.components(n_components), sum(c.n for c in clients), clients[0].d)
     public = _public(private, len(clients))
-    if backend == "ray":
+    if engine is not None:
         if callable(participation):
             remedy = "Use a fraction, or the backend in_process."
             raise ConfigError("participation with Ray", must="a fraction", got="a function", then=remedy)
         from flower_pca.simulation import ray
 
         settings |= {"checkpoint": checkpoint, "mask": mask}
-        resources = {"num_cpus_per_client": num_cpus_per_client, "address": address}
-        return ray.run(settings, shards, public, **resources, on_round=on_round)  # type: ignore[arg-type]
+        return ray.run(settings, shards, public, engine=engine, on_round=on_round)
     memories: list[Arrays] = [{} for _ in clients]
     seed_of_noise = None if dp is None else dp.noise_seed
     bits = [system_bits if seed_of_noise is None else seeded_bits(seed_of_noise, i) for i in range(len(clients))]

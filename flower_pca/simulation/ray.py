@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca.base import archive, checks
+from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.result import PCAResult
 from flower_pca.core.session import Session
@@ -21,6 +21,7 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation import shards as files
 from flower_pca.simulation import streams as streamed
+from flower_pca.simulation.backend import Ray
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.session import TrackingSession
 
@@ -37,13 +38,12 @@ def run(
     shards: Sequence[Any],
     public: Collection[int],
     *,
-    num_cpus_per_client: float,
-    address: str | None,
+    engine: Ray,
     on_round: Callable[[Session], None] | None,
 ) -> PCAResult:
     """Run a PCAStrategy with these settings over one virtual node per shard; own results of `public` ones come back."""
     _require_ray()
-    from flower_pca.clients.base import own_file
+    from flower_pca.clients.kept import own_file
     from flower_pca.strategies import PCAStrategy
 
     def back(output: Path) -> dict[int, Arrays]:
@@ -51,8 +51,7 @@ def run(
         return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
 
     strategy = PCAStrategy(**settings, min_nodes=len(shards), node_timeout=_START)
-    cluster = _backend(num_cpus_per_client, address)
-    found, own = _simulated(strategy, shards, files.save, files.load, back, cluster, on_round)
+    found, own = _simulated(strategy, shards, files.save, files.load, back, engine, on_round)
     result: PCAResult = replace(found, own=own)
     return result
 
@@ -61,8 +60,7 @@ def track(
     settings: dict[str, Any],
     streams: Sequence[Stream],
     *,
-    num_cpus_per_client: float,
-    address: str | None,
+    engine: Ray,
     on_round: Callable[[TrackingSession], None] | None,
 ) -> TrackingResult:
     """Run a TrackingStrategy with these settings over one virtual node per stream; what streams keep comes back."""
@@ -70,7 +68,7 @@ def track(
     if not all(stream.repeatable for stream in streams):
         remedy = "Give a list or a function."
         raise ConfigError("A stream on Ray", must="one for other processes", got="an iterator", then=remedy)
-    from flower_pca.clients.base import own_file
+    from flower_pca.clients.kept import own_file
     from flower_pca.strategies import TrackingStrategy
 
     def back(output: Path) -> None:
@@ -78,8 +76,7 @@ def track(
             stream.take_over(own_file(output, i).with_suffix(""))
 
     strategy = TrackingStrategy(**settings, min_nodes=len(streams), node_timeout=_START)
-    cluster = _backend(num_cpus_per_client, address)
-    result: TrackingResult = _simulated(strategy, streams, streamed.save, streamed.load, back, cluster, on_round)[0]
+    result: TrackingResult = _simulated(strategy, streams, streamed.save, streamed.load, back, engine, on_round)[0]
     return result
 
 
@@ -89,10 +86,10 @@ def _require_ray() -> None:
         raise ConfigError('backend="ray"', must="used with Ray installed", got="no Ray", then=remedy)
 
 
-def _backend(num_cpus_per_client: float, address: str | None) -> dict[str, Any]:
-    checks.number("num_cpus_per_client", num_cpus_per_client, least=0.01, remedy="Use 1.")
-    resources = {"num_cpus": num_cpus_per_client, "num_gpus": 0.0}
-    return {"client_resources": resources, "init_args": {} if address is None else {"address": address}}
+def _config(engine: Ray) -> dict[str, Any]:
+    """The settings as Flower wants them."""
+    resources = {"num_cpus": engine.num_cpus_per_client, "num_gpus": 0.0}
+    return {"client_resources": resources, "init_args": {} if engine.address is None else {"address": engine.address}}
 
 
 def _simulated(
@@ -101,7 +98,7 @@ def _simulated(
     save: Callable[[Path, int, Any], None],
     load: Callable[[Path, int], Any],
     back: Callable[[Path], Any],
-    cluster: dict[str, Any],
+    engine: Ray,
     on_round: Callable[[Any], None] | None,
 ) -> tuple[Any, Any]:
     from flwr.serverapp import ServerApp
@@ -126,7 +123,7 @@ def _simulated(
         output = folder / "own"
         clients = client_app(lambda context: load(folder, int(context.node_config["partition-id"])), output_dir=output)
         try:
-            run_simulation(server, clients, len(shards), backend_config=cluster)
+            run_simulation(server, clients, len(shards), backend_config=_config(engine))
         except BaseException:
             stopped.set()
             raise

@@ -18,6 +18,7 @@ from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.masking import MaskedSums
 from flower_pca.rows.stream import Stream
+from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.here import packed, unpacked
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.session import TrackingSession
@@ -38,9 +39,7 @@ def track(
     mask: bool | MaskedSums | str | None = False,
     checkpoint: str | os.PathLike[str] | None = None,
     on_round: Callable[[TrackingSession], None] | None = None,
-    backend: str = "in_process",
-    num_cpus_per_client: float = 1.0,
-    address: str | None = None,
+    backend: str | Ray = "in_process",
 ) -> TrackingResult:
     """The subspace of the rows of all streams together, followed over time.
 
@@ -62,9 +61,7 @@ def track(
             on from it, bit for bit; a finished run removes it. Not for iterators that do not begin anew.
         on_round: Called with the session after every message.
         backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine with one virtual node
-            per stream. The components are the same to the last bit.
-        num_cpus_per_client: With Ray, the cores that one client at work takes.
-        address: With Ray, the cluster to use.
+            per stream; or Ray(num_cpus_per_client=2) for settings of it. The components are the same to the last bit.
 
     Returns:
         The basis of each step, changes, figures of every batch, and the history.
@@ -73,7 +70,7 @@ def track(
         ConfigError: If a parameter is not valid.
         DataError: If a batch cannot be used; the message names the client and the step.
     """
-    checks.choice("backend", backend, ("in_process", "ray"))
+    engine = Ray.of(backend)
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
     settings: dict[str, Any] = {
@@ -87,11 +84,11 @@ def track(
     session = assembly.tracking(**settings, mask=mask, min_clients=min_clients)
     clients = _clients(streams, batch)
     _check_columns(clients, n_components)
-    if backend == "ray":
+    if engine is not None:
         from flower_pca.simulation import ray
 
         settings |= {"checkpoint": checkpoint, "mask": mask}
-        return ray.track(settings, clients, num_cpus_per_client=num_cpus_per_client, address=address, on_round=on_round)
+        return ray.track(settings, clients, engine=engine, on_round=on_round)
     memories: list[Arrays] = [{} for _ in clients]
     if checkpoint is not None and Path(checkpoint).exists():
         memories = _resume(session, checkpoint, len(clients))

@@ -27,7 +27,7 @@ from flower_pca.data.arrivals import Arrivals
 from flower_pca.masking import messages
 from flower_pca.masking.tracking import MaskedTracking
 from flower_pca.strategies import TrackingStrategy
-from sims import moving
+from sims.over_air import moving
 
 R, STEPS = 3, 4
 

@@ -10,6 +10,7 @@ from scipy.stats import ks_2samp
 from flower_pca import DP, ConfigError, MaskedSums, assembly, strategies
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.clients.kept import memory_file
 from flower_pca.clients.memory import FileStore, StateStore
 from flower_pca.core.stage import Reply
 from flower_pca.dp import noise
@@ -214,7 +215,7 @@ def test_over_flower_every_such_question_takes_a_new_set_up(memory_dir, tmp_path
             if message.metadata.dst_node_id == victim and "refusal" in metrics:
                 said.append(metrics["refusal"])
                 state = grid.nodes[victim].state
-                seen.append((FileStore(tmp_path, "2") if memory_dir else StateStore(state)).load().after)
+                seen.append((FileStore(memory_file(tmp_path, 2)) if memory_dir else StateStore(state)).load().after)
                 seen.append(state["flower_pca.answered"]["messages"])
             return reply
 

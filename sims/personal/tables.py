@@ -8,11 +8,10 @@ from typing import Final
 import numpy as np
 
 from flower_pca.analysis.groups import clusters, distances
-from sims import personal_methods as methods
-from sims import personal_problems as problems
-from sims import report
-from sims.personal_problems import Setting, Split
-from sims.personal_runs import fit, trace
+from sims.common import report
+from sims.personal import methods, problems
+from sims.personal.problems import Setting, Split
+from sims.personal.runs import fit, trace
 
 EXACT: Final = "exact_per_pca(local_components={r2})"
 TABLE2: Final = Setting(r1=9, r2=3, shared=0.2, own=0.54)

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca import PersonalResult, assembly, make, simulate
-from flower_pca.core.stage import Arrays, Reply
-from flower_pca.rows.local import LocalData
-from sims import personal_methods as methods
-from sims.personal_problems import Array
+from flower_pca import PersonalResult, make, simulate
+from sims.common import stepwise
+from sims.personal import methods
+from sims.personal.problems import Array
 
 ENDLESS = {"tol": 0.0, "max_rounds": 10**6, "patience": 10**6}
 
@@ -31,19 +30,12 @@ def trace(algorithm: str, shards: Sequence[Any], r1: int, *, seed: int) -> Itera
 
     V_i of PerPCA is the client's own, made orthogonal to the new U; that of ExactPerPCA is the best beside it.
     """
-    stage = make(algorithm, **ENDLESS)
-    session, clients = assembly.session(stage, n_components=r1, seed=seed), [LocalData(X) for X in shards]
-    S, memory = methods.covariances(shards), [Arrays() for _ in shards]
-    while (message := session.pending(range(len(clients)))) is not None:
-        replies = []
-        for i in message.to:
-            up, memory[i] = assembly.answer(message.stage, message.arrays_for(i), clients[i], memory[i])
-            replies.append(Reply(i, message.number, up))
-        session.advance(replies)
-        U = session.estimate()
-        if U is not None and message.stage == stage.name and "U" in message.arrays:
-            r2 = stage.local_components
-            yield U, [_beside(U, m["V"]) if "V" in m else methods.own(C, U, r2) for m, C in zip(memory, S, strict=True)]
+    stage, S = make(algorithm, **ENDLESS), methods.covariances(shards)
+    for step in stepwise.steps(stage, shards, n_components=r1, seed=seed):
+        U = step.session.estimate()
+        if U is not None and step.message.stage == stage.name and "U" in step.message.arrays:
+            own = zip(step.memories, S, strict=True)
+            yield U, [_beside(U, m["V"]) if "V" in m else methods.own(C, U, stage.local_components) for m, C in own]
 
 
 def _beside(U: Array, V: Array) -> Array:

@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca import DataError
-from sims import data, problems, report
-from sims.local_power_figures import (
+from sims.common import data, problems, report
+from sims.local_power.known import (
     EXPECTED,
     EXPECTED_DECAY,
     EXPECTED_ROUNDS,
@@ -87,7 +86,7 @@ class Measured:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "The experiments of LocalPower (ICML 2021) beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(NEEDS), seeds=(3, 10), data_dir=data.DATA_DIR)
+    opts = report.options(argv, about=about, known=tuple(NEEDS), seeds=(3, 10))
     needed = list(dict.fromkeys(algorithm for name in opts.only for algorithm in NEEDS[name]))
     results = {}
     for name, X in _sets(opts):
@@ -210,9 +209,3 @@ TABLES: Final = {
     "table7": _table7,
     "rounds": _rounds,
 }
-
-if __name__ == "__main__":
-    try:
-        main()
-    except DataError as error:
-        raise SystemExit(str(error)) from None

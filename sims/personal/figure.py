@@ -1,4 +1,4 @@
-"""The picture in docs/personal.md: `python -m sims.personal_figure docs/personal.png`."""
+"""The picture in docs/personal.md: `python -m sims.personal.figure docs/personal.png`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flower_pca import PersonalResult, simulate
 from flower_pca.plots.personal import pictures
-from sims.personal_pictures import SIDE, textured
+from sims.personal.pictures import SIDE, textured
 
 
 def draw(path: str | Path) -> Path:

@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 
 from flower_pca import simulate
-from sims import data, report, rpca
-from sims.rpca import Array
+from sims.common import data, report
+from sims.robust import pooled
+from sims.robust.pooled import Array
 
 SOURCE: Final = "escalator_video"
 ALGORITHM: Final = "consensus_rpca(gamma=0.7, noise=0.02, tol=1e-3)"
@@ -37,7 +38,7 @@ def video(opts: report.Options) -> None:
     L, S = (np.vstack([result.own[i][name] for i in range(CLIENTS)]) for name in ("L", "S"))
     report.progress("video: IALM")
     begun = perf_counter()
-    iterates = deque(enumerate(rpca.ialm(X), start=1), maxlen=1)
+    iterates = deque(enumerate(pooled.ialm(X), start=1), maxlen=1)
     theirs = perf_counter() - begun
     count, (low, sparse) = iterates[0]
     rows: list[list[object]] = [["method", "rank", "far entries", "background apart", "rounds", "seconds", "ratio"]]

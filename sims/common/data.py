@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from pathlib import Path
 from typing import Any, Final
@@ -11,8 +12,13 @@ from scipy import sparse
 
 from flower_pca import DataError
 
-DATA_DIR: Final = Path(__file__).resolve().parents[2] / "shared" / "data"
+VARIABLE: Final = "FLOWER_PCA_DATA"  # of the environment: the folder of the papers' data sets
 _DENSE: Final = 0.25  # share of entries stored from which svmlight rows are handled as a dense array
+
+
+def folder() -> Path:
+    """Where the papers' data sets lie as npz: what the variable FLOWER_PCA_DATA names, or else `data`."""
+    return Path(os.environ.get(VARIABLE, "data"))
 
 
 def located(source: str | Path) -> tuple[Path, str]:

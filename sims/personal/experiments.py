@@ -10,29 +10,30 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from flower_pca import DataError
-from sims import data, personal_data, personal_rates, personal_tables, report
+from sims.common import report
+from sims.personal import rates, real, tables
 
 TABLES: Final[dict[str, Callable[[report.Options], report.Table]]] = {
-    "fig3": personal_rates.fig3,
-    "fig4": personal_rates.fig4,
-    "weights": personal_rates.weights,
-    "fig5": personal_rates.fig5,
-    "fig6": personal_rates.fig6,
-    "table2": personal_tables.table2,
-    "table3": personal_tables.table3,
-    "fig8": personal_tables.fig8,
-    "fig9": personal_tables.fig9,
-    "table4": personal_data.table4,
-    "table5": personal_data.table5,
-    "video": personal_data.video,
-    "topics": personal_data.topics,
+    "fig3": rates.fig3,
+    "fig4": rates.fig4,
+    "weights": rates.weights,
+    "fig5": rates.fig5,
+    "fig6": rates.fig6,
+    "table2": tables.table2,
+    "table3": tables.table3,
+    "fig8": tables.fig8,
+    "fig9": tables.fig9,
+    "table4": real.table4,
+    "table5": real.table5,
+    "video": real.video,
+    "topics": real.topics,
 }
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "The experiments of personalized PCA (JMLR 2024) beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(TABLES), seeds=(2, 10), data_dir=data.DATA_DIR)
+    opts = report.options(argv, about=about, known=tuple(TABLES), seeds=(2, 10))
     print(f"{opts.seeds} seed(s), means. {report.NONE}: not known.")
     for name in opts.only:
         try:
@@ -40,7 +41,3 @@ def main(argv: Sequence[str] | None = None) -> None:
         except DataError as error:
             report.progress(f"{name} is left out: {error}")
     print(f"\nCSV and PNG are in {opts.out}")
-
-
-if __name__ == "__main__":
-    main()

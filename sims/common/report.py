@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from flower_pca import DataError
+from sims.common import data
 
 Curves: TypeAlias = Mapping[str, npt.NDArray[Any]]
 Table: TypeAlias = tuple[str, list[list[object]], str]  # title, rows with the header first, note
@@ -33,15 +36,14 @@ class Options:
     paper: bool
 
 
-def options(
-    argv: Sequence[str] | None, *, about: str, known: Sequence[str], seeds: tuple[int, int], data_dir: Path
-) -> Options:
+def options(argv: Sequence[str] | None, *, about: str, known: Sequence[str], seeds: tuple[int, int]) -> Options:
     """The options; `seeds` are the numbers of seeds in small size and in the paper's."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--only", default=",".join(known), help=f"which of {', '.join(known)}, separated by commas")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for PNG and CSV (default: out)")
     parser.add_argument("--data", nargs="+", default=[], metavar="PATH[:KEY]", help="your own svmlight or npz files")
-    parser.add_argument("--data-dir", type=Path, default=data_dir, help="folder of the papers' data sets, as npz")
+    told = f"folder of the papers' data sets, as npz (default: what {data.VARIABLE} names, else ./data)"
+    parser.add_argument("--data-dir", type=Path, default=data.folder(), help=told)
     parser.add_argument("--seeds", type=int, help=f"repetitions (default: {seeds[0]}; with --paper {seeds[1]})")
     parser.add_argument("--paper", action="store_true", help="the paper's size instead of a small one")
     given = parser.parse_args(argv)
@@ -52,6 +54,14 @@ def options(
     if repetitions < 1:
         parser.error(f"--seeds must be at least 1. Got {repetitions}.")
     return Options(only, given.out, tuple(given.data), given.data_dir, repetitions, given.paper)
+
+
+def command(main: Callable[[], None]) -> None:
+    """Run it as a command: what is wrong with the data is an answer, not a traceback."""
+    try:
+        main()
+    except DataError as error:
+        raise SystemExit(str(error)) from None
 
 
 def progress(text: str) -> None:

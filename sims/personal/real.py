@@ -10,11 +10,10 @@ import numpy as np
 from scipy import sparse
 
 from flower_pca import DataError, PersonalResult, simulate
-from sims import data, report
-from sims import personal_methods as methods
-from sims import personal_pictures as pictures
-from sims.personal_problems import Array
-from sims.personal_runs import fit
+from sims.common import data, report
+from sims.personal import methods, pictures
+from sims.personal.problems import Array
+from sims.personal.runs import fit
 
 DRAWN: Final[dict[str, tuple[Callable[[int], pictures.Pictures], str]]] = {
     "textured tiles": (pictures.textured, ".20 .. .40 and .50 .. .54"),

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from flower_pca import AirChannel, FedOAPM, RobustTracking, STMiss, Stream, simulate, track
-from flower_pca.core.session import Session
-from sims import moving, report, trackers
-from sims.moving import Array, Problem
-from sims.over_air_figures import AIR, EXPECTED, LIMITS
+from sims.common import report
+from sims.common.problems import Watched
+from sims.over_air import moving, trackers
+from sims.over_air.known import AIR, EXPECTED, LIMITS
+from sims.over_air.moving import Array, Problem
 
 CLIENTS: Final = 3
 SHOWN: Final = (1, 2, 3, 5, 10, 15, 20, 25, 26, 27, 29, 35, 50)  # batches whose errors go into the tables
@@ -45,7 +45,7 @@ PAPER: Final = Size(n=1000, r=10, r_fed=30, d=3000, change=1500, update=25)
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "Over-air subspace tracking (2022) beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(FIGURES), seeds=(1, 5), data_dir=Path())
+    opts = report.options(argv, about=about, known=tuple(FIGURES), seeds=(1, 5))
     size = PAPER if opts.paper else SMALL
     print(f"n={size.n}, {size.d} rows, {opts.seeds} seed(s): median over the seeds. Expected: n=1000, d=3000.")
     for name in opts.only:
@@ -153,7 +153,7 @@ def _power(n: int, r: int, s: float, sigma: float, eta: int, products: int, seed
     X, U = moving.low_rank(n=n, r=r, s=s, seed=seed)
     errors: list[float] = []
 
-    def keep(session: Session) -> None:
+    def keep(session: Watched) -> None:
         Z = session.estimate()
         if Z is not None:
             errors.append(moving.se(Z, U))
@@ -229,6 +229,3 @@ FIGURES: Final[dict[str, Callable[[str, Size, report.Options], None]]] = {
     "robust": _robust,
     "detect": _detect,
 }
-
-if __name__ == "__main__":
-    main()

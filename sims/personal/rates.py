@@ -7,11 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from sims import personal_methods as methods
-from sims import personal_problems as problems
-from sims import report
-from sims.personal_problems import Array, Setting, Split
-from sims.personal_runs import fit, trace
+from sims.common import report
+from sims.personal import methods, problems
+from sims.personal.problems import Array, Setting, Split
+from sims.personal.runs import fit, trace
 
 THETAS: Final = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 FIG3: Final = {  # slopes of log10(error) per round, as this project's reference has them

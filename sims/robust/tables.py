@@ -15,11 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca import DataError, RobustResult, assembly, make, simulate
-from flower_pca.core.stage import Reply
-from flower_pca.rows.local import LocalData
-from sims import data, report, robust_video, rpca
-from sims.rpca import Array, Mixed, pose, sv_error
+from flower_pca import RobustResult, make, simulate
+from sims.common import report, stepwise
+from sims.robust import pooled, video
+from sims.robust.pooled import Array, Mixed, pose, sv_error
 
 CLIENTS: Final = 10
 DCF, CF = "dcf_pca(tol=0.0)", "dcf_pca(eta=0.02, tol=0.0)"
@@ -60,8 +59,8 @@ def course(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLI
         rho = (chosen.ridge or 0.3) * lam * np.sqrt(max(M.shape))  # type: ignore[attr-defined]
         inverse = np.linalg.inv(U.T @ U + rho * np.eye(p))
         for _ in range(8):
-            V = (M - rpca.soft(M - V @ U.T, lam)) @ U @ inverse
-        rows.append([*problem.errors(V @ U.T, rpca.soft(M - V @ U.T, lam)), seconds])
+            V = (M - pooled.soft(M - V @ U.T, lam)) @ U @ inverse
+        rows.append([*problem.errors(V @ U.T, pooled.soft(M - V @ U.T, lam)), seconds])
 
     result = simulate(chosen, np.array_split(M, clients), n_components=p, seed=seed, on_round=watch)
     L, S = (np.vstack([result.own[i][name] for i in range(clients)]) for name in ("L", "S"))
@@ -70,19 +69,13 @@ def course(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLI
 
 def as_published(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLIENTS) -> float:
     """Err at the end, with V as the last round has left it at the clients, and not solved anew for the last U."""
-    chosen, memories = make(algorithm), [dict[str, Array]() for _ in range(clients)]
-    shards = [LocalData(X) for X in np.array_split(problem.M, clients)]
-    session = assembly.session(chosen, n_components=p, seed=seed)
-    while (message := session.pending(range(clients))) is not None and message.stage != chosen.Closing.name:
-        replies = []
-        for i in message.to:
-            data = shards[i].framed(message.frame)
-            up, memories[i] = assembly.answer(message.stage, message.arrays_for(i), data, memories[i])
-            replies.append(Reply(i, message.number, up))
-        session.advance(replies)
-    assert message is not None
-    L = np.vstack([memory["V"] for memory in memories]) @ message.arrays["U"].T
-    return problem.errors(L, rpca.soft(problem.M - L, float(message.arrays["lam"])))[0]
+    chosen, V = make(algorithm), [np.zeros((0, p))]
+    for step in stepwise.steps(chosen, np.array_split(problem.M, clients), n_components=p, seed=seed):
+        if step.message.stage == chosen.Closing.name:
+            L = np.vstack(V) @ step.message.arrays["U"].T
+            return problem.errors(L, pooled.soft(problem.M - L, float(step.message.arrays["lam"])))[0]
+        V = [memory["V"] for memory in step.memories if "V" in memory]
+    raise AssertionError("dcf_pca closes with a message of its own")
 
 
 def fig1(opts: report.Options) -> None:
@@ -110,10 +103,10 @@ def fig1(opts: report.Options) -> None:
             for name, (spec, clients) in runs.items():
                 report.progress(f"fig1, n={n}, seed {seed}: {name}")
                 traces.setdefault(name, []).append(np.array(list(course(spec, problem, p, seed, clients))))
-            for name, method in rpca.METHODS.items():
+            for name, method in pooled.METHODS.items():
                 if n < 3000 or name == "IALM":
                     report.progress(f"fig1, n={n}, seed {seed}: {name}")
-                    traces.setdefault(name, []).append(np.array(list(rpca.central(method, problem))))
+                    traces.setdefault(name, []).append(np.array(list(pooled.central(method, problem))))
         for name, found in traces.items():
             reached = [_reached(found, 0, 1e-4), _reached(found, 0, 1e-5), _reached(found, 1, 1e-6)]
             last = np.max([t[-1] for t in found], axis=0)
@@ -158,7 +151,7 @@ def table1(opts: report.Options) -> None:
                 result, L = solved(spec, problem, 2 * r, seed)
                 found[name].append(sv_error(L, problem.L, r))
             ranks.append(f"{result.n_components_}/{r}")
-            *_, (L, _) = rpca.ialm(problem.M)
+            *_, (L, _) = pooled.ialm(problem.M)
             found["IALM"].append(sv_error(L, problem.L, r))
         means = {name: report.number(float(np.mean(values))) for name, values in found.items()}
         rows.append([n, PAPER_TABLE1[n], *(means[name] for name in runs), ranks[0], means["IALM"]])
@@ -215,7 +208,7 @@ def race(opts: report.Options) -> None:
         begun = process_time()
         _, L = solved("consensus_rpca(gamma=0.7)", problem, n // 20, seed)
         ours, reached = process_time() - begun, problem.errors(L, problem.S)[1]
-        steps = list(rpca.central(rpca.ialm, problem))
+        steps = list(pooled.central(pooled.ialm, problem))
         _, rel, theirs = next((step for step in steps if step[1] <= reached), steps[-1])
         rows.append(
             [
@@ -249,7 +242,7 @@ def _reached(found: Sequence[Array], column: int, target: float) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "The experiments of DCF-PCA beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(CASES), seeds=(1, 3), data_dir=data.DATA_DIR)
+    opts = report.options(argv, about=about, known=tuple(CASES), seeds=(1, 3))
     for name in opts.only:
         CASES[name](opts)
     print(f"\nCSV and PNG are in {opts.out}")
@@ -260,11 +253,5 @@ _FLOOR: Final = (
     "A fixed lambda leaves DCF-PCA and CF-PCA a floor. Expected: at n = 500."
 )
 CASES: Final[dict[str, Callable[[report.Options], None]]] = {
-    "fig1": fig1, "fig2": fig2, "table1": table1, "fig3": fig3, "fig4": fig4, "race": race, "video": robust_video.video,
+    "fig1": fig1, "fig2": fig2, "table1": table1, "fig3": fig3, "fig4": fig4, "race": race, "video": video.video,
 }  # fmt: skip
-
-if __name__ == "__main__":
-    try:
-        main()
-    except DataError as error:
-        raise SystemExit(str(error)) from None

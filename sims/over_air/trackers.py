@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sims.moving import Array, Problem, orth
+from sims.over_air.moving import Array, Problem, orth
 
 
 def simple_pca(problem: Problem) -> list[Array]:

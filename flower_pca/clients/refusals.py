@@ -1,0 +1,47 @@
+"""How a node says no: why, by name, and without a word that tells of its rows where it must not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from flower_pca import wire
+from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError
+from flower_pca.dp import noise
+from flower_pca.masking import messages
+
+
+class RefusalError(FlowerPCAError):
+    """The node's own rules forbid the answer."""
+
+
+def quiet(stage: object, names: Iterable[str]) -> bool:
+    """Whether not even the number of rows may be told of: under masks, and where noise is asked for."""
+    return stage == messages.STAGE or noise.asked(names)
+
+
+def refusal(error: FlowerPCAError, config: wire.Config, key: int, *, discreet: bool) -> wire.Config:
+    """What the server is told of an error.
+
+    Under masks, under noise, and always at a node that is `discreet`, it is not told what was found in the rows.
+    """
+    text, number, names = str(error), config.get("number"), str(config.get("names", "")).split(",")
+    if isinstance(error, DataError) and (discreet or quiet(config.get("stage"), names)):
+        rule, _, got = text.partition(" Got ")
+        text = f"{rule} {got.partition('. ')[2]}"
+    return wire.refusal(text, number if isinstance(number, int) else -1, key)
+
+
+@contextmanager
+def naming(request: wire.Request) -> Iterator[None]:
+    """Turn what a malformed message makes of Python into a refusal; in words that tell of no row where they may not."""
+    try:
+        yield
+    except FlowerPCAError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError, UnboundLocalError) as error:
+        kind = type(error).__name__
+        told = kind if quiet(request.stage, request.arrays) else f"{kind}: {error}"
+        rule = f"one that the stage {request.stage} of this version can work on"
+        remedy = "Install the same flower_pca everywhere."
+        raise ProtocolError("A message", must=rule, got=f"one that fails here ({told})", then=remedy) from error

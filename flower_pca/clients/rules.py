@@ -1,0 +1,160 @@
+"""Rules: what a node allows, whatever a server asks. Documented and checked here, and nowhere else.
+
+They come as an object (`PCAClient(data, rules=Rules(min_rows=50))`), as plain keywords of whatever takes one
+(`client_app(load, min_rows=50)`), or from the keys of a node-config (`min-rows=50`). All three end in one frozen
+`Rules`; what holds a node to them is `flower_pca.clients.policy`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from flower_pca import registry
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError
+from flower_pca.dp.noise import Floor
+
+if TYPE_CHECKING:
+    from flower_pca.masking.identity import Identity
+
+SERVED: Final = (*registry.ALGORITHMS, *registry.TRACKERS)  # all that a node can be asked for by name
+_NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
+
+
+class RuleKeywords(TypedDict, total=False):
+    """The attributes of `Rules` as keywords, for short forms."""
+
+    allow: Collection[str] | None
+    min_rows: int
+    memory_dir: str | os.PathLike[str] | None
+    output_dir: str | os.PathLike[str] | None
+    share_own: bool
+    min_noise: float | None
+    max_clip: float | None
+    masked_only: bool
+    single_masks: bool
+    sign_key: str | os.PathLike[str] | None
+    trusted_keys: str | os.PathLike[str] | None
+    max_messages: int | None
+    max_rank: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a node allows, and where it keeps what it keeps.
+
+    Args:
+        allow: Names of the algorithms that the node serves; all of them if left out.
+        min_rows: Rows below which the node answers nothing.
+        memory_dir: A folder of the node's own for its memory, instead of Flower's context: it outlives restarts.
+        output_dir: A folder of the node's own for the result that its algorithm gives the node itself, if any: the
+            file flower_pca-own-KEY.npz, KEY its partition-id or node id. Nothing of it goes to the server.
+            Of a Stream, a folder of that name: an npz for every step.
+        share_own: Whether the node agrees to send its own components to a server that asks for them, to start from
+            (personalized algorithms with init="upload" or "qu") or to compare nodes by (with collect=True), and, where
+            no masks cover them, the answers that theta is measured by, which lie in their space; else these are zeros.
+            It does not hide them from a server that computes: masks do.
+        min_noise: The least deviation of the noise on every answer, as a multiple of the clip squared: the node then
+            answers only runs with dp, and only those that ask for so much. Under masks it is that of the sum.
+        max_clip: The largest norm to which a run with dp may clip its rows; the node then answers no others.
+        masked_only: Whether the node answers under masks only.
+        single_masks: Whether it takes part in masked sums without self-masks, if the server asks for that.
+        sign_key: The node's own private key, in OpenSSH or PEM format: the file that its SuperNode has. With it the
+            node signs the keys of masked sums.
+        trusted_keys: A file with the public keys of the federation's nodes, in OpenSSH format, one on every line, or a
+            folder of .pub files. The node then takes part in masked sums only with peers who have signed their keys
+            with one of these. Not to be had from the server.
+        max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.
+        max_rank: The rank, at most, of all blocks it answers without masks while its rows stay the same, over all runs:
+            after d independent columns a server knows C_i. d / 2 is a sensible choice. Needs memory_dir.
+
+    Raises:
+        ConfigError: If a rule is not one, or does not make sense beside the others.
+    """
+
+    allow: Collection[str] | None = None
+    min_rows: int = 1
+    memory_dir: str | os.PathLike[str] | None = None
+    output_dir: str | os.PathLike[str] | None = None
+    share_own: bool = False
+    min_noise: float | None = None
+    max_clip: float | None = None
+    masked_only: bool = False
+    single_masks: bool = False
+    sign_key: str | os.PathLike[str] | None = None
+    trusted_keys: str | os.PathLike[str] | None = None
+    max_messages: int | None = None
+    max_rank: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in [] if self.allow is None else sorted(self.served):
+            if name not in SERVED:
+                remedy = checks.did_you_mean(name, SERVED)
+                known = ", ".join(SERVED)
+                raise ConfigError("Every algorithm in allow", must=f"one of {known}", got=repr(name), then=remedy)
+        checks.integer("min_rows", self.min_rows, least=1)
+        for name in ("share_own", "masked_only", "single_masks"):
+            checks.choice(name, getattr(self, name), (True, False))
+        for name in ("max_messages", "max_rank"):
+            if getattr(self, name) is not None:
+                checks.integer(name, getattr(self, name), least=1)
+        if self.max_rank is not None and self.memory_dir is None:
+            remedy = "Give memory_dir, a folder of the node's own: the count has to outlive a run."
+            raise ConfigError("max_rank", must="used with memory_dir", got="none", then=remedy)
+        _ = self.floor
+
+    @classmethod
+    def of(cls, rules: Rules | None, given: Mapping[str, Any]) -> Rules:
+        """The rules, with those that are given by name in place of their own."""
+        checks.parameters("the rules of a node", given, [f.name for f in fields(cls)])
+        own = cls() if rules is None else rules
+        return replace(own, **given) if given else own  # the same object has read its files already
+
+    @classmethod
+    def of_node_config(cls, config: Mapping[str, Any]) -> Rules:
+        """The rules among the keys of a node-config, which have hyphens in their names; `allow` is a list with commas.
+
+        Raises:
+            ConfigError: If a key is nearly that of a rule: its operator believes that it holds.
+        """
+        names = {f.name.replace("_", "-"): f.name for f in fields(cls)}
+        for key in config:
+            near = difflib.get_close_matches(key.replace("_", "-").lower(), names, n=1, cutoff=_NEAR)
+            if near and key not in names:
+                rule, remedy = f"spelt as it is known, {near[0]}", "Mend it in the node-config."
+                raise ConfigError("A rule of this node", must=rule, got=key, then=remedy)
+        given = {name: config[key] for key, name in names.items() if key in config}
+        if "allow" in given:
+            given["allow"] = [name.strip() for name in str(given["allow"]).split(",") if name.strip()]
+        return cls(**given)
+
+    @property
+    def served(self) -> frozenset[str]:
+        """The names of the algorithms that are served."""
+        if self.allow is None:
+            return frozenset(SERVED)
+        return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
+
+    @property
+    def floor(self) -> Floor:
+        """What the node insists on in runs with noise."""
+        return Floor(self.min_noise, self.max_clip)
+
+    @property
+    def discreet(self) -> bool:
+        """Whether a refusal never says what was found in the rows."""
+        return self.masked_only or self.min_noise is not None or self.max_clip is not None
+
+    @cached_property
+    def identity(self) -> Identity | None:
+        """What the node signs its keys with and whose keys it believes. The files are read once, when first needed."""
+        if self.sign_key is None and self.trusted_keys is None:
+            return None
+        from flower_pca.masking.identity import Identity  # with cryptography, which no other client needs
+
+        return Identity.load(self.sign_key, self.trusted_keys)

@@ -1,0 +1,36 @@
+"""Where a simulation runs: in this process, or on Flower's Ray engine with settings of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ray:
+    """Flower's simulation engine, with one virtual node per client; "ray" stands for the defaults.
+
+    Args:
+        num_cpus_per_client: The cores that one client at work takes.
+        address: The cluster to use, whose machines must share the folder for temporary files: rows travel through it.
+            If left out, that of this process, or a new one on this machine.
+    """
+
+    num_cpus_per_client: float = 1.0
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        checks.number("num_cpus_per_client", self.num_cpus_per_client, least=0.01, remedy="Use 1.")
+
+    @classmethod
+    def of(cls, backend: str | Ray) -> Ray | None:
+        """The settings that `backend` stands for; None for "in_process", a plain loop without Flower."""
+        if isinstance(backend, cls):
+            return backend
+        if not isinstance(backend, str):
+            rule, remedy = "'in_process', 'ray' or a Ray(...)", "Use Ray(num_cpus_per_client=2) for settings."
+            raise ConfigError("backend", must=rule, got=repr(backend), then=remedy)
+        checks.choice("backend", backend, ("in_process", "ray"))
+        return cls() if backend == "ray" else None

@@ -1,0 +1,1 @@
+"""What all experiments share: reading data, test problems, and tables, curves and progress."""

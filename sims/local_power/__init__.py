@@ -1,0 +1,1 @@
+"""The experiments of LocalPower: `python -m sims.local_power`."""

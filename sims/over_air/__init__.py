@@ -1,0 +1,1 @@
+"""The experiments of over-air subspace tracking: `python -m sims.over_air`."""

@@ -1,0 +1,1 @@
+"""The experiments of personalized PCA: `python -m sims.personal`."""

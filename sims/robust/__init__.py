@@ -1,0 +1,1 @@
+"""The experiments of DCF-PCA: `python -m sims.robust`."""

@@ -1,0 +1,122 @@
+"""The rules of a node: said once, checked once, and the same however they are given."""
+
+import typing
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from fake_grid import FakeGrid, app_of, grid_of, in_a_run, is_pca_of, rows
+from flwr.app import Context, RecordDict
+from pages import text
+
+from flower_pca import ConfigError, keys, strategies
+from flower_pca.clients import PCAClient, Rules, client_app
+from flower_pca.clients.rules import RuleKeywords
+from flower_pca.masking import identity
+
+SHARDS = rows()
+NAMES = [f.name for f in fields(Rules)]
+
+
+@pytest.fixture(autouse=True)
+def lines():
+    with in_a_run() as lines:
+        yield lines
+
+
+def test_the_short_form_has_the_rules_and_their_types():
+    assert typing.get_type_hints(RuleKeywords) == typing.get_type_hints(Rules)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_rule_is_in_the_docs_under_both_of_its_names(name):
+    page = text("docs/masked-sums.md") + text("docs/privacy.md") + text("docs/deployment.md")
+    assert f"`{name}`" in page
+    assert f"`{name.replace('_', '-')}`" in page
+
+
+def test_rules_as_an_object_as_keywords_and_of_a_node_config_are_the_same():
+    given = {"min_rows": 5, "masked_only": True, "allow": ["ssi", "faps"]}
+    config = {"min-rows": 5, "masked-only": True, "allow": " ssi,faps, ", "data": "/x.npy", "partition-id": 3}
+    assert Rules(**given) == Rules.of(None, given) == Rules.of_node_config(config)
+    assert Rules.of(Rules(min_rows=7, masked_only=True), {"min_rows": 5}) == Rules(min_rows=5, masked_only=True)
+    assert Rules.of_node_config({}) == Rules()
+
+
+def test_a_rule_that_there_is_not_is_refused_by_name():
+    with pytest.raises(ConfigError, match=r"Got 'min_row'\. Did you mean 'min_rows'\?"):
+        PCAClient(SHARDS[0], min_row=5)
+    with pytest.raises(ConfigError, match=r"Every parameter of the rules of a node must be among allow, min_rows"):
+        client_app(lambda context: SHARDS[0], max_rnak=5)
+
+
+@pytest.mark.parametrize("config", [{"min_rows": 5}, {"min-row": 5}, {"Masked-Only": True}, {"allowed": "ssi"}])
+def test_a_key_of_a_node_config_that_is_nearly_one_of_a_rule_is_refused(config):
+    with pytest.raises(ConfigError, match="A rule of this node must be spelt as it is known"):
+        Rules.of_node_config(config)
+
+
+def test_a_node_reads_its_key_files_once(tmp_path, monkeypatch):
+    made = keys.write(tmp_path / "keys", nodes=3)
+    rules = [Rules(sign_key=key, trusted_keys=tmp_path / "keys") for key in made.nodes]
+    read = []
+    load = identity.Identity.load
+    monkeypatch.setattr(identity.Identity, "load", lambda *given: read.append(given) or load(*given))
+    app = client_app(
+        lambda context: SHARDS[context.node_config["partition-id"]],
+        rules=lambda context: rules[context.node_config["partition-id"]],
+    )
+    result = strategies.Krylov(n_components=2, mask=True).fit(FakeGrid(app, 3))
+    assert is_pca_of(result, SHARDS[:3])
+    assert len(read) == 3
+    PCAClient(SHARDS[0], rules=rules[0])  # a client of another message, by the same rules
+    assert len(read) == 3
+
+
+def test_a_client_is_made_once_in_a_process_and_run(monkeypatch):
+    made = []
+    build = PCAClient.__init__
+    monkeypatch.setattr(PCAClient, "__init__", lambda self, *a, **given: made.append(1) or build(self, *a, **given))
+    result = strategies.FAPS(n_components=2, max_rounds=3).fit(grid_of(SHARDS))
+    assert len(result.history) > 3
+    assert len(made) == len(SHARDS)
+
+
+def test_a_client_within_another_context_remembers_what_that_knows():
+    """As Flower's contexts come and go: what a run remembers is theirs, and not the client's."""
+    here, there = (Context(1, 7, {}, RecordDict(), {}) for _ in range(2))
+    client = PCAClient(SHARDS[0], context=here)
+    other = client.within(there)
+    assert other is not client
+    assert other._store is not client._store
+    assert other._data is client._data
+
+
+def test_rules_of_a_function_are_asked_for_by_node(lines):
+    app = client_app(
+        lambda context: SHARDS[context.node_config["partition-id"]],
+        rules=lambda context: Rules(min_rows=10_000 if context.node_config["partition-id"] == 2 else 1),
+    )
+    result = strategies.Krylov(n_components=2).fit(FakeGrid(app, 5))
+    assert is_pca_of(result, [X for i, X in enumerate(SHARDS) if i != 2])
+    assert any("The rows of this node must be at least 10000. Got" in line for line in lines)
+
+
+def test_wrong_rules_of_an_app_are_refused_where_it_is_made():
+    with pytest.raises(ConfigError, match=r"min_rows must be a whole number of at least 1\. Got 0\."):
+        app_of(SHARDS, min_rows=0)
+
+
+def test_the_rules_of_rows_that_cannot_be_loaded_still_keep_quiet():
+    def load(context):
+        i = context.node_config["partition-id"]
+        return np.full((3, 10), np.nan) if i == 2 else SHARDS[i]
+
+    for masked_only, told in ((False, True), (True, False)):
+        app = client_app(load, rules=lambda context, quiet=masked_only: Rules(masked_only=quiet))
+        mask = masked_only
+        grid = FakeGrid(app, 5)
+        result = strategies.Krylov(n_components=2, mask=mask).fit(grid)
+        said = " ".join(words for r in result.history for words in r.failures.values())
+        assert "must be finite" in said
+        assert ("30 NaN" in said) == told

@@ -4,6 +4,7 @@ of a client to any message of such a run, masked or plain.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from flower_pca.dp import noise
 from flower_pca.dp.plan import DP, planned
 from flower_pca.masking import messages
 from flower_pca.masking.settings import MaskedSums
+from flower_pca.rows.fixed import FixedData
+from flower_pca.rows.local import LocalData
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.summed_opening import SummedOpening
@@ -82,14 +85,17 @@ def answer(
     *,
     bits: noise.Bits = noise.system_bits,
     identity: Identity | None = None,
+    fixed: Callable[[LocalData], FixedData] | None = None,
+    grain: noise.Bits = noise.system_bits,
 ) -> tuple[Arrays, Arrays]:
     """What a client returns to a message, and what it keeps.
 
-    Under masks, keys are signed, and others' checked, by this identity.
+    Under masks, keys are signed, and others' checked, by this identity; `grain` draws what blurs the steps of fixed
+    point. With `fixed`, halves that do not compare rows get what it gives in place of rows.
     """
-    plain = partial(registry.answer, bits=bits)
+    plain = partial(registry.answer, bits=bits, fixed=fixed)
     if stage != messages.STAGE:
         return plain(stage, arrays, data, memory)
     from flower_pca.masking import client
 
-    return client.answer(arrays, data, memory, plain, identity)
+    return client.answer(arrays, data, memory, plain, identity, grain)

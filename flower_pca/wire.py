@@ -27,6 +27,7 @@ EVALUATE: Final = "evaluate"  # the stage that travels as Flower's evaluate; all
 NO_KEY: Final = -1  # of a client without a partition-id
 _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
 _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
+_OWN: Final = "frame.own"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def write_request(message: Broadcast, client: int, *, algorithm: str, run: str, 
     arrays = message.arrays_for(client)
     parts = ((name, getattr(message.frame, part)) for name, part in _FRAME.items())
     arrays.update((name, array) for name, array in parts if array is not None)
+    if message.frame.own:
+        arrays[_OWN] = np.array(True)
     config = {
         **extra,
         "flower_pca": LAYOUT,
@@ -97,7 +100,8 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
         got = "a message of another strategy" if layout is None else f"layout {layout}"
         raise ProtocolError("A message", must=rule, got=got, then="Install the same flower_pca everywhere.")
     arrays = _by_name("A message", parameters, config)
-    frame = Frame(**{part: arrays.pop(name, None) for name, part in _FRAME.items()})
+    own = bool(np.any(arrays.pop(_OWN, False)))
+    frame = Frame(**{part: arrays.pop(name, None) for name, part in _FRAME.items()}, own=own)
     algorithm, stage, run = (_value("A message", config, name, str) for name in ("algorithm", "stage", "run"))
     return Request(algorithm, stage, run, _value("A message", config, "number", int), arrays, frame)
 

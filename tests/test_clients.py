@@ -116,8 +116,10 @@ def test_wrong_policies_are_refused_at_construction(wrong):
 
 
 def test_properties():
-    everything = {"n_features": 10, "algorithms": ",".join(sorted(registry.ALGORITHMS)), "flower_pca": wire.LAYOUT}
+    safe = sorted(name for name, algorithm in registry.ALGORITHMS.items() if not algorithm.by_row)
+    everything = {"n_features": 10, "algorithms": ",".join(safe), "flower_pca": wire.LAYOUT}
     assert PCAClient(SHARDS[0]).get_properties({}) == everything
+    assert {"dcf_pca", "consensus_rpca"} == set(registry.ALGORITHMS) - set(safe)
     assert KrylovClient(SHARDS[0]).get_properties({})["algorithms"] == "krylov"
     grid = FakeGrid(app_of(SHARDS, allow={"ssi", "faps"}), 1)
     (reply,) = grid.send_and_receive([Message(RecordDict(), grid.node(0), "query")])

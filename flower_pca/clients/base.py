@@ -8,6 +8,7 @@ weighed against what it has told before, and what has to be remembered is kept. 
 from __future__ import annotations
 
 import copy
+import functools
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
@@ -28,6 +29,7 @@ from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import messages
 from flower_pca.masking.messages import SpentError
+from flower_pca.rows.fixed import fixed
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
@@ -57,7 +59,8 @@ class PCAClient(NumPyClient):
         **keywords: Unpack[RuleKeywords],
     ) -> None:
         self._rules = Rules.of(rules, keywords)
-        self._served = self._rules.served & frozenset(self.algorithms or self._rules.served)
+        named, allowed = frozenset(self.algorithms), self._rules.served  # the class may name them itself
+        self._served = (named or allowed) if self._rules.allow is None else allowed & (named or allowed)
         self._identity = self._rules.identity
         self._data = data
         if isinstance(data, Stream):
@@ -109,6 +112,8 @@ class PCAClient(NumPyClient):
         """The answer to a message, and the number of rows that it is told to come from."""
         self._admit(request)
         rows = self._enough_rows(request)
+        if isinstance(rows, LocalData):
+            self._policy.check_gaps(request, rows)
         data = rows.framed(request.frame) if isinstance(rows, LocalData) else rows
         before = self._remembered(request)
         with naming(request):
@@ -145,11 +150,16 @@ class PCAClient(NumPyClient):
     def _answered(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
-            return assembly.answer(request.stage, request.arrays, data, before, identity=self._identity)
+            sources: Any = {"fixed": self._fixed, "grain": self._grain(request), "identity": self._identity}
+            return assembly.answer(request.stage, request.arrays, data, before, **sources)
         except SpentError as error:
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
             raise
+
+    def _grain(self, request: wire.Request) -> noise.Bits:
+        seed = self._rules.noise_seed
+        return noise.system_bits if seed is None else noise.seeded_bits(seed, max(self._key, 0), request.number)
 
     def _withheld(self, request: wire.Request, up: Arrays) -> Arrays:
         """The answer without what shows the node's own results, unless it agrees to that or a sum covers it."""
@@ -188,16 +198,20 @@ class PCAClient(NumPyClient):
         self._store: StateStore | FileStore | None = None
         self._own_file: Path | None = None
         told: Path | None = None
+        statistics: Path | None = None
         if context is not None:
             who = context.node_id if partition is None else int(partition)
             self._store = StateStore(context.state)
             if rules.memory_dir is not None:
                 self._store = FileStore(kept.memory_file(rules.memory_dir, who))
                 told = kept.told_file(rules.memory_dir, who)
+                statistics = kept.fixed_file(rules.memory_dir, who)
             if rules.output_dir is not None:
                 self._own_file = kept.own_file(rules.output_dir, who)
                 if isinstance(self._data, Stream):
                     self._data.write_to(self._own_file.with_suffix(""))
+        kind: Any = {"exactly": rules.answers == "exact", "gaps": rules.missing == "mean"}
+        self._fixed = None if rules.answers == "rows" else functools.partial(fixed, path=statistics, **kind)
         self._policy = Policy(rules, served=self._served, context=context, path=told)
 
     def _rows(self) -> LocalData | Stream:

@@ -13,7 +13,7 @@ from flower_pca.base import archive, linalg
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.refusals import RefusalError
-from flower_pca.clients.rules import Rules
+from flower_pca.clients.rules import SERVED, Rules
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
@@ -63,6 +63,10 @@ class Policy:
         ):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
+        unnamed = sorted(name for name in asked - self._served if name in SERVED and registry.STAGES[name].by_row)
+        if unnamed and self._rules.allow is None:
+            rule = "one whose answers compare no rows, or one that this node's operator has named"
+            raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then="Ask the node's operator.")
         if not asked <= self._served:
             rule = f"one of those that this node serves ({', '.join(sorted(self._served))})"
             got = ", ".join(sorted(asked - self._served))
@@ -97,6 +101,20 @@ class Policy:
             remedy = "Ask the node's operator, or for an algorithm of fewer rounds."
             raise RefusalError("The messages to this node in a run", must=rule, got="one more", then=remedy)
         records[_ANSWERED] = ConfigRecord({"messages": answered + 1})
+
+    def check_gaps(self, request: wire.Request, data: LocalData) -> None:
+        """What a server lets stand for missing values tells of the rows with gaps: only as the node's rule has it."""
+        chosen = request.frame.fill is not None or "gaps" in request.arrays
+        if not data.missing or request.frame.own or not chosen:
+            return
+        remedy = 'Run with missing="own_mean", or ask the node\'s operator.'
+        if self._rules.missing != "mean":
+            rule = "filled with its own means: that is its rule"
+            raise RefusalError("The missing values of this node", must=rule, got='missing="mean"', then=remedy)
+        gaps = data.n - np.asarray(data.there().seen)
+        if np.any((gaps > 0) & (gaps < self._rules.min_rows)):
+            rule = f"at least {self._rules.min_rows}, its min_rows, to be filled with means of others"
+            raise RefusalError("The gaps in a column of this node", must=rule, got="fewer", then=remedy)
 
     def weigh(self, request: wire.Request, data: LocalData, up: Arrays) -> None:
         """Refuse an answer without masks that would tell products with more columns than the node allows."""

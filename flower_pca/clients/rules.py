@@ -22,6 +22,8 @@ from flower_pca.dp.noise import Floor
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
+ANSWERS: Final = ("fixed", "exact", "rows")
+FILLS: Final = ("own_mean", "mean")
 SERVED: Final = (*registry.ALGORITHMS, *registry.TRACKERS)  # all that a node can be asked for by name
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
@@ -42,6 +44,9 @@ class RuleKeywords(TypedDict, total=False):
     trusted_keys: str | os.PathLike[str] | None
     max_messages: int | None
     max_rank: int | None
+    answers: str
+    missing: str
+    noise_seed: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +54,10 @@ class Rules:
     """What a node allows, and where it keeps what it keeps.
 
     Args:
-        allow: Names of the algorithms that the node serves; all of them if left out.
-        min_rows: Rows below which the node answers nothing.
+        allow: Names of the algorithms that the node serves. Left out, all that compare no rows: not consensus_rpca,
+            dcf_pca and the trackers, which are served only by name.
+        min_rows: Rows below which the node answers nothing; and gaps in a column below which no others than the node
+            itself say what stands for them.
         memory_dir: A folder of the node's own for its memory, instead of Flower's context: it outlives restarts.
         output_dir: A folder of the node's own for the result that its algorithm gives the node itself, if any: the
             file flower_pca-own-KEY.npz, KEY its partition-id or node id. Nothing of it goes to the server.
@@ -72,6 +79,14 @@ class Rules:
         max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.
         max_rank: The rank, at most, of all blocks it answers without masks while its rows stay the same, over all runs:
             after d independent columns a server knows C_i. d / 2 is a sensible choice. Needs memory_dir.
+        answers: What answers come from. "fixed": statistics of the rows that were measured before the first message, so
+            that no number of a server meets a row; with memory_dir they are kept. "exact": likewise, from sums that
+            are the same on every machine and in any order of the rows, several times as costly once. "rows": products
+            of rows, for a server that is trusted with them.
+        missing: What stands for the node's missing values, in runs that allow for any: "own_mean", the mean of its own
+            values in that column; or "mean" where it lets the run choose that of all nodes. Then a server can tell
+            the rows with a gap in a column by their sum.
+        noise_seed: Seed of the noise under masks, for simulations: whoever knows it can take the noise off.
 
     Raises:
         ConfigError: If a rule is not one, or does not make sense beside the others.
@@ -90,6 +105,9 @@ class Rules:
     trusted_keys: str | os.PathLike[str] | None = None
     max_messages: int | None = None
     max_rank: int | None = None
+    answers: str = "fixed"
+    missing: str = "own_mean"
+    noise_seed: int | None = None
 
     def __post_init__(self) -> None:
         for name in [] if self.allow is None else sorted(self.served):
@@ -103,6 +121,10 @@ class Rules:
         for name in ("max_messages", "max_rank"):
             if getattr(self, name) is not None:
                 checks.integer(name, getattr(self, name), least=1)
+        checks.choice("answers", self.answers, ANSWERS)
+        checks.choice("missing of a node", self.missing, FILLS)
+        if self.noise_seed is not None:
+            checks.integer("noise_seed", self.noise_seed, most=2**62)
         if self.max_rank is not None and self.memory_dir is None:
             remedy = "Give memory_dir, a folder of the node's own: the count has to outlive a run."
             raise ConfigError("max_rank", must="used with memory_dir", got="none", then=remedy)
@@ -137,7 +159,7 @@ class Rules:
     def served(self) -> frozenset[str]:
         """The names of the algorithms that are served."""
         if self.allow is None:
-            return frozenset(SERVED)
+            return frozenset(name for name in SERVED if not registry.STAGES[name].by_row)
         return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
 
     @property

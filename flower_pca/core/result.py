@@ -45,18 +45,19 @@ class PCAResult:
         algorithm: The algorithm's spec string.
         seed: The seed of the run.
         centered: Whether the run was centred.
+        missing: What stood for missing values, as the run was asked: see `simulate`.
+        answers: "fixed" if every client answered from fixed statistics of its rows, else "rows".
         own: What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.
         fill_: What stands for a missing value, (d,): the mean of each column; None if none were allowed.
         privacy: What the run has cost under differential privacy; None without it. Counts, means and variances are
             then those with noise.
     """
 
-    _ARRAYS: ClassVar[tuple[str, ...]] = (
-        "components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_",
-    )  # fmt: skip
+    _ARRAYS: ClassVar[tuple[str, ...]] = ("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_")
     _NUMBERS: ClassVar[tuple[str, ...]] = (
-        "total_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds", "algorithm", "seed", "centered",
-    )  # fmt: skip
+        *("total_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
+        *("algorithm", "seed", "centered", "missing", "answers"),
+    )
 
     components_: Array
     explained_variance_: Array
@@ -73,6 +74,8 @@ class PCAResult:
     algorithm: str
     seed: int
     centered: bool
+    missing: str = "error"
+    answers: str = "rows"
     fill_: Array | None = None
     privacy: Spent | None = None
     own: Mapping[int, dict[str, Array]] = field(default_factory=dict)
@@ -108,6 +111,8 @@ class PCAResult:
             "status": model.status,
             "seed": model.seed,
             "centered": model.center,
+            "missing": model.missing,
+            "answers": model.answers,
             "fill_": model.frame.fill,
         }
 
@@ -160,9 +165,8 @@ class PCAResult:
     def angle_to(self, other: PCAResult | Array) -> float:
         """Largest principal angle in radians to another result, or to components as rows of an array."""
         rows = np.atleast_2d(other.components_ if isinstance(other, PCAResult) else np.asarray(other, dtype=float))
-        if rows.shape[1] != self.n_features_in_:
-            rule = f"rows of {self.n_features_in_} features"
-            raise ConfigError("The other components", must=rule, got=rows.shape, then="Transpose them.")
+        if rows.shape[1] != (d := self.n_features_in_):
+            raise ConfigError("The other components", must=f"rows of {d} features", got=rows.shape, then="Transpose them.")
         return float(linalg.principal_angles(self.components_.T, linalg.orth(rows.T))[-1])
 
     def save(self, path: str | os.PathLike[str]) -> Path:

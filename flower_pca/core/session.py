@@ -24,7 +24,7 @@ from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum
 from flower_pca.rows.frame import Frame
 
 SCALES: Final = (None, "std", "max_abs")
-MISSING: Final = ("error", "mean")
+MISSING: Final = ("error", "own_mean", "mean")
 _OPENING, _ALGORITHM, _CLOSING = range(3)
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
 
@@ -40,7 +40,8 @@ class Session(Run):
         n_components: Number of components, or the fraction of the total variance that decides it.
         center: Whether to subtract the mean of all rows; the algorithm's own default if None.
         scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
-        missing: "error", or "mean": NaN stands for a missing value, in whose place comes the mean of its column.
+        missing: "error"; "own_mean": NaN stands for a missing value, in whose place comes the mean of what the client
+            has in that column; or "mean": of what all clients have.
         seed: Seed of everything random on the server.
         fraction: Share of the clients present that each round of the algorithm goes to.
         min_clients: Clients that must be present.
@@ -267,7 +268,7 @@ class Session(Run):
         stage, state = self._stage, self._state
         own = {client: arrays for client, arrays in stage.personal(state).items() if client in to}
         # The opening speaks of raw rows: the frame is what it asks for.
-        frame = Frame() if self._index == _OPENING else self._model.frame
+        frame = Frame(own=self._model.missing == "own_mean") if self._index == _OPENING else self._model.frame
         arrays = stage.broadcast(state)
         if self._plan is not None:
             arrays = {**arrays, **self._plan.arrays(opening=self._index == _OPENING)}

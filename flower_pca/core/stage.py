@@ -24,7 +24,7 @@ Stack: TypeAlias = dict[int, Arrays]
 Shape: TypeAlias = tuple[int | None, ...]
 Reduction: TypeAlias = Literal["sum", "stack", "own"]
 
-ROWS: Final = 2.0**40  # a bound on the rows of a client
+ROWS: Final = 2.0**32  # a bound on the rows of a client: in fixed point, sums of so many are exact
 MARGIN: Final = 2.0**10  # of a bound above what entries mostly are
 
 S = TypeVar("S")
@@ -92,6 +92,7 @@ class Stage(ABC, Generic[S]):
     bounded: ClassVar[bool] = False  # whether a row of norm R changes an answer by at most R^2, if blocks have norm 1
     bears_noise: ClassVar[bool] = True  # whether sums that arrive with noise on them, as over the air, will do
     product_names: ClassVar[tuple[str, ...]] = ()  # arrays of an answer that are C_i times orthonormal columns
+    by_row: ClassVar[bool] = False  # whether its client's half compares rows; else it never gets any
     hides: ClassVar[tuple[str, ...]] = ()  # arrays that a node which shares nothing of its own sends as zeros, if alone
 
     @abstractmethod
@@ -109,7 +110,10 @@ class Stage(ABC, Generic[S]):
     @staticmethod
     @abstractmethod
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
-        """One client's half: what it returns and what it keeps. `data` is a LocalData; of a tracker, a Stream."""
+        """One client's half: what it returns and what it keeps. `data` is of the rows in the frame.
+
+        A LocalData, or a FixedData, which has no rows; of a `by_row` stage a LocalData, of a tracker a Stream.
+        """
 
     @staticmethod
     def own(memory: Arrays, data: Any) -> Arrays:

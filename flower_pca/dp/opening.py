@@ -47,6 +47,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
 
     name: ClassVar[str] = "private_opening"
     State: ClassVar[type] = PrivateOpeningState
+    by_row: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
     width: int

@@ -14,6 +14,7 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
+from flower_pca.dp.noise import Bits, system_bits
 from flower_pca.masking import encoding, messages, primitives
 from flower_pca.masking.messages import Phase, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
@@ -36,7 +37,12 @@ class Answer(Protocol):
 
 
 def answer(
-    arrays: Arrays, data: LocalData | Stream, memory: Arrays, stage: Answer, identity: Identity | None = None
+    arrays: Arrays,
+    data: LocalData | Stream,
+    memory: Arrays,
+    stage: Answer,
+    identity: Identity | None = None,
+    grain: Bits = system_bits,
 ) -> tuple[Arrays, Arrays]:
     """What a client returns and keeps.
 
@@ -46,6 +52,7 @@ def answer(
         memory: What the client has kept.
         stage: Gives its half of the stage that an upload is of.
         identity: What it signs its keys with, and whose keys it believes.
+        grain: Random bits for the noise that blurs the steps of fixed point.
     """
     own, secrets = messages.plain(memory), Secrets.of(memory)
     step = Phase(int(arrays["mask.step"]))
@@ -62,7 +69,7 @@ def answer(
         name = messages.inner_stage(arrays) or ""
         up, own = stage(name, messages.plain(arrays), data, own, summed=secrets.summed)
         said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame())
-        up, secrets = _upload(arrays, secrets, encoding.encoded(arrays, up, own), said)
+        up, secrets = _upload(arrays, secrets, encoding.encoded(arrays, up, own, grain), said)
     else:
         up, secrets = _unmask(arrays, secrets)
     return up, {**own, **secrets.stored()}

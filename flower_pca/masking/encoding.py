@@ -29,7 +29,7 @@ def check(arrays: Arrays, secrets: Secrets) -> None:
             raise _refused("The bounds of a sum with noise", "those that follow from the noise", "others")
 
 
-def encoded(arrays: Arrays, up: Arrays, own: Arrays) -> Array:
+def encoded(arrays: Arrays, up: Arrays, own: Arrays, grain: noise.Bits) -> Array:
     """The answer in fixed point.
 
     One beyond a bound gives none, which tells something of this client alone. So that costs it the secrets of the
@@ -40,7 +40,7 @@ def encoded(arrays: Arrays, up: Arrays, own: Arrays) -> Array:
         remedy = "Install the same flower_pca everywhere."
         raise ProtocolError("The bounds of a sum", must=f"those of {', '.join(up)}", got=list(bounds), then=remedy)
     try:
-        return fixed.encode(up, bounds, int(arrays["mask.clients"]))
+        return fixed.encode(up, bounds, int(arrays["mask.clients"]), grain)
     except DataError as error:
         raise SpentError(str(error), own) from error
 

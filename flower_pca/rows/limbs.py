@@ -9,6 +9,7 @@ The limbs of that sum are digits of an entry of S'SZ. They alone become float64:
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any, Final
 
 import numpy as np
@@ -85,7 +86,7 @@ def _digits(whole: Array, bits: int, count: int) -> list[Array]:
 def _carry(words: Array, bits: int) -> None:
     """Make digits of all words but the highest, in place: then there is only one way to write a number."""
     half = 2 ** (bits - 1)
-    for low, high in zip(words, words[1:], strict=False):
+    for low, high in itertools.pairwise(words):
         above = (low + half) >> bits
         low -= above << bits
         high += above

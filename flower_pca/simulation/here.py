@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.dp.noise import Bits, seeded_bits, system_bits
 from flower_pca.dp.plan import DP, undisturbed
 from flower_pca.masking import MaskedSums
+from flower_pca.rows.fixed import FixedData, fixed
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Ray
 
@@ -49,6 +51,7 @@ def simulate(
     on_round: Callable[[Session], None] | None = None,
     channel: AirChannel | None = None,
     private: Collection[int] = (),
+    answers: str = "rows",
     backend: str | Ray = "in_process",
 ) -> PCAResult:
     """Principal components of the rows of all shards together, by a federated algorithm.
@@ -59,8 +62,8 @@ def simulate(
         n_components: How many components, or the fraction of the total variance in (0, 1) that they shall exceed.
         center: Whether to subtract the mean of all rows; the algorithm's own default if left out.
         scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
-        missing: "error", or "mean": NaN then stands for a missing value, in whose place comes the mean of those that
-            its column has at all clients.
+        missing: "error", "own_mean" or "mean": NaN then stands for a missing value, in whose place comes the mean of
+            those that its column has at the same client, or at all clients.
         seed: Seed of everything random.
         tol: The error at which an iterative algorithm has converged; its own value if left out.
         min_rounds: Rounds it takes at least.
@@ -79,6 +82,8 @@ def simulate(
         on_round: Called with the session after every round.
         channel: What the server hears the sums of the replies through; None for an ideal one.
         private: Clients, by position, whose own results are not handed over in `own` of the result.
+        answers: "rows": clients multiply rows, or X'X where that takes fewer operations; "fixed" or "exact": they
+            answer as nodes in a deployment do, with the same bits. See `Rules`.
         backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine with one virtual node
             per shard; or Ray(num_cpus_per_client=2) for settings of it. The components are the same to the last bit.
 
@@ -109,7 +114,8 @@ def simulate(
         "channel": channel,
     }
     session = assembly.session(**settings, mask=mask, min_clients=min_clients)
-    clients = clients_of(shards, missing=missing == "mean")
+    checks.choice("answers", answers, ("rows", "fixed", "exact"))
+    clients = clients_of(shards, missing=missing != "error")
     checks.at_most(checks.components(n_components), sum(c.n for c in clients), clients[0].d)
     public = _public(private, len(clients))
     if engine is not None:
@@ -119,15 +125,17 @@ def simulate(
         from flower_pca.simulation import ray
 
         settings |= {"checkpoint": checkpoint, "mask": mask}
-        return ray.run(settings, shards, public, engine=engine, on_round=on_round)
+        return ray.run(settings, shards, public, engine=engine, on_round=on_round, answers=answers)
     memories: list[Arrays] = [{} for _ in clients]
+    gaps = missing == "mean"
+    source = None if answers == "rows" else functools.partial(fixed, exactly=answers == "exact", gaps=gaps)
     seed_of_noise = None if dp is None else dp.noise_seed
     bits = [system_bits if seed_of_noise is None else seeded_bits(seed_of_noise, i) for i in range(len(clients))]
     marks = [[c.n, c.d, c.fingerprint()] for c in clients] if checkpoint is not None else []
     if checkpoint is not None and Path(checkpoint).exists():
         memories = _resume(session, checkpoint, marks)
     while (message := session.pending(_present(participation, len(session.history), len(clients)))) is not None:
-        session.advance(_replies(message, clients, memories, bits))
+        session.advance(_replies(message, clients, memories, bits, source, seed))
         if checkpoint is not None:
             _keep(session, checkpoint, marks, memories)
         if on_round is not None:
@@ -135,7 +143,8 @@ def simulate(
     if checkpoint is not None:
         Path(checkpoint).unlink(missing_ok=True)
     result, stage = session.result(), registry.closing(settings["algorithm"]).name
-    own = {i: registry.own(stage, memories[i], clients[i].framed(result.frame)) for i in public}
+    frame = replace(result.frame, own=missing == "own_mean")
+    own = {i: registry.own(stage, memories[i], clients[i].framed(frame)) for i in public}
     return replace(result, own={i: arrays for i, arrays in own.items() if arrays})
 
 
@@ -177,12 +186,20 @@ def _public(private: Collection[int], n_clients: int) -> list[int]:
     return [client for client in range(n_clients) if client not in private]
 
 
-def _replies(message: Broadcast, clients: list[LocalData], memories: list[Arrays], bits: list[Bits]) -> Iterator[Reply]:
+def _replies(
+    message: Broadcast,
+    clients: list[LocalData],
+    memories: list[Arrays],
+    bits: list[Bits],
+    source: Callable[[LocalData], FixedData] | None,
+    seed: int,
+) -> Iterator[Reply]:
     for i in message.to:
         data = clients[i].framed(message.frame)
         try:
             arrays = message.arrays_for(i)
-            up, memories[i] = assembly.answer(message.stage, arrays, data, memories[i], bits=bits[i])
+            drawn: Any = {"bits": bits[i], "grain": seeded_bits(seed, i, message.number)}
+            up, memories[i] = assembly.answer(message.stage, arrays, data, memories[i], fixed=source, **drawn)
         except Exception as error:
             sent = {name: array.shape for name, array in message.arrays_for(i).items()}
             error.add_note(

@@ -26,6 +26,7 @@ from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.session import TrackingSession
 
 if TYPE_CHECKING:
+    from flower_pca.clients.rules import RuleKeywords
     from flower_pca.strategies import PCAStrategy
 
 _DIRECT: Final = "RAY_max_direct_call_object_size"  # larger messages take a detour through Ray's object store
@@ -40,6 +41,7 @@ def run(
     *,
     engine: Ray,
     on_round: Callable[[Session], None] | None,
+    answers: str,
 ) -> PCAResult:
     """Run a PCAStrategy with these settings over one virtual node per shard; own results of `public` ones come back."""
     _require_ray()
@@ -51,7 +53,8 @@ def run(
         return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
 
     strategy = PCAStrategy(**settings, min_nodes=len(shards), node_timeout=_START)
-    found, own = _simulated(strategy, shards, files.save, files.load, back, engine, on_round)
+    rules: RuleKeywords = {"answers": answers, "noise_seed": settings["seed"]}
+    found, own = _simulated(strategy, shards, files.save, files.load, back, engine, on_round, rules)
     result: PCAResult = replace(found, own=own)
     return result
 
@@ -76,7 +79,9 @@ def track(
             stream.take_over(own_file(output, i).with_suffix(""))
 
     strategy = TrackingStrategy(**settings, min_nodes=len(streams), node_timeout=_START)
-    result: TrackingResult = _simulated(strategy, streams, streamed.save, streamed.load, back, engine, on_round)[0]
+    rules: RuleKeywords = {"noise_seed": settings["seed"]}
+    found, _ = _simulated(strategy, streams, streamed.save, streamed.load, back, engine, on_round, rules)
+    result: TrackingResult = found
     return result
 
 
@@ -100,11 +105,13 @@ def _simulated(
     back: Callable[[Path], Any],
     engine: Ray,
     on_round: Callable[[Any], None] | None,
+    rules: RuleKeywords,
 ) -> tuple[Any, Any]:
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
     from flower_pca.clients import client_app
+    from flower_pca.clients.rules import SERVED
 
     results: list[Any] = []
     stopped = threading.Event()
@@ -121,7 +128,8 @@ def _simulated(
             save(folder, index, shard)
         # What a virtual node keeps lies in its worker's memory: it comes back as it does on a real node, by files.
         output = folder / "own"
-        clients = client_app(lambda context: load(folder, int(context.node_config["partition-id"])), output_dir=output)
+        rules = {"allow": SERVED, "missing": "mean", **rules, "output_dir": output}  # a simulation has no foe
+        clients = client_app(lambda context: load(folder, int(context.node_config["partition-id"])), **rules)
         try:
             run_simulation(server, clients, len(shards), backend_config=_config(engine))
         except BaseException:

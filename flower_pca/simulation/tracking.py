@@ -16,6 +16,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Broadcast, Reply
+from flower_pca.dp.noise import seeded_bits
 from flower_pca.masking import MaskedSums
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
@@ -93,7 +94,7 @@ def track(
     if checkpoint is not None and Path(checkpoint).exists():
         memories = _resume(session, checkpoint, len(clients))
     while (message := session.pending(range(len(clients)))) is not None:
-        session.advance(_replies(message, clients, memories))
+        session.advance(_replies(message, clients, memories, seed))
         if checkpoint is not None:
             _keep(session, checkpoint, memories)
         if on_round is not None:
@@ -130,9 +131,10 @@ def _check_columns(clients: list[Stream], n_components: int) -> None:
             raise DataError(f"The columns of client {i}", must=rule, got=d, then="Align the features first.")
 
 
-def _replies(message: Broadcast, clients: list[Stream], memories: list[Arrays]) -> Iterator[Reply]:
+def _replies(message: Broadcast, clients: list[Stream], memories: list[Arrays], seed: int) -> Iterator[Reply]:
     for i in message.to:
-        up, memories[i] = assembly.answer(message.stage, message.arrays_for(i), clients[i], memories[i])
+        grain, arrays = seeded_bits(seed, i, message.number), message.arrays_for(i)
+        up, memories[i] = assembly.answer(message.stage, arrays, clients[i], memories[i], grain=grain)
         yield Reply(i, message.number, up)
 
 

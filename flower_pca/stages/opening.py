@@ -58,7 +58,7 @@ class Opening(Stage[OpeningState]):
 
     def start(self, model: Model) -> OpeningState:
         width = self.width if model.basis is None else model.basis.shape[1]
-        return OpeningState(model.seed, width, model.scale == "max_abs", model.missing == "mean", model.basis)
+        return OpeningState(model.seed, width, model.scale == "max_abs", model.missing != "error", model.basis)
 
     def broadcast(self, state: OpeningState) -> Arrays:
         asked = {"peaks": np.array(state.peaks), **({"gaps": np.array(True)} if state.gaps else {})}
@@ -70,7 +70,7 @@ class Opening(Stage[OpeningState]):
         column: Shape = (None,)
         peak: dict[str, Shape] = {"peak": column} if state.peaks else {}
         count: dict[str, Shape] = {"count": column} if state.gaps else {}
-        return {"n": (), "eps": (), "mean": column, "m2": column, "product": (None, None), **peak, **count}
+        return {"n": (), "rows": (), "eps": (), "mean": column, "m2": column, "product": (None, None), **peak, **count}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -83,9 +83,10 @@ class Opening(Stage[OpeningState]):
             data.complete()
         block = block.astype(data.dtype, copy=False)
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
+        by_rows = np.array(int(data.answers == "rows"))
         parts = (
             {
-                **{"n": np.array(m.n), "eps": eps, "mean": m.mean, "m2": m.m2, "product": product},
+                **{"n": np.array(m.n), "rows": by_rows, "eps": eps, "mean": m.mean, "m2": m.m2, "product": product},
                 **({"count": np.broadcast_to(m.seen, data.d)} if gaps else {}),
             }
             for m, product in data.products(block)
@@ -160,7 +161,8 @@ class Opening(Stage[OpeningState]):
         known = np.linalg.cond(R) <= _KEEP and not partial
         return replace(
             model,
-            frame=Frame(mean if model.center else None, scale, fill),
+            frame=Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean"),
+            answers="rows" if total["rows"] > 0 else "fixed",
             n=n,
             d=len(mean),
             eps=float(total["eps"]),
@@ -202,7 +204,16 @@ def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
     product = a["product"].astype(np.float64) + b["product"] + between
     eps = np.asarray(np.maximum(a["eps"], b["eps"]))
     count = {} if both.count is None else {"count": both.count}
-    return {"n": np.array(both.n), "eps": eps, "mean": both.mean, "m2": both.m2, "product": product, **count}
+    rows = np.asarray(np.maximum(a["rows"], b["rows"]))
+    return {
+        "n": np.array(both.n),
+        "rows": rows,
+        "eps": eps,
+        "mean": both.mean,
+        "m2": both.m2,
+        "product": product,
+        **count,
+    }
 
 
 def _most(total: dict[int, tuple[tuple[int, ...], Arrays]]) -> int:
@@ -214,7 +225,7 @@ def _fill(total: Arrays) -> Array | None:
     """What missing values become: the mean of those that are there."""
     if "count" not in total:
         return None
-    _refuse('Every column under missing="mean"', "there at some client", "empty", total["count"] == 0, "Drop them.")
+    _refuse("Every column of rows with gaps", "there at some client", "empty", total["count"] == 0, "Drop them.")
     return total["mean"]
 
 

@@ -52,7 +52,7 @@ class SummedOpening(Stage[SummedState]):
 
     def start(self, model: Model) -> SummedState:
         width = self.width if model.basis is None else model.basis.shape[1]
-        return SummedState(model.seed, width, model.missing == "mean", model.basis)
+        return SummedState(model.seed, width, model.missing != "error", model.basis)
 
     def broadcast(self, state: SummedState) -> Arrays:
         if state.reference is None:
@@ -62,29 +62,29 @@ class SummedOpening(Stage[SummedState]):
     def expects(self, state: SummedState) -> Mapping[str, Shape]:
         column: Shape = (None if state.reference is None else len(state.reference),)
         count: dict[str, Shape] = {"count": column} if state.gaps else {}
-        both: dict[str, Shape] = {"n": (), "single": (), "sums": column, "squares": column, **count}
+        both: dict[str, Shape] = {"n": (), "single": (), "rows": (), "sums": column, "squares": column, **count}
         return both if state.reference is None else {**both, "product": _block(state).shape}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        single = np.array(int(data.dtype == np.float32))
+        kind = {"single": np.array(int(data.dtype == np.float32)), "rows": np.array(int(data.answers == "rows"))}
         if set(arrays) <= {"gaps"}:
             if "gaps" not in arrays:
                 data.complete()
             m = data.moments()
             count = {"count": np.broadcast_to(m.seen, data.d)} if "gaps" in arrays else {}
             sums = {"sums": m.seen * m.mean, "squares": m.m2 + m.seen * m.mean**2}
-            return {"n": np.array(m.n), "single": single, **sums, **count}, {}
+            return {"n": np.array(m.n), **kind, **sums, **count}, {}
         own, _ = Opening.client(arrays, data, {})
         e, seen = own["mean"] - arrays["reference"], own.get("count", own["n"])
         block = block_of(arrays, data.d)
         product = own["product"].astype(np.float64) + _between(e, seen, block)
         count = {"count": seen} if "count" in own else {}
         sums = {"sums": seen * e, "squares": own["m2"] + seen * e**2}
-        return {"n": own["n"], "single": single, **sums, "product": product, **count}, {}
+        return {"n": own["n"], **kind, **sums, "product": product, **count}, {}
 
     def bounds(self, state: SummedState, model: Model) -> Mapping[str, Array | float]:
-        counts = {"n": ROWS, "single": 1.0, **({"count": ROWS} if state.gaps else {})}
+        counts = {"n": ROWS, "single": 1.0, "rows": 1.0, **({"count": ROWS} if state.gaps else {})}
         if state.reference is None:
             return {**counts, "sums": 0.0, "squares": 0.0}
         assert state.squares is not None
@@ -106,6 +106,7 @@ class SummedOpening(Stage[SummedState]):
             state,
             total={
                 "n": np.array(n),
+                "rows": total["rows"],
                 "eps": np.array(eps, dtype=np.float64),
                 "mean": state.reference + e,
                 "m2": np.maximum(squares - seen * e**2, 0.0),

@@ -48,6 +48,7 @@ class Tracker(Stage[TrackState]):
     """
 
     State: ClassVar[type] = TrackState
+    by_row: ClassVar[bool] = True
 
     refine: bool = False
     reuse: int = 0

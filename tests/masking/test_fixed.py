@@ -31,8 +31,8 @@ def test_the_error_of_a_sum_is_the_stated_one(clients, bound):
     total = summed(parts, {"Y": bound, "n": 2.0**40})
     stacked = np.array([p["Y"] for p in parts]).reshape(clients, -1)
     exact = np.array([float(sum(map(Fraction, column))) for column in stacked.T]).reshape(4, 3)
-    stated = clients**2 * bound * 2.0**-60
-    assert np.abs(total["Y"] - exact).max() <= stated + np.spacing(np.abs(exact)).max()
+    step = clients * bound * 2.0**-60
+    assert np.abs(total["Y"] - exact).max() <= 18 * np.sqrt(clients) * step + np.spacing(np.abs(exact)).max()
     assert total["n"] == sum(int(p["n"]) for p in parts)
 
 
@@ -41,14 +41,14 @@ def test_bounds_by_row_give_every_row_its_own_precision():
     rng = np.random.default_rng(0)
     parts = [{"P": scale * rng.uniform(-1, 1, (3, 5))} for _ in range(4)]
     exact = sum(p["P"] for p in parts)
-    assert (np.abs(summed(parts, {"P": scale})["P"] - exact) <= 1e-15 * scale).all()
+    assert (np.abs(summed(parts, {"P": scale})["P"] - exact) <= 2e-15 * scale).all()
 
 
 @given(st.lists(st.floats(-1e25, 1e25, allow_subnormal=False), min_size=1, max_size=20))
-def test_wide_sums_are_exact_whatever_the_scale(values):
-    rounded = [Fraction(round(Fraction(v) * 2**96), 2**96) for v in values]
-    total = summed([{"s": np.array([v])} for v in values], {"s": 0.0})
-    assert total["s"][0] == float(sum(rounded))
+def test_wide_sums_are_off_by_their_noise_whatever_the_scale(values):
+    exact = sum(map(Fraction, values))
+    total = Fraction(summed([{"s": np.array([v])} for v in values], {"s": 0.0})["s"][0])
+    assert abs(total - exact) <= Fraction(18 * np.sqrt(len(values))) / 2**96 + Fraction(np.spacing(float(abs(exact))))
 
 
 @pytest.mark.parametrize(("value", "bound"), [(1.001, 1.0), (-1.001, 1.0), (np.nan, 1.0), (np.inf, 0.0), (1e29, 0.0)])
@@ -66,7 +66,8 @@ def test_a_sum_that_cannot_be_is_noise_not_a_result():
 
 def test_as_many_clients_as_are_let_in_do_not_wrap():
     bounds = {"s": np.array(0.0), "Y": np.array(1.0)}
-    words = fixed.encode({"s": np.array([-(2.0**95)]), "Y": np.array([1.0])}, bounds, fixed.MOST_CLIENTS)
+    biggest = {"s": np.array([-(2.0**95)]), "Y": np.array([1.0])}
+    words = fixed.encode(biggest, bounds, fixed.MOST_CLIENTS, lambda size: np.zeros(size, dtype=np.uint64))
     total = words * np.uint64(fixed.MOST_CLIENTS)
     back = fixed.decode(total, {"s": (1,), "Y": (1,)}, bounds, fixed.MOST_CLIENTS)
     assert back["s"][0] == -(2.0**95) * fixed.MOST_CLIENTS

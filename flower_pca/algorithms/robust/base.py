@@ -51,6 +51,7 @@ class LowRank(Stage[LowRankState]):
     """
 
     name: ClassVar[str] = "low_rank"
+    by_row: ClassVar[bool] = True
     State: ClassVar[type] = LowRankState
     fixed_set: ClassVar[bool] = True
 
@@ -126,6 +127,7 @@ class Robust(Iterative[S]):
     centers: ClassVar[bool] = False
     caches: ClassVar[bool] = True
     bears_noise: ClassVar[bool] = False
+    by_row: ClassVar[bool] = True
     Closing: ClassVar[type[Stage[Any]]] = LowRank
     Result: ClassVar[type[PCAResult]] = RobustResult
     remedy: ClassVar[str]

@@ -53,7 +53,14 @@ class PCAResult:
             then those with noise.
     """
 
-    _ARRAYS: ClassVar[tuple[str, ...]] = ("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_")
+    _ARRAYS: ClassVar[tuple[str, ...]] = (
+        "components_",
+        "explained_variance_",
+        "mean_",
+        "scale_",
+        "residuals_",
+        "fill_",
+    )
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *("total_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
         *("algorithm", "seed", "centered", "missing", "answers"),
@@ -166,7 +173,9 @@ class PCAResult:
         """Largest principal angle in radians to another result, or to components as rows of an array."""
         rows = np.atleast_2d(other.components_ if isinstance(other, PCAResult) else np.asarray(other, dtype=float))
         if rows.shape[1] != (d := self.n_features_in_):
-            raise ConfigError("The other components", must=f"rows of {d} features", got=rows.shape, then="Transpose them.")
+            raise ConfigError(
+                "The other components", must=f"rows of {d} features", got=rows.shape, then="Transpose them."
+            )
         return float(linalg.principal_angles(self.components_.T, linalg.orth(rows.T))[-1])
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -195,17 +195,16 @@ def kept(data: StoredRows, path: Path | None = None, *, exactly: bool = False, g
     """
     mark = [data.n, data.d, data.stored.dtype.str, data.fingerprint(), bool(exactly), bool(gaps)]
     key = tuple(mark)
-    if key in _ready:
-        _ready.move_to_end(key)
-        return _ready[key]
-    found = None if path is None else _read(path, mark)
+    stored = None if path is None else _read(path, mark)
+    found = stored or _ready.get(key)
     if found is None:
         found = measured(data, exactly=exactly, gaps=gaps)
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            arrays = {name: a for name, a in vars(found).items() if isinstance(a, np.ndarray) and name in _ARRAYS}
-            archive.write(path, _FILE, {"rows": mark, "n": found.n}, arrays, private=True)
+    if path is not None and stored is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrays = {name: a for name, a in vars(found).items() if isinstance(a, np.ndarray) and name in _ARRAYS}
+        archive.write(path, _FILE, {"rows": mark, "n": found.n}, arrays, private=True)
     _ready[key] = found
+    _ready.move_to_end(key)
     if len(_ready) > _KEPT:
         _ready.popitem(last=False)
     return found

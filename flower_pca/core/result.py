@@ -43,9 +43,7 @@ class PCAResult:
         status: Why the run ended.
         history: What happened in each round.
         algorithm: The algorithm's spec string.
-        seed: The seed of the run.
-        centered: Whether the run was centred.
-        missing: What stood for missing values, as the run was asked: see `simulate`.
+        seed, centered, missing: The seed of the run, whether it was centred, and what stood for missing values.
         answers: "fixed" if every client answered from fixed statistics of its rows, else "rows".
         own: What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.
         fill_: What stands for a missing value, (d,): the mean of each column; None if none were allowed.
@@ -54,12 +52,7 @@ class PCAResult:
     """
 
     _ARRAYS: ClassVar[tuple[str, ...]] = (
-        "components_",
-        "explained_variance_",
-        "mean_",
-        "scale_",
-        "residuals_",
-        "fill_",
+        *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_"),
     )
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *("total_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
@@ -172,10 +165,9 @@ class PCAResult:
     def angle_to(self, other: PCAResult | Array) -> float:
         """Largest principal angle in radians to another result, or to components as rows of an array."""
         rows = np.atleast_2d(other.components_ if isinstance(other, PCAResult) else np.asarray(other, dtype=float))
-        if rows.shape[1] != (d := self.n_features_in_):
-            raise ConfigError(
-                "The other components", must=f"rows of {d} features", got=rows.shape, then="Transpose them."
-            )
+        if rows.shape[1] != self.n_features_in_:
+            rule = f"rows of {self.n_features_in_} features"
+            raise ConfigError("The other components", must=rule, got=rows.shape, then="Transpose them.")
         return float(linalg.principal_angles(self.components_.T, linalg.orth(rows.T))[-1])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -193,8 +185,7 @@ class PCAResult:
         header, arrays = archive.read(path, "result")
         kind = _KINDS.get(header.get("class", cls.__name__), cls)
         if missing := {*kind._NUMBERS, "status", "history", *kind._ARRAYS} - {*header, *arrays, "scale_", "fill_"}:
-            rule = "a whole result that flower_pca has saved"
-            got = f"one without {', '.join(sorted(missing))}"
+            rule, got = "a whole result that flower_pca has saved", f"one without {', '.join(sorted(missing))}"
             raise ProtocolError(str(path), must=rule, got=got, then="Save it again.")
         outcome, words = header["status"]
         spent = header.get("privacy")

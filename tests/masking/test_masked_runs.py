@@ -196,7 +196,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             simulate("ssi", FIVE, n_components=2, mask=True, checkpoint=path, on_round=interrupt)
     resumed = simulate("ssi", FIVE, n_components=2, mask=True, checkpoint=path)
-    np.testing.assert_array_equal(resumed.components_, whole.components_)
+    np.testing.assert_allclose(resumed.components_, whole.components_, rtol=0, atol=1e-11)  # noise of other messages
     assert not path.exists()
 
 
@@ -328,7 +328,7 @@ def test_a_server_killed_in_a_sum_goes_on_with_a_new_set_up(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         strategies.SSI(n_components=2, mask=True, checkpoint=path).fit(grid, on_round=interrupt)
     resumed = strategies.SSI(n_components=2, mask=True, checkpoint=path).fit(grid)
-    np.testing.assert_array_equal(resumed.components_, whole.components_)
+    np.testing.assert_allclose(resumed.components_, whole.components_, rtol=0, atol=1e-11)  # noise of other messages
 
 
 @pytest.mark.usefixtures("lines")

@@ -311,7 +311,8 @@ def lines():
 
 def grid_of(streams, **rules):
     made = [Stream(own) if isinstance(own, list) else own for own in streams]
-    return FakeGrid(client_app(lambda c: made[int(c.node_config["partition-id"])], **rules), len(made))
+    given = {"allow": ["st_miss", "robust_tracking"], "noise_seed": 0, **rules}
+    return FakeGrid(client_app(lambda c: made[int(c.node_config["partition-id"])], **given), len(made))
 
 
 @pytest.mark.usefixtures("lines")

@@ -16,6 +16,7 @@ from flower_pca.core.stage import Arrays, Stage
 from flower_pca.dp import noise
 from flower_pca.dp.plan import DP, planned
 from flower_pca.masking import messages
+from flower_pca.masking.fixed import Grain, system_grain
 from flower_pca.masking.settings import MaskedSums
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
@@ -51,6 +52,8 @@ def session(
     masks, dp = MaskedSums.of(mask), DP.of(dp)
     if masks is not None:
         masks.check(algorithm, scale=settings.get("scale"), dp=dp, channel=settings.get("channel"))
+    if settings.get("channel") is not None:
+        registry.require_over_air(algorithm)
     settings["n_components"] = n_components = checks.components(n_components)
     width = algorithm.width(n_components)
     opening: Stage[Any] = Opening(width=width) if masks is None else SummedOpening(width=width)
@@ -58,6 +61,7 @@ def session(
         asked = {"scale": settings.get("scale"), "missing": settings.get("missing", "error"), "evaluate": evaluate}
         plan, algorithm = planned(dp, algorithm, n_components=n_components, **asked)
         opening, settings["plan"] = plan.opening(width), plan
+    settings["result"] = registry.result(algorithm)
     stages = (opening, algorithm, registry.closing(algorithm)(), *([Evaluate()] if evaluate else []))
     if masks is None:
         return Session(stages, **settings)
@@ -69,6 +73,8 @@ def session(
 def tracking(tracker: Tracker, *, mask: bool | MaskedSums | str | None = None, **settings: Any) -> TrackingSession:
     """A run of steps, masked if `mask` says so; the other settings are those of `TrackingSession`."""
     masks = MaskedSums.of(mask)
+    if settings.get("channel") is not None:
+        registry.require_over_air(tracker)
     if masks is None:
         return TrackingSession(tracker, **settings)
     masks.check(tracker, channel=settings.get("channel"))
@@ -86,7 +92,7 @@ def answer(
     bits: noise.Bits = noise.system_bits,
     identity: Identity | None = None,
     fixed: Callable[[LocalData], FixedData] | None = None,
-    grain: noise.Bits = noise.system_bits,
+    grain: Grain = system_grain,
 ) -> tuple[Arrays, Arrays]:
     """What a client returns to a message, and what it keeps.
 

@@ -1,9 +1,16 @@
-"""The one table of stages by name."""
+"""The one table of algorithms: each with the stage that closes its run, and the class of its result.
+
+All that knows algorithms by name looks here: `make` and the spec strings, the strategies and clients of Flower, the
+names of the package, the command line, the tests that every algorithm has to pass, the table in the README. So an
+algorithm is added by a file of its own and a line of this table. `register` does the same from elsewhere.
+
+A client finds its half of a message here as well: `answer` calls the stage that the message names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -15,14 +22,19 @@ from flower_pca.algorithms.fed_oapm import FedOAPM
 from flower_pca.algorithms.krylov import Krylov
 from flower_pca.algorithms.local_power import LocalPower
 from flower_pca.algorithms.one_shot import UDA, WDA, DistPCA
+from flower_pca.algorithms.personal.closing import PersonalClosing
 from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA
 from flower_pca.algorithms.personal.per_pca import PerPCA
+from flower_pca.algorithms.personal.result import PersonalResult
+from flower_pca.algorithms.robust.base import LowRank
 from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA
 from flower_pca.algorithms.robust.dcf_pca import DCFPCA
+from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.dp import noise
 from flower_pca.dp.opening import PrivateOpening
@@ -37,28 +49,98 @@ from flower_pca.tracking.robust_tracking import RobustTracking
 from flower_pca.tracking.st_miss import STMiss
 from flower_pca.tracking.tracker import Tracker
 
-ALGORITHMS: Final[dict[str, type[Algorithm[Any]]]] = {
-    algorithm.name: algorithm
-    for algorithm in (
-        *(Krylov, SSI, LocalPower, FAPS, UDA, WDA, DRSVD, DistPCA, FedOAPM, NoisyCovariance),
-        *(DCFPCA, ConsensusRPCA),
-        *(PerPCA, ExactPerPCA),
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the table.
+
+    Attributes:
+        algorithm: The algorithm's stage.
+        closing: The stage that ends its run. Rayleigh-Ritz orders the components and measures them.
+        result: What the finished run is returned as.
+    """
+
+    algorithm: type[Algorithm[Any]]
+    closing: type[Stage[Any]] = RayleighRitz
+    result: type[PCAResult] = PCAResult
+
+
+TABLE: Final[dict[str, Entry]] = {
+    entry.algorithm.name: entry
+    for entry in (
+        Entry(Krylov),
+        Entry(SSI),
+        Entry(LocalPower),
+        Entry(FAPS),
+        Entry(UDA),
+        Entry(WDA),
+        Entry(DRSVD),
+        Entry(DistPCA),
+        Entry(FedOAPM),
+        Entry(NoisyCovariance),
+        Entry(DCFPCA, LowRank, RobustResult),
+        Entry(ConsensusRPCA, LowRank, RobustResult),
+        Entry(PerPCA, PersonalClosing, PersonalResult),
+        Entry(ExactPerPCA, PersonalClosing, PersonalResult),
     )
 }
 TRACKERS: Final[dict[str, type[Tracker]]] = {tracker.name: tracker for tracker in (STMiss, RobustTracking)}
 
-
-def closing(algorithm: Algorithm[Any] | type[Algorithm[Any]]) -> type[Stage[Any]]:
-    """The stage that ends an algorithm's run: Rayleigh-Ritz where it names none."""
-    return algorithm.Closing or RayleighRitz
-
-
+ALGORITHMS: Final[dict[str, type[Algorithm[Any]]]] = {name: entry.algorithm for name, entry in TABLE.items()}
 STAGES: Final[dict[str, type[Stage[Any]]]] = {
     **ALGORITHMS,
     **TRACKERS,
     **{stage.name: stage for stage in (Opening, PrivateOpening, SummedOpening, RayleighRitz, Evaluate)},
-    **{closing(algorithm).name: closing(algorithm) for algorithm in ALGORITHMS.values()},
+    **{entry.closing.name: entry.closing for entry in TABLE.values()},
 }
+
+
+def register(
+    algorithm: type[Algorithm[Any]],
+    *,
+    closing: type[Stage[Any]] = RayleighRitz,
+    result: type[PCAResult] = PCAResult,
+) -> None:
+    """Add an algorithm to the table from elsewhere: at the server, and in the same way at every node."""
+    TABLE[algorithm.name] = Entry(algorithm, closing, result)
+    ALGORITHMS[algorithm.name] = STAGES[algorithm.name] = algorithm
+    STAGES[closing.name] = closing
+
+
+def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
+    """The stage that ends an algorithm's run."""
+    return _entry(type(algorithm)).closing
+
+
+def result(algorithm: Algorithm[Any]) -> type[PCAResult]:
+    """What the result of an algorithm's run is."""
+    return _entry(type(algorithm)).result
+
+
+def over_air(stage: Stage[Any]) -> bool:
+    """Whether sums will do that arrive with noise on them, as over the air.
+
+    They do where the run ends by measuring the basis itself, so that the result says what the noise has done to it, and
+    for trackers, which measure it at every step. Other closing stages take the noise for the clients' own.
+    """
+    measured = isinstance(stage, Tracker) or (isinstance(stage, Algorithm) and closing(stage) is RayleighRitz)
+    return measured and not stage.sums_remedy
+
+
+def require_over_air(stage: Stage[Any]) -> None:
+    """Require a stage whose replies a channel can add up."""
+    if not over_air(stage):
+        remedy = "Use fed_oapm, ssi, krylov or faps."
+        raise ConfigError("An algorithm over the air", must="one that sums replies", got=stage.name, then=remedy)
+
+
+def _entry(algorithm: type[Any]) -> Entry:
+    """The line of an algorithm, or of the nearest class above it that has one: an instance need not be listed."""
+    for kind in algorithm.__mro__:
+        entry = TABLE.get(getattr(kind, "name", ""))
+        if entry is not None and entry.algorithm is kind:
+            return entry
+    return Entry(algorithm)
 
 
 def make(algorithm: str | Algorithm[Any], **parameters: Any) -> Algorithm[Any]:
@@ -140,7 +222,7 @@ def own(stage: str, memory: Arrays, data: Any) -> Arrays:
 def owners(stage: str) -> frozenset[str]:
     """The algorithms that the stage with this name belongs to; empty if it belongs to every run."""
     trackers = {stage} & set(TRACKERS)
-    return frozenset(name for name, a in ALGORITHMS.items() if stage in (name, closing(a).name)) | trackers
+    return frozenset(name for name, entry in TABLE.items() if stage in (name, entry.closing.name)) | trackers
 
 
 def _parameters(stage: type[Stage[Any]]) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 Shards = list[Array]
+EPS = float(np.finfo(np.float64).eps)
 
 SPECTRUM = np.concatenate([[5.0, 4.0, 3.0], 1.5 * 0.9 ** np.arange(27)])  # deviations with a clear gap after three
 
@@ -33,6 +34,11 @@ class Pooled:
     mean: Array
     scale: Array | None
 
+    def signed(self, k: int) -> Array:
+        """The first k components, the largest entry of each positive."""
+        V = self.components[:k]
+        return V * np.sign(V[np.arange(k), np.abs(V).argmax(axis=1)])[:, None]
+
     def gap(self, k: int) -> float:
         """(lambda_k - lambda_{k+1}) / lambda_1."""
         following = self.variances[k] if k < len(self.variances) else 0.0
@@ -53,6 +59,23 @@ def pooled(shards: Sequence[Any], center: bool = True, scale: str | None = None)
     variances[: len(s)] = s**2 / max(n - 1, 1)
     shown = mean if center else np.zeros(d)
     return Pooled(Vt, variances, float(np.sum(F**2) / max(n - 1, 1)), n, shown, divisor)
+
+
+def leading(shards: Sequence[Any], k: int = 2) -> Array:
+    """The first components of all rows together."""
+    return pooled(shards).components[:k]
+
+
+def framed(X: Array, *, center: bool = True, scale: str | None = None) -> Array:
+    """The pooled rows in the frame that a run asks for."""
+    scales = {None: lambda: 1.0, "std": lambda: X.std(axis=0), "max_abs": lambda: np.abs(X).max(axis=0)}
+    return np.asarray((X - (X.mean(axis=0) if center else 0.0)) / scales[scale]())
+
+
+def svd(X: Array) -> tuple[Array, Array]:
+    """Singular values and right singular vectors (as columns), by LAPACK."""
+    _, s, Vt = np.linalg.svd(X, full_matrices=False)
+    return s, Vt.T
 
 
 def sine(A: Array, B: Array) -> float:
@@ -82,6 +105,35 @@ def rows(n: int, deviations: Sequence[float] | Array, seed: int) -> Array:
     """n normal rows with these standard deviations along the axes of a random basis."""
     s = np.asarray(deviations, dtype=float)
     return (np.random.default_rng([seed, 1]).standard_normal((n, len(s))) * s) @ rotation(len(s), seed).T
+
+
+def shards(sizes: Sequence[int], deviations: Sequence[float] | Array, *, seed: int = 0, shift: float = 0.3) -> Shards:
+    """For each client so many normal rows with these deviations by column, about a mean of its own: shift x N(0, 1)."""
+    s, rng = np.asarray(deviations, dtype=float), np.random.default_rng([seed, len(sizes)])
+    return [rng.standard_normal((n, len(s))) * s + shift * rng.standard_normal(len(s)) for n in sizes]
+
+
+def two_lead(clients: int, d: int = 8, rows: int = 40) -> Shards:
+    """So many clients with about as many rows each, of which two directions stand out."""
+    return shards(range(rows, rows + clients), [4.0, 3.0, *(0.5 * 0.9 ** np.arange(d - 2))])
+
+
+def three_lead(clients: int, n: int = 4000, d: int = 12) -> Shards:
+    """n rows of one distribution, dealt evenly, of which three directions stand out: clipping takes little."""
+    return evenly(rows(n, [1.5, 1.2, 1.0, *(0.25 * 0.9 ** np.arange(d - 3))], seed=0) + 0.2, clients)
+
+
+def unequal(clients: int = 5, d: int = 10) -> Shards:
+    """Clients of 20 to 60 rows with different means; every deviation is half of the one before."""
+    sizes = np.random.default_rng(0).integers(20, 60, clients)
+    return [X @ rotation(d, 0) for X in shards([int(n) for n in sizes], 0.5 ** np.arange(d), shift=0.1)]
+
+
+def falling(n: int, d: int, *, seed: int, ratio: float = 1.6) -> Array:
+    """Rows about a mean that is not zero, whose singular values fall by `ratio`: single components are comparable."""
+    rng = np.random.default_rng(seed)
+    U, V = (np.linalg.qr(rng.standard_normal((side, d)))[0] for side in (n, d))
+    return np.asarray(U * (10.0 * ratio ** -np.arange(d)) @ V.T + rng.uniform(-1, 1, d))
 
 
 def three_clients(seed: int) -> Problem:

@@ -35,15 +35,15 @@ from scipy import sparse
 from flower_pca import PCAResult, RobustResult, make, simulate
 from flower_pca.algorithms.one_shot import _Average
 from flower_pca.core.algorithm import Algorithm, Iterative
-from flower_pca.registry import ALGORITHMS
+from flower_pca.registry import ALGORITHMS, TABLE
 
 TOL = 1e-10
 ROUNDING = 1e-12  # relative to the first eigenvalue
 FLOAT32 = 100.0  # multiples of float32's eps over the gap; a run stops at residuals of 32 eps
 
 Check = Callable[[str, int, Path], None]
-PLAIN = [name for name, algorithm in ALGORITHMS.items() if algorithm.Result is PCAResult]
-ROBUST = [name for name, algorithm in ALGORITHMS.items() if algorithm.Result is RobustResult]
+PLAIN = [name for name, entry in TABLE.items() if entry.result is PCAResult]
+ROBUST = [name for name, entry in TABLE.items() if entry.result is RobustResult]
 
 
 def averages(name: str) -> bool:

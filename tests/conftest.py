@@ -7,11 +7,26 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 import tempfile
 
 import browser
+import fake_grid
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("flower_pca", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("flower_pca")
+
+
+@pytest.fixture(autouse=True)
+def drawn_again(monkeypatch):
+    """What masks, shares and noise draw from the operating system is the same in every run of a test."""
+    monkeypatch.setattr(os, "urandom", np.random.default_rng(0).bytes)
+
+
+@pytest.fixture
+def lines():
+    """A run of Flower's in this process, for fake grids; what it logs."""
+    with fake_grid.in_a_run() as logged:
+        yield logged
 
 
 @pytest.fixture(scope="session")

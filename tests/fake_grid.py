@@ -7,11 +7,12 @@ import uuid
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from builders import pooled
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -180,6 +181,21 @@ def with_arrays(reply: Message, arrays: dict[str, Array]) -> Message:
     return reply
 
 
+def kill_when(grid: FakeGrid, nodes: Collection[int], due: Callable[[Message], bool], *, when: str = "before") -> None:
+    """Kill each of these nodes before it gets the message that is due, or after it has answered it."""
+
+    def kill(message: Message, reply: Message | None = None) -> Message | None:
+        node = message.metadata.dst_node_id
+        if node in nodes and node in grid.nodes and due(message):
+            grid.kill(node)
+        return reply
+
+    if when == "before":
+        grid.on_push = kill  # type: ignore[assignment]
+    else:
+        grid.tamper = kill
+
+
 # Rules of nodes that answer as the clients of a simulation do: all that they are asked, by the same products and noise.
 LIKE_SIMULATED: dict[str, Any] = {"allow": SERVED, "answers": "rows", "missing": "mean", "noise_seed": 0}
 
@@ -194,29 +210,12 @@ def grid_of(shards: Sequence[Any], n: int | None = None, *, seed: int = 0, **pol
     return FakeGrid(app_of(shards, **policy), len(shards) if n is None else n, seed=seed)
 
 
-def rows(n_nodes: int = 5, d: int = 10, seed: int = 0) -> list[Array]:
-    """Shards of unequal sizes and different means; a spectrum that falls by a half."""
-    rng = np.random.default_rng(seed)
-    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    sizes = rng.integers(20, 60, n_nodes)
-    return [rng.standard_normal((n, d)) * 0.5 ** np.arange(d) @ basis + 0.1 * rng.standard_normal(d) for n in sizes]
-
-
-def pooled(shards: Sequence[Array], k: int) -> tuple[Array, Array, Array]:
-    """Components with their largest entries positive, variances and mean, by LAPACK's SVD of all rows together."""
-    X = np.vstack(shards)
-    mean = X.mean(axis=0)
-    _, s, V = np.linalg.svd(X - mean, full_matrices=False)
-    V = V[:k] * np.sign(V[np.arange(k), np.abs(V[:k]).argmax(axis=1)])[:, None]
-    return V, s[:k] ** 2 / (len(X) - 1), mean
-
-
 def is_pca_of(result: Any, shards: Sequence[Array], *, angle: float = 1e-5) -> bool:
     """Whether a result is the PCA of the rows of these shards together."""
-    V, variances, mean = pooled(shards, len(result.components_))
-    same = result.n_samples_ == sum(map(len, shards)) and np.allclose(result.mean_, mean, rtol=0, atol=1e-12)
+    reference, k = pooled(shards), len(result.components_)
+    same = result.n_samples_ == reference.n and np.allclose(result.mean_, reference.mean, rtol=0, atol=1e-12)
     return bool(
         same
-        and np.linalg.norm(result.components_ - V, ord=2) <= angle
-        and np.allclose(result.explained_variance_, variances, rtol=angle**2 + 1e-12, atol=0)
+        and np.linalg.norm(result.components_ - reference.signed(k), ord=2) <= angle
+        and np.allclose(result.explained_variance_, reference.variances[:k], rtol=angle**2 + 1e-12, atol=0)
     )

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -12,7 +13,6 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from flower_pca import PCAResult
 BIN = Path(sys.executable).parent
 MARK = "FLOWER_PCA_FEDERATION"
 SHORT, LONG = 60.0, 240.0  # seconds: of a start or a stop; of a run
+_NUMBERS = itertools.count()
 
 PROJECT = """
 [project]
@@ -157,7 +158,7 @@ class Federation:
     def __init__(self, folder, shards, *, keys=None):
         self.folder, self.shards, self.keys = Path(folder), shards, keys
         self.nodes, self._processes, self._runs = [], [], 0
-        self.mark = uuid.uuid4().hex
+        self.mark = f"{os.getpid()}-{next(_NUMBERS)}"
         self.environment = {
             **os.environ,
             MARK: self.mark,
@@ -259,19 +260,6 @@ class Federation:
         if not said["success"]:
             raise RuntimeError(f"flwr run failed: {said}")
         return Run(self, said["run-id"], folder)
-
-    def simulated(self, algorithm, partitions, **parameters):
-        """The result of `simulate` on the same shards, in a process with the same environment."""
-        out = self.folder / f"simulated-{uuid.uuid4().hex}.npz"
-        paths = [str(self._shard(partition)) for partition in partitions]
-        code = (
-            "import json, sys, numpy; from flower_pca import simulate; "
-            "algorithm, paths, parameters, out = json.loads(sys.argv[1]); "
-            "simulate(algorithm, [numpy.load(p) for p in paths], **parameters).save(out)"
-        )
-        words = [sys.executable, "-c", code, json.dumps([algorithm, paths, parameters, str(out)])]
-        self._call(words)
-        return PCAResult.load(out)
 
     def flwr(self, *words):
         """What Flower's command line prints."""

@@ -14,12 +14,12 @@ import scipy.sparse
 from builders import SPECTRUM, Array, Problem, deal, mixed, rows, sine, three_clients
 from checks import Check, brief
 
-from flower_pca import PCAResult, make, simulate
+from flower_pca import PCAResult, make, registry, simulate
 from flower_pca.base import archive
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.registry import ALGORITHMS, closing
+from flower_pca.registry import ALGORITHMS
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.opening import Opening
@@ -107,16 +107,16 @@ def walk(algorithm: Algorithm[Any], problem: Problem, seed: int, answer: Answer)
     """A run in ten lines, with every client answering through `answer`; yields stage, state and model."""
     model = Model(n_components=problem.k, center=True, scale=None, seed=seed)
     memories: list[Arrays] = [{} for _ in problem.shards]
-    for stage in (Opening(width=algorithm.width(problem.k)), algorithm, closing(algorithm)()):
+    for stage in (Opening(width=algorithm.width(problem.k)), algorithm, registry.closing(algorithm)()):
         state = stage.start(model)
         yield stage, state, model
         while stage.status(state) is None:
-            total = None
+            total, merge = None, stage.merging(state)
             for i, X in enumerate(problem.shards):
                 arrays = {**stage.broadcast(state), **stage.personal(state).get(i, {})}
                 up, memories[i] = answer(stage, arrays, model.frame, X, memories[i])
-                total = stage.fold(state, total, i, up)
-            state = stage.server(state, total)
+                total = merge(total, i, up)
+            state = stage.server(state, total, frozenset(range(len(problem.shards))))
             yield stage, state, model
         model = stage.finish(state, model)
     yield None, None, model

@@ -6,7 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from fake_grid import FakeGrid, app_of, grid_of, in_a_run, is_pca_of, rows
+from builders import unequal
+from fake_grid import FakeGrid, app_of, grid_of, is_pca_of
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from scipy import sparse
@@ -19,16 +20,12 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import PCAStrategy
 
-SHARDS = rows()
+pytestmark = pytest.mark.usefixtures("lines")
+
+SHARDS = unequal()
 BAD = 2
 OTHERS = [shard for i, shard in enumerate(SHARDS) if i != BAD]
 FAPS = {"max_rounds": 6, "inner_steps": 2}
-
-
-@pytest.fixture(autouse=True)
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 def context(node=7, **config):
@@ -348,7 +345,8 @@ def test_memory_in_a_file_outlives_the_context(tmp_path):
         client = PCAClient(SHARDS[0], context=place, memory_dir=tmp_path / "new")
         assert np.array_equal(client.fit(*request)[0][0], answer)
         assert not place.state
-    assert len(list((tmp_path / "new").iterdir())) == 1  # one per node, none left over
+    kept = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert kept == ["flower_pca-4.npz", "flower_pca-fixed-4.npz"]  # two of a node, none left over
 
 
 def spoil(path, how):
@@ -384,7 +382,7 @@ SPOILED = ["empty", "cut", "text", "flipped", "no_header", "other_names", "no_ru
 def test_a_corrupted_memory_file_counts_as_none(how, tmp_path):
     first, second = faps_request(3), faps_request(4)
     PCAClient(SHARDS[0], context=context(), memory_dir=tmp_path).fit(*first)
-    (path,) = tmp_path.iterdir()
+    (path,) = (path for path in tmp_path.iterdir() if "fixed" not in path.name)
     spoil(path, how)
     answer = PCAClient(SHARDS[0], context=context(), memory_dir=tmp_path).fit(*second)
     assert "refusal" not in answer[2]
@@ -393,7 +391,7 @@ def test_a_corrupted_memory_file_counts_as_none(how, tmp_path):
 
 @pytest.mark.parametrize("n_nodes", [5, 8])
 def test_rows_are_loaded_once_per_node(n_nodes):
-    loaded, shards = [], rows(n_nodes)
+    loaded, shards = [], unequal(n_nodes)
 
     def load(context):
         loaded.append(context.node_id)

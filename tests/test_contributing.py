@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from builders import leading, rows
 from fake_grid import FakeGrid, in_a_run
 from pages import blocks
 
@@ -36,13 +37,7 @@ def algorithm(tmp_path, monkeypatch):
     return module.Momentum
 
 
-def rows(seed=0, n=150, d=14):
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((n, d)) @ np.diag(0.75 ** np.arange(d)) + rng.standard_normal(d)
-
-
-def truth(X, k):
-    return np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:k]
+ROWS = rows(150, 0.75 ** np.arange(14), seed=0) + 1.0
 
 
 def test_the_guide_tries_what_it_has_written(algorithm):
@@ -55,7 +50,7 @@ def test_its_strategy_and_its_client_find_what_simulate_finds(algorithm):
     strategies, nodes = dict(vars(strategies_named)), dict(vars(clients_named))
     exec(compile(BLOCKS[2], PAGE, "exec"), strategies)
     exec(compile(BLOCKS[3], PAGE, "exec"), nodes)
-    shards = np.split(rows(), [40, 90])
+    shards = np.split(ROWS, [40, 90])
 
     def client_fn(context):
         return nodes["MomentumClient"](shards[context.node_config["partition-id"]], context=context).to_client()
@@ -70,15 +65,15 @@ def test_its_strategy_and_its_client_find_what_simulate_finds(algorithm):
 @pytest.mark.parametrize("cuts", [[], [75], [5, 10], [1, 2, 100]])
 @pytest.mark.parametrize("k", [1, 3, 14])
 def test_it_finds_the_pooled_components_however_the_rows_are_cut(algorithm, cuts, k):
-    X = rows()
+    X = ROWS
     result = simulate("momentum(tol=1e-10)", np.split(X, cuts), n_components=k)
     assert result.status.ok, result.status
-    assert result.angle_to(truth(X, k)) < 1e-7
+    assert result.angle_to(leading([X], k)) < 1e-7
     assert np.allclose(result.components_ @ result.components_.T, np.eye(k), atol=1e-12)
 
 
 def test_it_resumes_bit_for_bit(algorithm, tmp_path):
-    shards, path = np.split(rows(), [40]), tmp_path / "run.ckpt"
+    shards, path = np.split(ROWS, [40]), tmp_path / "run.ckpt"
     whole = simulate("momentum(oversample=3)", shards, n_components=3)
 
     class InterruptionError(Exception):
@@ -97,12 +92,12 @@ def test_it_resumes_bit_for_bit(algorithm, tmp_path):
 
 
 def test_it_opens_again_when_a_client_leaves(algorithm):
-    shards = np.split(rows(), [50, 100])
+    shards = np.split(ROWS, [50, 100])
     result = simulate(
         "momentum", shards, n_components=2, participation=lambda message: [0, 1, 2] if message < 3 else [0, 1]
     )
     assert result.n_samples_ == 100
-    assert result.angle_to(truth(np.vstack(shards[:2]), 2)) < 1e-4
+    assert result.angle_to(leading(shards[:2])) < 1e-4
 
 
 def test_its_spec_reads_back(algorithm):

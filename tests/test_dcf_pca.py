@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_robust import ROWS, SMALL, err, pose, rel, sv_error
+from spoilt import ROWS, SMALL, err, pose, rel, sv_error
 
 from flower_pca import DataError, make, simulate
 from flower_pca.algorithms.robust.huber import Regression

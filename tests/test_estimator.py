@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from builders import shards
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.decomposition import PCA
@@ -46,9 +47,7 @@ def test_scikit_learns_checks_of_names_and_output(check):
     check("FederatedPCA", FederatedPCA())
 
 
-def shards(seed=0, d=8):
-    rng = np.random.default_rng(seed)
-    return [rng.standard_normal((n, d)) * 0.7 ** np.arange(d) + rng.standard_normal(d) for n in (60, 25, 7)]
+SHARDS = shards((60, 25, 7), 0.7 ** np.arange(8), shift=1.0)
 
 
 def labelled(parts, seed=1):
@@ -59,8 +58,8 @@ def labelled(parts, seed=1):
 
 
 def test_a_list_of_shards_gives_the_pooled_pca():
-    X = np.vstack(shards())
-    ours, pooled = FederatedPCA(3, tol=1e-12).fit(shards()), PCA(3, svd_solver="full").fit(X)
+    X = np.vstack(SHARDS)
+    ours, pooled = FederatedPCA(3, tol=1e-12).fit(SHARDS), PCA(3, svd_solver="full").fit(X)
     signs = np.sign(np.sum(ours.components_ * pooled.components_, axis=1))
     np.testing.assert_allclose(ours.components_ * signs[:, None], pooled.components_, atol=1e-9)
     for name in ("explained_variance_", "explained_variance_ratio_", "singular_values_", "noise_variance_", "mean_"):
@@ -70,7 +69,7 @@ def test_a_list_of_shards_gives_the_pooled_pca():
 
 
 def test_groups_are_the_same_clients_as_a_list():
-    X, sites = labelled(shards())
+    X, sites = labelled(SHARDS)
     by_list = FederatedPCA(3).fit([X[sites == site] for site in ("east", "north", "west")])
     by_group = FederatedPCA(3).fit(X, groups=sites)
     assert by_group.components_.tobytes() == by_list.components_.tobytes()
@@ -79,28 +78,28 @@ def test_groups_are_the_same_clients_as_a_list():
 
 
 def test_fit_transform_takes_groups_and_keeps_the_order_of_rows():
-    X, sites = labelled(shards())
+    X, sites = labelled(SHARDS)
     scores = FederatedPCA(3).fit_transform(X, groups=sites)
     assert scores.tobytes() == FederatedPCA(3).fit(X, groups=sites).transform(X).tobytes()
-    stacked = FederatedPCA(3).fit_transform(shards())
-    np.testing.assert_allclose(stacked, FederatedPCA(3).fit(shards()).transform(np.vstack(shards())), atol=1e-12)
+    stacked = FederatedPCA(3).fit_transform(SHARDS)
+    np.testing.assert_allclose(stacked, FederatedPCA(3).fit(SHARDS).transform(np.vstack(SHARDS)), atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [None, "std", "max_abs"])
 def test_whitened_scores_have_unit_variance_and_an_exact_inverse(scale):
-    X = np.vstack(shards())
-    whole = FederatedPCA(8, whiten=True, scale=scale, tol=1e-12).fit(shards())
+    X = np.vstack(SHARDS)
+    whole = FederatedPCA(8, whiten=True, scale=scale, tol=1e-12).fit(SHARDS)
     scores = whole.transform(X)
     np.testing.assert_allclose(np.cov(scores.T), np.eye(8), atol=1e-8)
     np.testing.assert_allclose(whole.inverse_transform(scores), X, atol=1e-12)
-    few, plain = (FederatedPCA(3, whiten=w, scale=scale).fit(shards()) for w in (True, False))
+    few, plain = (FederatedPCA(3, whiten=w, scale=scale).fit(SHARDS) for w in (True, False))
     rebuilt = [estimator.inverse_transform(estimator.transform(X)) for estimator in (few, plain)]
     np.testing.assert_allclose(*rebuilt, atol=1e-12)
     assert np.abs(rebuilt[0] - X).max() > 1e-3
 
 
 def test_whitening_does_not_divide_by_a_variance_of_zero():
-    X = np.vstack(shards())
+    X = np.vstack(SHARDS)
     X = np.column_stack([X, X[:, :2].sum(axis=1), np.full(len(X), 3.0)])
     pca = FederatedPCA(10, whiten=True).fit(X)
     assert np.isfinite(pca.transform(X)).all()
@@ -109,7 +108,7 @@ def test_whitening_does_not_divide_by_a_variance_of_zero():
 
 def test_missing_values_become_the_mean_of_their_column_over_all_clients():
     rng = np.random.default_rng(5)
-    holes = [np.where(rng.random(part.shape) < 0.1, np.nan, part) for part in shards()]
+    holes = [np.where(rng.random(part.shape) < 0.1, np.nan, part) for part in SHARDS]
     X = np.vstack(holes)
     filled = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
     ours, pooled = FederatedPCA(3, missing="mean", tol=1e-12).fit(holes), PCA(3, svd_solver="full").fit(filled)
@@ -129,7 +128,7 @@ def test_sparse_rows_give_the_components_of_dense_ones():
 
 
 def test_names_of_features_go_in_and_names_of_components_come_out():
-    frames = [pd.DataFrame(part, columns=list("abcdefgh")) for part in shards()]
+    frames = [pd.DataFrame(part, columns=list("abcdefgh")) for part in SHARDS]
     pca = FederatedPCA(2).set_output(transform="pandas").fit(frames)
     assert list(pca.feature_names_in_) == list("abcdefgh")
     assert list(pca.get_feature_names_out()) == ["federatedpca0", "federatedpca1"]
@@ -140,17 +139,17 @@ def test_names_of_features_go_in_and_names_of_components_come_out():
 
 
 def test_shards_with_other_columns_are_refused_and_named():
-    frames = [pd.DataFrame(part, columns=list("abcdefgh")) for part in shards()]
+    frames = [pd.DataFrame(part, columns=list("abcdefgh")) for part in SHARDS]
     frames[1] = frames[1][list("hgfedcba")]
     with pytest.raises(ValueError, match="Feature names must be in the same order") as caught:
         FederatedPCA(2).fit(frames)
     assert caught.value.__notes__ == ["in the table of client 1"]
     with pytest.raises(ValueError, match="X has 7 features, but FederatedPCA is expecting 8"):
-        FederatedPCA(2).fit([shards()[0], shards()[1][:, :7]])
+        FederatedPCA(2).fit([SHARDS[0], SHARDS[1][:, :7]])
 
 
 def test_it_is_a_step_of_a_pipeline_and_of_a_search():
-    X = np.vstack(shards())
+    X = np.vstack(SHARDS)
     y = X @ np.arange(8.0)
     search = GridSearchCV(make_pipeline(FederatedPCA(), LinearRegression()), {"federatedpca__n_components": [1, 8]})
     assert search.fit(X, y).best_params_ == {"federatedpca__n_components": 8}
@@ -158,43 +157,43 @@ def test_it_is_a_step_of_a_pipeline_and_of_a_search():
 
 
 def test_a_pipeline_hands_the_groups_on():
-    X, sites = labelled(shards())
+    X, sites = labelled(SHARDS)
     pipeline = make_pipeline(FederatedPCA(3), LinearRegression()).fit(X, X @ np.arange(8.0), federatedpca__groups=sites)
     assert pipeline[0].result_.history[0].asked == 3
     assert pipeline[0].components_.tobytes() == FederatedPCA(3).fit(X, groups=sites).components_.tobytes()
 
 
 def test_a_fitted_one_is_pickled_and_an_algorithm_is_cloned():
-    pca = clone(FederatedPCA(3, algorithm=flower_pca.FAPS(inner_steps=4), tol=1e-4)).fit(shards())
+    pca = clone(FederatedPCA(3, algorithm=flower_pca.FAPS(inner_steps=4), tol=1e-4)).fit(SHARDS)
     again = pickle.loads(pickle.dumps(pca))
     assert pca.result_.algorithm == "faps(tol=0.0001, inner_steps=4)"
-    assert again.transform(shards()[0]).tobytes() == pca.transform(shards()[0]).tobytes()
+    assert again.transform(SHARDS[0]).tobytes() == pca.transform(SHARDS[0]).tobytes()
 
 
 def test_a_fraction_and_the_seed_reach_the_run():
-    pca = FederatedPCA(0.9, random_state=5).fit(shards())
-    together = PCA(8).fit(np.vstack(shards())).explained_variance_ratio_.cumsum()
+    pca = FederatedPCA(0.9, random_state=5).fit(SHARDS)
+    together = PCA(8).fit(np.vstack(SHARDS)).explained_variance_ratio_.cumsum()
     assert pca.n_components_ == int(np.searchsorted(together, 0.9)) + 1
     assert pca.result_.seed == 5
-    seeds = [FederatedPCA(2, random_state=np.random.RandomState(7)).fit(shards()).result_.seed for _ in range(2)]
-    assert seeds[0] == seeds[1] != FederatedPCA(2).fit(shards()).result_.seed
+    seeds = [FederatedPCA(2, random_state=np.random.RandomState(7)).fit(SHARDS).result_.seed for _ in range(2)]
+    assert seeds[0] == seeds[1] != FederatedPCA(2).fit(SHARDS).result_.seed
 
 
 def test_an_end_without_convergence_is_warned_of():
     with pytest.warns(ConvergenceWarning, match="max_rounds: largest residual"):
-        FederatedPCA(3, algorithm="ssi", tol=1e-14, max_rounds=2).fit(shards())
+        FederatedPCA(3, algorithm="ssi", tol=1e-14, max_rounds=2).fit(SHARDS)
 
 
 @pytest.mark.parametrize(
     ("act", "error", "words"),
     [
-        (lambda: FederatedPCA(9).fit(shards()), ConfigError, r"min\(92, 8\) = 8. Got 9"),
-        (lambda: FederatedPCA(2).fit(shards(), groups=[0]), ConfigError, "groups must be left out of a list of tables"),
-        (lambda: FederatedPCA(2).fit(shards()[0], groups=[0, 1]), ValueError, "inconsistent numbers of samples"),
+        (lambda: FederatedPCA(9).fit(SHARDS), ConfigError, r"min\(92, 8\) = 8. Got 9"),
+        (lambda: FederatedPCA(2).fit(SHARDS, groups=[0]), ConfigError, "groups must be left out of a list of tables"),
+        (lambda: FederatedPCA(2).fit(SHARDS[0], groups=[0, 1]), ValueError, "inconsistent numbers of samples"),
         (lambda: FederatedPCA(2).fit([]), ValueError, "Expected 2D array"),
         (lambda: FederatedPCA(2).inverse_transform(np.ones((3, 2))), NotFittedError, "not fitted yet"),
-        (lambda: FederatedPCA(2).fit(shards()).inverse_transform(np.ones((3, 4))), ConfigError, "must be 2. Got 4"),
-        (lambda: FederatedPCA(2, algorithm="krilov").fit(shards()), ConfigError, "Did you mean 'krylov'"),
+        (lambda: FederatedPCA(2).fit(SHARDS).inverse_transform(np.ones((3, 4))), ConfigError, "must be 2. Got 4"),
+        (lambda: FederatedPCA(2, algorithm="krilov").fit(SHARDS), ConfigError, "Did you mean 'krylov'"),
     ],
 )
 def test_what_does_not_fit_is_said_so(act, error, words):

@@ -4,7 +4,8 @@ import io
 
 import numpy as np
 import pytest
-from fake_grid import arrays_in, config_of, grid_of, in_a_run, is_pca_of, metrics_of, rows, with_arrays
+from builders import unequal
+from fake_grid import arrays_in, config_of, grid_of, is_pca_of, metrics_of, with_arrays
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from flower_pca import registry, simulate, strategies
@@ -12,7 +13,9 @@ from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes, ProtocolError
 from flower_pca.strategies import PCAStrategy, base
 from flower_pca.strategies.exchange import WINDOW
 
-SHARDS = rows()
+pytestmark = pytest.mark.usefixtures("lines")
+
+SHARDS = unequal()
 BAD = 2  # the position of the node that has the fault
 OTHERS = [shard for i, shard in enumerate(SHARDS) if i != BAD]
 SHORT = {
@@ -25,12 +28,6 @@ SHORT = {
 }
 EXACT = {"krylov": {}, "ssi": {}, "local_power": {"local_steps": 2, "halve_every": 1}, "faps": {"inner_steps": 3}}
 exact = pytest.mark.parametrize("name", EXACT)
-
-
-@pytest.fixture(autouse=True)
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 def strategy(name, **parameters):
@@ -77,7 +74,7 @@ def test_a_node_that_joins(name, when):
 
 
 def test_nodes_that_die_and_join_in_turn():
-    shards = rows(8)
+    shards = unequal(8)
     grid = grid_of(shards, 5)
     changes = {1: lambda: grid.kill(grid.node(0)), 3: grid.add, 5: lambda: grid.kill(grid.node(3)), 7: grid.add}
     grid.on_push = lambda message: changes.pop(number(message), lambda: None)()
@@ -250,7 +247,7 @@ def test_an_average_takes_no_vectors_that_outweigh_the_others(name):
 @pytest.mark.parametrize("name", ["krylov", "ssi", "uda"])
 def test_a_silent_node_takes_no_time_from_those_behind_it(name):
     """The first of more nodes than the window never answers: the others are asked, and in time, all the same."""
-    shards = rows(WINDOW + 9)
+    shards = unequal(WINDOW + 9)
     grid = grid_of(shards)
     node = at(grid, range(1, 99), lambda message, reply: None, position=0)
     result = strategy(name, round_timeout=1.0).fit(grid)
@@ -403,7 +400,7 @@ def test_a_server_killed_in_every_round_goes_on_bit_for_bit(name, memory, how, t
 
 
 def test_a_resumed_run_samples_the_same_nodes(tmp_path):
-    shards = rows(8)
+    shards = unequal(8)
     grid = grid_of(shards)
     seen = set()
 

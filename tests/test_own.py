@@ -52,8 +52,6 @@ class Keeper(SSI):
 
     name: ClassVar[str] = "keeper"
     centers: ClassVar[bool] = False
-    Closing: ClassVar[type] = Keeping
-    Result: ClassVar[type[PCAResult]] = KeptResult
 
     def finish(self, state, model):
         from dataclasses import replace
@@ -63,8 +61,9 @@ class Keeper(SSI):
 
 @pytest.fixture(autouse=True)
 def _listed(monkeypatch):
-    monkeypatch.setattr(registry, "ALGORITHMS", {**registry.ALGORITHMS, "keeper": Keeper})
-    monkeypatch.setattr(registry, "STAGES", {**registry.STAGES, "keeper": Keeper, "keeping": Keeping})
+    for table in ("TABLE", "ALGORITHMS", "STAGES"):
+        monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
+    registry.register(Keeper, closing=Keeping, result=KeptResult)
 
 
 def spans_scores(own, shards, result):

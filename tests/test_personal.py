@@ -346,7 +346,7 @@ def test_a_start_from_uploads_needs_one_at_least() -> None:
     stage = make("exact_per_pca(init='upload')")
     state = stage.start(_model())
     with pytest.raises(ProtocolError, match="Components for init='upload' must be sent by at least one node"):
-        stage.server(state, {0: {"E": np.empty((5, 0))}})
+        stage.server(state, {0: {"E": np.empty((5, 0))}}, frozenset({0}))
 
 
 def _model() -> Any:

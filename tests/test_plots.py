@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from builders import leading, pooled, shards
 from matplotlib.colors import to_hex, to_rgb
 from scipy import sparse
 
@@ -18,13 +19,12 @@ from flower_pca.plots import PICTURES, figure, style
 WHAT = ["overview", *PICTURES]
 
 
-def rows(d=12, seed=0, sizes=(60, 25)):
-    rng = np.random.default_rng(seed)
-    return [rng.standard_normal((n, d)) * 0.8 ** np.arange(d) + 0.2 * i for i, n in enumerate(sizes)]
+def sites(d=12, sizes=(60, 25)):
+    return shards(sizes, 0.8 ** np.arange(d))
 
 
 def result(algorithm="krylov", *, d=12, k=3, **options):
-    return simulate(algorithm, rows(d), n_components=k, **options)
+    return simulate(algorithm, sites(d), n_components=k, **options)
 
 
 CASES = {
@@ -60,7 +60,7 @@ def axes(given, what, shards=None):
 def test_of_every_kind_of_result_nothing_is_clipped_and_no_numbers_run_into_one_another(case):
     given = CASES[case]()
     for what in PICTURES:
-        drawn = figure(given, what, shards=rows(given.n_features_in_))
+        drawn = figure(given, what, shards=sites(given.n_features_in_))
         style.write(drawn, BytesIO(), "svg")
         inches = drawn.get_tightbbox()
         assert inches.x0 >= 0.0, what
@@ -85,20 +85,13 @@ def test_every_kind_of_result_has_an_overview_in_svg(case, tmp_path):
 
 @pytest.mark.parametrize("what", WHAT)
 def test_a_picture_of_pixels_is_sharp_on_paper(what, tmp_path):
-    width, height = size(result().plot(what, tmp_path / "picture.PNG", shards=rows()).read_bytes())
+    width, height = size(result().plot(what, tmp_path / "picture.PNG", shards=sites()).read_bytes())
     assert (width, height) == ((2600, 800) if what == "overview" else (960, 680))
 
 
-def pooled(d=12, k=3):
-    """Mean, components and eigenvalue shares of all rows together, by LAPACK."""
-    X = np.vstack(rows(d))
-    mean = X.mean(axis=0)
-    _, s, V = np.linalg.svd(X - mean, full_matrices=False)
-    return mean, V[:k], s**2 / np.sum(s**2)
-
-
 def test_variances_are_those_of_the_pooled_rows():
-    share = pooled()[2]
+    variances = pooled(sites()).variances
+    share = variances / variances.sum()
     bars = [bar.get_height() for bar in axes(result(), "scree").patches]
     np.testing.assert_allclose(bars, share[:3], rtol=1e-9)
     assert [text.get_text() for text in axes(result(), "scree").texts] == [f"{r:.1%}" for r in share[:3]]
@@ -133,11 +126,11 @@ def test_a_run_that_does_not_iterate_shows_residuals_and_messages():
 
 @pytest.mark.parametrize("kind", [list, sparse.csr_array, sparse.coo_array, np.asarray])
 def test_scores_lie_where_the_pooled_pca_puts_them_in_the_colour_of_their_client(kind):
-    mean, V, _ = pooled()
-    cloud = axes(result(tol=1e-12), "scores", [kind(part) for part in rows()]).collections[0]
+    mean, V = pooled(sites()).mean, leading(sites(), 3)
+    cloud = axes(result(tol=1e-12), "scores", [kind(part) for part in sites()]).collections[0]
     cloud.update_scalarmappable()
     points, colours = cloud.get_offsets(), cloud.get_facecolors()
-    for colour, part in zip(style.COLOURS, rows(), strict=False):
+    for colour, part in zip(style.COLOURS, sites(), strict=False):
         ours = points[[to_hex(c[:3]) == colour for c in colours]]
         theirs = (part - mean) @ V[:2].T
         assert len(ours) == len(theirs)
@@ -146,18 +139,18 @@ def test_scores_lie_where_the_pooled_pca_puts_them_in_the_colour_of_their_client
 
 
 def test_a_cloud_of_many_rows_is_thinned_and_says_so(tmp_path):
-    shards = rows(3, sizes=(9000, 5000, 2))
-    given = simulate("krylov", shards, n_components=2)
-    ax = axes(given, "scores", shards)
+    parts = sites(3, sizes=(9000, 5000, 2))
+    given = simulate("krylov", parts, n_components=2)
+    ax = axes(given, "scores", parts)
     assert ax.get_title(loc="left") == "Scores of 4,668 of 14,002 rows"
     assert set(ax.collections[0].get_array()) == {0, 1, 2}
-    assert given.plot("scores", tmp_path / "cloud.svg", shards=shards).stat().st_size < 600_000
+    assert given.plot("scores", tmp_path / "cloud.svg", shards=parts).stat().st_size < 600_000
 
 
 def test_errors_are_those_of_the_pooled_components():
-    mean, V, _ = pooled()
-    left = [np.mean(np.sum(((part - mean) - (part - mean) @ V.T @ V) ** 2, axis=1)) for part in rows()]
-    ax = axes(result(tol=1e-12), "errors", rows())
+    mean, V = pooled(sites()).mean, leading(sites(), 3)
+    left = [np.mean(np.sum(((part - mean) - (part - mean) @ V.T @ V) ** 2, axis=1)) for part in sites()]
+    ax = axes(result(tol=1e-12), "errors", sites())
     np.testing.assert_allclose([bar.get_height() for bar in ax.patches], left, rtol=1e-7)
     np.testing.assert_allclose(ax.lines[0].get_ydata(), np.average(left, weights=[60, 25]), rtol=1e-7)
 
@@ -218,8 +211,8 @@ def test_a_failure_leaves_the_old_picture(tmp_path, monkeypatch):
 def test_the_same_result_gives_the_same_pictures(tmp_path, ending):
     given = result()
     for what in ("scree", "scores"):
-        first = given.plot(what, tmp_path / f"1.{ending}", shards=rows()).read_bytes()
-        assert replace(given).plot(what, tmp_path / f"2.{ending}", shards=rows()).read_bytes() == first
+        first = given.plot(what, tmp_path / f"1.{ending}", shards=sites()).read_bytes()
+        assert replace(given).plot(what, tmp_path / f"2.{ending}", shards=sites()).read_bytes() == first
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import stat
 
 import numpy as np
 import pytest
-from fake_grid import grid_of, in_a_run, is_pca_of, rows
+from builders import unequal
+from fake_grid import grid_of, is_pca_of
 from flwr.app import Context, RecordDict
 
 from flower_pca import strategies, wire
@@ -14,15 +15,11 @@ from flower_pca.clients import PCAClient, client_app
 from flower_pca.core.stage import Broadcast
 from flower_pca.rows.frame import Frame
 
-SHARDS = rows()
+pytestmark = pytest.mark.usefixtures("lines")
+
+SHARDS = unequal()
 REFUSED = 2
 OTHERS = [X for i, X in enumerate(SHARDS) if i != REFUSED]
-
-
-@pytest.fixture(autouse=True)
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 def grid_with(rules, shards=SHARDS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from builders import three_lead
 from fake_grid import FakeGrid, grid_of, in_a_run
 from scipy import sparse
 from scipy.stats import norm
@@ -17,13 +18,7 @@ MESSAGES = dict(zip(METHODS, (4, 3, 1), strict=True))
 SPEC = "dp(epsilon=1.0, delta=1e-6, clip=4.0)"
 
 
-def shards(n=4000, d=12, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, d)) * np.concatenate([[1.5, 1.2, 1.0], 0.25 * 0.9 ** np.arange(d - 3)])
-    return np.array_split(X @ np.linalg.qr(rng.standard_normal((d, d)))[0] + 0.2, 4)
-
-
-SHARDS = shards()
+SHARDS = three_lead(4)
 
 
 def weak(**changes):

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from builders import shards
 
 from flower_pca import PCAResult, report, simulate
 from flower_pca.plots import PICTURES
@@ -17,14 +18,13 @@ from flower_pca.plots import PICTURES
 PER_CLIENT = [what for what, picture in PICTURES.items() if picture.per_client]
 
 
-def shards(clients=4, d=10, seed=0):
-    rng = np.random.default_rng(seed)
-    return [rng.standard_normal((20 + 5 * i, d)) * 0.8 ** np.arange(d) + 0.3 * i for i in range(clients)]
+def sites(clients=4, d=10):
+    return shards([20 + 5 * i for i in range(clients)], 0.8 ** np.arange(d))
 
 
 @pytest.fixture(scope="module")
 def result():
-    return simulate("krylov", shards(), n_components=3, evaluate=True)
+    return simulate("krylov", sites(), n_components=3, evaluate=True)
 
 
 def page(given, tmp_path, **options):
@@ -70,8 +70,8 @@ class Reader(HTMLParser):
 
 
 def test_it_has_the_numbers_of_the_result(result, tmp_path):
-    read = Reader(page(result, tmp_path, shards=shards()))
-    X = np.vstack(shards())
+    read = Reader(page(result, tmp_path, shards=sites()))
+    X = np.vstack(sites())
     values = np.linalg.eigvalsh(np.cov(X.T))[::-1]
     assert read.text["h1"] == read.text["title"] == ["Four sites"]
     facts = read.facts
@@ -84,13 +84,13 @@ def test_it_has_the_numbers_of_the_result(result, tmp_path):
         [str(j + 1), f"{v:.4g}", f"{v / values.sum():.2%}"] for j, v in enumerate(values[:3])
     ]
     _, _, V = np.linalg.svd(X - X.mean(axis=0))
-    rest = [np.mean(np.sum(((part - X.mean(axis=0)) @ V[3:].T) ** 2, axis=1)) for part in shards()]
+    rest = [np.mean(np.sum(((part - X.mean(axis=0)) @ V[3:].T) ** 2, axis=1)) for part in sites()]
     assert read.tables["Clients"][1:] == [[str(i), str(20 + 5 * i), f"{e:.4g}"] for i, e in enumerate(rest)]
     assert [row[1] for row in read.tables["Messages"][1:]] == [record.stage for record in result.history]
 
 
 def test_its_pictures_are_svg_within_the_file_and_nothing_is_fetched(result, tmp_path):
-    read = Reader(page(result, tmp_path, shards=shards()))
+    read = Reader(page(result, tmp_path, shards=sites()))
     assert len(read.images) == len(PICTURES)
     for image, picture in zip(read.images, PICTURES.values(), strict=True):
         kind, data = image["src"].split(";base64,")
@@ -110,7 +110,7 @@ def test_without_shards_it_leaves_the_clients_out(result, tmp_path):
 def test_without_matplotlib_it_has_its_tables_and_says_what_to_install(result, tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
-    text = page(result, tmp_path, shards=shards())
+    text = page(result, tmp_path, shards=sites())
     assert Reader(text).images == []
     assert 'Pictures need matplotlib: pip install "flower-pca[plot]"' in text
     assert {"Components", "Clients", "Messages"} <= set(Reader(text).tables)
@@ -118,13 +118,13 @@ def test_without_matplotlib_it_has_its_tables_and_says_what_to_install(result, t
 
 def test_how_the_run_ended_is_said_in_words_and_colour(result, tmp_path):
     assert f'class="ended ok">L{result.status.words[1:]}.' in page(result, tmp_path)
-    short = simulate("ssi", shards(), n_components=3, tol=1e-12, max_rounds=4)
+    short = simulate("ssi", sites(), n_components=3, tol=1e-12, max_rounds=4)
     assert 'class="ended">Largest residual' in page(short, tmp_path)
     assert "max rounds after 5 messages" in page(short, tmp_path)
 
 
 def test_long_tables_are_cut_in_the_middle(tmp_path):
-    many = shards(60, d=4)
+    many = sites(60, d=4)
     given = simulate("ssi", many, n_components=2, tol=0.0, max_rounds=70, patience=100)
     read = Reader(page(given, tmp_path, shards=many))
     numbers = [row[0] for row in read.tables["Messages"][1:]]
@@ -162,9 +162,9 @@ def test_a_failure_leaves_the_old_report(result, tmp_path, monkeypatch):
 
 
 HARD = {
-    "plain": lambda: (simulate("krylov", shards(), n_components=3, evaluate=True), "Four sites"),
+    "plain": lambda: (simulate("krylov", sites(), n_components=3, evaluate=True), "Four sites"),
     "wide": lambda: (
-        simulate("ssi", shards(45, d=30), n_components=12, tol=0.0, max_rounds=50, patience=100),
+        simulate("ssi", sites(45, d=30), n_components=12, tol=0.0, max_rounds=50, patience=100),
         "/data/" + "a_very_long_name_without_a_space" * 4 + ".npz",
     ),
 }
@@ -176,7 +176,7 @@ def test_a_browser_shows_all_of_it_at_every_width(tab, case, width, tmp_path):
     given, title = HARD[case]()
     why = "error 2: " + "no_space_in_this_reason_" * 9
     history = type(given.history)((replace(given.history[0], failures={"9" * 19: why}), *given.history[1:]))
-    parts = shards() if case == "plain" else shards(45, d=30)
+    parts = sites() if case == "plain" else sites(45, d=30)
     page(replace(given, history=history), tmp_path, title=title, shards=parts)
     tab.open((tmp_path / "report.html").as_uri(), width=width, height=800, mobile=width < 800)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -192,7 +192,7 @@ def test_a_browser_shows_all_of_it_at_every_width(tab, case, width, tmp_path):
 
 
 def test_it_prints(tab, result, tmp_path):
-    page(result, tmp_path, shards=shards())
+    page(result, tmp_path, shards=sites())
     tab.open((tmp_path / "report.html").as_uri(), width=1200, height=800)
     printed = tab.pdf()
     assert printed.startswith(b"%PDF-")

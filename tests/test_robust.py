@@ -8,46 +8,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 from fake_grid import grid_of, in_a_run
+from spoilt import ROWS, SMALL, Array, own, pose, rel
 
 from flower_pca import ConfigError, DataError, Outcome, PCAResult, RobustResult, make, simulate
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import ConsensusRPCA
 
-Array = np.ndarray[Any, Any]
-
-
-def pose(n: int, r: int, s: float, seed: int, d: int | None = None) -> tuple[Array, Array]:
-    """Low rank plus far entries of the size of the paper's, from a stream of their own."""
-    d = n if d is None else d
-    rng = np.random.default_rng([seed, 77])
-    L = rng.standard_normal((n, r)) @ rng.standard_normal((r, d))
-    S = np.zeros(n * d)
-    places = rng.choice(n * d, round(s * n * d), replace=False)
-    S[places] = np.sqrt(n * d) * rng.choice([-1.0, 1.0], len(places))
-    return L, S.reshape(n, d)
-
-
-def own(result: PCAResult, name: str) -> Array:
-    return np.vstack([result.own[i][name] for i in sorted(result.own)])
-
-
-def rel(result: PCAResult, L: Array) -> float:
-    return float(np.linalg.norm(own(result, "L") - L) / np.linalg.norm(L))
-
-
-def err(result: PCAResult, L: Array, S: Array) -> float:
-    """The paper's measure (30)."""
-    off = np.sum((own(result, "L") - L) ** 2) + np.sum((own(result, "S") - S) ** 2)
-    return float(off / (np.sum(L**2) + np.sum(S**2)))
-
-
-def sv_error(result: PCAResult, L: Array, r: int) -> float:
-    s, true = (np.linalg.svd(A, compute_uv=False) for A in (own(result, "L"), L))
-    return float(np.abs(s - true).max() / true[r - 1])
-
-
-SMALL = pose(120, 5, 0.05, seed=4, d=80)
-ROWS = SMALL[0] + SMALL[1]
 CUTS = (3, 10, 40, 41, 90)  # six clients of 3, 7, 30, 1, 49 and 30 rows
 
 
@@ -217,8 +183,8 @@ def test_the_joint_objective_of_a_threshold_never_rises() -> None:
         here = [0, 2, 5] if number == 0 else range(6) if number < 3 else sorted(rng.choice(6, 2, replace=False))
         for i in here:
             up, memories[i] = algorithm.client(arrays, shards[i], memories[i])
-            total = algorithm.fold(state, total, i, up)
-        state = algorithm.server(state, total)
+            total = algorithm.merging(state)(total, i, up)
+        state = algorithm.server(state, total, frozenset(here))
         if number >= 2:
             U, rho = state.U, float(arrays["rho"])
             R = np.abs(ROWS - np.vstack([m["V"] for m in memories]) @ U.T)

@@ -5,7 +5,8 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from fake_grid import FakeGrid, app_of, grid_of, in_a_run, is_pca_of, rows
+from builders import unequal
+from fake_grid import FakeGrid, app_of, grid_of, in_a_run, is_pca_of
 from flwr.app import Context, RecordDict
 from pages import text
 
@@ -14,7 +15,7 @@ from flower_pca.clients import PCAClient, Rules, client_app
 from flower_pca.clients.rules import RuleKeywords
 from flower_pca.masking import identity
 
-SHARDS = rows()
+SHARDS = unequal()
 NAMES = [f.name for f in fields(Rules)]
 
 

@@ -7,7 +7,8 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from fake_grid import FakeGrid, config_of, grid_of, in_a_run, is_pca_of, pooled, rows
+from builders import pooled, unequal
+from fake_grid import FakeGrid, config_of, grid_of, is_pca_of
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import Result, Strategy
@@ -16,6 +17,8 @@ from flower_pca import clients, registry, simulate, strategies
 from flower_pca.base.errors import ConfigError
 from flower_pca.strategies import PCAStrategy, arrays_of
 from flower_pca.strategies.exchange import WINDOW
+
+pytestmark = pytest.mark.usefixtures("lines")
 
 NAMED = {s.name: s for s in map(strategies.__dict__.get, strategies.__all__) if hasattr(s, "name")}
 CLIENTS = {c.algorithms[0]: c for c in map(clients.__dict__.get, clients.__all__) if getattr(c, "algorithms", ())}
@@ -27,14 +30,8 @@ SHORT = {
     "consensus_rpca": {"max_rounds": 5},
     "per_pca": {"max_rounds": 8},
 }
-SHARDS = rows()
+SHARDS = unequal()
 each = pytest.mark.parametrize("name", registry.ALGORITHMS)
-
-
-@pytest.fixture(autouse=True)
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 def equal(a, b):
@@ -117,7 +114,7 @@ def test_nodes_without_a_partition_id_give_the_same_to_rounding():
 @pytest.mark.parametrize("name", ["krylov", "ssi", "local_power", "uda"])
 def test_more_nodes_than_the_window(name, monkeypatch):
     """Also that the server never holds more replies than the window, but those of the opening, which bring the keys."""
-    shards = rows(WINDOW + 9)
+    shards = unequal(WINDOW + 9)
     grid, read, peaks = grid_of(shards), [], {}
     original = PCAStrategy._read
 
@@ -148,7 +145,7 @@ def test_more_nodes_than_the_window(name, monkeypatch):
 
 def test_a_node_that_only_fails_does_not_make_the_server_hold_more(monkeypatch):
     """It has never answered, and so has no key; the others' answers must not wait for it."""
-    shards, read, peak = rows(WINDOW + 9), [], []
+    shards, read, peak = unequal(WINDOW + 9), [], []
     grid, original = grid_of(shards), PCAStrategy._read
     node = grid.node(5)
 
@@ -295,7 +292,7 @@ def test_an_action_beside_the_users_own_functions():
 
 @pytest.mark.parametrize("name", ["ssi", "local_power", "faps"])
 def test_a_fraction_samples_nodes_by_the_seed(name):
-    shards = rows(8)
+    shards = unequal(8)
 
     def run(seed, grid_seed):
         grid = grid_of(shards, seed=grid_seed)
@@ -366,4 +363,4 @@ def test_arrays_of_a_result():
         arrays["scale"], np.vstack(SHARDS).std(axis=0), rtol=1e-12
     )
     assert np.allclose(arrays["components"], result.components_, rtol=0, atol=0)
-    assert np.allclose(arrays["mean"], pooled(SHARDS, 2)[2], rtol=0, atol=1e-12)
+    assert np.allclose(arrays["mean"], pooled(SHARDS).mean, rtol=0, atol=1e-12)

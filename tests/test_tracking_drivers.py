@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from fake_grid import FakeGrid, in_a_run
+from fake_grid import FakeGrid
 
 from flower_pca import AirChannel, STMiss, Stream, TrackingResult, assembly, strategies, track
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
@@ -22,15 +22,11 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
 
     from flower_pca import app
 
+pytestmark = pytest.mark.usefixtures("lines")
+
 R = 4
 PROBLEM = moving.piecewise(n=60, r=R, d=480, change=240, rho=0.1, seed=0)
 BATCHES = PROBLEM.batches(3)
-
-
-@pytest.fixture(autouse=True)
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 def serve(streams, **rules):
@@ -140,8 +136,9 @@ def test_a_bad_batch_and_a_wrong_kind_of_data_are_refused_by_name(lines):
         TrackingStrategy("st_miss", n_components=R, min_nodes=2, node_timeout=0.1).fit(
             FakeGrid(serve([np.eye(60)] * 2), 2)
         )
+    grid = FakeGrid(serve(fresh(), allow=["krylov"]), 2)
     with pytest.raises(NotEnoughNodes, match="The data for opening must be rows at rest"):
-        strategies.Krylov(n_components=R, min_nodes=2, node_timeout=0.1).fit(FakeGrid(serve(fresh(), allow=["krylov"]), 2))
+        strategies.Krylov(n_components=R, min_nodes=2, node_timeout=0.1).fit(grid)
 
 
 def test_a_node_serves_the_trackers_it_allows():

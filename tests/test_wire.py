@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_grid import FakeGrid, app_of, config_of, grid_of, in_a_run, rows
+from builders import unequal
+from fake_grid import FakeGrid, app_of, config_of, grid_of, in_a_run
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
@@ -102,7 +103,7 @@ def test_real_messages_come_back_bit_for_bit(name, scale, monkeypatch):
     for function, fake in fakes.items():
         monkeypatch.setattr(wire, function, fake)
     algorithm = registry.make(name, **SHORT.get(name, {}))
-    PCAStrategy(algorithm, n_components=2, scale=scale, evaluate=True).fit(grid_of(rows(3)))
+    PCAStrategy(algorithm, n_components=2, scale=scale, evaluate=True).fit(grid_of(unequal(3)))
     assert {"opening", name, "evaluate", "train"} <= seen
 
 
@@ -307,7 +308,7 @@ def test_malformed_evaluations(change):
 @pytest.mark.parametrize("stage", registry.STAGES)
 def test_a_node_refuses_arrays_that_the_stage_cannot_use(stage, frame):
     """They are the sender's fault: the node says so, and does not break down."""
-    client = PCAClient(rows(1)[0])
+    client = PCAClient(unequal(1)[0])
     for arrays in (
         {"other": np.eye(2)},
         {n: np.zeros((3, 3, 3)) for n in ("B", "Z", "block", "rank", "width", "seed")},
@@ -320,7 +321,7 @@ def test_a_node_refuses_arrays_that_the_stage_cannot_use(stage, frame):
 
 
 def test_a_node_refuses_messages_of_others():
-    grid = FakeGrid(app_of(rows(2)), 2)
+    grid = FakeGrid(app_of(unequal(2)), 2)
     (identity,) = grid.push_messages([Message(RecordDict(), grid.node(0), "train")])
     (reply,) = grid.pull_messages([identity])
     assert "must be made of fitins" in wire.read_reply(reply.content, "train").refusal

@@ -15,7 +15,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm, scaled_up
 from flower_pca.core.model import Model, fraction_rank
-from flower_pca.core.stage import Arrays, Shape
+from flower_pca.core.parts import ROWS, Kind, Part
+from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
 _WIDEST: Final = 10_000  # columns, of which the server keeps a square matrix
@@ -61,8 +62,10 @@ class NoisyCovariance(Algorithm[CovarianceState]):
     def broadcast(self, state: CovarianceState) -> Arrays:
         return {"columns": np.array(state.d)}
 
-    def expects(self, state: CovarianceState) -> Mapping[str, Shape]:
-        return {"C": (state.d * (state.d + 1) // 2,), "n": ()}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        d = int(arrays["columns"])
+        return {"C": Part((d * (d + 1) // 2,), Kind.GRAM), "n": ROWS}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -71,11 +74,7 @@ class NoisyCovariance(Algorithm[CovarianceState]):
             raise DataError("The number of columns", must=rule, got=data.d, then=remedy)
         return {"C": packed(data.gram().astype(np.float64)), "n": np.array(data.n)}, memory
 
-    @staticmethod
-    def tells(arrays: Arrays) -> tuple[str, ...]:
-        return ("C",)
-
-    def server(self, state: CovarianceState, total: Arrays) -> CovarianceState:
+    def server(self, state: CovarianceState, total: Arrays, answered: frozenset[int]) -> CovarianceState:
         return replace(state, C=unpacked(scaled_up(total, "C", state.n)))
 
     def status(self, state: CovarianceState) -> Status | None:

@@ -13,7 +13,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Reduction, Shape, Stack
+from flower_pca.core.parts import Kind, Part
+from flower_pca.core.stage import Arrays, Merge, Stack, add, stack
 from flower_pca.rows.local import LocalData
 
 
@@ -68,10 +69,14 @@ class DRSVD(Algorithm[DRSVDState]):
     def personal(self, state: DRSVDState) -> Mapping[int, Arrays]:
         return {client: {"part": part} for client, part in state.parts.items()}
 
-    def expects(self, state: DRSVDState) -> Mapping[str, Shape]:
-        d, r = state.block.shape
-        rank = next(iter(state.parts.values())).shape[1] if state.parts else r  # fewer than r rows have no r directions
-        return ({"G": (d, r)}, {"R": (None, r)}, {"B": (d, rank)})[state.step]
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        step, block = int(arrays["step"]), arrays["block"]
+        if step == 0:
+            return {"G": Part(block.shape, Kind.PRODUCT)}
+        if step == 1:  # fewer than r rows have no r directions
+            return {"R": Part((None, block.shape[1]), Kind.FACTOR)}
+        return {"B": Part((len(block), arrays["part"].shape[1]), Kind.LIFTED)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -83,14 +88,10 @@ class DRSVD(Algorithm[DRSVDState]):
         # Factored anew in round 3: cheaper than to keep n_i x r numbers, and the same bits on the same machine.
         return ({"R": R} if step == 1 else {"B": adjoint(Q @ _determined(R, arrays["part"]))}), memory
 
-    @staticmethod
-    def tells(arrays: Arrays) -> tuple[str, ...]:
-        return ("B",) if arrays["step"] > 1 else ()  # Q has more columns than C_i block, if that is short of rank
+    def merging(self, state: DRSVDState) -> Merge:
+        return stack if state.step == 1 else add
 
-    def reduction(self, state: DRSVDState) -> Reduction:
-        return "stack" if state.step == 1 else "sum"
-
-    def server(self, state: DRSVDState, total: Any) -> DRSVDState:
+    def server(self, state: DRSVDState, total: Any, answered: frozenset[int]) -> DRSVDState:
         if state.step == 0:
             return replace(state, step=1, block=linalg.orth(total["G"]))
         if state.step == 1:
@@ -98,11 +99,9 @@ class DRSVD(Algorithm[DRSVDState]):
         return replace(state, step=3, parts={}, Z=linalg.leading(total["B"], state.width))
 
     def status(self, state: DRSVDState) -> Status | None:
-        return (
-            None
-            if state.Z is None
-            else Status(Outcome.ONE_SHOT, "dr_svd takes three rounds; residuals say how far it got")
-        )
+        if state.Z is None:
+            return None
+        return Status(Outcome.ONE_SHOT, "dr_svd takes three rounds; residuals say how far it got")
 
     def finish(self, state: DRSVDState, model: Model) -> Model:
         return model if state.Z is None else replace(model, basis=state.Z, product=None)
@@ -118,8 +117,8 @@ def _determined(R: Array, part: Array) -> Array:
     return np.asarray(U @ (U.T @ part))
 
 
-def _split(stack: Stack) -> dict[int, Array]:
+def _split(total: Stack) -> dict[int, Array]:
     """The orthonormal factor of the stacked R_i, cut back into the clients' parts."""
-    Q = linalg.qr(np.vstack([reply["R"] for reply in stack.values()]))[0]
-    ends = np.cumsum([len(reply["R"]) for reply in stack.values()])
-    return dict(zip(stack, np.split(Q, ends[:-1]), strict=True))
+    Q = linalg.qr(np.vstack([reply["R"] for reply in total.values()]))[0]
+    ends = np.cumsum([len(reply["R"]) for reply in total.values()])
+    return dict(zip(total, np.split(Q, ends[:-1]), strict=True))

@@ -12,7 +12,8 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterative, Movement, Progress
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Shape
+from flower_pca.core.parts import Kind, Part
+from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
 _BETA: Final = 0.15  # the first penalty, as a share of the largest eigenvalue of C_i
@@ -57,7 +58,6 @@ class FAPS(Iterative[FAPSState]):
     name: ClassVar[str] = "faps"
     quantity: ClassVar[str] = "angle still to go"
     State: ClassVar[type] = FAPSState
-    product_names: ClassVar[tuple[str, ...]] = ("Y",)
 
     inner_steps: int = 10
     inner_tol: float | None = None
@@ -71,14 +71,15 @@ class FAPS(Iterative[FAPSState]):
             checks.number("inner_tol of faps", self.inner_tol, least=0.0)
 
     def start(self, model: Model) -> FAPSState:
-        return FAPSState(model.powered(), Movement(), self.begin(model))
+        return FAPSState(model.powered(), Movement(), Progress.begin(self.tol, model))
 
     def broadcast(self, state: FAPSState) -> Arrays:
         tol = 0.0 if self.inner_tol is None else self.inner_tol
         return {"Z": state.Z, "inner_steps": np.array(self.inner_steps), "inner_tol": np.array(tol)}
 
-    def expects(self, state: FAPSState) -> Mapping[str, Shape]:
-        return {"Y": state.Z.shape}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"Y": Part(arrays["Z"].shape, Kind.ESTIMATE)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -97,13 +98,10 @@ class FAPS(Iterative[FAPSState]):
         Y = beta * (V @ (V.T @ Z)) - V @ (W.T @ Z) - W @ (V.T @ Z)
         return {"Y": Y}, {"X": V, "W": W, "beta": np.array(beta), "distances": distances}
 
-    def server(self, state: FAPSState, total: Arrays) -> FAPSState:
+    def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:
         Z = linalg.orth(total["Y"])
         moved = state.movement.add(state.Z, Z)
         return FAPSState(Z, moved, state.progress.step(moved.remaining, moved.newest))
-
-    def progress(self, state: FAPSState) -> Progress:
-        return state.progress
 
     def finish(self, state: FAPSState, model: Model) -> Model:
         return replace(model, basis=state.Z, product=None)

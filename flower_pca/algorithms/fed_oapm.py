@@ -14,7 +14,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.power import Power
 from flower_pca.core.algorithm import Iterative, Progress, ritz_round
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Shape
+from flower_pca.core.parts import Kind, Part
+from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
 _LARGEST: Final = 1e90  # what a block may grow to between two QRs
@@ -70,24 +71,25 @@ class FedOAPM(Iterative[FedOAPMState]):
 
     def start(self, model: Model) -> FedOAPMState:
         k = model.n_components if isinstance(model.n_components, int) else model.columns.shape[1]
-        state = FedOAPMState(Power.of(model.columns), k, self.begin(model))
+        state = FedOAPMState(Power.of(model.columns), k, Progress.begin(self.tol, model))
         return state if model.product is None else self._heard(state, model.product, rounds=0)
 
     def broadcast(self, state: FedOAPMState) -> Arrays:
         return {"U": state.power.block}
 
-    def expects(self, state: FedOAPMState) -> Mapping[str, Shape]:
-        return {"Y": state.power.block.shape}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"Y": Part(arrays["U"].shape, Kind.PRODUCT)}
+
+    def bounds(self, state: FedOAPMState, model: Model) -> Mapping[str, Array | float]:
+        return {"Y": MARGIN * max(model.trace, float(model.n))}  # between two QRs blocks are longer than 1
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         return {"Y": data.matmat(arrays["U"])}, memory
 
-    def server(self, state: FedOAPMState, total: Arrays) -> FedOAPMState:
+    def server(self, state: FedOAPMState, total: Arrays, answered: frozenset[int]) -> FedOAPMState:
         return self._heard(state, total["Y"], rounds=1)
-
-    def progress(self, state: FedOAPMState) -> Progress:
-        return state.progress
 
     def metrics(self, state: FedOAPMState) -> dict[str, float]:
         return {**super().metrics(state), "lambda_1": state.value}

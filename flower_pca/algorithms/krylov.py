@@ -13,7 +13,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.model import Model, fraction_rank
-from flower_pca.core.stage import Arrays, Shape
+from flower_pca.core.parts import Kind, Part
+from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
 
@@ -60,7 +61,6 @@ class Krylov(Iterative[KrylovState]):
     State: ClassVar[type] = KrylovState
     fixed_set: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
-    product_names: ClassVar[tuple[str, ...]] = ("S",)
 
     oversample: int = 2
     max_basis: int = 40
@@ -78,7 +78,7 @@ class Krylov(Iterative[KrylovState]):
             CQ=none,
             T=np.empty((0, 0)),
             block=Z,
-            progress=self.begin(model),
+            progress=Progress.begin(self.tol, model),
             warm=model.restarts > 0,
             fraction=None if isinstance(k, int) else k,
             k=k if isinstance(k, int) else Z.shape[1],
@@ -90,18 +90,16 @@ class Krylov(Iterative[KrylovState]):
     def broadcast(self, state: KrylovState) -> Arrays:
         return {"B": state.block}
 
-    def expects(self, state: KrylovState) -> Mapping[str, Shape]:
-        return {"S": state.block.shape}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"S": Part(arrays["B"].shape, Kind.PRODUCT)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         return {"S": data.matmat(arrays["B"])}, memory
 
-    def server(self, state: KrylovState, total: Arrays) -> KrylovState:
+    def server(self, state: KrylovState, total: Arrays, answered: frozenset[int]) -> KrylovState:
         return self._absorb(state, total["S"], rounds=1)
-
-    def progress(self, state: KrylovState) -> Progress:
-        return state.progress
 
     def status(self, state: KrylovState) -> Status | None:
         if state.block.shape[1] == 0:  # the space is invariant: what residual there is, is rounding

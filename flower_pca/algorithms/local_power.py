@@ -12,7 +12,8 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterative, Movement, Progress, ritz_round, scaled_up
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Reduction, Shape, Stack
+from flower_pca.core.parts import ROWS, Kind, Part
+from flower_pca.core.stage import Arrays, Merge, Stack, add, stack
 from flower_pca.rows.local import LocalData
 
 _ALIGNMENTS = ("procrustes", "sign", "none")
@@ -56,7 +57,6 @@ class LocalPower(Iterative[LocalPowerState]):
     name: ClassVar[str] = "local_power"
     quantity: ClassVar[str] = "error (residual, or angle still to go)"
     State: ClassVar[type] = LocalPowerState
-    product_names: ClassVar[tuple[str, ...]] = ("Y",)
 
     local_steps: int = 8
     align: str = "procrustes"
@@ -79,14 +79,18 @@ class LocalPower(Iterative[LocalPowerState]):
     def start(self, model: Model) -> LocalPowerState:
         Z = model.powered()
         k = model.n_components if isinstance(model.n_components, int) else Z.shape[1]
-        return LocalPowerState(Z, Z, None, k, model.n, Movement(), self.begin(model))
+        return LocalPowerState(Z, Z, None, k, model.n, Movement(), Progress.begin(self.tol, model))
 
     def broadcast(self, state: LocalPowerState) -> Arrays:
         return {"Z": state.block, "steps": np.array(self.q(state)), "aligned": np.array(self._stacks(state))}
 
-    def expects(self, state: LocalPowerState) -> Mapping[str, Shape]:
-        shape = state.block.shape
-        return {"Y": shape, "n": (), **({"X": shape} if self._stacks(state) else {})}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        shape = arrays["Z"].shape
+        if arrays["aligned"]:
+            return {"Y": Part(shape, Kind.PRODUCT), "n": ROWS, "X": Part(shape, Kind.BLOCK)}
+        kind = Kind.IMAGE if arrays["steps"] > 1 else Kind.PRODUCT  # orth(Y) is the X of a message with one step more
+        return {"Y": Part(shape, kind), "n": ROWS}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -96,24 +100,16 @@ class LocalPower(Iterative[LocalPowerState]):
         up = {"Y": data.matmat(X, reuse=4 * q), "n": np.array(data.n)}
         return {**up, "X": X} if arrays["aligned"] else up, memory
 
-    @staticmethod
-    def tells(arrays: Arrays) -> tuple[str, ...]:
-        if arrays["aligned"]:
-            return ("X",)
-        return ("Y",) if arrays["steps"] > 1 else ()  # orth(Y) is the X of a message with one step more
-
-    def reduction(self, state: LocalPowerState) -> Reduction:
-        return "stack" if self._stacks(state) else "sum"
-
-    @property
-    def summed(self) -> bool:
-        return self.align == "none" or self.local_steps == 1
+    def merging(self, state: LocalPowerState) -> Merge:
+        return stack if self._stacks(state) else add
 
     @property
     def sums_remedy(self) -> str:
+        if self.align == "none" or self.local_steps == 1:
+            return ""
         return 'Use krylov, or align="none" here, or leave the masks out.'
 
-    def server(self, state: LocalPowerState, total: Any) -> LocalPowerState:
+    def server(self, state: LocalPowerState, total: Any, answered: frozenset[int]) -> LocalPowerState:
         if self.q(state) == 1:
             return self._measured(state, scaled_up(total, "Y", state.n))
         Y = self._aligned(total) if self._stacks(state) else total["Y"]
@@ -123,9 +119,6 @@ class LocalPower(Iterative[LocalPowerState]):
         if self.decay:  # neither a floor nor an agreement at q > 1 is the end: q will fall
             progress = replace(progress, error=np.inf, stale=0, best=np.inf)
         return replace(state, block=Z, Z=Z, Y=None, movement=moved, progress=progress)
-
-    def progress(self, state: LocalPowerState) -> Progress:
-        return state.progress
 
     def finish(self, state: LocalPowerState, model: Model) -> Model:
         return replace(model, basis=state.Z, product=state.Y)
@@ -137,11 +130,11 @@ class LocalPower(Iterative[LocalPowerState]):
         _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress)
         return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
 
-    def _aligned(self, stack: Stack) -> Array:
+    def _aligned(self, answers: Stack) -> Array:
         """Sum C_i X_i O_i, aligned with the client that has most rows."""
-        base = max(stack.values(), key=lambda reply: int(reply["n"]))["X"].astype(np.float64)
+        base = max(answers.values(), key=lambda reply: int(reply["n"]))["X"].astype(np.float64)
         total = np.zeros(base.shape)
-        for reply in stack.values():
+        for reply in answers.values():
             if self.align == "procrustes":
                 total += reply["Y"] @ linalg.procrustes(reply["X"], base)
             else:

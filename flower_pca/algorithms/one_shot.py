@@ -14,7 +14,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Reduction, Shape, Stack
+from flower_pca.core.parts import Kind, Part
+from flower_pca.core.stage import Arrays, Merge, Stack, stack
 from flower_pca.rows.local import LocalData
 
 _SKEW: Final = 1e-3  # by which single-precision eigenvectors may miss orthonormality
@@ -24,7 +25,6 @@ _SKEW: Final = 1e-3  # by which single-precision eigenvectors may miss orthonorm
 class OneShotState:
     """How many components are wanted and asked for; the basis, once it is known."""
 
-    d: int
     width: int
     rank: int
     Z: Array | None = None
@@ -39,22 +39,20 @@ class _Average(Algorithm[OneShotState]):
 
     def start(self, model: Model) -> OneShotState:
         width = model.columns.shape[1]
-        return OneShotState(model.d, width, width)
+        return OneShotState(width, width)
 
     def broadcast(self, state: OneShotState) -> Arrays:
         return {"rank": np.array(state.rank), "weighted": np.array(self.weighted)}
 
-    def expects(self, state: OneShotState) -> Mapping[str, Shape]:
-        return {"V": (state.d, None), **({"S": (None,)} if self.weighted else {})}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        V = Part((d, None), Kind.EIGENVECTORS)  # fewer than asked for, where a client has not so many rows
+        return {"V": V, "S": Part((None,), Kind.EIGENVALUES)} if arrays["weighted"] else {"V": V}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         V, values = data.top(int(arrays["rank"]))
         return {"V": V, **({"S": values / data.n} if arrays["weighted"] else {})}, memory
-
-    @staticmethod
-    def tells(arrays: Arrays) -> tuple[str, ...]:
-        return ("V",)
 
     def inspect(self, state: OneShotState, reply: Arrays) -> None:
         columns, remedy = reply["V"].shape[1], "Check the client."
@@ -66,18 +64,16 @@ class _Average(Algorithm[OneShotState]):
             got = f"{len(reply['S'])}, of which {int((reply['S'] < 0.0).sum())} are negative"
             raise ProtocolError("The weights S", must=f"{columns}, none negative", got=got, then=remedy)
 
-    def reduction(self, state: OneShotState) -> Reduction:
-        return "stack"
+    def merging(self, state: OneShotState) -> Merge:
+        return stack
 
-    def server(self, state: OneShotState, total: Stack) -> OneShotState:
+    def server(self, state: OneShotState, total: Stack, answered: frozenset[int]) -> OneShotState:
         return replace(state, Z=linalg.leading(np.hstack([_weighed(reply) for reply in total.values()]), state.width))
 
     def status(self, state: OneShotState) -> Status | None:
-        return (
-            None
-            if state.Z is None
-            else Status(Outcome.ONE_SHOT, f"{self.name} takes one round; residuals say how far it got")
-        )
+        if state.Z is None:
+            return None
+        return Status(Outcome.ONE_SHOT, f"{self.name} takes one round; residuals say how far it got")
 
     def finish(self, state: OneShotState, model: Model) -> Model:
         return model if state.Z is None else replace(model, basis=state.Z, product=None)

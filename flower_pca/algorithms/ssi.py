@@ -12,7 +12,8 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterative, Progress, ritz_round, scaled_up
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Shape
+from flower_pca.core.parts import ROWS, Kind, Part
+from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
 
@@ -50,29 +51,26 @@ class SSI(Iterative[SSIState]):
     name: ClassVar[str] = "ssi"
     State: ClassVar[type] = SSIState
     bounded: ClassVar[bool] = True
-    product_names: ClassVar[tuple[str, ...]] = ("Y",)
 
     def start(self, model: Model) -> SSIState:
         Z = model.columns
         k = model.n_components if isinstance(model.n_components, int) else Z.shape[1]
-        state = SSIState(Z, Z, None, k, model.units, self.begin(model))
+        state = SSIState(Z, Z, None, k, model.units, Progress.begin(self.tol, model))
         return state if model.product is None else measured(state, model.product, rounds=0)
 
     def broadcast(self, state: SSIState) -> Arrays:
         return {"Z": state.block}
 
-    def expects(self, state: SSIState) -> Mapping[str, Shape]:
-        return {"Y": state.block.shape, "n": ()}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"Y": Part(arrays["Z"].shape, Kind.PRODUCT), "n": ROWS}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         return {"Y": data.matmat(arrays["Z"]), "n": np.array(data.n)}, memory
 
-    def server(self, state: SSIState, total: Arrays) -> SSIState:
+    def server(self, state: SSIState, total: Arrays, answered: frozenset[int]) -> SSIState:
         return measured(state, scaled_up(total, "Y", state.n), rounds=1)
-
-    def progress(self, state: SSIState) -> Progress:
-        return state.progress
 
     def finish(self, state: SSIState, model: Model) -> Model:
         return replace(model, basis=state.Z, product=state.Y)

@@ -81,7 +81,7 @@ def audit(
     checks.choice("masked", masked, (True, False))
     stopping = {name: value for name, value in (("tol", tol), ("max_rounds", max_rounds)) if value is not None}
     chosen = registry.make(algorithm, **stopping)
-    if masked and not chosen.summed:
+    if masked and chosen.sums_remedy:
         rule, remedy = "one whose clients' answers are only summed", "Use krylov, ssi or faps."
         raise ConfigError("A masked algorithm", must=rule, got=chosen.spec, then=remedy)
     session = assembly.session(chosen, n_components=n_components, center=center, scale=scale, seed=seed)

@@ -28,6 +28,7 @@ from flower_pca.clients.rules import RuleKeywords, Rules
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import messages
+from flower_pca.masking.fixed import Grain, seeded_grain, system_grain
 from flower_pca.masking.messages import SpentError
 from flower_pca.rows.fixed import fixed
 from flower_pca.rows.local import LocalData
@@ -150,25 +151,27 @@ class PCAClient(NumPyClient):
     def _answered(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
-            sources: Any = {"fixed": self._fixed, "grain": self._grain(request), "identity": self._identity}
+            sources: Any = {"fixed": self._fixed, "grain": self._grain, "identity": self._identity}
             return assembly.answer(request.stage, request.arrays, data, before, **sources)
         except SpentError as error:
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
             raise
 
-    def _grain(self, request: wire.Request) -> noise.Bits:
+    @property
+    def _grain(self) -> Grain:
         seed = self._rules.noise_seed
-        return noise.system_bits if seed is None else noise.seeded_bits(seed, max(self._key, 0), request.number)
+        return system_grain if seed is None else seeded_grain(seed, max(self._key, 0))
 
     def _withheld(self, request: wire.Request, up: Arrays) -> Arrays:
         """The answer without what shows the node's own results, unless it agrees to that or a sum covers it."""
         if self._rules.share_own or request.stage == messages.STAGE:
             return up
-        stage = registry.STAGES[request.stage]
-        cut, blank = stage.reveals(request.arrays), stage.hides
-        shown = {name: a[:, :0] if name in cut else a for name, a in up.items()}
-        return {name: np.zeros_like(a) if name in blank else a for name, a in shown.items()}
+        parts, kept = registry.STAGES[request.stage].parts(request.arrays, self._rows().d or None), dict(up)
+        for name, a in up.items():
+            if parts[name].own:
+                kept[name] = a[:, :0] if parts[name].open else np.zeros_like(a)
+        return kept
 
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
         """Keep what the next message needs; under masks nothing from before, as nothing is done twice there."""

@@ -14,6 +14,7 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import SERVED, Rules
+from flower_pca.core.parts import TELLING
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
@@ -58,9 +59,7 @@ class Policy:
         stage = inner or request.stage
         owners = registry.owners(stage)
         asked = {request.algorithm, *(() if request.algorithm in owners else owners)}
-        if inner is not None and (
-            stage not in registry.STAGES or registry.STAGES[stage].reveals(messages.plain(request.arrays))
-        ):
+        if inner is not None and _bare(stage, messages.plain(request.arrays)):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
         unnamed = sorted(name for name in asked - self._served if name in SERVED and registry.STAGES[name].by_row)
@@ -156,7 +155,8 @@ def _columns(request: wire.Request, d: int, up: Arrays) -> Array:
     blocks = [a.reshape(d, -1) for a in request.arrays.values() if a.ndim and len(a) == d]
     if "seed" in request.arrays and "width" in request.arrays:
         blocks.append(drawn(d, int(request.arrays["width"]), int(request.arrays["seed"])))
-    told = [up[name] for name in registry.STAGES[request.stage].tells(request.arrays) if name in up]
+    parts = registry.STAGES[request.stage].parts(request.arrays, d)
+    told = [a for name, a in up.items() if parts[name].kind in TELLING]
     blocks += [a if a.ndim == 2 and len(a) == d else np.eye(d) for a in told]
     columns = _units(np.hstack([np.empty((d, 0)), *blocks]).astype(np.float64))
     return columns if request.frame.scale is None else _units(columns / request.frame.scale[:, None])
@@ -167,3 +167,11 @@ def _units(columns: Array) -> Array:
     largest = np.abs(columns).max(axis=0)
     columns = columns[:, largest > 0.0] / largest[largest > 0.0]
     return np.asarray(columns / linalg.column_norms(columns))
+
+
+def _bare(stage: str, arrays: Arrays) -> bool:
+    """Whether an answer can be no sum: of a stage that is not known, or with a node's own results of their own size."""
+    if stage not in registry.STAGES:
+        return True
+    parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
+    return any(part.own and part.open for part in parts.values())

@@ -44,7 +44,7 @@ def described(name: str) -> dict[str, Any]:
     """
     algorithm = EVERY[name]
     text, made = inspect.getdoc(algorithm) or "", algorithm()
-    takes = {"mask": made.summed, "dp": made.bounded, "channel": made.summed and made.bears_noise}
+    takes = {"mask": not made.sums_remedy, "dp": made.bounded, "channel": registry.over_air(made)}
     return {
         "algorithm": name,
         "what": text.splitlines()[0],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, TypeVar
+from typing import ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
-from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Stage
 
 S = TypeVar("S")
@@ -24,12 +23,15 @@ _ROUNDING: Final = 32.0  # multiples of the data's eps below which no residual c
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(Stage[S]):
-    """A stage that computes a basis of the leading subspace, from the block that the opening has left."""
+    """A stage that computes a basis of the leading subspace, from the block that the opening has left.
 
-    centers: ClassVar[bool] = True  # whether rows are centred where the caller does not say
-    caches: ClassVar[bool] = False  # whether a client that misses a round still counts, with its last answer
-    Closing: ClassVar[type[Stage[Any]] | None] = None  # the stage after it; None for the registry's, Rayleigh-Ritz
-    Result: ClassVar[type[PCAResult]] = PCAResult
+    Attributes:
+        centers: Whether rows are centred where the caller does not say.
+        caches: Whether a client that misses a round still counts, with its last answer.
+    """
+
+    centers: ClassVar[bool] = True
+    caches: ClassVar[bool] = False
 
     oversample: int = 0
 
@@ -70,6 +72,11 @@ class Progress:
     gained: float = -np.inf
     stale: int = 0
 
+    @classmethod
+    def begin(cls, tol: float, model: Model) -> Progress:
+        """Before the first round: nobody is asked to be better than the precision of the data."""
+        return cls(tol=max(tol, _ROUNDING * model.eps), rounds=model.rounds)
+
     def step(self, error: float, measure: float | None = None, *, gain: float = -np.inf, rounds: int = 1) -> Progress:
         """After a round with this error.
 
@@ -88,12 +95,27 @@ class Progress:
         )
 
 
+class Iterating(Protocol):
+    """The state of an iterative algorithm: it says where it stands."""
+
+    @property
+    def progress(self) -> Progress:
+        """Rounds done, and the error."""
+
+
+I = TypeVar("I", bound=Iterating)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Iterative(Algorithm[S]):
+class Iterative(Algorithm[I]):
     """An algorithm that stops on convergence: `tol`, with a minimum and a maximum of rounds, and patience.
 
     It converges when its error is at most `tol` (never asked to be below the data's own precision), stalls when the
-    error has not fallen for `patience` rounds, and gives up after `max_rounds`.
+    error has not fallen for `patience` rounds, and gives up after `max_rounds`. Its state has a field `progress`, which
+    `start` sets by `Progress.begin` and `server` moves on by `Progress.step`.
+
+    Attributes:
+        quantity: What the error is, in words, for the status of a run.
     """
 
     quantity: ClassVar[str] = "largest residual relative to the first eigenvalue"
@@ -110,19 +132,11 @@ class Iterative(Algorithm[S]):
         checks.integer(f"max_rounds of {self.name}", self.max_rounds, least=max(1, self.min_rounds))
         checks.integer(f"patience of {self.name}", self.patience, least=1)
 
-    @abstractmethod
-    def progress(self, state: S) -> Progress:
-        """Where the state stands."""
+    def rounds(self, state: I) -> int:
+        return state.progress.rounds
 
-    def begin(self, model: Model) -> Progress:
-        """Progress before the first round."""
-        return Progress(tol=max(self.tol, _ROUNDING * model.eps), rounds=model.rounds)
-
-    def rounds(self, state: S) -> int:
-        return self.progress(state).rounds
-
-    def status(self, state: S) -> Status | None:
-        p = self.progress(state)
+    def status(self, state: I) -> Status | None:
+        p = state.progress
         if p.rounds < self.min_rounds:
             return None
         measured = f"{self.quantity}{f' {p.error:.2g}' if np.isfinite(p.error) else ' (not falling yet)'}"
@@ -141,14 +155,14 @@ class Iterative(Algorithm[S]):
         status = model.status
         if status is None or not status.ok or model.values is None or model.residuals is None:
             return status
-        tol = self.begin(model).tol
+        tol = Progress.begin(self.tol, model).tol
         true = float(model.residuals[: model.k].max()) / max(float(model.values[0]), np.finfo(float).tiny)
         if true <= 2.0 * tol:
             return status
         return Status(Outcome.STALLED, f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}")
 
-    def metrics(self, state: S) -> dict[str, float]:
-        error = self.progress(state).error
+    def metrics(self, state: I) -> dict[str, float]:
+        error = state.progress.error
         return {"error": error} if np.isfinite(error) else {}
 
 

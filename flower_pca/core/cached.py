@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flower_pca.core.stage import Arrays, Reduction
+from flower_pca.core.stage import Arrays, Merge, add, stack
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class CachedSums:
     last: dict[int, Arrays] | None = None
 
     @property
-    def reduction(self) -> Reduction:
-        """How the stage has to ask for the answers of the coming round."""
-        return "sum" if self.last is None else "stack"
+    def merging(self) -> Merge:
+        """How the answers of the coming round have to come together."""
+        return add if self.last is None else stack
 
     def add(self, total: Any) -> tuple[CachedSums, Arrays, float]:
-        """After a round with this reduction: what is held now, the sums, and the share of all rows that answered."""
+        """After a round merged so: what is held now, the sums, and the share of all rows that answered."""
         if self.last is None:
             rows = float(total["n"])
             if rows >= self.n:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes, ProtocolError
+from flower_pca.base.errors import DataError, NotEnoughNodes, ProtocolError, sentence
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.stage import Broadcast, Failure, Reply, Shape, Stage, Sum
+from flower_pca.core.parts import Kind, Part, Shape
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
 
 _DATA = "Check the client's data."
 _LARGEST = 1e140  # beyond which sums of squares overflow
@@ -55,54 +56,86 @@ class Collected:
         )
 
 
-def superposable(stage: Stage[Any], channel: AirChannel | None) -> None:
-    """Require a stage whose replies a channel can add up, if there is one."""
-    if channel is not None and not (stage.summed and stage.bears_noise):
-        remedy = "Use fed_oapm, ssi, krylov or faps."
-        raise ConfigError("An algorithm over the air", must="one that sums replies", got=stage.name, then=remedy)
-
-
 def collect(
     stage: Stage[Any],
     state: Any,
     sent: Broadcast,
     replies: Iterable[Reply | Sum | Failure],
     *,
+    d: int | None,
     total: Any,
     answered: frozenset[int],
     channel: AirChannel | None,
 ) -> Collected:
-    """Check the answers, reduce the good ones in their order onto `total`, and hear the result through the channel."""
+    """Check the answers, reduce the good ones in their order onto `total`, and hear the result through the channel.
+
+    Where nobody has said yet how many columns the rows have (`d` is None), each answer says so by its moments, one for
+    each column. Answers come together apart for each number then; that of most clients counts, of the first one if
+    equally many have another, and the others are left out for good.
+    """
     failures: dict[str, str] = {}
     banned: set[int] = set()
-    count = bytes_up = 0
+    bytes_up, merge, heard = 0, stage.merging(state), set(answered)
+    common = stage.parts(sent.arrays, d) if not sent.personal else {}
+    groups: dict[int, _Group] = {}
+    if total is not None:
+        groups[_columns(common, total, d)] = _Group(total, list(answered))
     for position, reply in enumerate(replies):
         if isinstance(reply, Sum):
-            total, answered = stage.whole(reply.clients, reply.arrays), answered | set(reply.clients)
-            count += len(reply.clients)
+            groups.setdefault(d or 0, _Group()).take(reply.arrays, reply.clients)
+            heard |= set(reply.clients)
             continue
         if isinstance(reply, Reply):
             bytes_up += sum(a.nbytes for a in reply.arrays.values())
             try:
-                check(reply, sent, stage.expects(state), answered)
+                check(reply, sent, heard)
+                columns = _columns(common, reply.arrays, d)
+                same = not sent.personal and columns == (d or 0)
+                check_arrays(reply, common if same else stage.parts(sent.arrays_for(reply.client), columns or None))
                 stage.inspect(state, reply.arrays)
                 arrays = reply.arrays
                 if channel is not None:
                     arrays = channel.faded(arrays, number=sent.number, position=position)
-                total = stage.fold(state, total, reply.client, arrays)
+                group = groups.get(columns, _Group())
+                group.take(merge(group.total, reply.client, arrays), (reply.client,))
             except ProtocolError as error:
                 reply = Failure(reply.client, str(error), lasting=not isinstance(error, UnawaitedError))
             else:
-                answered, count = answered | {reply.client}, count + 1
+                groups[columns] = group
+                heard.add(reply.client)
                 continue
         failures[str(reply.client)] = reply.reason
         banned |= {reply.client} if reply.lasting else set()
-    for client, reason in stage.outvoted(state, total).items():
-        failures[str(client)], count = reason, count - 1
-        answered, banned = answered - {client}, banned | {client}
-    if channel is not None and total is not None and count:
-        total = stage.heard(total, lambda arrays: channel.received(arrays, number=sent.number))
-    return Collected(total, answered, count, bytes_up, failures, frozenset(banned))
+    most = max(groups, key=lambda columns: len(groups[columns].clients), default=0)
+    rule, remedy = f"{most}, as at most clients", "Align the features first."
+    for columns, group in groups.items():
+        for client in group.clients if columns != most else ():
+            failures[str(client)] = sentence(f"The number of columns of client {client}", rule, columns, remedy)
+            banned.add(client)
+    total, count = groups[most].total if groups else None, len(heard - banned - answered)
+    if channel is not None and count:
+        total = channel.received(total, number=sent.number)
+    return Collected(total, frozenset(heard - banned), count, bytes_up, failures, frozenset(banned))
+
+
+@dataclass
+class _Group:
+    """What the answers that speak of equally many columns have come together to, and whose they are."""
+
+    total: Any = None
+    clients: list[int] = field(default_factory=list)
+
+    def take(self, total: Any, clients: Iterable[int]) -> None:
+        self.total = total
+        self.clients.extend(clients)
+
+
+def _columns(parts: Mapping[str, Part], arrays: Arrays, d: int | None) -> int:
+    """How many columns an answer speaks of; 0 where neither it nor the run says so."""
+    for name, part in parts.items():
+        if part.kind is Kind.COLUMNS and part.open and np.ndim(arrays.get(name, 0.0)) == 1:
+            return len(arrays[name])
+    return d or 0
 
 
 def require_any(empty: int, why: str) -> None:
@@ -119,7 +152,7 @@ def unusable(error: np.linalg.LinAlgError) -> DataError:
     return DataError("The sums of a round", must="of usual size", got=got, then="Scale the data.")
 
 
-def check(reply: Reply, sent: Broadcast, expected: Mapping[str, Shape], answered: frozenset[int]) -> None:
+def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
     who = f"The answer of client {reply.client}"
     if reply.client not in sent.to:
@@ -129,15 +162,21 @@ def check(reply: Reply, sent: Broadcast, expected: Mapping[str, Shape], answered
         raise UnawaitedError(who, must=f"one to message {sent.number}", got=got, then="It came late.")
     if reply.client in answered:
         raise UnawaitedError(who, must="a single one", got="another one", then="It was not counted.")
+
+
+def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
+    """Raise ProtocolError, naming the client, unless its answer is made of these parts, in finite numbers."""
+    who = f"The answer of client {reply.client}"
     if set(reply.arrays) != set(expected):
         rule = f"made of {', '.join(sorted(expected))}"
         got = ", ".join(sorted(reply.arrays)) or "nothing"
         raise ProtocolError(who, must=rule, got=got, then="Install the same flower_pca everywhere.")
-    for name, shape in expected.items():
-        _check_array(f"{who}, {name},", reply.arrays[name], shape)
-    if "n" in expected and (reply.arrays["n"].dtype.kind not in "iu" or not 1 <= reply.arrays["n"] <= _MOST_ROWS):
-        rule = f"a whole number between 1 and {_MOST_ROWS:g}"
-        raise ProtocolError(f"{who}, n,", must=rule, got=reply.arrays["n"], then=_DATA)
+    for name, part in expected.items():
+        a = reply.arrays[name]
+        _check_array(f"{who}, {name},", a, part.shape)
+        if part.kind is Kind.ROWS and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
+            rule = f"a whole number between 1 and {_MOST_ROWS:g}"
+            raise ProtocolError(f"{who}, {name},", must=rule, got=a, then=_DATA)
 
 
 def _check_array(what: str, a: Array, shape: Shape) -> None:

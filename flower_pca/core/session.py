@@ -17,10 +17,10 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model, fraction_rank
-from flower_pca.core.replies import collect, require_any, superposable, unusable
+from flower_pca.core.replies import collect, require_any, unusable
 from flower_pca.core.result import PCAResult
 from flower_pca.core.run import Run
-from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum, add
 from flower_pca.rows.frame import Frame
 
 SCALES: Final = (None, "std", "max_abs")
@@ -47,6 +47,7 @@ class Session(Run):
         min_clients: Clients that must be present.
         channel: What the sums of the replies are heard through; None for an ideal one.
         plan: How a privacy budget is dealt out; None without one.
+        result: What the result is.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Session(Run):
         min_clients: int = 1,
         channel: AirChannel | None = None,
         plan: Any = None,
+        result: type[PCAResult] = PCAResult,
     ) -> None:
         n_components = checks.components(n_components)
         checks.choice("center", center, (True, False, None))
@@ -75,8 +77,7 @@ class Session(Run):
         if fraction < 1.0 and algorithm.fixed_set:
             remedy = "Use ssi, local_power or faps to sample clients."
             raise ConfigError(f"The fraction of clients for {algorithm.name}", must="1.0", got=fraction, then=remedy)
-        self._stages, self._plan, self._algorithm = tuple(stages), plan, algorithm
-        superposable(algorithm, channel)
+        self._stages, self._plan, self._algorithm, self._result = tuple(stages), plan, algorithm, result
         self._channel = channel
         self._fraction, self._min_clients = float(fraction), min_clients
         center = algorithm.centers if center is None else bool(center)
@@ -151,7 +152,8 @@ class Session(Run):
             raise RuntimeError("advance() takes the answers to a message of pending()")
         sent, stage, state = self._sent, self._stage, self._state
         total, answered = self._partial or (None, frozenset())
-        got = collect(stage, state, sent, replies, total=total, answered=answered, channel=self._channel)
+        d = self._model.d or None
+        got = collect(stage, state, sent, replies, d=d, total=total, answered=answered, channel=self._channel)
         total, answered = got.total, got.answered
         self._why = self._why or got.why
         self._banned |= got.banned
@@ -168,7 +170,7 @@ class Session(Run):
         """The result of a finished run."""
         if not self.finished:
             raise RuntimeError("the run is not finished: pending() still returns messages")
-        return self._algorithm.Result.of(
+        return self._result.of(
             self._model,
             algorithm=self._algorithm.spec,
             history=self._history,
@@ -304,9 +306,9 @@ class Session(Run):
             spared = self.summed and self._model.restarts == 0
             self._members, self._unfit = answered, frozenset() if spared else self._asked - answered
         self._whole = answered == self._members
-        self._state = self._stage.server(self._state, total)
+        self._state = self._stage.server(self._state, total, answered)
         self._begun = self._index == _OPENING and self._stage.status(self._state) is None
-        if self.summed and not self._whole and self._stage.reduction(self._state) != "sum":
+        if self.summed and not self._whole and self._stage.merging(self._state) is not add:
             self._lost = True  # it could go on without some clients, but not by sums
 
     def _leave(self, status: Status, here: tuple[int, ...]) -> None:

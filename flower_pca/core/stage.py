@@ -1,8 +1,16 @@
 """Stage: the one abstraction. A pair of halves, server and client, with all state passed in and out.
 
-A stage holds hyper-parameters only. The server half is `start`, `broadcast`, `server`, `finish`; the client half is the
-static `client`, which finds everything it needs in the message. Clients send sums, never averages; the server divides
-by what arrived, so that unequal sizes and drop-outs need no code of their own.
+A stage holds hyper-parameters only. The server half is `start`, `broadcast`, `server`, `status`, `finish`; the client
+half is the static `client`, which finds everything it needs in the message. The static `parts` says what an answer
+holds, for all who have to know without computing anything. Clients send sums, never averages; the server divides by
+what arrived, so that unequal sizes and drop-outs need no code of their own.
+
+A message goes like this, whatever carries it:
+
+    arrays = stage.broadcast(state)                         the server asks
+    up, memory = stage.client(arrays, data, memory)         every client answers, as stage.parts(arrays, d) says
+    total = merge(total, client, up)                        one by one, with merge = stage.merging(state)
+    state = stage.server(state, total, answered)            the server goes on, until stage.status(state) says why not
 """
 
 from __future__ import annotations
@@ -10,21 +18,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
+from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
+from flower_pca.core.parts import AS_LARGE_AS_TRACE, Kind, Part
 from flower_pca.rows.frame import Frame
 
 Arrays: TypeAlias = dict[str, Array]
 Stack: TypeAlias = dict[int, Arrays]
-Shape: TypeAlias = tuple[int | None, ...]
-Reduction: TypeAlias = Literal["sum", "stack", "own"]
+# What answers come together to, one at a time: merge(total, client, answer), with None for total before the first.
+Merge: TypeAlias = Callable[[Any, int, Arrays], Any]
 
-ROWS: Final = 2.0**32  # a bound on the rows of a client: in fixed point, sums of so many are exact
+MOST_ROWS: Final = 2.0**32  # a bound on the rows of a client: in fixed point, sums of so many are exact
 MARGIN: Final = 2.0**10  # of a bound above what entries mostly are
 
 S = TypeVar("S")
@@ -84,16 +94,26 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(ABC, Generic[S]):
-    """One part of a run. Subclasses are frozen dataclasses of hyper-parameters, validated at construction."""
+    """One part of a run. Subclasses are frozen dataclasses of hyper-parameters, validated at construction.
+
+    Attributes:
+        name: What messages call it by; unique among all stages.
+        State: S at run time, for a saved state to be read back.
+        fixed_set: Whether the state belongs to one fixed set of clients, since it mixes products of several messages.
+            A member that misses a message is asked once more; when one is gone for good, the run starts anew.
+        bounded: Whether differential privacy can rely on it. Its answer is then, beside the number of rows, numbers
+            which a row of norm R changes by at most R^2 in all (in Frobenius norm), as long as the matrices of the
+            message have norm 1. The client half must work on clipped rows: it may use `n`, `d`, `rows`, `matmat` and
+            `gram` of its data, and keep nothing that would change the answer to another message.
+        by_row: Whether the client half compares rows, as one that treats large entries unlike others does. Only then it
+            gets rows at a node that answers from fixed statistics; and it is served there only by name.
+    """
 
     name: ClassVar[str]
-    State: ClassVar[type]  # S at run time, for a saved state to be read back
-    fixed_set: ClassVar[bool] = False  # whether the state belongs to one fixed set of clients
-    bounded: ClassVar[bool] = False  # whether a row of norm R changes an answer by at most R^2, if blocks have norm 1
-    bears_noise: ClassVar[bool] = True  # whether sums that arrive with noise on them, as over the air, will do
-    product_names: ClassVar[tuple[str, ...]] = ()  # arrays of an answer that are C_i times orthonormal columns
-    by_row: ClassVar[bool] = False  # whether its client's half compares rows; else it never gets any
-    hides: ClassVar[tuple[str, ...]] = ()  # arrays that a node which shares nothing of its own sends as zeros, if alone
+    State: ClassVar[type]
+    fixed_set: ClassVar[bool] = False
+    bounded: ClassVar[bool] = False
+    by_row: ClassVar[bool] = False
 
     @abstractmethod
     def start(self, model: Model) -> S:
@@ -103,9 +123,10 @@ class Stage(ABC, Generic[S]):
     def broadcast(self, state: S) -> Arrays:
         """What all clients get."""
 
+    @staticmethod
     @abstractmethod
-    def expects(self, state: S) -> Mapping[str, Shape]:
-        """Names and shapes of what a client returns; None leaves a side open."""
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        """What an answer to this message holds, by name; `d` are the columns of the rows, None while nobody knows."""
 
     @staticmethod
     @abstractmethod
@@ -120,25 +141,9 @@ class Stage(ABC, Generic[S]):
         """What the client's memory amounts to after this stage as a result of the client's own; it never leaves it."""
         return {}
 
-    @staticmethod
-    def reveals(arrays: Arrays) -> tuple[str, ...]:
-        """What of the answer to this message shows the client's own results, by name: matrices with a column for each.
-
-        A node that does not agree to that sends them without a column.
-        """
-        return ()
-
-    @staticmethod
-    def tells(arrays: Arrays) -> tuple[str, ...]:
-        """What of the answer to this message tells of more directions of C_i than those of its blocks, by name.
-
-        Matrices with a column for each direction; arrays of another shape count as all directions.
-        """
-        return ()
-
     @abstractmethod
-    def server(self, state: S, total: Any) -> S:
-        """The state after a round: from the sum of the replies, their stack by client, or their merge."""
+    def server(self, state: S, total: Any, answered: frozenset[int]) -> S:
+        """The state after a round: from what the answers came together to, and the clients whose answers are in it."""
 
     @abstractmethod
     def status(self, state: S) -> Status | None:
@@ -148,29 +153,22 @@ class Stage(ABC, Generic[S]):
     def finish(self, state: S, model: Model) -> Model:
         """What is known after the stage."""
 
-    def reduction(self, state: S) -> Reduction:
-        """How the replies of a round come together."""
-        return "sum"
-
-    def shapes(self, state: S, d: int) -> Mapping[str, tuple[int, ...]]:
-        """`expects` where the number of columns is known: masks cover numbers of which nothing is open."""
-        return {name: tuple(d if s is None else s for s in shape) for name, shape in self.expects(state).items()}
+    def merging(self, state: S) -> Merge:
+        """How the answers of the coming round come together: `add`, `stack`, or a function of the stage's own."""
+        return add
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
         """How large the entries of one client's answer can be, by name, for fixed point under masks; 0 if unknown.
 
         A bound may be an array that broadcasts to the answer's. An answer beyond it is not sent.
         """
+        known = {Kind.ROWS: MOST_ROWS, **dict.fromkeys(AS_LARGE_AS_TRACE, MARGIN * model.trace)}
         largest = MARGIN * max(model.trace, float(model.n))
-        named = dict.fromkeys(self.product_names, MARGIN * model.trace)
-        return {name: ROWS if name == "n" else named.get(name) or largest for name in self.expects(state)}
+        parts = self.parts(self.broadcast(state), model.d or None)
+        return {name: known.get(part.kind) or largest for name, part in parts.items()}
 
     def inspect(self, state: S, reply: Arrays) -> None:
         """Raise ProtocolError for a reply of the right names and shapes that still cannot be right."""
-
-    def outvoted(self, state: S, total: Any) -> Mapping[int, str]:
-        """Clients whose replies do not fit those of the others, and why; `server` has to leave them out of `total`."""
-        return {}
 
     def personal(self, state: S) -> Mapping[int, Arrays]:
         """What single clients get beside the broadcast."""
@@ -185,22 +183,12 @@ class Stage(ABC, Generic[S]):
         return {}
 
     @property
-    def summed(self) -> bool:
-        """Whether sums of the replies will do at every message, so that masks can hide single ones."""
-        return type(self).reduction is Stage.reduction
-
-    @property
     def sums_remedy(self) -> str:
-        """What to do to have replies that are only summed, where they are not."""
-        return "Use krylov, ssi or faps, or leave the masks out."
+        """Empty where sums of the answers will do at every message, so that masks can hide single ones.
 
-    def heard(self, total: Any, listen: Callable[[Arrays], Arrays]) -> Any:
-        """The reduction as a receiver gets it that hears sums through `listen`. Overridden where it holds more."""
-        return listen(total)
-
-    def whole(self, clients: tuple[int, ...], arrays: Arrays) -> Any:
-        """The reduction where the replies of these clients come added up. Overridden where it holds more."""
-        return arrays
+        Else what to do to have it so.
+        """
+        return "" if type(self).merging is Stage.merging else "Use krylov, ssi or faps, or leave the masks out."
 
     @property
     def spec(self) -> str:
@@ -210,20 +198,22 @@ class Stage(ABC, Generic[S]):
         changed = ", ".join(f"{name}={value!r}" for name, value, default in plain if value != default)
         return f"{self.name}({changed})" if changed else self.name
 
-    def fold(self, state: S, total: Any, client: int, reply: Arrays) -> Any:
-        """The reduction with one reply more; `total` is None before the first. Overridden for an own reduction."""
-        return _stacked(total, client, reply) if self.reduction(state) == "stack" else _added(total, reply)
 
-
-def _stacked(total: Stack | None, client: int, reply: Arrays) -> Stack:
-    total = {} if total is None else total
-    total[client] = reply
-    return total
-
-
-def _added(total: Arrays | None, reply: Arrays) -> Arrays:
+def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
+    """The sum of the answers, in double precision."""
     if total is None:
         return {name: np.array(a, dtype=np.float64) for name, a in reply.items()}
     for name, a in reply.items():
+        if a.shape != total[name].shape:  # of a side that only clients know
+            rule = f"of shape {total[name].shape}, as at the clients before"
+            raise ProtocolError(f"{name} of an answer", must=rule, got=a.shape, then="Align the features first.")
+    for name, a in reply.items():
         total[name] += a
+    return total
+
+
+def stack(total: Stack | None, client: int, reply: Arrays) -> Stack:
+    """The single answers by client, in the order in which they come."""
+    total = {} if total is None else total
+    total[client] = reply
     return total

@@ -12,6 +12,7 @@ import numpy as np
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ProtocolError, sentence
 from flower_pca.base.linalg import Array
+from flower_pca.core.parts import Kind
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows.local import LocalData
 
@@ -150,7 +151,10 @@ def answer(
         raise ProtocolError("What this client tells", must="within the run's privacy budget", got=got, then=remedy)
     kept = {name: a for name, a in memory.items() if name != _SPENT}
     up, after = stage.client(plain, cast(LocalData, Clipped(data, clip)), kept)
-    noised = {name: np.array(1) if name == "n" else a + share * normals(np.shape(a), bits) for name, a in up.items()}
+    parts, noised = stage.parts(plain, data.d), {}
+    for name, a in up.items():
+        counts = parts[name].kind is Kind.ROWS  # how many rows there are is told by nobody: it counts clients
+        noised[name] = np.array(1) if counts else a + share * normals(np.shape(a), bits)
     return noised, {**after, _SPENT: np.array(spent)}
 
 
@@ -167,7 +171,7 @@ def system_bits(size: int) -> Array:
 
 
 def seeded_bits(seed: int, *which: int) -> Bits:
-    """Bits that are the same every time, for tests and simulations: of a client, of a message to it."""
+    """Bits that are the same every time, for tests and simulations: of a client, of what it is asked."""
     return cast(Bits, np.random.PCG64([seed, *which]).random_raw)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Shape, Stage
+from flower_pca.core.parts import ROWS, Kind, Part
+from flower_pca.core.stage import Arrays, Stage
 from flower_pca.dp.noise import Clipped, noise_share
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -28,10 +29,6 @@ class PrivateOpeningState:
     among: int = 1
     moments: Array | None = None
     clients: int = 0
-
-    def size(self, d: int) -> int:
-        """How many moments d columns have."""
-        return 1 + d * self.sums + (d if self.columns else 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +58,10 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     def broadcast(self, state: PrivateOpeningState) -> Arrays:
         return {"sums": np.array(state.sums), "columns": np.array(state.columns)}
 
-    def expects(self, state: PrivateOpeningState) -> Mapping[str, Shape]:
-        return {"moments": (None,), "n": ()}
-
-    def shapes(self, state: PrivateOpeningState, d: int) -> Mapping[str, tuple[int, ...]]:
-        return {"moments": (state.size(d),), "n": ()}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        size = None if d is None else 1 + (d if arrays["sums"] else 0) + (d if arrays["columns"] else 1)
+        return {"moments": Part((size,), Kind.MOMENTS), "n": ROWS}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -82,15 +78,12 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         parts += [(squares if arrays["columns"] else squares.sum(keepdims=True)) / R**2]
         return {"moments": np.concatenate(parts) * R**2 / np.sqrt(len(parts)), "n": np.array(data.n)}, {}
 
-    def fold(self, state: PrivateOpeningState, total: Any, client: int, reply: Arrays) -> Any:
+    def inspect(self, state: PrivateOpeningState, reply: Arrays) -> None:
         size = len(reply["moments"])
-        wanted = size if total is None else len(total["moments"])
-        if size != wanted or size < 2:
-            rule = f"as many as of the client before, {wanted}"
-            raise ProtocolError("The moments of an answer", must=rule, got=size, then="Align the features first.")
-        return super().fold(state, total, client, reply)
+        if size < 2:
+            raise ProtocolError("The moments of an answer", must="at least 2", got=size, then="Check the client.")
 
-    def server(self, state: PrivateOpeningState, total: Arrays) -> PrivateOpeningState:
+    def server(self, state: PrivateOpeningState, total: Arrays, answered: frozenset[int]) -> PrivateOpeningState:
         return replace(state, moments=total["moments"], clients=int(total["n"]))
 
     def status(self, state: PrivateOpeningState) -> Status | None:

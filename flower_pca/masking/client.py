@@ -14,8 +14,8 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
-from flower_pca.dp.noise import Bits, system_bits
 from flower_pca.masking import encoding, messages, primitives
+from flower_pca.masking.fixed import Grain, system_grain
 from flower_pca.masking.messages import Phase, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.masking.secrets import Secrets
@@ -42,7 +42,7 @@ def answer(
     memory: Arrays,
     stage: Answer,
     identity: Identity | None = None,
-    grain: Bits = system_bits,
+    grain: Grain = system_grain,
 ) -> tuple[Arrays, Arrays]:
     """What a client returns and keeps.
 
@@ -52,7 +52,7 @@ def answer(
         memory: What the client has kept.
         stage: Gives its half of the stage that an upload is of.
         identity: What it signs its keys with, and whose keys it believes.
-        grain: Random bits for the noise that blurs the steps of fixed point.
+        grain: From a digest of what is asked to the bits of the noise that blurs the steps of fixed point.
     """
     own, secrets = messages.plain(memory), Secrets.of(memory)
     step = Phase(int(arrays["mask.step"]))
@@ -69,7 +69,7 @@ def answer(
         name = messages.inner_stage(arrays) or ""
         up, own = stage(name, messages.plain(arrays), data, own, summed=secrets.summed)
         said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame())
-        up, secrets = _upload(arrays, secrets, encoding.encoded(arrays, up, own, grain), said)
+        up, secrets = _upload(arrays, secrets, encoding.encoded(arrays, up, own, grain(said)), said)
     else:
         up, secrets = _unmask(arrays, secrets)
     return up, {**own, **secrets.stored()}

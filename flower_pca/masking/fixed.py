@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
-from flower_pca.dp.noise import Bits, normals, system_bits
+from flower_pca.dp.noise import Bits, normals, seeded_bits, system_bits
+
+Grain: TypeAlias = Callable[[bytes], Bits]  # from a digest of what is asked to the bits of the noise on the answer
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 _LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one
@@ -54,6 +56,16 @@ def bounds_with_noise(names: Iterable[str], deviation: float, clients: int) -> A
     """The bounds of an answer with noise of this deviation; n is 1 there, as it counts clients."""
     bound = bound_with_noise(deviation, clients)
     return {name: np.array(1.0 if name == "n" else bound) for name in names}
+
+
+def system_grain(asked: bytes) -> Bits:
+    """The operating system's own bits, whatever is asked."""
+    return system_bits
+
+
+def seeded_grain(seed: int, client: int) -> Grain:
+    """Bits that are the same whenever the same is asked, for simulations: a run that goes on has them again."""
+    return lambda asked: seeded_bits(seed, client, int.from_bytes(asked[:8]))
 
 
 def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int, bits: Bits = system_bits) -> Array:

@@ -14,11 +14,12 @@ from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.replies import UnawaitedError
+from flower_pca.core.parts import Part, Shape, closed
+from flower_pca.core.replies import UnawaitedError, check_arrays
 from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
 from flower_pca.core.session import Session
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Shape, Stage, Sum
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum, add
 from flower_pca.dp.noise import sharing
 from flower_pca.dp.opening import PrivateOpeningState
 from flower_pca.masking import fixed, messages, shared_noise
@@ -147,7 +148,7 @@ class Masked(Run):
 
     def _begin(self, message: Broadcast) -> None:
         """A sum: with the keys that are there, if they are those of all that are asked."""
-        if self._stage.reduction(self._state) != "sum" or message.personal:
+        if self._stage.merging(self._state) is not add or message.personal:
             remedy = "Choose settings of it that need sums only, or leave the masks out."
             rule = "a sum, at every message" + (", and the same of all clients" if message.personal else "")
             got = "one of its own for each" if message.personal else "one that the server must have from each client"
@@ -165,7 +166,8 @@ class Masked(Run):
     def _ask(self, group: Group) -> None:
         group.begin(self._alive)
         self._step, self._clients = Phase.UPLOAD, len(self._alive)
-        self._shapes = dict(self._stage.shapes(self._state, self._d))
+        assert self._under is not None
+        self._shapes = closed(self._stage.parts(self._under.arrays, self._d))
         limits = self._limits(group)
         self._bounds = {name: np.array(limits[name], dtype=np.float64) for name in self._shapes}
 
@@ -216,11 +218,12 @@ class Masked(Run):
             got = "lost, or of an older set-up"
             raise UnawaitedError(f"The secrets of client {reply.client}", must="there", got=got, then="Wait.")
         width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0  # who does not sign sends none
-        expected: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": ()}
-        expected = {**expected, "mask.signature": (width,)}
+        shapes: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": ()}
+        shapes = {**shapes, "mask.signature": (width,)}
         if self._group is not None and reply.client in sent.to:
-            expected = self._group.expected(self._step, reply.client, fixed.size(self._shapes, self._bounds))
-        check_reply(reply, sent, expected, answered)
+            shapes = self._group.expected(self._step, reply.client, fixed.size(self._shapes, self._bounds))
+        check_reply(reply, sent, answered)
+        check_arrays(reply, {name: Part(shape) for name, shape in shapes.items()})
         for name, a in reply.arrays.items():
             kind = np.dtype({"mask.y": np.uint64, "mask.d": np.int64}.get(name, np.uint8))
             if a.dtype != kind:

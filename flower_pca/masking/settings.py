@@ -64,7 +64,7 @@ class MaskedSums:
 
     def check(self, algorithm: Stage[Any], *, scale: object = None, dp: object = None, channel: object = None) -> None:
         """Require of a run what masks need: all messages of the algorithm answered by sums, and nothing beside them."""
-        if not algorithm.summed:
+        if algorithm.sums_remedy:
             rule = "one whose clients send sums and nothing else"
             raise ConfigError("The algorithm under masks", must=rule, got=algorithm.spec, then=algorithm.sums_remedy)
         if scale == "max_abs":

@@ -22,6 +22,7 @@ from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.dp.noise import Bits, seeded_bits, system_bits
 from flower_pca.dp.plan import DP, undisturbed
 from flower_pca.masking import MaskedSums
+from flower_pca.masking.fixed import seeded_grain
 from flower_pca.rows.fixed import FixedData, fixed
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Ray
@@ -198,7 +199,7 @@ def _replies(
         data = clients[i].framed(message.frame)
         try:
             arrays = message.arrays_for(i)
-            drawn: Any = {"bits": bits[i], "grain": seeded_bits(seed, i, message.number)}
+            drawn: Any = {"bits": bits[i], "grain": seeded_grain(seed, i)}
             up, memories[i] = assembly.answer(message.stage, arrays, data, memories[i], fixed=source, **drawn)
         except Exception as error:
             sent = {name: array.shape for name, array in message.arrays_for(i).items()}

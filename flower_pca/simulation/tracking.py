@@ -16,8 +16,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Broadcast, Reply
-from flower_pca.dp.noise import seeded_bits
 from flower_pca.masking import MaskedSums
+from flower_pca.masking.fixed import seeded_grain
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.here import packed, unpacked
@@ -133,7 +133,7 @@ def _check_columns(clients: list[Stream], n_components: int) -> None:
 
 def _replies(message: Broadcast, clients: list[Stream], memories: list[Arrays], seed: int) -> Iterator[Reply]:
     for i in message.to:
-        grain, arrays = seeded_bits(seed, i, message.number), message.arrays_for(i)
+        grain, arrays = seeded_grain(seed, i), message.arrays_for(i)
         up, memories[i] = assembly.answer(message.stage, arrays, clients[i], memories[i], grain=grain)
         yield Reply(i, message.number, up)
 

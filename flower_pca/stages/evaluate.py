@@ -11,7 +11,8 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Shape, Stage
+from flower_pca.core.parts import ROWS, Kind, Part
+from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows.local import LocalData
 
 
@@ -32,7 +33,6 @@ class Evaluate(Stage[EvaluateState]):
 
     name: ClassVar[str] = "evaluate"
     State: ClassVar[type] = EvaluateState
-    product_names: ClassVar[tuple[str, ...]] = ("squares",)
 
     def start(self, model: Model) -> EvaluateState:
         return EvaluateState(model.columns[:, : model.k])
@@ -40,14 +40,15 @@ class Evaluate(Stage[EvaluateState]):
     def broadcast(self, state: EvaluateState) -> Arrays:
         return {"Z": state.Z}
 
-    def expects(self, state: EvaluateState) -> Mapping[str, Shape]:
-        return {"squares": (), "n": ()}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"squares": Part(kind=Kind.SQUARES), "n": ROWS}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         return {"squares": np.array(data.squared_error(arrays["Z"])), "n": np.array(data.n)}, memory
 
-    def server(self, state: EvaluateState, total: Arrays) -> EvaluateState:
+    def server(self, state: EvaluateState, total: Arrays, answered: frozenset[int]) -> EvaluateState:
         return replace(state, mse=float(total["squares"]) / float(total["n"]))
 
     def status(self, state: EvaluateState) -> Status | None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from flower_pca.base import checks, linalg
-from flower_pca.base.errors import DataError, ProtocolError, sentence
+from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Reduction, Shape, Stage
+from flower_pca.core.parts import COUNT, NUMBER, ROWS, Kind, Part, Shape
+from flower_pca.core.stage import Arrays, Merge, Stage
 from flower_pca.rows.frame import Frame, Moments, merge
 from flower_pca.rows.local import LocalData
 
@@ -66,11 +67,12 @@ class Opening(Stage[OpeningState]):
             return {**asked, "block": state.block}
         return {**asked, "seed": np.array(state.seed), "width": np.array(state.width)}
 
-    def expects(self, state: OpeningState) -> Mapping[str, Shape]:
-        column: Shape = (None,)
-        peak: dict[str, Shape] = {"peak": column} if state.peaks else {}
-        count: dict[str, Shape] = {"count": column} if state.gaps else {}
-        return {"n": (), "rows": (), "eps": (), "mean": column, "m2": column, "product": (None, None), **peak, **count}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        names = ["mean", "m2", *(["peak"] if arrays["peaks"] else []), *(["count"] if "gaps" in arrays else [])]
+        columns = dict.fromkeys(names, Part((d,), Kind.COLUMNS))
+        product = Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)
+        return {"n": ROWS, "rows": COUNT, "eps": NUMBER, **columns, "product": product}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -96,14 +98,8 @@ class Opening(Stage[OpeningState]):
         return {**up, "peak": data.peak()} if arrays["peaks"] else up, {}
 
     def inspect(self, state: OpeningState, reply: Arrays) -> None:
-        d, width = reply["product"].shape
-        wanted = min(state.width, d) if state.block is None else state.block.shape[1]
-        lengths = {len(a) for a in reply.values() if a.ndim}
         counts = reply.get("count", reply["n"])
         rules: tuple[tuple[bool, str, str, object], ...] = (
-            (lengths == {d}, "The lengths of an answer to the opening", f"all {d}", sorted(lengths)),
-            (state.block is None or len(state.block) == d, "The number of columns", "that of the block sent", d),
-            (width == wanted, "The columns of the product", str(wanted), width),
             (bool((reply["m2"] >= 0.0).all()), "Squared deviations", "at least 0", "negative ones"),
             (bool(((counts >= 0) & (counts <= reply["n"])).all()), "The counts", "between 0 and n", "others"),
             (bool(0.0 < reply["eps"] <= _COARSEST), "eps", f"above 0 and at most {_COARSEST:g}", reply["eps"]),
@@ -112,33 +108,14 @@ class Opening(Stage[OpeningState]):
             if not holds:
                 raise ProtocolError(what, must=rule, got=got, then="Check the client.")
 
-    def reduction(self, state: OpeningState) -> Reduction:
-        return "own"
+    def merging(self, state: OpeningState) -> Merge:
+        def merge(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
+            return reply if total is None else _both(state, total, reply)
 
-    def fold(self, state: OpeningState, total: Any, client: int, reply: Arrays) -> Any:
-        d = len(reply["mean"])  # clients with other columns than most are told apart at the end
-        total = {} if total is None else total
-        clients, merged = total.get(d, ((), None))
-        total[d] = ((*clients, client), reply if merged is None else _both(state, merged, reply))
-        return total
+        return merge
 
-    def heard(self, total: Any, listen: Callable[[Arrays], Arrays]) -> Any:
-        return {d: (clients, listen(merged)) for d, (clients, merged) in total.items()}
-
-    def outvoted(self, state: OpeningState, total: Any) -> Mapping[int, str]:
-        if total is None or len(total) < 2:
-            return {}
-        d = _most(total)
-        rule, remedy = f"{d}, as at most clients", "Align the features first."
-        return {
-            client: sentence(f"The number of columns of client {client}", rule, other, remedy)
-            for other, (clients, _) in total.items()
-            for client in clients
-            if other != d
-        }
-
-    def server(self, state: OpeningState, total: Any) -> OpeningState:
-        return replace(state, total=total[_most(total)][1])
+    def server(self, state: OpeningState, total: Arrays, answered: frozenset[int]) -> OpeningState:
+        return replace(state, total=total)
 
     def status(self, state: OpeningState) -> Status | None:
         return Status.done() if state.total is not None else None
@@ -185,6 +162,13 @@ def drawn(d: int, width: int, seed: int) -> Array:
     return linalg.random_block(d, min(width, d), seed)
 
 
+def shape_of(arrays: Arrays, d: int | None) -> Shape:
+    """The shape of that block, and of its product; open while nobody knows how many columns there are."""
+    if "block" in arrays:
+        return arrays["block"].shape
+    return d, None if d is None else min(int(arrays["width"]), d)
+
+
 def _block(state: OpeningState, d: int) -> Array:
     return drawn(d, state.width, state.seed) if state.block is None else state.block
 
@@ -214,11 +198,6 @@ def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
         "product": product,
         **count,
     }
-
-
-def _most(total: dict[int, tuple[tuple[int, ...], Arrays]]) -> int:
-    """The number of columns that most clients have; of the first client, if equally many have another."""
-    return max(total, key=lambda d: len(total[d][0]))
 
 
 def _fill(total: Arrays) -> Array | None:

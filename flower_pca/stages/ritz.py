@@ -12,7 +12,8 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Shape, Stage
+from flower_pca.core.parts import Kind, Part
+from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows.local import LocalData
 
 
@@ -34,7 +35,6 @@ class RayleighRitz(Stage[RitzState]):
     name: ClassVar[str] = "ritz"
     State: ClassVar[type] = RitzState
     fixed_set: ClassVar[bool] = True
-    product_names: ClassVar[tuple[str, ...]] = ("Y",)
 
     def start(self, model: Model) -> RitzState:
         return RitzState(model.columns, model.product)
@@ -42,14 +42,15 @@ class RayleighRitz(Stage[RitzState]):
     def broadcast(self, state: RitzState) -> Arrays:
         return {"Z": state.Z}
 
-    def expects(self, state: RitzState) -> Mapping[str, Shape]:
-        return {"Y": state.Z.shape}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"Y": Part(arrays["Z"].shape, Kind.PRODUCT)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         return {"Y": data.matmat(arrays["Z"])}, memory
 
-    def server(self, state: RitzState, total: Arrays) -> RitzState:
+    def server(self, state: RitzState, total: Arrays, answered: frozenset[int]) -> RitzState:
         return replace(state, Y=total["Y"])
 
     def status(self, state: RitzState) -> Status | None:

@@ -11,9 +11,10 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
-from flower_pca.core.stage import ROWS, Arrays, Shape, Stage
+from flower_pca.core.parts import COUNT, ROWS, Kind, Part
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage
 from flower_pca.rows.local import LocalData
-from flower_pca.stages.opening import Opening, OpeningState, block_of, drawn
+from flower_pca.stages.opening import Opening, OpeningState, block_of, drawn, shape_of
 
 _LEAST: Final = 1e-150
 _SLACK: Final = 1e-13  # of the raw squares: what rounding may hide of the centred ones
@@ -59,11 +60,12 @@ class SummedOpening(Stage[SummedState]):
             return {"gaps": np.array(True)} if state.gaps else {}
         return {"reference": state.reference, **_plain(self, state)}
 
-    def expects(self, state: SummedState) -> Mapping[str, Shape]:
-        column: Shape = (None if state.reference is None else len(state.reference),)
-        count: dict[str, Shape] = {"count": column} if state.gaps else {}
-        both: dict[str, Shape] = {"n": (), "single": (), "rows": (), "sums": column, "squares": column, **count}
-        return both if state.reference is None else {**both, "product": _block(state).shape}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        d = len(arrays["reference"]) if "reference" in arrays else d
+        names = ("sums", "squares", "count") if "gaps" in arrays else ("sums", "squares")
+        both = {"n": ROWS, "single": COUNT, "rows": COUNT, **dict.fromkeys(names, Part((d,), Kind.COLUMNS))}
+        return both if "reference" not in arrays else {**both, "product": Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -84,7 +86,7 @@ class SummedOpening(Stage[SummedState]):
         return {"n": own["n"], **kind, **sums, "product": product, **count}, {}
 
     def bounds(self, state: SummedState, model: Model) -> Mapping[str, Array | float]:
-        counts = {"n": ROWS, "single": 1.0, "rows": 1.0, **({"count": ROWS} if state.gaps else {})}
+        counts = {"n": MOST_ROWS, "single": 1.0, "rows": 1.0, **({"count": MOST_ROWS} if state.gaps else {})}
         if state.reference is None:
             return {**counts, "sums": 0.0, "squares": 0.0}
         assert state.squares is not None
@@ -94,7 +96,7 @@ class SummedOpening(Stage[SummedState]):
         product = np.sqrt(s * s.sum())[:, None] * max(length, 1.0)
         return {**counts, "sums": np.sqrt(s * 2.0 * state.n), "squares": s, "product": product}
 
-    def server(self, state: SummedState, total: Arrays) -> SummedState:
+    def server(self, state: SummedState, total: Arrays, answered: frozenset[int]) -> SummedState:
         n, sums, squares = round(float(total["n"])), total["sums"], total["squares"]
         seen = np.rint(total["count"]) if state.gaps else n
         e = sums / np.maximum(seen, 1)

@@ -11,7 +11,8 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.stage import Arrays
+from flower_pca.core.parts import Shape
+from flower_pca.core.stage import Arrays, add
 from flower_pca.rows.stream import NO_CURSOR, Completed, Stream
 
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers")
@@ -74,7 +75,9 @@ def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
     """L'(L B), or (I - PP')L'(L (I - PP')B), and counts."""
     if "Y" not in memory:
         none = {name: np.array(0.0) for name in COUNTS}
-        return {"S": np.zeros(_shape(arrays)), **none, "left": memory["left"]}
+        d, width = shape_of(arrays)  # without rows of its own a client may not know how long they are
+        S = np.zeros((0, int(arrays["width"])) if d is None or width is None else (d, width))
+        return {"S": S, **none, "left": memory["left"]}
     L = memory["L"]
     B = arrays["block"] if "block" in arrays else _draw(L.shape[1], int(arrays["width"]), int(arrays["seed"]))
     outside = "outside" in arrays
@@ -86,12 +89,14 @@ def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
     return {"S": S, **{name: np.array(value) for name, value in counts.items()}, "left": memory["left"]}
 
 
-def _shape(arrays: Arrays) -> tuple[int, ...]:
-    """Of the product; without rows where nobody has said how long they are."""
+def shape_of(arrays: Arrays) -> Shape:
+    """The shape of the product that a message asks for; open where nobody has said how long rows are."""
     if "block" in arrays:
         return arrays["block"].shape
-    width, d = int(arrays["width"]), int(arrays["d"]) if "d" in arrays else 0
-    return (d, min(width, d)) if d else (0, width)
+    if "d" not in arrays:
+        return None, None
+    d = int(arrays["d"])
+    return d, min(int(arrays["width"]), d)
 
 
 def _draw(d: int, width: int, seed: int) -> Array:
@@ -111,7 +116,15 @@ def _hand_back(data: Stream, step: int, filled: Filled, Y0: Array) -> None:
     data.hand_back(step, Completed(filled.rows, outliers, filled.found))
 
 
-def as_long(S: Array, other: Array) -> Array:
+def aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
+    """The sum of answers to a first message, to which clients without rows answer with a product of no length."""
+    if total is None:
+        return add(None, client, reply)
+    S, mine = total["S"], np.array(reply["S"], dtype=np.float64)
+    return add({**total, "S": _as_long(S, mine)}, client, {**reply, "S": _as_long(mine, S)})
+
+
+def _as_long(S: Array, other: Array) -> Array:
     """S with as many rows as another client's: one without rows at the first step does not know how long they are."""
     if len(S) and len(other) and len(S) != len(other):
         rule = f"{len(other)}, as at the clients before it"

@@ -15,7 +15,7 @@ from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
-from flower_pca.core.replies import collect, require_any, superposable, unusable
+from flower_pca.core.replies import collect, require_any, unusable
 from flower_pca.core.result import PCAResult
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Broadcast, Failure, Reply, Sum
@@ -58,10 +58,11 @@ class TrackingSession(Run):
         checks.integer("min_clients", min_clients, least=1)
         if steps is not None:
             checks.integer("steps", steps, least=1)
-        superposable(tracker, channel)
         self._tracker, self._channel, self._min_clients = tracker, channel, min_clients
         basis = None if start is None else _columns(start, int(n_components))
-        self._model = Model(n_components=int(n_components), center=False, scale=None, seed=int(seed), basis=basis)
+        self._model = Model(
+            n_components=int(n_components), center=False, scale=None, seed=int(seed), summed=self.summed, basis=basis
+        )
         self._seed, self._steps = int(seed), steps
         self._state: TrackState = replace(tracker.start(self._model), steps=steps)
         self._history = History()
@@ -109,13 +110,13 @@ class TrackingSession(Run):
         if self._sent is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")
         tracker, state, sent = self._tracker, self._state, self._sent
-        got = collect(tracker, state, sent, replies, total=None, answered=frozenset(), channel=self._channel)
+        got = collect(tracker, state, sent, replies, d=None, total=None, answered=frozenset(), channel=self._channel)
         self._why, self._banned = self._why or got.why, self._banned | got.banned
         self._empty = 0 if got.count else self._empty + 1
         require_any(self._empty, self._why)
         if got.count:
             try:
-                self._state = tracker.server(state, got.total)
+                self._state = tracker.server(state, got.total, got.answered)
             except np.linalg.LinAlgError as error:
                 raise unusable(error) from error
         seconds = time.perf_counter() - self._began

@@ -36,6 +36,7 @@ class TrackState:
         P: The basis that the batch is completed with; None before the first.
         solver: The eigenvectors of the completed batch so far; None before the first answer of a first step.
         probe: The power method on what lies outside P, where the step asks for it.
+        summed: Whether nothing but sums can be had, as under masks: clients are then told how many columns there are.
         d: Columns, where clients are told them with the first message of a first step; else 0.
         sums: Counts of the batch, once it has been answered for.
         clients: Who answered the newest message.
@@ -55,6 +56,7 @@ class TrackState:
     P: Array | None = None
     solver: Solver | None = None
     probe: Solver | None = None
+    summed: bool = False
     d: int = 0
     sums: dict[str, float] = field(default_factory=dict)
     clients: tuple[int, ...] = ()

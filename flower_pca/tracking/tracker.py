@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -13,14 +13,13 @@ from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Shape, Stage
-from flower_pca.tracking.batch import COUNTS, as_long
+from flower_pca.core.parts import COUNT, NUMBER, Kind, Part
+from flower_pca.core.stage import Arrays, Merge, Stage, add
+from flower_pca.tracking.batch import COUNTS, aligned, shape_of
 from flower_pca.tracking.solver import Solver
 from flower_pca.tracking.state import Step, TrackState, probed, required
 
 SOLVERS: Final = ("krylov", "power")
-
-Heard: TypeAlias = tuple[tuple[int, ...], Arrays]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +74,7 @@ class Tracker(Stage[TrackState]):
 
     def start(self, model: Model) -> TrackState:
         assert isinstance(model.n_components, int)
-        state = TrackState(model.n_components, model.seed, P=model.basis)
+        state = TrackState(model.n_components, model.seed, summed=model.summed, P=model.basis)
         return state if model.basis is None else self._begun(state)
 
     def broadcast(self, state: TrackState) -> Arrays:
@@ -90,13 +89,12 @@ class Tracker(Stage[TrackState]):
             return {**head, "block": state.probe.block, "outside": np.array(1)}
         return {**head, "block": state.solver.block}
 
-    def expects(self, state: TrackState) -> Mapping[str, Shape]:
-        if state.closing:
-            return {"rows": ()}
-        solver = state.probe or state.solver
-        first: Shape = (state.d, min(self._width(state), state.d)) if state.d else (None, None)
-        shape = first if solver is None else solver.block.shape
-        return {"S": shape, **dict.fromkeys(COUNTS, ())}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        if "closing" in arrays:
+            return {"rows": COUNT}
+        figures = {name: NUMBER if name in ("misfit", "energy") else COUNT for name in COUNTS}
+        return {"S": Part(shape_of(arrays), Kind.PRODUCT), **figures}
 
     def bounds(self, state: TrackState, model: Model) -> Mapping[str, Array | float]:
         """Of S once a product with the same rows has been heard; before that it can be anything, as counts can.
@@ -104,8 +102,10 @@ class Tracker(Stage[TrackState]):
         A completed row is l = Pa + e, with e the misfit of what was kept, so |l|^2 <= 2 |P'l|^2 + 8 |e|^2. The Ritz
         values sum up to the first part or more, since a first block holds P; and |S| <= sum |l|^2 times |block|.
         """
-        solver, unknown = state.probe or state.solver, dict.fromkeys(self.expects(state), 0.0)
-        if state.closing or solver is None or solver.values is None:
+        solver, unknown = state.probe or state.solver, dict.fromkeys(("S", *COUNTS), 0.0)
+        if state.closing:
+            return {"rows": 0.0}
+        if solver is None or solver.values is None:
             return unknown
         inside, rounding = float(np.maximum(solver.values, 0.0).sum()), np.finfo(float).eps * state.sums["energy"]
         squares = 2.0 * inside + 8.0 * state.sums["misfit"] + rounding
@@ -120,25 +120,17 @@ class Tracker(Stage[TrackState]):
             if width != min(self._width(state), d):
                 raise ProtocolError("The columns of S", must="as many as asked", got=width, then="Check the client.")
 
-    def fold(self, state: TrackState, total: Any, client: int, reply: Arrays) -> Heard:
-        clients, sums = total or ((), None)
-        mine = {name: np.array(a, dtype=np.float64) for name, a in reply.items()}
-        if sums is None:
-            return (client,), mine
-        if "S" in mine:
-            mine, sums = {**mine, "S": as_long(mine["S"], sums["S"])}, {**sums, "S": as_long(sums["S"], mine["S"])}
-        return (*clients, client), {name: sums[name] + a for name, a in mine.items()}
+    def merging(self, state: TrackState) -> Merge:
+        return add if state.summed or state.closing or state.solver is not None else aligned
 
-    def whole(self, clients: tuple[int, ...], arrays: Arrays) -> Heard:
-        return clients, arrays
+    @property
+    def sums_remedy(self) -> str:
+        return ""  # where nothing but sums can be had, nothing has to be aligned
 
-    def heard(self, total: Heard, listen: Callable[[Arrays], Arrays]) -> Heard:
-        return total[0], listen(total[1])
-
-    def server(self, state: TrackState, total: Heard) -> TrackState:
-        clients, sums = total
+    def server(self, state: TrackState, total: Arrays, answered: frozenset[int]) -> TrackState:
         if state.closing:
             return replace(state, ended=True)
+        sums, clients = total, tuple(sorted(answered))
         counts, rows = {name: float(sums[name]) for name in COUNTS}, int(sums["rows"])
         others = bool(state.sums) and clients != state.clients
         state = replace(state, sums=counts, clients=clients)
@@ -236,6 +228,7 @@ class Tracker(Stage[TrackState]):
         state = TrackState(
             r=state.r,
             seed=state.seed,
+            summed=state.summed,
             steps=state.steps,
             step=state.step + 1,
             P=basis,

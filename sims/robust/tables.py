@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca import RobustResult, make, simulate
+from flower_pca import RobustResult, make, registry, simulate
 from sims.common import report, stepwise
 from sims.robust import pooled, video
 from sims.robust.pooled import Array, Mixed, pose, sv_error
@@ -71,7 +71,7 @@ def as_published(algorithm: str, problem: Mixed, p: int, seed: int, clients: int
     """Err at the end, with V as the last round has left it at the clients, and not solved anew for the last U."""
     chosen, V = make(algorithm), [np.zeros((0, p))]
     for step in stepwise.steps(chosen, np.array_split(problem.M, clients), n_components=p, seed=seed):
-        if step.message.stage == chosen.Closing.name:
+        if step.message.stage == registry.closing(chosen).name:
             L = np.vstack(V) @ step.message.arrays["U"].T
             return problem.errors(L, pooled.soft(problem.M - L, float(step.message.arrays["lam"])))[0]
         V = [memory["V"] for memory in step.memories if "V" in memory]

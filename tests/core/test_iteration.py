@@ -15,34 +15,37 @@ from flower_pca.core.model import Model
 EPS32 = float(np.finfo(np.float32).eps)
 
 
+@dataclass(frozen=True)
+class PlainState:
+    progress: Progress
+
+
 @dataclass(frozen=True, kw_only=True)
-class Plain(Iterative[Progress]):
+class Plain(Iterative[PlainState]):
     """The least iteration: its state is its progress."""
 
     name = "plain"
-    State = Progress
+    State = PlainState
 
     def start(self, model):
-        return self.begin(model)
+        return PlainState(Progress.begin(self.tol, model))
 
     def broadcast(self, state):
         return {}
 
-    def expects(self, state):
+    @staticmethod
+    def parts(arrays, d):
         return {}
 
     @staticmethod
     def client(arrays, data, memory):
         return {}, memory
 
-    def server(self, state, total):
+    def server(self, state, total, answered):
         return state
 
     def finish(self, state, model):
         return model
-
-    def progress(self, state):
-        return state
 
 
 def model(**known):
@@ -73,8 +76,8 @@ def test_an_unknown_error_is_not_stale_and_what_costs_no_round_is_none():
 
 
 def test_the_state_goes_on_while_nothing_ends_it():
-    assert Plain().status(after()) is None
-    assert Plain().status(after(1.0, 0.5)) is None
+    assert Plain().status(PlainState(after())) is None
+    assert Plain().status(PlainState(after(1.0, 0.5))) is None
 
 
 @pytest.mark.parametrize(
@@ -108,25 +111,25 @@ def test_the_state_goes_on_while_nothing_ends_it():
     ],
 )
 def test_an_iteration_ends_with_words(algorithm, progress, outcome, words):
-    status = algorithm.status(progress)
+    status = algorithm.status(PlainState(progress))
     assert (status.outcome, status.words) == (outcome, words)
     assert status.ok == (outcome is Outcome.CONVERGED)
     assert str(status) == f"{outcome.value}: {words}"
 
 
 def test_min_rounds_hold_off_every_end():
-    assert Plain(min_rounds=3, patience=1).status(after(0.0, 0.0)) is None
-    assert Plain(min_rounds=3).status(after(1.0, 0.5, 0.0)).outcome is Outcome.CONVERGED
+    assert Plain(min_rounds=3, patience=1).status(PlainState(after(0.0, 0.0))) is None
+    assert Plain(min_rounds=3).status(PlainState(after(1.0, 0.5, 0.0))).outcome is Outcome.CONVERGED
 
 
 def test_tol_is_never_asked_below_the_precision_of_the_data():
-    assert Plain(tol=1e-12).begin(model(eps=EPS32)).tol == 32 * EPS32
-    assert Plain(tol=1e-2).begin(model(eps=EPS32)).tol == 1e-2
+    assert Plain(tol=1e-12).start(model(eps=EPS32)).progress.tol == 32 * EPS32
+    assert Plain(tol=1e-2).start(model(eps=EPS32)).progress.tol == 1e-2
 
 
 def test_metrics_give_the_error_once_known():
-    assert Plain().metrics(after()) == {}
-    assert Plain().metrics(after(0.25)) == {"error": 0.25}
+    assert Plain().metrics(PlainState(after())) == {}
+    assert Plain().metrics(PlainState(after(0.25))) == {"error": 0.25}
 
 
 @pytest.mark.parametrize(

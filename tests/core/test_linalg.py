@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.stats
+from builders import EPS
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import EPS
 
 from flower_pca.base import linalg
 

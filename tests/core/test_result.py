@@ -6,20 +6,20 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from reference import EPS, deal, framed, separated, svd
+from builders import EPS, deal, falling, framed, svd
 
 from flower_pca import simulate, to_sklearn
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.status import Outcome
 from flower_pca.core.result import PCAResult
 
-X = separated(3, 90, 7) + 5.0
-NEW = separated(4, 11, 7) + 5.0
+X = falling(90, 7, seed=3) + 5.0
+NEW = falling(11, 7, seed=4) + 5.0
 SCALES = [None, "std", "max_abs"]
 
 
 def run(*, k=3, rows=X, **arguments):
-    return simulate("krylov(tol=1e-12)", deal(rows, 40, 30, 20), n_components=k, **arguments)
+    return simulate("krylov(tol=1e-12)", deal(rows, (40, 30, 20)), n_components=k, **arguments)
 
 
 @pytest.fixture(params=[(c, s) for c in (True, False) for s in SCALES], ids=str)
@@ -60,12 +60,12 @@ def test_attributes_equal_scikit_learns_of_the_pooled_rows():
         np.testing.assert_allclose(cosines, 1.0, rtol=1e-13)
 
 
-@pytest.mark.parametrize("rows", [separated(5, 90, 7), separated(6, 7, 7, ratio=1.1)[:5]], ids=["tall", "wide"])
+@pytest.mark.parametrize("rows", [falling(90, 7, seed=5), falling(7, 7, seed=6, ratio=1.1)[:5]], ids=["tall", "wide"])
 def test_noise_variance_is_scikit_learns(rows):
     decomposition = pytest.importorskip("sklearn.decomposition")
     for k in range(1, min(rows.shape) + 1):
         theirs = decomposition.PCA(n_components=k, svd_solver="full").fit(rows).noise_variance_
-        ours = simulate("krylov(tol=1e-12)", deal(rows, 2, len(rows) - 2), n_components=k).noise_variance_
+        ours = simulate("krylov(tol=1e-12)", deal(rows, (2, len(rows) - 2)), n_components=k).noise_variance_
         rounding = 1e-14 * rows.var(axis=0, ddof=1).sum()  # what is left of no variance at all
         assert ours == pytest.approx(theirs, rel=1e-11, abs=rounding)
 
@@ -105,7 +105,7 @@ def test_the_evaluated_error_is_that_of_the_pooled_rows(setting):
 
 def test_the_sine_estimate_bounds_the_true_angle_of_a_rough_run():
     V = svd(framed(X))[1]
-    rough = simulate("ssi(max_rounds=3, oversample=1)", deal(X, 40, 30, 20), n_components=3)
+    rough = simulate("ssi(max_rounds=3, oversample=1)", deal(X, (40, 30, 20)), n_components=3)
     true = np.linalg.norm(V[:, :3] - rough.components_.T @ (rough.components_ @ V[:, :3]), 2)
     assert true > 1e-6
     assert true <= rough.sine_estimate_ <= 10 * true

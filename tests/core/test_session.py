@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from reference import answer, assert_pca_of, clients, deal, drive, separated, session, step
+from builders import deal, falling
+from by_hand import answer, assert_pca_of, clients, drive, session, step
 
 from flower_pca.core.stage import Reply
 
-X = separated(0, 120, 10)
-SHARDS = deal(X, 30, 20, 50, 20)
+X = falling(120, 10, seed=0)
+SHARDS = deal(X, (30, 20, 50, 20))
 EXACT = "krylov(tol=1e-12)"
 
 

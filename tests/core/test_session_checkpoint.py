@@ -5,12 +5,13 @@ import json
 
 import numpy as np
 import pytest
-from reference import clients, deal, drive, separated, session, step
+from builders import deal, falling
+from by_hand import clients, drive, session, step
 
 from flower_pca.base.errors import ConfigError
 
-X = separated(0, 120, 6, ratio=1.3)
-SHARDS = deal(X, 30, 20, 50, 20)
+X = falling(120, 6, seed=0, ratio=1.3)
+SHARDS = deal(X, (30, 20, 50, 20))
 
 RUNS = {
     "krylov": ("krylov(oversample=0, tol=1e-12)", {}),
@@ -148,7 +149,7 @@ def test_bytes_of_a_local_power_round_with_alignment_double_upwards():
 
 def test_bytes_of_dr_svd_count_what_each_client_alone_gets():
     r, m = 3, 20
-    shards = deal(X[: 3 * m], m, m, m)
+    shards = deal(X[: 3 * m], (m, m, m))
     result = drive(session("dr_svd(rank=3)", center=False), clients(shards))
     down = [F * (1 + d * r)] * 2 + [F * (1 + d * r) + F * r * r]
     up = [F * d * r, F * r * r, F * d * r]

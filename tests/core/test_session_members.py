@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
-from reference import assert_pca_of, clients, deal, drive, lost, separated, session, step
+from builders import deal, falling
+from by_hand import assert_pca_of, clients, drive, lost, session, step
 
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.status import Outcome
 from flower_pca.core import session as session_module
 
-X = separated(0, 120, 10)
-SHARDS = deal(X, 30, 20, 50, 20)
+X = falling(120, 10, seed=0)
+SHARDS = deal(X, (30, 20, 50, 20))
 EXACT = "krylov(tol=1e-12)"
 
 
@@ -81,7 +82,7 @@ def test_a_client_that_failed_the_opening_twice_is_not_waited_for():
 
 
 def test_a_set_that_keeps_changing_is_given_up():
-    nodes = clients(deal(separated(1, 90, 40, ratio=1.1), *[10] * 9))
+    nodes = clients(deal(falling(90, 40, seed=1, ratio=1.1), [10] * 9))
     run, here = session(EXACT), list(range(9))
 
     def shrink():
@@ -99,7 +100,7 @@ def test_a_set_that_keeps_changing_is_given_up():
 
 
 def test_newcomers_at_every_end_stop_the_run_with_a_status():
-    nodes = clients(deal(separated(1, 90, 40, ratio=1.1), *[10] * 9))
+    nodes = clients(deal(falling(90, 40, seed=1, ratio=1.1), [10] * 9))
     run, here = session("uda"), [0, 1]
     while (message := step(run, nodes, present=here)) is not None:
         if message.stage == "uda" and len(here) < 9:

@@ -19,7 +19,7 @@ BIN = Path(sys.executable).parent
 PATIENCE = 240.0  # seconds for the whole of it
 
 pytestmark = [
-    pytest.mark.transport,
+    pytest.mark.slow,
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="it finds the processes to end in /proc"),
 ]
 

@@ -1,6 +1,7 @@
 """A masked run driven by hand: every message and answer can be seen, changed or lost on its way."""
 
 import numpy as np
+from fake_grid import config_of
 
 from flower_pca import MaskedSums, assembly, make
 from flower_pca.core.stage import Failure, Reply
@@ -9,20 +10,29 @@ from flower_pca.rows.local import LocalData
 STEPS = ("keys", "shares", "upload", "unmask")
 
 
-def shards(n_clients, d=8, seed=0, rows=40):
-    """Rows of which two directions stand out, with means that differ between clients."""
-    rng = np.random.default_rng([seed, n_clients])
-    spread = np.concatenate([[4.0, 3.0], 0.5 * 0.9 ** np.arange(d - 2)])
-    made = []
-    for i in range(n_clients):
-        made.append(rng.standard_normal((rows + i, d)) * spread + 0.3 * rng.standard_normal(d))
-    return made
+def gappy(parts, seed=0, share=0.2):
+    """With gaps at all clients but the last; the first has no value at all in one column."""
+    rng = np.random.default_rng([seed, 7])
+    holes = [np.where(rng.random(X.shape) < share, np.nan, X) for X in parts[:-1]]
+    holes[0][:, 1] = np.nan
+    return [*holes, parts[-1]]
 
 
-def pooled(parts, k=2):
-    """LAPACK's components of all rows together."""
-    X = np.vstack(parts)
-    return np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:k]
+def gone(*clients, at, back=None):
+    """Of five clients, some that cannot be reached from one message on, until another."""
+
+    def present(number):
+        away = number >= at and (back is None or number < back)
+        return [i for i in range(5) if not (away and i in clients)]
+
+    return present
+
+
+def step_of(message):
+    """The step of the protocol that a message over Flower asks for, and its sum."""
+    names = config_of(message)["names"].split(",")
+    arrays = dict(zip(names, (a.numpy() for a in message.content["fitins.parameters"].values()), strict=True))
+    return int(arrays["mask.step"]), int(arrays.get("mask.number", -1))
 
 
 class Run:

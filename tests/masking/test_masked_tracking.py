@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 from fake_grid import FakeGrid, in_a_run
-from test_masked_runs import step_of
+from masked import step_of
+from stepwise import STEPS, R, batches, problem
 
 from flower_pca import (
     AirChannel,
@@ -27,22 +28,6 @@ from flower_pca.data.arrivals import Arrivals
 from flower_pca.masking import messages
 from flower_pca.masking.tracking import MaskedTracking
 from flower_pca.strategies import TrackingStrategy
-from sims.over_air import moving
-
-R, STEPS = 3, 4
-
-
-def problem(n_clients, rows=12, seed=0):
-    """Rows of a subspace that changes after two steps, a tenth of their entries missing."""
-    length = n_clients * rows
-    return moving.piecewise(n=24, r=R, d=STEPS * length, change=2 * length, rho=0.1, seed=seed)
-
-
-def batches(n_clients, rows=12, seed=0):
-    """Equally many rows for every client and step."""
-    Y = problem(n_clients, rows, seed).Y
-    return [[part[k::n_clients] for part in np.split(Y, STEPS)] for k in range(n_clients)]
-
 
 FIVE = batches(5)
 
@@ -303,12 +288,6 @@ def test_a_run_goes_on_from_a_checkpoint_of_its_kind(tmp_path):
     assert not path.exists()
 
 
-@pytest.fixture
-def lines():
-    with in_a_run() as lines:
-        yield lines
-
-
 def grid_of(streams, **rules):
     made = [Stream(own) if isinstance(own, list) else own for own in streams]
     given = {"allow": ["st_miss", "robust_tracking"], "noise_seed": 0, **rules}
@@ -343,29 +322,6 @@ def test_over_flower_it_is_the_same_to_the_bit_and_tells_no_count(name, own):
 def test_nodes_that_answer_under_masks_only_refuse_a_tracker_without():
     with in_a_run(), pytest.raises(NotEnoughNodes, match="A message to this node must be masked: masked_only is set"):
         TrackingStrategy(n_components=R, min_nodes=2, node_timeout=0.1).fit(grid_of(FIVE, masked_only=True))
-
-
-@pytest.mark.usefixtures("lines")
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("step", [(0, -1), (1, -1), (2, 4), (3, 4)], ids=str)
-def test_a_node_killed_over_flower(step, when):
-    """Before it gets a message or after it has answered, in the set-up and in a later sum."""
-    grid = grid_of(FIVE)
-    dead = grid.node(2)
-
-    def kill(message, reply=None):
-        if message.metadata.dst_node_id == dead and dead in grid.nodes and step_of(message) == step:
-            grid.kill(dead)
-        return reply
-
-    if when == "before":
-        grid.on_push = kill
-    else:
-        grid.tamper = kill
-    result = TrackingStrategy(n_components=R, min_nodes=3, mask=True).fit(grid)
-    assert dead not in grid.nodes
-    assert result.rows_.tolist()[2:] == [48, 48]
-    assert result.subspace_error(problem(5).truth[-1])[3] < 0.2
 
 
 @pytest.mark.usefixtures("lines")

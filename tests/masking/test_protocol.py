@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from masked import Run, pooled, shards
+from builders import leading, two_lead
+from masked import Run
 from scipy.stats import chi2
 
 from flower_pca import assembly
@@ -14,11 +15,11 @@ from flower_pca.masking import group as server
 from flower_pca.masking.client import Secrets
 from flower_pca.masking.settings import MaskedSums
 
-FIVE = shards(5)
+FIVE = two_lead(5)
 
 
 def close(components, parts, within=1e-5):
-    return norm2(components.T - pooled(parts).T @ (pooled(parts) @ components.T)) < within
+    return norm2(components.T - leading(parts).T @ (leading(parts) @ components.T)) < within
 
 
 def upload(run, client, key, selves):
@@ -62,7 +63,7 @@ def test_two_messages_of_set_up_and_two_for_each_sum():
 
 @pytest.mark.usefixtures("seeded")
 def test_an_upload_is_indistinguishable_from_uniform_and_its_content_is_not():
-    run = Run(shards(3, d=60), "ssi(oversample=10)").until("upload", 1)
+    run = Run(two_lead(3, d=60), "ssi(oversample=10)").until("upload", 1)
     run.step()
     message, arrays = run.sent[-1], run.came[-1]
     bounds = messages.bounds(message.arrays)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
+from builders import two_lead
 from fake_grid import arrays_in, grid_of, in_a_run
-from masked import shards
-from test_masked_runs import assert_same, gone
-from test_robust import ROWS, SMALL
+from masked import gone
+from results import assert_close_own
+from spoilt import ROWS, SMALL
 
 from flower_pca import (
     AirChannel,
     ConfigError,
     ExactPerPCA,
-    MaskedSums,
     NotEnoughNodes,
     Outcome,
     make,
@@ -24,7 +26,7 @@ from flower_pca.core.model import Model
 from flower_pca.rows.local import LocalData
 
 pytestmark = pytest.mark.filterwarnings("ignore:theta must be")  # clients this alike have hardly anything of their own
-LOW, FIVE = np.array_split(ROWS, 5), shards(5)
+LOW, FIVE = np.array_split(ROWS, 5), two_lead(5)
 SPECS = {
     "consensus_rpca": "consensus_rpca(gamma=0.7)",
     "dcf_pca": "dcf_pca(step='scaled')",
@@ -33,83 +35,6 @@ SPECS = {
 }
 RECOVERED = {"consensus_rpca": ("L", "S"), "dcf_pca": ("L", "S"), "exact_per_pca": ("components", "variances")}
 RECOVERED["per_pca"] = RECOVERED["exact_per_pca"]
-
-
-def both(spec, parts, k, masks=True, **settings):
-    return [simulate(spec, parts, n_components=k, mask=mask, **settings) for mask in (False, masks)]
-
-
-def assert_same_own(masked, plain, names, within=1e-8):
-    assert sorted(masked.own) == sorted(plain.own)
-    for i, parts in plain.own.items():
-        for name in names:
-            atol = within * max(1.0, np.abs(parts[name]).max())
-            np.testing.assert_allclose(masked.own[i][name], parts[name], rtol=0, atol=atol)
-
-
-@pytest.mark.parametrize(
-    ("name", "n_clients"),
-    [*((name, n) for name in SPECS for n in (2, 5)), ("consensus_rpca", 30), ("exact_per_pca", 30)],
-)
-def test_masked_equals_unmasked(name, n_clients):
-    rounds = {"max_rounds": 3 if n_clients == 30 else 8, **({"start_rounds": 1} if "per_pca" in name else {})}
-    plain, masked = both(make(SPECS[name], **rounds), shards(n_clients), 2, evaluate=True)
-    assert_same(masked, plain)
-    assert_same_own(masked, plain, RECOVERED[name])
-    assert abs(masked.mse_ / plain.mse_ - 1) < 1e-8
-
-
-@pytest.mark.parametrize("name", ["consensus_rpca", "exact_per_pca"])
-def test_masked_equals_unmasked_for_200_clients_in_rings(name):
-    settings = {"max_rounds": 2} if name == "consensus_rpca" else {"max_rounds": 3, "start_rounds": 1}
-    plain, masked = both(make(SPECS[name], **settings), shards(200, rows=2), 2, MaskedSums(neighbours=4))
-    assert_same(masked, plain)
-    assert_same_own(masked, plain, RECOVERED[name])
-
-
-CONVERGED = {
-    "robust": ("consensus_rpca(gamma=0.7)", LOW, 5),
-    "a rank to be found": ("consensus_rpca(gamma=0.7, rank='unknown')", LOW, 8),
-    "sigma is given": ("consensus_rpca(gamma=0.7, sigma=2.0)", LOW, 5),
-    "personal": ("exact_per_pca(local_components=2)", FIVE, 2),
-    "personal, by rows": ("exact_per_pca(local_components=2, weights='samples')", FIVE, 2),
-    "personal, given": (ExactPerPCA(local_components=2, given=np.eye(8)[:, :2]), FIVE, 2),
-}
-
-
-@pytest.mark.parametrize("case", CONVERGED)
-def test_masked_equals_unmasked_at_convergence(case):
-    spec, parts, k = CONVERGED[case]
-    plain, masked = both(spec, parts, k)
-    assert plain.status.ok
-    assert_same(masked, plain)
-    assert_same_own(masked, plain, RECOVERED[make(spec).name])
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3, 1e6])
-@pytest.mark.parametrize("name", ["consensus_rpca", "exact_per_pca", "dcf_pca"])
-def test_no_scale_of_the_rows_is_refused(name, scale):
-    parts, k = (FIVE, 2) if name == "exact_per_pca" else (LOW, 5)
-    plain, masked = both(make(SPECS[name], max_rounds=45), [scale * X for X in parts], k)
-    assert_same(masked, plain)
-    assert plain.status.ok or name == "dcf_pca"
-
-
-@pytest.mark.parametrize("spread", [1e-3, 1e3])
-@pytest.mark.parametrize("name", ["consensus_rpca", "exact_per_pca", "exact_per_pca(weights='samples')"])
-def test_nor_are_clients_of_other_units_than_the_others(name, spread):
-    parts = [X * (spread if i == 1 else 1.0) for i, X in enumerate(FIVE)]
-    plain, masked = both(make(name, max_rounds=20), parts, 2)
-    assert_same(masked, plain)
-
-
-@pytest.mark.parametrize("name", ["consensus_rpca", "exact_per_pca", "dcf_pca"])
-def test_single_precision(name):
-    parts, k = (FIVE, 2) if name == "exact_per_pca" else (LOW, 5)
-    plain, masked = both(SPECS[name], [X.astype(np.float32) for X in parts], k)
-    assert np.abs(masked.components_ - plain.components_).max() < 1e-5
-    np.testing.assert_allclose(masked.explained_variance_, plain.explained_variance_, rtol=1e-5)
-    assert masked.status.outcome is plain.status.outcome
 
 
 @pytest.mark.parametrize("name", ["consensus_rpca", "dcf_pca"])
@@ -138,16 +63,21 @@ def test_a_robust_run_in_which_a_client_misses_one_sum(when):
     assert len(result.history.of("summed_opening")) == (4 if again else 2)
 
 
+@functools.cache
+def unbroken(weights):
+    algorithm = ExactPerPCA(local_components=2, weights=weights, tol=1e-9)
+    return algorithm, simulate(algorithm, FIVE, n_components=2)
+
+
 @pytest.mark.parametrize("at", [6, 10, 15, 21, 40, 42])
 @pytest.mark.parametrize("weights", ["equal", "samples"])
 def test_a_personalized_run_in_which_a_client_misses_one_sum(weights, at):
-    algorithm = ExactPerPCA(local_components=2, weights=weights, tol=1e-9)
-    whole = simulate(algorithm, FIVE, n_components=2)
+    algorithm, whole = unbroken(weights)
     result = simulate(algorithm, FIVE, n_components=2, mask=True, participation=gone(1, at=at, back=at + 1))
     assert result.status.ok
     assert result.n_samples_ == whole.n_samples_
     assert result.angle_to(whole) <= 1e-7
-    assert_same_own(result, whole, ["components"], within=1e-5)
+    assert_close_own(result, whole, ["components"], within=1e-5)
 
 
 @pytest.mark.parametrize("weights", ["equal", "samples"])
@@ -161,8 +91,8 @@ def test_nothing_is_extrapolated_from_a_round_that_missed_somebody(weights):
     def after(state, here):
         total = None
         for i in here:
-            total = stage.fold(state, total, i, stage.client(stage.broadcast(state), data[i], {})[0])
-        return stage.server(state, total), total["Z"]
+            total = stage.merging(state)(total, i, stage.client(stage.broadcast(state), data[i], {})[0])
+        return stage.server(state, total, frozenset(here)), total["Z"]
 
     while not state.bold:
         state, _ = after(state, range(5))
@@ -177,15 +107,21 @@ def test_nothing_is_extrapolated_from_a_round_that_missed_somebody(weights):
     assert after(back, range(5))[0].bold  # two whole rounds in succession
 
 
+REST, TIGHT = FIVE[:1] + FIVE[2:], "exact_per_pca(local_components=2, tol=1e-8)"
+
+
+@functools.cache
+def answer_of_the_rest():
+    return simulate(TIGHT, REST, n_components=2)
+
+
 @pytest.mark.parametrize("at", [5, 7, 20, 42])
 def test_a_client_that_is_gone_for_good(at):
-    rest = FIVE[:1] + FIVE[2:]
-    spec = "exact_per_pca(local_components=2, tol=1e-8)"
-    result = simulate(spec, FIVE, n_components=2, mask=True, participation=gone(1, at=at))
+    result = simulate(TIGHT, FIVE, n_components=2, mask=True, participation=gone(1, at=at))
     assert result.status.ok
-    assert result.n_samples_ == sum(map(len, rest))
+    assert result.n_samples_ == sum(map(len, REST))
     assert sorted(result.own) == [0, 2, 3, 4]
-    assert result.angle_to(simulate(spec, rest, n_components=2)) <= 1e-6
+    assert result.angle_to(answer_of_the_rest()) <= 1e-6
 
 
 @pytest.mark.parametrize("at", [7, 30, 88])
@@ -276,23 +212,6 @@ def test_over_flower_it_is_the_same_and_nodes_write_their_own_results(name, tmp_
             assert sorted(file.files) == sorted([*own, "header.json"])
             for key, values in own.items():
                 np.testing.assert_array_equal(file[key], values)
-
-
-def test_a_node_that_is_killed_in_the_closing_is_out_of_the_answer(tmp_path):
-    grid = grid_of(FIVE, output_dir=tmp_path)
-    dead = grid.node(3)
-
-    def kill(message):
-        if message.metadata.group_id == str(last) and dead in grid.nodes:
-            grid.kill(dead)
-
-    with in_a_run():
-        settings = {"n_components": 2, "local_components": 2, "start_rounds": 1, "tol": 1e-2, "mask": True}
-        last = len(strategies.ExactPerPCA(**settings).fit(grid).history) - 2
-        grid.on_push = kill
-        result = strategies.ExactPerPCA(**settings).fit(grid)
-    assert result.status.ok
-    assert result.n_samples_ == sum(len(X) for i, X in enumerate(FIVE) if i != 3)
 
 
 def test_a_run_goes_on_from_a_checkpoint(tmp_path):

@@ -6,7 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from fake_grid import FakeGrid, app_of, grid_of, in_a_run, metrics_of
+from builders import three_lead
+from fake_grid import FakeGrid, app_of, grid_of, metrics_of
 from masked import Run
 from scipy.stats import chi2, kstest, norm
 
@@ -26,17 +27,11 @@ from flower_pca.dp import gaussian, noise
 from flower_pca.masking import fixed, run
 from flower_pca.masking.client import Secrets
 from flower_pca.rows.local import LocalData
-from flower_pca.strategies import SSI, PCAStrategy
+from flower_pca.strategies import PCAStrategy
 
 METHODS = ["ssi(oversample=2, max_rounds=4)", "krylov(oversample=2, max_rounds=3)", "noisy_covariance"]
 ROUNDS = dict(zip(METHODS, (4, 3, 1), strict=True))
 OFF = 1e-9  # the chance on either side beyond which a statistic is taken for wrong
-
-
-def shards(n_clients=5, n=4000, d=12, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, d)) * np.concatenate([[1.5, 1.2, 1.0], 0.25 * 0.9 ** np.arange(d - 3)])
-    return np.array_split(X @ np.linalg.qr(rng.standard_normal((d, d)))[0] + 0.2, n_clients)
 
 
 def budget(**changes):
@@ -102,7 +97,7 @@ def assert_normal(z, variance):
 )
 def test_the_noise_in_a_sum_is_that_of_all_shares(method, masks, colluding, among, monkeypatch):
     """Ten clients with std / sqrt(m) each: std sqrt(10 / m), against chi-square and a normal law."""
-    parts = shards(10, n=400, d=40)
+    parts = three_lead(10, n=400, d=40)
     dp = budget(clip=4.0, colluding=colluding)
     found = residues(monkeypatch, parts, method, masks=MaskedSums(**masks), dp=dp)
     assert set(found) == {"private_opening", method.split("(")[0]}
@@ -113,14 +108,14 @@ def test_the_noise_in_a_sum_is_that_of_all_shares(method, masks, colluding, amon
 @pytest.mark.parametrize("method", ["ssi(oversample=2, max_rounds=8)", "noisy_covariance"])
 def test_the_fewest_survivors_alone_have_the_stated_noise(method, monkeypatch):
     """Four of ten gone at every sum, never to be in it: what is left is std, no less and no more."""
-    parts = shards(10, n=400, d=40)
+    parts = three_lead(10, n=400, d=40)
     found = residues(monkeypatch, parts, method, gone=(0, 3, 4, 8))
     for z in found.values():
         assert_normal(z, 1.0)
 
 
 def test_the_noise_is_less_than_that_in_full_by_the_root_of_the_survivors(monkeypatch):
-    parts = shards(20, n=2000, d=40)
+    parts = three_lead(20, n=2000, d=40)
     shared = residues(monkeypatch, parts, "noisy_covariance")["noisy_covariance"]
     assert_normal(shared * np.sqrt(11), 20.0)  # each in full: 20 draws of the stated deviation
 
@@ -129,7 +124,7 @@ def test_the_noise_is_less_than_that_in_full_by_the_root_of_the_survivors(monkey
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
 def test_epsilon_is_that_of_the_stated_noise_on_all_sums_together(method, epsilon):
     """Against the formula of the Gaussian mechanism, in its textbook form."""
-    parts = shards()
+    parts = three_lead(5)
     dp = budget(epsilon=epsilon, clip=4.0)
     spent = simulate(method, parts, n_components=3, dp=dp, mask=True).privacy
     T = ROUNDS[method]
@@ -145,7 +140,7 @@ def test_epsilon_is_that_of_the_stated_noise_on_all_sums_together(method, epsilo
 @pytest.mark.parametrize("method", METHODS)
 def test_the_answer_is_better_than_with_noise_in_full_at_the_same_epsilon(method):
     """Twenty clients, eleven of whom suffice: less noise by sqrt(11), so angles about three times smaller."""
-    parts = shards(20, n=20_000)
+    parts = three_lead(20, n=20_000)
     truth = simulate("krylov", parts, n_components=3)
     angles = {
         mask: [
@@ -162,7 +157,7 @@ def test_the_answer_is_better_than_with_noise_in_full_at_the_same_epsilon(method
 @pytest.mark.parametrize("scale", [None, "std"])
 @pytest.mark.parametrize("method", [METHODS[0].replace("4", "15"), *METHODS[1:]])
 def test_with_little_noise_the_answer_is_nearly_the_exact_one(method, scale, center):
-    parts, settings = shards(), {"scale": scale, "center": center}
+    parts, settings = three_lead(5), {"scale": scale, "center": center}
     truth = simulate("krylov", parts, n_components=3, **settings)
     dp = budget(epsilon=1e6, clip=30.0, reach=30.0)
     found = simulate(method, parts, n_components=3, dp=dp, mask=True, **settings)
@@ -174,7 +169,7 @@ def test_with_little_noise_the_answer_is_nearly_the_exact_one(method, scale, cen
 
 def test_a_variance_that_the_noise_swallows_counts_as_large_as_the_shared_noise():
     """A column of zeros: squares of deviation R^2 sqrt(3) (std / R^2) sqrt(5 / 3) among n rows."""
-    parts = [np.hstack([X, np.zeros((len(X), 1))]) for X in shards(n=10_000)]
+    parts = [np.hstack([X, np.zeros((len(X), 1))]) for X in three_lead(5, n=10_000)]
     for seed in range(20):
         dp = budget(clip=4.0, reach=6.0, noise_seed=seed)
         found = simulate("noisy_covariance", parts, n_components=3, dp=dp, mask=True, scale="std")
@@ -206,7 +201,7 @@ def test_no_entry_with_noise_is_beyond_the_bound_whatever_the_units(method, epsi
 def test_fixed_point_is_finer_than_the_noise_by_ten_bits_and_leaves_room_for_rows(clients, deviation):
     """What one step of the last bit is, measured on the words themselves."""
     bound = np.array(fixed.bound_with_noise(deviation, clients))
-    words = np.array([0, 1], dtype=np.uint64)
+    words = np.array([10_000, 10_001], dtype=np.uint64)
     low, high = fixed.decode(words, {"Y": (2,)}, {"Y": bound}, clients)["Y"]
     assert deviation / 2**11 < high - low <= deviation / 2**10
     assert bound >= 2**36 * deviation
@@ -215,7 +210,7 @@ def test_fixed_point_is_finer_than_the_noise_by_ten_bits_and_leaves_room_for_row
 
 
 def test_the_same_seed_gives_the_same_noise_under_masks():
-    parts = shards()
+    parts = three_lead(5)
     one, again = (
         simulate("ssi(max_rounds=2)", parts, n_components=2, dp=budget(noise_seed=7), mask=True) for _ in range(2)
     )
@@ -226,7 +221,7 @@ def test_the_same_seed_gives_the_same_noise_under_masks():
 
 def test_each_client_adds_the_same_noise_as_without_masks_but_a_share_of_it():
     """The opening's count: 4000 and five draws, once in full and once each over sqrt(3)."""
-    parts = shards()
+    parts = three_lead(5)
     full, shared = (
         simulate("noisy_covariance", parts, n_components=2, dp=budget(noise_seed=4, epsilon=0.3), mask=mask)
         for mask in (False, True)
@@ -249,20 +244,22 @@ def test_each_client_adds_the_same_noise_as_without_masks_but_a_share_of_it():
 )
 def test_what_does_not_go_with_dp_and_masks_is_refused(given, words):
     with pytest.raises(ConfigError, match=re.escape(words)):
-        simulate(**{"algorithm": "ssi", "shards": shards(), "n_components": 2, "dp": budget(), "mask": True, **given})
+        simulate(
+            **{"algorithm": "ssi", "shards": three_lead(5), "n_components": 2, "dp": budget(), "mask": True, **given}
+        )
 
 
 def test_a_number_of_colluding_clients_is_checked():
     with pytest.raises(ConfigError, match="colluding of dp must be a whole number of at least 0"):
         budget(colluding=-1)
     with pytest.raises(NotEnoughNodes, match=r"of a masked sum must be more than the 3 that may collude\. Got 3\."):
-        simulate("ssi(max_rounds=2)", shards(5), n_components=2, dp=budget(colluding=3), mask=True)
+        simulate("ssi(max_rounds=2)", three_lead(5), n_components=2, dp=budget(colluding=3), mask=True)
 
 
 @pytest.mark.parametrize("among", [np.array(4), np.array(0), np.array(2.0), np.array([1, 1])], ids=str)
 def test_a_client_shares_the_noise_with_no_more_than_must_survive_in_its_own_group(among):
     """Three of five have to; a message that counts on four would leave three with less than the stated noise."""
-    node = Run(shards(5), "ssi(max_rounds=2)", dp=budget()).until("upload", 0)
+    node = Run(three_lead(5), "ssi(max_rounds=2)", dp=budget()).until("upload", 0)
     message = node.message()
     assert message.arrays["dp.among"] == int(Secrets.of(node.memories[1]).needed) == 3
     message.arrays["dp.among"] = among
@@ -298,7 +295,7 @@ def away(*clients, at, back=None):
 @pytest.mark.parametrize("at", range(1, 12))
 @pytest.mark.parametrize("back", [None, 1], ids=["for good", "and back"])
 def test_ssi_goes_on_without_clients_that_drop_out(at, back):
-    parts = shards(n=20_000)
+    parts = three_lead(5, n=20_000)
     present = away(1, 4, at=at, back=back and at + back)
     dp = budget(epsilon=50.0, clip=6.0)
     found = simulate(METHODS[0], parts, n_components=3, dp=dp, mask=True, participation=present)
@@ -311,7 +308,7 @@ def test_ssi_goes_on_without_clients_that_drop_out(at, back):
 @pytest.mark.parametrize("at", [6, 7])
 def test_krylov_ends_with_a_client_that_it_needs(at):
     with pytest.raises(NotEnoughNodes, match="The set of clients must be stable while the privacy budget is spent"):
-        simulate(METHODS[1], shards(), n_components=2, dp=budget(), mask=True, participation=away(2, at=at - 2))
+        simulate(METHODS[1], three_lead(5), n_components=2, dp=budget(), mask=True, participation=away(2, at=at - 2))
 
 
 def spoilt(reply):
@@ -323,7 +320,7 @@ def spoilt(reply):
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_a_sum_that_is_lost_costs_a_round(number):
-    node = Run(shards(), METHODS[0], n_components=3, dp=budget()).until("unmask", number)
+    node = Run(three_lead(5), METHODS[0], n_components=3, dp=budget()).until("unmask", number)
     node.step(change=spoilt)
     result = node.finish()
     assert result.rounds == 3
@@ -337,7 +334,7 @@ def test_a_sum_that_is_lost_costs_a_round(number):
 
 
 def test_an_opening_that_is_lost_costs_the_rounds_that_its_share_would_have_paid():
-    node = Run(shards(), "ssi(max_rounds=20)", n_components=3, dp=budget()).until("unmask", 0)
+    node = Run(three_lead(5), "ssi(max_rounds=20)", n_components=3, dp=budget()).until("unmask", 0)
     node.step(change=spoilt)
     result = node.finish()
     assert result.rounds == 17  # 0.8 of the budget, where 0.9 are those of 20 rounds
@@ -348,7 +345,7 @@ def test_an_opening_that_is_lost_costs_the_rounds_that_its_share_would_have_paid
 
 @pytest.mark.parametrize(("method", "number"), [("noisy_covariance", 0), ("noisy_covariance", 1), (METHODS[1], 2)])
 def test_a_lost_sum_that_the_run_cannot_do_without_ends_it(method, number):
-    node = Run(shards(), method, n_components=3, dp=budget()).until("unmask", number)
+    node = Run(three_lead(5), method, n_components=3, dp=budget()).until("unmask", number)
     with pytest.raises(NotEnoughNodes, match=r"A sum that costs privacy must be had when it is first asked for\. Got"):
         node.step(change=spoilt)
 
@@ -356,7 +353,7 @@ def test_a_lost_sum_that_the_run_cannot_do_without_ends_it(method, number):
 def test_whatever_the_server_asks_again_a_client_tells_no_more_than_the_budget(monkeypatch):
     """A server that takes no round less: at the last one every client refuses, by name."""
     monkeypatch.setattr(run.shared_noise, "shortened", lambda plan, algorithm, wasted, why: algorithm)
-    node = Run(shards(), METHODS[0], n_components=3, dp=budget()).until("unmask", 2)
+    node = Run(three_lead(5), METHODS[0], n_components=3, dp=budget()).until("unmask", 2)
     node.step(change=spoilt)
     with pytest.raises(ProtocolError) as caught:
         node.finish()
@@ -369,17 +366,11 @@ def test_whatever_the_server_asks_again_a_client_tells_no_more_than_the_budget(m
 # Over Flower.
 
 
-@pytest.fixture
-def lines():
-    with in_a_run() as lines:
-        yield lines
-
-
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("method", METHODS)
 def test_over_flower_with_the_nodes_own_bounds(method):
     """min_noise holds for the noise of the sum; set-ups and unmaskings ask for none and are answered."""
-    parts = shards(n=20_000)
+    parts = three_lead(5, n=20_000)
     grid = FakeGrid(app_of(parts, min_noise=0.5, max_clip=4.0, masked_only=True), 5)
     told = []
 
@@ -405,33 +396,16 @@ def test_over_flower_with_the_nodes_own_bounds(method):
 )
 @pytest.mark.usefixtures("lines")
 def test_a_node_insists_on_its_bounds_under_masks(rules, dp, words):
-    grid = FakeGrid(app_of(shards(), **rules), 5)
+    grid = FakeGrid(app_of(three_lead(5), **rules), 5)
     with pytest.raises(NotEnoughNodes) as caught:
         PCAStrategy("ssi(max_rounds=2)", n_components=2, dp=dp, mask=True).fit(grid)
     assert words in str(caught.value)
 
 
 @pytest.mark.usefixtures("lines")
-def test_a_node_that_drops_out_over_flower_is_missed_by_nobody():
-    parts = shards(n=20_000)
-    grid = grid_of(parts)
-    dead = grid.node(2)
-
-    def kill(message):
-        if len(grid.sent) > 27 and dead in grid.nodes:
-            grid.kill(dead)
-
-    grid.on_push = kill
-    found = SSI(n_components=3, max_rounds=4, dp=budget(epsilon=50.0, clip=6.0), mask=True).fit(grid)
-    assert dead not in grid.nodes
-    assert found.rounds == 4
-    assert found.angle_to(simulate("krylov", parts, n_components=3)) < 0.1
-
-
-@pytest.mark.usefixtures("lines")
 def test_over_flower_what_was_told_is_counted_across_set_ups():
     """An upload that is lost on its way counts at its node, which cannot know; it comes back with a new set-up."""
-    grid, lost = grid_of(shards(n=20_000)), []
+    grid, lost = grid_of(three_lead(5, n=20_000)), []
     victim = grid.node(2)
 
     def lose(message, reply):
@@ -452,8 +426,8 @@ def test_over_flower_what_was_told_is_counted_across_set_ups():
 
 
 def test_the_result_keeps_whether_noise_was_shared(tmp_path):
-    found = simulate("noisy_covariance", shards(), n_components=2, dp=budget(), mask=True)
+    found = simulate("noisy_covariance", three_lead(5), n_components=2, dp=budget(), mask=True)
     assert PCAResult.load(found.save(tmp_path / "r.npz")).privacy == found.privacy
     assert str(found.privacy).endswith("on each sum, shared among clients")
-    alone = simulate("noisy_covariance", shards(), n_components=2, dp=budget())
+    alone = simulate("noisy_covariance", three_lead(5), n_components=2, dp=budget())
     assert str(alone.privacy).endswith("on each answer")

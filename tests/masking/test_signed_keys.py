@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import two_lead
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA384
-from fake_grid import FakeGrid, in_a_run, is_pca_of
-from masked import Run, shards
+from fake_grid import FakeGrid, is_pca_of
+from masked import Run
 
 from flower_pca import ConfigError, NotEnoughNodes, assembly, keys, simulate, strategies
 from flower_pca.base.errors import ProtocolError
@@ -24,7 +25,7 @@ from flower_pca.masking import messages, primitives
 from flower_pca.masking.identity import Identity
 from flower_pca.masking.secrets import Secrets
 
-FOUR = shards(4)
+FOUR = two_lead(4)
 SETUP = np.arange(16, dtype=np.uint8)
 
 
@@ -225,12 +226,6 @@ def test_letters_there_and_back_have_keys_of_their_own_whatever_positions_a_serv
         run.memories[i] = assembly.answer("masked", asked, run.nodes[i], run.memories[i])[1]
     first, second = (Secrets.of(memory).common[0].tobytes() for memory in run.memories)
     assert first[:32] == second[32:] != first[32:] == second[:32]
-
-
-@pytest.fixture
-def lines():
-    with in_a_run() as lines:
-        yield lines
 
 
 def grid_with(rules):

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from builders import leading, two_lead
 from fake_grid import grid_of, in_a_run, is_pca_of, metrics_of
 from flwr.app import ArrayRecord
-from masked import Run, pooled, shards
+from masked import Run
 from scipy.stats import ks_2samp
 
 from flower_pca import DP, ConfigError, MaskedSums, assembly, strategies
@@ -19,7 +20,7 @@ from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
 from flower_pca.rows.frame import Frame
 
-FIVE = shards(5)
+FIVE = two_lead(5)
 BUDGET = DP(epsilon=2.0, delta=1e-6, clip=3.0)
 
 
@@ -63,7 +64,7 @@ def test_clients_that_are_asked_different_things_do_not_cancel(other, self_masks
         return
     run.session.advance([run.answer(run.message(), 0), *(asked(run, i, change) for i in range(1, 5))])
     assert run.due("keys", 0)  # the sum, noise, was seen to be none, and is asked for again
-    assert run.finish().angle_to(pooled(FIVE)) < 1e-4
+    assert run.finish().angle_to(leading(FIVE)) < 1e-4
 
 
 @pytest.mark.parametrize("part", ["mean", "scale"])
@@ -164,7 +165,7 @@ def test_fixed_point_suits_the_clients_of_the_sum(clients, settings, monkeypatch
 
 
 def test_in_a_ring_there_are_more_clients_than_peers():
-    run = Run(shards(9), "ssi(max_rounds=2)", masks=MaskedSums(neighbours=4), dp=BUDGET)
+    run = Run(two_lead(9), "ssi(max_rounds=2)", masks=MaskedSums(neighbours=4), dp=BUDGET)
     assert run.finish().status.ok
     uploads = [m for m in run.sent if "mask.clients" in m.arrays]
     assert {int(m.arrays["mask.clients"]) for m in uploads} == {9}
@@ -257,8 +258,8 @@ def test_words_without_a_bound_say_no_more_than_the_sum():
         return total.view(np.int64).reshape(4, draws)
 
     for one, other in zip(words(0.6, 0.6), words(1.2, 0.0), strict=True):
-        assert ks_2samp(one >> 48, other >> 48).pvalue > 1e-9
-        assert ks_2samp(one, other).pvalue > 1e-9
+        for a, b in ((one >> 48, other >> 48), (one, other)):  # so many draws are beyond the exact law of the statistic
+            assert ks_2samp(a, b, method="asymp").pvalue > 1e-9
 
 
 @pytest.mark.parametrize("clients", [1, 2, 3, 5, 100, 4095, 4096, 4097, fixed.MOST_CLIENTS])
@@ -267,4 +268,4 @@ def test_no_word_leaves_its_room(clients):
     words = fixed.encode({"x": x}, {"x": np.array(0.0)}, clients).view(np.int64)
     assert int(np.abs(words).max()) * clients <= 2**61
     few = fixed.decode(words.view(np.uint64), {"x": x.shape}, {"x": np.array(0.0)}, clients)
-    assert np.abs(few["x"] - x).max() <= 2.0**-97
+    assert np.abs(few["x"] - x).max() <= 18 * np.sqrt(clients) * 2.0**-96

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from builders import shards
 
 from flower_pca import ConfigError, DataError, cli, registry, simulate
 from flower_pca.audit import audit
@@ -17,16 +18,7 @@ from flower_pca.core.stage import Stage
 D, K = 18, 3
 
 
-def shards(seed=0, d=D, sizes=(90, 60, 70)):
-    rng = np.random.default_rng(seed)
-    decay = 0.85 ** np.arange(d)
-    return [
-        (rng.standard_normal((n, d)) * decay) @ np.linalg.qr(rng.standard_normal((d, d)))[0] + 0.3 * rng.random(d)
-        for n in sizes
-    ]
-
-
-SHARDS = shards()
+SHARDS = shards((90, 60, 70), 0.85 ** np.arange(D))
 
 
 def moments(X, pool, center=True, scale=None):

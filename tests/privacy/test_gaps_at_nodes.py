@@ -55,8 +55,8 @@ def test_own_means_are_not_the_servers_to_choose(own, answers):
         for frame in (Frame(fill=np.ones(D)), Frame(np.zeros(D), None, np.zeros(D))):
             with pytest.raises(RefusedError, match="filled with its own means"):
                 node.ask("ssi", {"Z": block}, frame)
+        asked = {"peaks": np.array(False), "gaps": np.array(True), "block": block}
         with pytest.raises(RefusedError, match="filled with its own means"):
-            asked = {"peaks": np.array(False), "gaps": np.array(True), "block": block}
             node.ask("opening", asked, algorithm="krylov")
         with pytest.raises(RefusedError, match="must be finite"):
             node.ask("ssi", {"Z": block}, Frame(np.zeros(D)))

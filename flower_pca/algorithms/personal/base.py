@@ -9,9 +9,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
-from flower_pca.algorithms.personal.closing import PersonalClosing
-from flower_pca.algorithms.personal.probe import ANSWER, BOUNDS, Probe
-from flower_pca.algorithms.personal.result import PersonalResult
+from flower_pca.algorithms.personal.probe import BOUNDS, Probe
 from flower_pca.algorithms.personal.start import Start
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, ProtocolError
@@ -19,8 +17,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.model import Model
-from flower_pca.core.result import PCAResult
-from flower_pca.core.stage import MARGIN, Arrays, Reduction, Shape, Stage
+from flower_pca.core.stage import MARGIN, Arrays, Merge, add, stack
 
 INITS: Final = ("projection", "upload", "qu", "random")
 WEIGHTS: Final = ("equal", "samples")
@@ -67,10 +64,6 @@ class Personalized(Iterative[S]):
 
     quantity: ClassVar[str] = "first-order residual of the shared components"
     centers: ClassVar[bool] = False
-    bears_noise: ClassVar[bool] = False
-    hides: ClassVar[tuple[str, ...]] = ANSWER
-    Closing: ClassVar[type[Stage[Any]]] = PersonalClosing
-    Result: ClassVar[type[PCAResult]] = PersonalResult
 
     local_components: int = 1
     weights: str = "equal"
@@ -96,14 +89,6 @@ class Personalized(Iterative[S]):
             raise ConfigError(f"n_components of {self.name}", must="a whole number", got=n_components, then=remedy)
         return super().width(n_components)
 
-    @staticmethod
-    def reveals(arrays: Arrays) -> tuple[str, ...]:
-        return ("E",) if "scaled" in arrays else ()
-
-    @staticmethod
-    def tells(arrays: Arrays) -> tuple[str, ...]:
-        return Personalized.reveals(arrays)
-
     @abstractmethod
     def first(self, common: PersonalState, model: Model) -> S:
         """The state before the first round."""
@@ -111,10 +96,6 @@ class Personalized(Iterative[S]):
     @abstractmethod
     def ask(self, state: S) -> Arrays:
         """What a round beyond the start sends, beside what all of them do."""
-
-    @abstractmethod
-    def awaits(self, state: S) -> Mapping[str, Shape]:
-        """What such a round gets back, beside what all of them do."""
 
     @abstractmethod
     def limits(self, model: Model) -> Mapping[str, Array | float]:
@@ -136,7 +117,7 @@ class Personalized(Iterative[S]):
             U, none = block[:, :r], np.empty((d, 0))
             way = None if self.init == "random" else Start(none, none, block if self.init == "projection" else none)
         probe = Probe.random(d, model.seed + 2)
-        return self.first(PersonalState(U, way, probe, np.nan, self.begin(model)), model)
+        return self.first(PersonalState(U, way, probe, np.nan, Progress.begin(self.tol, model)), model)
 
     def broadcast(self, state: S) -> Arrays:
         samples = {"samples": np.array(self.weights == "samples")}
@@ -148,25 +129,18 @@ class Personalized(Iterative[S]):
             return {"k": k, "B": state.start.block, **samples}
         return {"k": k, "scaled": np.array(self.init == "qu"), **samples}
 
-    def expects(self, state: S) -> Mapping[str, Shape]:
-        if state.start is None:
-            return {"w": (), "Vb": state.probe.b.shape, "probed": (), **self.awaits(state)}
-        return {"w": (), "P": state.start.block.shape} if self.init == "projection" else {"E": (len(state.U), None)}
-
     def everyone(self, state: S) -> bool:
         return state.start is not None
 
-    def reduction(self, state: S) -> Reduction:
-        return "sum" if state.start is None or self.init == "projection" else "stack"
-
-    @property
-    def summed(self) -> bool:
-        return not self.collect and (self.given is not None or self.init in _SUMMED)
+    def merging(self, state: S) -> Merge:
+        return add if state.start is None or self.init == "projection" else stack
 
     @property
     def sums_remedy(self) -> str:
         if self.collect:
             return "Leave collect out, which asks every client for its own components, or the masks."
+        if self.given is not None or self.init in _SUMMED:
+            return ""
         return f'Use init="projection": init="{self.init}" asks every client for components; or leave the masks out.'
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
@@ -179,7 +153,7 @@ class Personalized(Iterative[S]):
         """How large w_i and w_i ||S_i|| can be: n_i S_i is X_i'X_i, and a client that comes later may bring more."""
         return (MARGIN * model.n, MARGIN * model.trace) if self.weights == "samples" else (1.0, _LATER * model.trace)
 
-    def server(self, state: S, total: Any) -> S:
+    def server(self, state: S, total: Any, answered: frozenset[int]) -> S:
         if state.start is not None:
             return self._onwards(state, state.start, total)
         return self.weigh(state, total, 1.0)
@@ -206,9 +180,6 @@ class Personalized(Iterative[S]):
         numbers = {"own": self.local_components, "exact": exact, "steps": steps, "collect": self.collect}
         return {"b": state.probe.best, **{name: np.array(value) for name, value in numbers.items()}}
 
-    def progress(self, state: S) -> Progress:
-        return state.progress
-
     def restart(self, model: Model) -> Array:
         return model.columns
 
@@ -226,14 +197,14 @@ class Personalized(Iterative[S]):
         """One round nearer to the first U."""
         r, progress = state.U.shape[1], replace(state.progress, rounds=state.progress.rounds + 1)
         if self.init != "projection":
-            stack = np.hstack([reply["E"] for reply in total.values()])
-            if not stack.shape[1]:
+            every = np.hstack([reply["E"] for reply in total.values()])
+            if not every.shape[1]:
                 rule, remedy = (
                     "sent by at least one node",
                     'Use init="projection", or let nodes agree by share_own=True.',
                 )
                 raise ProtocolError(f"Components for init={self.init!r}", must=rule, got="none", then=remedy)
-            U = linalg.leading(stack, r)
+            U = linalg.leading(every, r)
             return replace(state, U=U, start=None, progress=progress)
         Q, P = np.hstack([way.Q, way.block]), total["P"] / float(total["w"])
         PQ = np.hstack([way.PQ, P])

@@ -14,7 +14,8 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MARGIN, Arrays, Reduction, Shape, Stage
+from flower_pca.core.parts import COUNT, NUMBER, Kind, Part
+from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add, stack
 from flower_pca.rows.local import LocalData
 
 
@@ -42,7 +43,6 @@ class PersonalClosing(Stage[ClosingState]):
     name: ClassVar[str] = "personal"
     State: ClassVar[type] = ClosingState
     fixed_set: ClassVar[bool] = True
-    hides: ClassVar[tuple[str, ...]] = probe.ANSWER
 
     def start(self, model: Model) -> ClosingState:
         return ClosingState(model.columns, model.left)
@@ -50,10 +50,11 @@ class PersonalClosing(Stage[ClosingState]):
     def broadcast(self, state: ClosingState) -> Arrays:
         return {"U": state.U, **state.left}
 
-    def expects(self, state: ClosingState) -> Mapping[str, Shape]:
-        d = len(state.U)
-        own: dict[str, Shape] = {"V": (d, None)} if state.left["collect"] else {}
-        return {"Y": state.U.shape, "Vb": (d, 1), "probed": (), "error": (), "clients": (), **own}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        U = arrays["U"]
+        common = {"Y": Part(U.shape, Kind.PRODUCT), **probe.parts(arrays), "error": NUMBER, "clients": COUNT}
+        return {**common, "V": Part((len(U), None), Kind.COMPONENTS, own=True)} if arrays["collect"] else common
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -75,21 +76,13 @@ class PersonalClosing(Stage[ClosingState]):
             return {}
         return {OWN: np.ascontiguousarray(memory["V"].T), "variances": memory["variances"]}
 
-    @staticmethod
-    def reveals(arrays: Arrays) -> tuple[str, ...]:
-        return ("V",) if np.any(arrays.get("collect", True)) else ()
-
-    @staticmethod
-    def tells(arrays: Arrays) -> tuple[str, ...]:
-        return PersonalClosing.reveals(arrays)
-
-    def reduction(self, state: ClosingState) -> Reduction:
-        return "stack" if state.left["collect"] else "sum"
+    def merging(self, state: ClosingState) -> Merge:
+        return stack if state.left["collect"] else add
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
         return {"Y": MARGIN * model.trace, **probe.BOUNDS, "error": 0.0, "clients": 1.0}
 
-    def server(self, state: ClosingState, total: Any) -> ClosingState:
+    def server(self, state: ClosingState, total: Any, answered: frozenset[int]) -> ClosingState:
         if not state.left["collect"]:
             return replace(state, total=total)
         spaces = [reply.pop("V") for reply in ({**reply} for reply in total.values())]

@@ -8,14 +8,15 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms.personal import deflation, extrapolation, probe
+from flower_pca.algorithms.personal import deflation, extrapolation, probe, start
 from flower_pca.algorithms.personal.base import Personalized, PersonalState
 from flower_pca.algorithms.personal.start import begin, weight
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.cached import CachedSums
 from flower_pca.core.model import Model
-from flower_pca.core.stage import ROWS, Arrays, Reduction, Shape
+from flower_pca.core.parts import NUMBER, ROWS, Kind, Part
+from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
 from flower_pca.rows.local import LocalData
 
 ACCELERATIONS: Final = ("auto", "anderson", "nesterov", "none")
@@ -85,11 +86,15 @@ class ExactPerPCA(Personalized[ExactState]):
     def ask(self, state: ExactState) -> Arrays:
         return {"steps": np.array(self.local_steps)}
 
-    def awaits(self, state: ExactState) -> Mapping[str, Shape]:
-        return {"n": (), "Z": state.U.shape, "f": ()}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        if "k" in arrays:
+            return start.parts(arrays, d)
+        Z = Part(arrays["U"].shape, Kind.ESTIMATE)
+        return {"w": NUMBER, "n": ROWS, "Z": Z, "f": NUMBER, **probe.parts(arrays)}
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
-        return {"n": ROWS, "Z": self.largest(model)[1], "f": 0.0}  # f to the last bit: it decides
+        return {"n": MOST_ROWS, "Z": self.largest(model)[1], "f": 0.0}  # f to the last bit: it decides
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -103,12 +108,12 @@ class ExactPerPCA(Personalized[ExactState]):
         up |= {"n": np.array(data.n), "w": np.array(w), **probe.answer(V, arrays["b"])}
         return up, {"V": V} if steps else {}
 
-    def reduction(self, state: ExactState) -> Reduction:
-        return super().reduction(state) if state.start is not None else state.sums.reduction
+    def merging(self, state: ExactState) -> Merge:
+        return super().merging(state) if state.start is not None else state.sums.merging
 
-    def server(self, state: ExactState, total: Any) -> ExactState:
+    def server(self, state: ExactState, total: Any, answered: frozenset[int]) -> ExactState:
         if state.start is not None:
-            return super().server(state, total)
+            return super().server(state, total, answered)
         before, (sums, total, share) = state.sums.last, state.sums.add(total)
         if sums.last is not None and (before is None or len(sums.last) > len(before)):
             # Not all are heard yet: U stays, lest it follow those that happened to be asked first.

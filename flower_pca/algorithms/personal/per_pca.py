@@ -8,14 +8,15 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms.personal import deflation, probe
+from flower_pca.algorithms.personal import deflation, probe, start
 from flower_pca.algorithms.personal.base import Personalized, PersonalState
 from flower_pca.algorithms.personal.start import begin, weight
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Reduction, Shape
+from flower_pca.core.parts import NUMBER, Kind, Part
+from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
 
 RETRACTIONS: Final = ("polar", "qr")
@@ -86,20 +87,20 @@ class PerPCA(Personalized[PerState]):
     def broadcast(self, state: PerState) -> Arrays:
         return super().broadcast(state) if state.norm else {"measure": np.array(True)}
 
-    def expects(self, state: PerState) -> Mapping[str, Shape]:
-        return super().expects(state) if state.norm else {"norm": ()}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        if "measure" in arrays:
+            return {"norm": NUMBER}
+        if "k" in arrays:
+            return start.parts(arrays, d)
+        return {"w": NUMBER, "M": Part(arrays["U"].shape, Kind.ESTIMATE), "f": NUMBER, **probe.parts(arrays)}
 
-    def reduction(self, state: PerState) -> Reduction:
-        return super().reduction(state) if state.norm else "own"
+    def merging(self, state: PerState) -> Merge:
+        return super().merging(state) if state.norm else _largest
 
-    def fold(self, state: PerState, total: Any, client: int, reply: Arrays) -> Any:
+    def server(self, state: PerState, total: Any, answered: frozenset[int]) -> PerState:
         if state.norm:
-            return super().fold(state, total, client, reply)
-        return max(total or 0.0, float(reply["norm"]))
-
-    def server(self, state: PerState, total: Any) -> PerState:
-        if state.norm:
-            return super().server(state, total)
+            return super().server(state, total, answered)
         progress = replace(state.progress, rounds=state.progress.rounds + 1)
         return replace(state, norm=total or 1.0, progress=progress)
 
@@ -108,22 +109,15 @@ class PerPCA(Personalized[PerState]):
         polar = np.array(self.retraction == "polar")
         return {"eta": np.array(eta), "choice": np.array(self.choice), "polar": polar, "seed": np.array(state.seed)}
 
-    def awaits(self, state: PerState) -> Mapping[str, Shape]:
-        return {"M": state.U.shape, "f": ()}
-
     def limits(self, model: Model) -> Mapping[str, Array | float]:
         w, wS = self.largest(model)
         return {"M": w + 2.0 * (self.eta or 0.0) * wS, "f": 0.0}  # U + eta (S U - W (W'SU + U'SW) / 2)
 
     @property
-    def summed(self) -> bool:
-        return super().summed and self.eta is not None
-
-    @property
     def sums_remedy(self) -> str:
-        if super().summed:
-            return "Give eta: max_i ||S_i||_2, which step is in proportion to, is no sum; or leave the masks out."
-        return super().sums_remedy
+        if self.eta is not None or super().sums_remedy:
+            return super().sums_remedy
+        return "Give eta: max_i ||S_i||_2, which step is in proportion to, is no sum; or leave the masks out."
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -154,6 +148,10 @@ class PerPCA(Personalized[PerState]):
 
     def finish(self, state: PerState, model: Model) -> Model:
         return replace(model, basis=state.U, product=None, left=self.leave(state, exact=False, steps=0))
+
+
+def _largest(total: float | None, client: int, reply: Arrays) -> float:
+    return max(total or 0.0, float(reply["norm"]))
 
 
 def _step(W: Array, G: Array, eta: float, r: int, arrays: Arrays) -> tuple[Array, Array]:

@@ -10,12 +10,18 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.parts import Kind, Part
 from flower_pca.core.stage import Arrays
 
 _LENGTH: Final = 4  # products that a Rayleigh-Ritz step looks back on: older ones are of own spaces long given up
 _VANISHED: Final = 1e-8
 BOUNDS: Final = {"Vb": 2.0, "probed": 1.0}
 ANSWER: Final = tuple(BOUNDS)
+
+
+def parts(arrays: Arrays) -> dict[str, Part]:
+    """What `answer` to a message with these arrays is made of."""
+    return {"Vb": Part(arrays["b"].shape, Kind.ESTIMATE, own=True), "probed": Part(kind=Kind.COUNT, own=True)}
 
 
 def answer(V: Array, b: Array) -> Arrays:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from flower_pca.base.linalg import Array
+from flower_pca.core.parts import NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
@@ -19,6 +21,13 @@ class Start:
     PQ: Array
     block: Array
     rounds: int = 0
+
+
+def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+    """What `begin` answers to a message with these arrays."""
+    if "B" not in arrays:
+        return {"E": Part((d, None), Kind.COMPONENTS, own=True)}  # fewer than asked for, where rows have not that rank
+    return {"w": NUMBER, "P": Part(arrays["B"].shape, Kind.ESTIMATE)}
 
 
 def begin(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import numpy as np
 
 from flower_pca.algorithms.robust import huber, median
 from flower_pca.algorithms.robust.huber import Regression
-from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core.algorithm import Iterative
+from flower_pca.core.algorithm import Iterating, Iterative
 from flower_pca.core.model import Model
-from flower_pca.core.result import PCAResult
-from flower_pca.core.stage import MARGIN, ROWS, Arrays, Shape, Stage
+from flower_pca.core.parts import COUNT, ROWS, Kind, Part
+from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Stage
 from flower_pca.rows.local import LocalData
 
-S = TypeVar("S")
+S = TypeVar("S", bound=Iterating)
 
 NORMAL: Final = 1.4826  # a normal entry's deviation over the median of its absolute value
 _STREAM: Final = 2**62
@@ -64,12 +63,13 @@ class LowRank(Stage[LowRankState]):
     def broadcast(self, state: LowRankState) -> Arrays:
         return {"U": state.U, **{name: np.array(getattr(state, name)) for name in ("lam", "rho", "sigma")}}
 
-    def expects(self, state: LowRankState) -> Mapping[str, Shape]:
-        p = state.U.shape[1]
-        return {"n": (), "G": (p, p), "far": ()}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        p = arrays["U"].shape[1]
+        return {"n": ROWS, "G": Part((p, p), Kind.SCORES), "far": COUNT}
 
     def bounds(self, state: LowRankState, model: Model) -> Mapping[str, Array | float]:
-        return {"n": ROWS, "G": 0.0, "far": 0.0}
+        return {"n": MOST_ROWS, "G": 0.0, "far": 0.0}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -94,7 +94,7 @@ class LowRank(Stage[LowRankState]):
         L, sparse = (L, sparse) if scale is None else (L * scale, sparse * scale)
         return {"V": V, "L": L if mean is None else L + mean, "S": sparse}
 
-    def server(self, state: LowRankState, total: Arrays) -> LowRankState:
+    def server(self, state: LowRankState, total: Arrays, answered: frozenset[int]) -> LowRankState:
         return replace(state, total=total)
 
     def status(self, state: LowRankState) -> Status | None:
@@ -121,15 +121,16 @@ class LowRank(Stage[LowRankState]):
 
 @dataclass(frozen=True, kw_only=True)
 class Robust(Iterative[S]):
-    """A low-rank part in a sea of far entries. Uncentred unless asked for: far entries would move the mean."""
+    """A low-rank part in a sea of far entries. Uncentred unless asked for: far entries would move the mean.
+
+    Attributes:
+        remedy: What to do about a run that has found no low-rank part.
+    """
 
     quantity: ClassVar[str] = "change of the basis in a round relative to its norm"
     centers: ClassVar[bool] = False
     caches: ClassVar[bool] = True
-    bears_noise: ClassVar[bool] = False
     by_row: ClassVar[bool] = True
-    Closing: ClassVar[type[Stage[Any]]] = LowRank
-    Result: ClassVar[type[PCAResult]] = RobustResult
     remedy: ClassVar[str]
 
     inner_steps: int = 3
@@ -183,9 +184,9 @@ def asked_counts(rms: float) -> Arrays:
     return {"top": np.array(median.top(rms))}
 
 
-def counts_expected() -> Mapping[str, Shape]:
+def counts_parts() -> Mapping[str, Part]:
     """What it is answered by."""
-    return {"counts": (median.BINS,)}
+    return {"counts": Part((median.BINS,), Kind.COUNT)}
 
 
 def counts_bounds(model: Model) -> Mapping[str, Array | float]:

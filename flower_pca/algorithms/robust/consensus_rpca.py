@@ -13,7 +13,7 @@ from flower_pca.algorithms.robust.base import (
     Robust,
     asked_counts,
     counts_bounds,
-    counts_expected,
+    counts_parts,
     counts_reply,
     moments,
     root_mean_square,
@@ -29,7 +29,8 @@ from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Progress
 from flower_pca.core.cached import CachedSums
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MARGIN, ROWS, Arrays, Reduction, Shape
+from flower_pca.core.parts import ROWS, Kind, Part
+from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add
 from flower_pca.rows.local import LocalData
 
 RANKS: Final = ("exact", "bound", "unknown")
@@ -127,7 +128,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
             rms=root_mean_square(model),
             looking=self.rank == "unknown",
             cache=CachedSums(model.n, summed=model.summed),
-            progress=self.begin(model),
+            progress=Progress.begin(self.tol, model),
         )
 
     def broadcast(self, state: ConsensusState) -> Arrays:
@@ -137,18 +138,19 @@ class ConsensusRPCA(Robust[ConsensusState]):
         numbers = {"lam": state.lam, "rho": rho, "sigma": state.sigma, "inner_steps": self.inner_steps}
         return {"U": state.U, **{name: np.array(value) for name, value in numbers.items()}}
 
-    def expects(self, state: ConsensusState) -> Mapping[str, Shape]:
-        if state.sigma is None:
-            return counts_expected()
-        p = state.U.shape[1]
-        return {"n": (), "B": state.U.shape, "G": (p, p)}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        if "top" in arrays:
+            return counts_parts()
+        shape = arrays["U"].shape
+        return {"n": ROWS, "B": Part(shape, Kind.ESTIMATE), "G": Part((shape[1], shape[1]), Kind.SCORES)}
 
-    def reduction(self, state: ConsensusState) -> Reduction:
-        return "sum" if state.sigma is None else state.cache.reduction
+    def merging(self, state: ConsensusState) -> Merge:
+        return add if state.sigma is None else state.cache.merging
 
     @property
-    def summed(self) -> bool:
-        return True  # single answers are held where they can be had, to count for those that miss a round
+    def sums_remedy(self) -> str:
+        return ""  # single answers are held where they can be had, to count for those that miss a round
 
     def bounds(self, state: ConsensusState, model: Model) -> Mapping[str, Array | float]:
         if state.sigma is None:
@@ -158,7 +160,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         inverse = float(np.max(s / np.maximum(s**2 + self._rho(state), _TINY)))
         C = state.lam * float(np.sqrt(model.n * model.d))
         V = float(s @ s if state.G is None else np.trace(state.G)) ** 0.5 + self.inner_steps * C * inverse
-        return {"n": ROWS, "G": MARGIN * V**2, "B": MARGIN * V * (V * float(s[0]) + C)}
+        return {"n": MOST_ROWS, "G": MARGIN * V**2, "B": MARGIN * V * (V * float(s[0]) + C)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -178,7 +180,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         G = V.T @ V
         return {"n": np.array(data.n), "B": U @ G + rest, "G": G}, {"V": V}  # X - S = VU' + C
 
-    def server(self, state: ConsensusState, total: Any) -> ConsensusState:
+    def server(self, state: ConsensusState, total: Any, answered: frozenset[int]) -> ConsensusState:
         if state.sigma is None:
             sigma = spread(total["counts"], state.rms)
             progress = state.progress if sigma > 0.0 else state.progress.step(0.0)  # nothing but zeros
@@ -194,9 +196,6 @@ class ConsensusRPCA(Robust[ConsensusState]):
         state = replace(state, U=U, lam=lam, G=sums["G"], cache=cache, progress=state.progress.step(error))
         found = state.looking and lam <= float(_FIRST[0] ** _FIRST[2]) * sigma
         return self._settled_rank(state) if found else state
-
-    def progress(self, state: ConsensusState) -> Progress:
-        return state.progress
 
     def status(self, state: ConsensusState) -> Status | None:
         return None if state.sigma is None else super().status(state)

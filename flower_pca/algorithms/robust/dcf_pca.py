@@ -13,7 +13,7 @@ from flower_pca.algorithms.robust.base import (
     Robust,
     asked_counts,
     counts_bounds,
-    counts_expected,
+    counts_parts,
     counts_reply,
     root_mean_square,
     rows_with,
@@ -28,7 +28,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Progress
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Shape
+from flower_pca.core.parts import NUMBER, Kind, Part
+from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
 STEPS: Final = ("paper", "scaled")
@@ -108,7 +109,7 @@ class DCFPCA(Robust[DCFState]):
     def start(self, model: Model) -> DCFState:
         U = start_block(model) if self.init == "random" else model.powered() * np.sqrt(model.d)
         U = sized(U, self.sigma) if self.step == "scaled" and self.sigma is not None else U
-        return DCFState(U, self.sigma, model.n, root_mean_square(model), model.seed, self.begin(model))
+        return DCFState(U, self.sigma, model.n, root_mean_square(model), model.seed, Progress.begin(self.tol, model))
 
     def broadcast(self, state: DCFState) -> Arrays:
         if state.sigma is None:
@@ -123,10 +124,11 @@ class DCFPCA(Robust[DCFState]):
         }  # fmt: skip
         return {"U": state.U, **{name: np.array(value) for name, value in numbers.items()}}
 
-    def expects(self, state: DCFState) -> Mapping[str, Shape]:
-        if state.sigma is None:
-            return counts_expected()
-        return {"U": state.U.shape, "weight": (), "reach": ()}
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        if "top" in arrays:
+            return counts_parts()
+        return {"U": Part(arrays["U"].shape, Kind.ESTIMATE), "weight": NUMBER, "reach": NUMBER}
 
     def bounds(self, state: DCFState, model: Model) -> Mapping[str, Array | float]:
         # On the edge of stability a step may make U ten thousand times longer.
@@ -156,7 +158,7 @@ class DCFPCA(Robust[DCFState]):
             _check_step(before, U, eta)
         return {"U": weight * U, "weight": np.array(weight), "reach": np.array(eta * steep)}, {"V": V}
 
-    def server(self, state: DCFState, total: Arrays) -> DCFState:
+    def server(self, state: DCFState, total: Arrays, answered: frozenset[int]) -> DCFState:
         if state.sigma is None:
             sigma = spread(total["counts"], state.rms)
             progress = state.progress if sigma > 0.0 else state.progress.step(0.0)  # nothing but zeros
@@ -166,9 +168,6 @@ class DCFPCA(Robust[DCFState]):
         moved = float(np.linalg.norm(U - state.U)) / (float(np.linalg.norm(U)) or 1.0)
         reach = float(total["reach"] / total["weight"])  # of a step, as a share of the way to the minimum
         return replace(state, U=U, progress=state.progress.step(moved / min(1.0, reach) if reach > 0.0 else np.inf))
-
-    def progress(self, state: DCFState) -> Progress:
-        return state.progress
 
     def status(self, state: DCFState) -> Status | None:
         return None if state.sigma is None else super().status(state)

@@ -1,44 +1,11 @@
-"""Independent references: pooled rows framed by plain numpy, LAPACK's full SVD, and a session driven by hand."""
+"""A session driven by hand: every answer can be changed or lost on its way."""
 
 import numpy as np
+from builders import framed, sine, svd
 
 from flower_pca import assembly, registry
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.rows.local import LocalData
-
-EPS = float(np.finfo(np.float64).eps)
-
-
-def separated(seed, n, d, *, ratio=1.6):
-    """Rows around a non-zero mean whose spectrum falls by `ratio`, so that single components are comparable."""
-    rng = np.random.default_rng(seed)
-    U = np.linalg.qr(rng.standard_normal((n, d)))[0]
-    V = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    return U * (10.0 * ratio ** -np.arange(d)) @ V.T + rng.uniform(-1, 1, d)
-
-
-def deal(X, *sizes):
-    """Rows cut into shards of these sizes."""
-    assert sum(sizes) == len(X)
-    return np.split(X, np.cumsum(sizes)[:-1])
-
-
-def framed(X, *, center=True, scale=None):
-    """The pooled rows in the frame that a run asks for."""
-    scales = {None: lambda: 1.0, "std": lambda: X.std(axis=0), "max_abs": lambda: np.abs(X).max(axis=0)}
-    return (X - (X.mean(axis=0) if center else 0.0)) / scales[scale]()
-
-
-def svd(X):
-    """Singular values and right singular vectors (as columns), by LAPACK."""
-    _, s, Vt = np.linalg.svd(X, full_matrices=False)
-    return s, Vt.T
-
-
-def angle(A, B):
-    """The sine of the largest angle between two spaces of equal width, given as columns."""
-    A, B = np.linalg.qr(A)[0], np.linalg.qr(B)[0]
-    return np.linalg.norm(B - A @ (A.T @ B), 2)
 
 
 def session(algorithm="krylov", **arguments):
@@ -82,7 +49,7 @@ def assert_pca_of(result, rows, k=2):
     np.testing.assert_allclose(result.mean_, rows.mean(axis=0), rtol=1e-13, atol=1e-14)
     np.testing.assert_allclose(result.singular_values_, s[:k], rtol=1e-12)
     assert result.n_samples_ == len(rows)
-    assert angle(V[:, :k], result.components_.T) < 1e-10
+    assert sine(V[:, :k].T, result.components_) < 1e-10
 
 
 def lost(client, *, lasting=False):

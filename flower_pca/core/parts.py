@@ -1,0 +1,109 @@
+"""Part: what an array of a client's answer is; what masks, a node's rules and the audit know of an algorithm.
+
+A stage says it once, in `Stage.parts(arrays, d)`: for a message with these arrays, and rows of d columns, what an
+answer holds, by name. It needs the message only, so server and client work out the same:
+
+- the server refuses an answer of other names or shapes (`core.replies`), and takes the bounds of fixed point from the
+  kinds (`Stage.bounds`);
+- masks cover as many numbers as the shapes have, so under masks no side may be open;
+- a node holds back what is its own (`clients.base`), and counts what an answer tells of C_i (`clients.policy`);
+- the audit reads an answer as what its kind says (`audit.view`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+from flower_pca.base.errors import ConfigError
+
+Shape: TypeAlias = tuple[int | None, ...]
+
+
+class Kind(Enum):
+    """The kinds of quantity, in terms of a client's rows X_i in the common frame, and of C_i = X_i'X_i.
+
+    ROWS          how many rows there are, above 0, always named n; under noise it is 1, and counts clients
+    COUNT         how many there are of something else: entries, outliers, clients
+    NUMBER        a single figure: a weight, a step, an objective
+    SQUARES       a sum of squares of the rows, or of what is left of them
+    COLUMNS       one number for each column of the rows: means, squared deviations, counts
+    MOMENTS       count, sums and squares of clipped rows in one vector
+    PRODUCT       C_i Z, with Z the BLOCK sent beside it, or else the block of the message that has its shape
+    LOCAL_PRODUCT the same of rows centred at the client's own mean, which is sent beside it as n and mean
+    BLOCK         a block that the client has chosen, and multiplied
+    IMAGE         C_i times a block that the client has chosen, and keeps
+    GRAM          C_i itself, packed as noisy_covariance does
+    EIGENVECTORS  leading eigenvectors of C_i
+    EIGENVALUES   their eigenvalues, over the number of rows
+    FACTOR        the triangular factor R of X_i Z, for the block Z of the message
+    LIFTED        X_i'Q T, with Q the orthonormal factor that belongs to R, and T the message's part for this client
+    ESTIMATE      d x p, of which the server makes the next basis; no product with C_i, but as large as one of them
+    SCORES        p x p, second moments of coordinates in the basis
+    COMPONENTS    a client's own components, beside those that all share
+    """
+
+    ROWS = "rows"
+    COUNT = "count"
+    NUMBER = "number"
+    SQUARES = "squares"
+    COLUMNS = "columns"
+    MOMENTS = "moments"
+    PRODUCT = "product"
+    LOCAL_PRODUCT = "local product"
+    BLOCK = "block"
+    IMAGE = "image"
+    GRAM = "gram"
+    EIGENVECTORS = "eigenvectors"
+    EIGENVALUES = "eigenvalues"
+    FACTOR = "factor"
+    LIFTED = "lifted"
+    ESTIMATE = "estimate"
+    SCORES = "scores"
+    COMPONENTS = "components"
+
+
+# Kinds whose entries are at most trace(C), of whatever client, where blocks are orthonormal.
+AS_LARGE_AS_TRACE: Final = frozenset({Kind.PRODUCT, Kind.IMAGE, Kind.ESTIMATE, Kind.SQUARES})
+# Kinds that tell directions of C_i beyond the blocks of the message: one for each column of a matrix with d rows,
+# and all of them if it has another shape.
+TELLING: Final = frozenset({Kind.BLOCK, Kind.IMAGE, Kind.GRAM, Kind.EIGENVECTORS, Kind.LIFTED, Kind.COMPONENTS})
+
+
+@dataclass(frozen=True)
+class Part:
+    """One array of an answer.
+
+    Attributes:
+        shape: Its sides; None for one that only the client knows, and for d where that is not known yet.
+        kind: What quantity it is.
+        own: Whether it shows a node's own results, beside those that all share. A node that does not agree to that
+            sends zeros; where a side is open, a matrix without columns. A masked sum may have own parts of a shape
+            that is known, since nobody sees them alone.
+    """
+
+    shape: Shape = ()
+    kind: Kind = Kind.NUMBER
+    own: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether a side of it is known to the client only."""
+        return None in self.shape
+
+
+def closed(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
+    """The shapes of an answer of which no side is open, as masks need it."""
+    shapes = {name: tuple(side for side in part.shape if side is not None) for name, part in parts.items()}
+    opened = [name for name, part in parts.items() if part.open]
+    if opened:
+        rule, got = "of a size that all clients know", f"{', '.join(opened)} of another"
+        raise ConfigError("An answer under masks", must=rule, got=got, then="Leave the masks out.")
+    return shapes
+
+
+ROWS: Final = Part(kind=Kind.ROWS)
+COUNT: Final = Part(kind=Kind.COUNT)
+NUMBER: Final = Part(kind=Kind.NUMBER)

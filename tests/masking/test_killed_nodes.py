@@ -1,0 +1,85 @@
+"""Nodes that are killed in a masked run over Flower, at every step of it: one table for all kinds of masked runs."""
+
+import pytest
+from builders import leading, three_lead, two_lead
+from fake_grid import FakeGrid, arrays_in, grid_of, is_pca_of, kill_when
+from masked import step_of
+from stepwise import batches, problem
+
+from flower_pca import DP, Stream, strategies
+from flower_pca.clients import client_app
+
+pytestmark = pytest.mark.usefixtures("lines")
+FIVE = two_lead(5)
+WHEN = pytest.mark.parametrize("when", ["before", "after"])
+
+
+def rest(parts, *dead):
+    return [X for i, X in enumerate(parts) if i not in dead]
+
+
+@WHEN
+@pytest.mark.parametrize("step", [(0, -1), (1, -1), (2, 2), (3, 2)], ids=str)
+@pytest.mark.parametrize("who", [(2,), (0, 3)], ids=["one", "two"])
+def test_in_sums(who, step, when):
+    """In the set-up and in the third sum."""
+    grid = grid_of(FIVE)
+    kill_when(grid, [grid.node(i) for i in who], lambda message: step_of(message) == step, when=when)
+    result = strategies.SSI(n_components=2, tol=1e-6, mask=True).fit(grid)
+    assert is_pca_of(result, rest(FIVE, *who), angle=1e-4)
+
+
+@WHEN
+def test_in_sums_without_self_masks(when):
+    grid, told = grid_of(FIVE, single_masks=True), []
+    kill_when(grid, [grid.node(3)], lambda message: step_of(message) == (2, 2), when=when)
+    change = grid.tamper or (lambda message, reply: reply)
+
+    def look(message, reply):
+        if reply.has_content():
+            told.append(set(arrays_in(reply)))
+        return change(message, reply)
+
+    grid.tamper = look
+    result = strategies.SSI(n_components=2, tol=1e-6, mask="masks(self_masks=False)").fit(grid)
+    assert is_pca_of(result, rest(FIVE, 3), angle=1e-4)
+    assert len(result.history.of("mask.sum")) == (when == "before")
+    if when == "after":
+        assert all("mask.selves" not in names for names in told)
+
+
+@WHEN
+@pytest.mark.parametrize("step", [(0, -1), (1, -1), (2, 4), (3, 4)], ids=str)
+def test_in_the_steps_of_a_tracker(step, when):
+    """In the set-up and in a later sum."""
+    streams = [Stream(own) for own in batches(5)]
+    grid = FakeGrid(client_app(lambda c: streams[int(c.node_config["partition-id"])]), 5)
+    dead = grid.node(2)
+    kill_when(grid, [dead], lambda message: step_of(message) == step, when=when)
+    result = strategies.STMiss(n_components=3, min_nodes=3, mask=True).fit(grid)
+    assert dead not in grid.nodes
+    assert result.rows_.tolist()[2:] == [48, 48]
+    assert result.subspace_error(problem(5).truth[-1])[3] < 0.2
+
+
+@pytest.mark.filterwarnings("ignore:theta must be")  # clients this alike have hardly anything of their own
+def test_in_the_closing_of_a_personalized_run(tmp_path):
+    settings = {"n_components": 2, "local_components": 2, "start_rounds": 1, "tol": 1e-2, "mask": True}
+    last = len(strategies.ExactPerPCA(**settings).fit(grid_of(FIVE)).history) - 2
+    grid = grid_of(FIVE, output_dir=tmp_path)
+    kill_when(grid, [grid.node(3)], lambda message: message.metadata.group_id == str(last))
+    result = strategies.ExactPerPCA(**settings).fit(grid)
+    assert result.status.ok
+    assert result.n_samples_ == sum(map(len, rest(FIVE, 3)))
+
+
+def test_where_noise_is_shared_nobody_misses_it():
+    parts = three_lead(5, n=20_000)
+    grid = grid_of(parts)
+    dead = grid.node(2)
+    kill_when(grid, [dead], lambda message: len(grid.sent) > 27)
+    dp = DP(epsilon=50.0, delta=1e-6, clip=6.0)
+    found = strategies.SSI(n_components=3, max_rounds=4, dp=dp, mask=True).fit(grid)
+    assert dead not in grid.nodes
+    assert found.rounds == 4
+    assert found.angle_to(leading(parts, 3)) < 0.1

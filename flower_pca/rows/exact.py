@@ -23,8 +23,8 @@ _EXACT: Final = 2**53  # up to which every whole number is a float64
 _ROOM: Final = 2**16  # of a highest word that fits into 64 bits with the next one
 
 
-def scatter(blocks: Callable[[], Iterator[Array]], d: int) -> tuple[Array, Array]:
-    """The column means, and C = sum (x - mean)(x - mean)' of the rows on the grid; NaN deviates by 0.
+def scatter(blocks: Callable[[], Iterator[Array]], d: int) -> tuple[Array, Array, Array]:
+    """The column means, the sums of x - mean, and C = sum (x - mean)(x - mean)' on the grid; NaN deviates by 0.
 
     `blocks` gives the rows in any order and in blocks of any size, each time the same ones.
     """
@@ -36,7 +36,7 @@ def scatter(blocks: Callable[[], Iterator[Array]], d: int) -> tuple[Array, Array
     middle = low + (high - low) / 2.0
     mean = middle + _mean(blocks, middle, np.maximum(high - middle, middle - low))
     exponents = _above(np.maximum(high - mean, mean - low)) - _GRID
-    return mean, _collected(blocks, mean, exponents)
+    return mean, *_collected(blocks, mean, exponents)
 
 
 def _above(size: Array) -> Array:
@@ -63,10 +63,11 @@ def _mean(blocks: Callable[[], Iterator[Array]], middle: Array, size: Array) -> 
     return np.asarray(np.ldexp(sums, exponents))
 
 
-def _collected(blocks: Callable[[], Iterator[Array]], mean: Array, exponents: Array) -> Array:
+def _collected(blocks: Callable[[], Iterator[Array]], mean: Array, exponents: Array) -> tuple[Array, Array]:
     d = len(mean)
     total = np.zeros((3, d, d), dtype=np.int64)  # words of 46 bits, the highest one signed
     sums = np.zeros((3, d, d), dtype=np.int64)  # of products of lower slices, of both, of upper ones
+    singles = np.zeros((2, d), dtype=np.int64)  # of lower slices, of upper ones
     since = 0
     for block in blocks():
         for start in range(0, len(block), _BLOCK):
@@ -74,6 +75,7 @@ def _collected(blocks: Callable[[], Iterator[Array]], mean: Array, exponents: Ar
             upper = np.rint(np.ldexp(whole, -_SLICE))
             lower = whole - np.ldexp(upper, _SLICE)
             across = upper.T @ lower
+            singles += np.stack([lower.sum(axis=0), upper.sum(axis=0)]).astype(np.int64)
             sums[0] += (lower.T @ lower).astype(np.int64)
             sums[1] += (across + across.T).astype(np.int64)
             sums[2] += (upper.T @ upper).astype(np.int64)
@@ -82,7 +84,8 @@ def _collected(blocks: Callable[[], Iterator[Array]], mean: Array, exponents: Ar
                 _carry(total, sums)
                 since = 0
     _carry(total, sums)
-    return np.asarray(np.ldexp(_rounded(total), np.add.outer(exponents, exponents)))
+    rest = np.array([float((int(high) << _SLICE) + int(low)) for low, high in singles.T])
+    return np.ldexp(rest, exponents), np.ldexp(_rounded(total), np.add.outer(exponents, exponents))
 
 
 def _carry(total: Array, sums: Array) -> None:

@@ -56,7 +56,7 @@ def _known(data: LocalData, path: Path | None, exactly: bool, gaps: bool) -> tup
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
     none = np.empty(0, dtype=np.int64)
     m2 = np.maximum(whole.squares - data.n * whole.mean**2, 0.0)
-    return Statistics(data.n, whole.mean, seen, data.peak(), none, m2), whole
+    return Statistics(data.n, whole.mean, seen, data.peak(), none, m2, np.zeros(data.d)), whole
 
 
 class FixedData:
@@ -168,7 +168,7 @@ class FixedData:
 
     @functools.cached_property
     def _e(self) -> Array:
-        return self._mean if self.frame.mean is None else self._mean - self.frame.mean
+        return (self._mean if self.frame.mean is None else self._mean - self.frame.mean) + self._T.rest
 
     def _unscaled(self, Z: Array) -> Array:
         return Z if self.frame.scale is None else Z / self.frame.scale[:, None]

@@ -48,6 +48,7 @@ class Statistics:
         peak: The largest |x| of each column.
         gaps: The columns whose gaps have a column of their own in C or R, after those of the rows.
         m2: The squared deviations from the mean, by column.
+        rest: What rounding has left out of the mean: where that is far from 0, its last digits count.
         scatter: C; or None where there is R, or only a product.
         factor: R; or None.
     """
@@ -58,6 +59,7 @@ class Statistics:
     peak: Array
     gaps: Array
     m2: Array
+    rest: Array
     scatter: Array | None = None
     factor: Array | None = None
 
@@ -117,20 +119,25 @@ def measured(data: StoredRows, *, exactly: bool = False, gaps: bool = False) -> 
     C: Array | None = None
     R: Array | None = None
     width = data.d + len(columns)
+    rest = np.zeros(width)
     if exactly:
         if width**2 > _LARGEST:
             rule, remedy = f"at most {int(_LARGEST**0.5)}", 'Use answers="fixed".'
             raise DataError("The columns of rows under exact answers", must=rule, got=width, then=remedy)
-        means, C = exact.scatter(functools.partial(_blocks, data, columns), width)
+        means, rest, C = exact.scatter(functools.partial(_blocks, data, columns), width)
         mean = means[: data.d]
     elif data.n < width:
-        R = np.asarray(np.linalg.qr(np.concatenate(list(_deviations(data, columns, mean, seen))), mode="r"))
+        deviations = np.concatenate(list(_deviations(data, columns, mean, seen)))
+        rest, R = deviations.sum(axis=0), np.asarray(np.linalg.qr(deviations, mode="r"))
     elif data.sparse:
         C = _sparse_scatter(data, columns, mean, seen)
     else:
-        C = sum((B.T @ B for B in _deviations(data, columns, mean, seen)), np.zeros((width, width)))
+        C = np.zeros((width, width))
+        for B in _deviations(data, columns, mean, seen):
+            C += B.T @ B
+            rest += B.sum(axis=0)
     squares = np.diagonal(C).copy() if C is not None else linalg.column_norms(np.asarray(R)) ** 2
-    return Statistics(data.n, mean, seen, data.peak(), columns, squares[: data.d], C, R)
+    return Statistics(data.n, mean, seen, data.peak(), columns, squares[: data.d], rest[: data.d] / data.n, C, R)
 
 
 def large(data: StoredRows) -> bool:
@@ -210,7 +217,7 @@ def kept(data: StoredRows, path: Path | None = None, *, exactly: bool = False, g
     return found
 
 
-_ARRAYS: Final = ("mean", "seen", "peak", "gaps", "m2", "scatter", "factor")
+_ARRAYS: Final = ("mean", "seen", "peak", "gaps", "m2", "rest", "scatter", "factor")
 
 
 def _read(path: Path, mark: list[Any]) -> Statistics | None:

@@ -143,7 +143,7 @@ def test_exact_sums_are_those_of_fractions_on_the_grid(seed):
 def test_sums_of_squares_are_rounded_once(column):
     """Whole numbers, every one with its opposite: their mean is 0, and their grid is that of whole numbers."""
     values = np.array([*column, *(-v for v in column), 2**45 - 1, 1 - 2**45], dtype=np.float64)
-    _, C = exact.scatter(lambda: iter([values[:, None]]), 1)
+    _, _, C = exact.scatter(lambda: iter([values[:, None]]), 1)
     assert C[0, 0] == float(sum(int(v) ** 2 for v in values))
 
 

@@ -29,13 +29,13 @@ def shards(clients: int) -> list[Any]:
 def driven(parts: list[Any], masks: MaskedSums) -> tuple[Counter[str], Counter[str], int, History]:
     """A run by hand: seconds by step, of all clients and of the server; bytes of keys; the history."""
     nodes, memories = [LocalData(X) for X in parts], [{} for _ in parts]  # type: ignore[var-annotated]
-    session = assembly.session(make("ssi", max_rounds=ROUNDS), mask=masks, n_components=P)
+    run = assembly.run(assembly.question(make("ssi", max_rounds=ROUNDS), mask=masks, n_components=P))
     client, server, keys = Counter(), Counter(), 0  # type: ignore[var-annotated]
     while True:
         began = time.process_time()
-        message = session.pending(range(len(parts)))
+        message = run.pending(range(len(parts)))
         if message is None:
-            return client, server, keys, session.history
+            return client, server, keys, run.history
         step = STEPS[int(message.arrays["mask.step"])]
         server[step] += time.process_time() - began
         replies = []
@@ -51,7 +51,7 @@ def driven(parts: list[Any], masks: MaskedSums) -> tuple[Counter[str], Counter[s
             replies.append(Reply(i, message.number, up))
             keys += sum(a.nbytes for both in (arrays, up) for name, a in both.items() if name in KEYS)
         began = time.process_time()
-        session.advance(replies)
+        run.advance(replies)
         server[step] += time.process_time() - began
 
 

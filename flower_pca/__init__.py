@@ -1,149 +1,77 @@
 """flower_pca: federated principal component analysis for Flower.
 
 Every name is loaded when it is first asked for: a node that serves one algorithm, or a command that draws a picture,
-does not wait for the rest.
+does not wait for the rest. The algorithms are those of the registry.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca.base.version import __version__
+from flower_pca.base.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from flower_pca.algorithms.covariance import NoisyCovariance
-    from flower_pca.algorithms.dr_svd import DRSVD
-    from flower_pca.algorithms.faps import FAPS
-    from flower_pca.algorithms.fed_oapm import FedOAPM
-    from flower_pca.algorithms.krylov import Krylov
-    from flower_pca.algorithms.local_power import LocalPower
-    from flower_pca.algorithms.one_shot import UDA, WDA, DistPCA
-    from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA
-    from flower_pca.algorithms.personal.per_pca import PerPCA
-    from flower_pca.algorithms.personal.result import PersonalResult
-    from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA
-    from flower_pca.algorithms.robust.dcf_pca import DCFPCA
-    from flower_pca.algorithms.robust.result import RobustResult
-    from flower_pca.algorithms.ssi import SSI
-    from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, NotEnoughNodes, ProtocolError
-    from flower_pca.base.history import History, Round
-    from flower_pca.base.status import Outcome, Status
-    from flower_pca.core.channel import AirChannel
-    from flower_pca.core.result import PCAResult
-    from flower_pca.core.spent import Spent
-    from flower_pca.dp.plan import DP
-    from flower_pca.estimator import FederatedPCA, to_sklearn
-    from flower_pca.masking import MaskedSums
-    from flower_pca.registry import make
-    from flower_pca.rows.stream import Stream
-    from flower_pca.simulation import Ray, simulate, track
-    from flower_pca.tracking.result import TrackingResult
-    from flower_pca.tracking.robust_tracking import RobustTracking
-    from flower_pca.tracking.st_miss import STMiss
-
-
-__all__ = [
-    "DCFPCA",
-    "DP",
-    "DRSVD",
-    "FAPS",
-    "SSI",
-    "UDA",
-    "WDA",
-    "AirChannel",
-    "ConfigError",
-    "ConsensusRPCA",
-    "DataError",
-    "DistPCA",
-    "ExactPerPCA",
-    "FedOAPM",
-    "FederatedPCA",
-    "FlowerPCAError",
-    "History",
-    "Krylov",
-    "LocalPower",
-    "MaskedSums",
-    "NoisyCovariance",
-    "NotEnoughNodes",
-    "Outcome",
-    "PCAResult",
-    "PerPCA",
-    "PersonalResult",
-    "ProtocolError",
-    "Ray",
-    "RobustResult",
-    "RobustTracking",
-    "Round",
-    "STMiss",
-    "Spent",
-    "Status",
-    "Stream",
-    "TrackingResult",
-    "__version__",
-    "make",
-    "simulate",
-    "to_sklearn",
-    "track",
-]
+    from flower_pca.algorithms.personal.result import PersonalResult as PersonalResult
+    from flower_pca.algorithms.robust.result import RobustResult as RobustResult
+    from flower_pca.base.errors import ConfigError as ConfigError
+    from flower_pca.base.errors import DataError as DataError
+    from flower_pca.base.errors import FlowerPCAError as FlowerPCAError
+    from flower_pca.base.errors import NotEnoughNodes as NotEnoughNodes
+    from flower_pca.base.errors import ProtocolError as ProtocolError
+    from flower_pca.base.history import History as History
+    from flower_pca.base.history import Round as Round
+    from flower_pca.base.status import Outcome as Outcome
+    from flower_pca.base.status import Status as Status
+    from flower_pca.core.channel import AirChannel as AirChannel
+    from flower_pca.core.result import PCAResult as PCAResult
+    from flower_pca.core.settings import DP as DP
+    from flower_pca.core.spent import Spent as Spent
+    from flower_pca.estimator import FederatedPCA as FederatedPCA
+    from flower_pca.estimator import to_sklearn as to_sklearn
+    from flower_pca.masking import MaskedSums as MaskedSums
+    from flower_pca.registry import *  # noqa: F403  # the algorithms, for type checkers
+    from flower_pca.registry import make as make
+    from flower_pca.rows.stream import Stream as Stream
+    from flower_pca.simulation import Ray as Ray
+    from flower_pca.simulation import simulate as simulate
+    from flower_pca.simulation import track as track
+    from flower_pca.tracking.result import TrackingResult as TrackingResult
 
 _HOMES: Final = {
-    "flower_pca.algorithms.robust.consensus_rpca": ("ConsensusRPCA",),
-    "flower_pca.algorithms.robust.dcf_pca": ("DCFPCA",),
-    "flower_pca.algorithms.dr_svd": ("DRSVD",),
-    "flower_pca.algorithms.personal.exact_per_pca": ("ExactPerPCA",),
-    "flower_pca.algorithms.faps": ("FAPS",),
-    "flower_pca.algorithms.fed_oapm": ("FedOAPM",),
-    "flower_pca.algorithms.krylov": ("Krylov",),
-    "flower_pca.algorithms.local_power": ("LocalPower",),
-    "flower_pca.algorithms.covariance": ("NoisyCovariance",),
-    "flower_pca.algorithms.one_shot": (
-        "UDA",
-        "WDA",
-        "DistPCA",
-    ),
-    "flower_pca.algorithms.personal.per_pca": ("PerPCA",),
-    "flower_pca.tracking.robust_tracking": ("RobustTracking",),
-    "flower_pca.algorithms.ssi": ("SSI",),
-    "flower_pca.tracking.st_miss": ("STMiss",),
-    "flower_pca.core.channel": ("AirChannel",),
-    "flower_pca.base.errors": (
-        "ConfigError",
-        "DataError",
-        "FlowerPCAError",
-        "NotEnoughNodes",
-        "ProtocolError",
-    ),
-    "flower_pca.base.history": (
-        "History",
-        "Round",
-    ),
     "flower_pca.algorithms.personal.result": ("PersonalResult",),
-    "flower_pca.dp.plan": ("DP",),
-    "flower_pca.core.result": ("PCAResult",),
     "flower_pca.algorithms.robust.result": ("RobustResult",),
+    "flower_pca.base.errors": ("ConfigError", "DataError", "FlowerPCAError", "NotEnoughNodes", "ProtocolError"),
+    "flower_pca.base.history": ("History", "Round"),
+    "flower_pca.base.status": ("Outcome", "Status"),
+    "flower_pca.core.channel": ("AirChannel",),
+    "flower_pca.core.result": ("PCAResult",),
     "flower_pca.core.spent": ("Spent",),
-    "flower_pca.base.status": (
-        "Outcome",
-        "Status",
-    ),
-    "flower_pca.rows.stream": ("Stream",),
-    "flower_pca.tracking.result": ("TrackingResult",),
+    "flower_pca.core.settings": ("DP",),
     "flower_pca.estimator": ("FederatedPCA", "to_sklearn"),
     "flower_pca.masking": ("MaskedSums",),
     "flower_pca.registry": ("make",),
-    "flower_pca.simulation": (
-        "Ray",
-        "simulate",
-        "track",
-    ),
+    "flower_pca.rows.stream": ("Stream",),
+    "flower_pca.simulation": ("Ray", "simulate", "track"),
+    "flower_pca.tracking.result": ("TrackingResult",),
 }
 _HOME: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name == "__all__":
+        return _names()
+    if name in _HOME:
+        found = _loaded(name)
+    elif name[:1].isupper() and name in (shown := importlib.import_module("flower_pca.registry").shown()):
+        found = shown[name]
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def _loaded(name: str) -> Any:
     try:
-        found = getattr(importlib.import_module(_HOME[name]), name)
+        return getattr(importlib.import_module(_HOME[name]), name)
     except ImportError as error:
         if _HOME[name] != "flower_pca.estimator":
             raise
@@ -151,9 +79,13 @@ def __getattr__(name: str) -> Any:
 
         then = 'Run: pip install "flower-pca[sklearn]"'
         raise ConfigError("scikit-learn", must=f"installed for {name}", got="no such package", then=then) from error
-    globals()[name] = found
-    return found
+
+
+def _names() -> list[str]:
+    """All names: constants and acronyms, then classes, then functions, each by the alphabet."""
+    every = ["__version__", *_HOME, *importlib.import_module("flower_pca.registry").shown()]
+    return sorted(every, key=lambda name: (0 if name.isupper() else 1 if name[0].isupper() else 2, name))
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_names()})

@@ -20,7 +20,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from flower_pca import clients, registry
 from flower_pca.base.errors import ConfigError
-from flower_pca.clients.rules import SERVED, Rules
+from flower_pca.clients.rules import Rules, everything
 from flower_pca.data import partition, sources
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.data.table import take
@@ -103,7 +103,7 @@ def _rules(context: Context) -> Rules:
     if "data" in context.node_config:
         return given
     seed = int(context.run_config.get("seed", 0) or 0)
-    return Rules.of(given, {"allow": SERVED, "answers": "rows", "missing": "mean", "noise_seed": seed})
+    return Rules.of(given, {"allow": everything(), "answers": "rows", "missing": "mean", "noise_seed": seed})
 
 
 client_app = clients.client_app(_load, rules=_rules)

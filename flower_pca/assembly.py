@@ -1,86 +1,180 @@
 """A run of what is asked: its stages in their order, the terms of a privacy budget, and masks over it; and the answer
 of a client to any message of such a run, masked or plain.
+
+`question` reads the short form, `run` puts a question together, `tracking` does so for a tracker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
+
+import numpy as np
 
 from flower_pca import registry
-from flower_pca.base import checks
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.session import Session
+from flower_pca.core.channel import AirChannel
+from flower_pca.core.model import Model
+from flower_pca.core.question import AskedHere, Question, summable
+from flower_pca.core.result import PCAResult
+from flower_pca.core.roll import Roll
+from flower_pca.core.run import Run
+from flower_pca.core.settings import DP, MaskedSums
 from flower_pca.core.stage import Arrays, Stage
+from flower_pca.core.terms import NoTerms
 from flower_pca.dp import noise
-from flower_pca.dp.plan import DP, planned
+from flower_pca.dp.plan import planned
 from flower_pca.masking import messages
 from flower_pca.masking.fixed import Grain, system_grain
-from flower_pca.masking.settings import MaskedSums
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.summed_opening import SummedOpening
-from flower_pca.tracking.session import TrackingSession
+from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
+    from flower_pca.masking.run import Masked
+
+AnyRun: TypeAlias = "Run | Masked"
+Start: TypeAlias = "Array | PCAResult | TrackingResult"
 
 
-def session(
-    algorithm: Algorithm[Any],
-    *,
-    n_components: int | float,
-    mask: bool | MaskedSums | str | None = None,
-    dp: DP | str | None = None,
-    evaluate: bool = False,
-    **settings: Any,
-) -> Session:
-    """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz), and an evaluation if asked for.
+class AskedSteps(TypedDict, total=False):
+    """What is asked of a tracker, beside it: see `tracking`."""
+
+    n_components: int
+    steps: int | None
+    start: Start | None
+    seed: int
+    mask: bool | MaskedSums | str | None
+    channel: AirChannel | str | None
+
+
+STEPS: Final[AskedSteps] = {"steps": None, "start": None, "seed": 0, "mask": False, "channel": None}
+
+_STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")  # live on the algorithm
+_STRINGS: Final = {"mask": MaskedSums.of, "dp": DP.of, "channel": AirChannel.of}
+
+
+def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Question:
+    """A question in short.
 
     Args:
-        algorithm: The algorithm's stage.
-        n_components: Number of components, or the fraction of the total variance that decides it.
-        mask: Whether sums are masked, or how.
-        dp: The privacy budget; the clients then clip their rows and add noise.
-        evaluate: Whether to measure the reconstruction error on the clients at the end.
-        **settings: Those of `Session`.
+        algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a Question, then alone.
+        **asked: The other fields of `Question`; tol, min_rounds, max_rounds and patience are passed on to an algorithm
+            that iterates.
     """
-    masks, dp = MaskedSums.of(mask), DP.of(dp)
+    if isinstance(algorithm, Question):
+        if asked:
+            remedy = "Use dataclasses.replace to change them in the question."
+            got = ", ".join(asked)
+            raise ConfigError("The settings beside a Question", must="left out", got=got, then=remedy)
+        return _heard(algorithm)
+    checks.parameters("a question", asked, AskedHere.__annotations__)
+    stopping = {name: asked.pop(name) for name in _STOPPING if name in asked}
+    made = registry.make(algorithm, **{name: value for name, value in stopping.items() if value is not None})
+    read: dict[str, Any] = {name: _STRINGS[name](v) if name in _STRINGS else v for name, v in asked.items()}
+    return _heard(Question(made, **read))
+
+
+def _heard(asked: Question) -> Question:
+    """The question, if its channel can carry the answers."""
+    if asked.channel is not None:
+        registry.require_over_air(asked.algorithm)
+    return asked
+
+
+def run(asked: Question) -> AnyRun:
+    """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz), and an evaluation if asked for."""
+    algorithm, masked = _heard(asked).algorithm, asked.mask is not None
+    width = algorithm.width(asked.n_components)
+    terms = NoTerms()
+    opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width)
+    if asked.dp is not None:
+        plan, algorithm = planned(asked.dp, algorithm)
+        terms, opening = plan, plan.opening(width)
+    model = Model(
+        n_components=asked.n_components,
+        center=asked.centered,
+        scale=asked.scale,
+        missing=asked.missing,
+        seed=asked.seed,
+        summed=masked,
+    )
+    roll = Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=masked)
+    stages = (opening, algorithm, registry.closing(algorithm)(), *([Evaluate()] if asked.evaluate else []))
+    kind = registry.result(algorithm)
+    made = Run(stages, model=model, roll=roll, result=kind, terms=terms, channel=asked.channel, asked=asked.plain())
+    return _under(asked.mask, made)
+
+
+def tracking(
+    tracker: Tracker,
+    *,
+    n_components: int,
+    seed: int = 0,
+    steps: int | None = None,
+    start: Start | None = None,
+    min_clients: int = 1,
+    mask: bool | MaskedSums | str | None = None,
+    channel: AirChannel | str | None = None,
+) -> AnyRun:
+    """A run of steps: a tracker alone, without an opening, since nothing is centred, and of everybody every time.
+
+    Args:
+        tracker: The stage.
+        n_components: Columns of the basis.
+        seed: Seed of everything random on the server.
+        steps: Steps to take; None for as many as there is data for.
+        start: A basis to start from, as rows; or a result.
+        min_clients: Clients that must be present.
+        mask: Whether sums are masked, or how.
+        channel: What the sums of the replies are heard through; None for an ideal one.
+    """
+    checks.integer("n_components", n_components, least=1)
+    checks.integer("seed", seed, most=2**62)
+    checks.integer("min_clients", min_clients, least=1)
+    if steps is not None:
+        checks.integer("steps", steps, least=1)
+    masks, air = MaskedSums.of(mask), AirChannel.of(channel)
     if masks is not None:
-        masks.check(algorithm, scale=settings.get("scale"), dp=dp, channel=settings.get("channel"))
-    if settings.get("channel") is not None:
-        registry.require_over_air(algorithm)
-    settings["n_components"] = n_components = checks.components(n_components)
-    width = algorithm.width(n_components)
-    opening: Stage[Any] = Opening(width=width) if masks is None else SummedOpening(width=width)
-    if dp is not None:
-        asked = {"scale": settings.get("scale"), "missing": settings.get("missing", "error"), "evaluate": evaluate}
-        plan, algorithm = planned(dp, algorithm, n_components=n_components, **asked)
-        opening, settings["plan"] = plan.opening(width), plan
-    settings["result"] = registry.result(algorithm)
-    stages = (opening, algorithm, registry.closing(algorithm)(), *([Evaluate()] if evaluate else []))
-    if masks is None:
-        return Session(stages, **settings)
-    from flower_pca.masking.run import MaskedSession
-
-    return MaskedSession(stages, masks=masks, **settings)
-
-
-def tracking(tracker: Tracker, *, mask: bool | MaskedSums | str | None = None, **settings: Any) -> TrackingSession:
-    """A run of steps, masked if `mask` says so; the other settings are those of `TrackingSession`."""
-    masks = MaskedSums.of(mask)
-    if settings.get("channel") is not None:
+        summable(tracker, air)
+    elif air is not None:
         registry.require_over_air(tracker)
-    if masks is None:
-        return TrackingSession(tracker, **settings)
-    masks.check(tracker, channel=settings.get("channel"))
-    from flower_pca.masking.tracking import MaskedTracking
+    r, masked = int(n_components), masks is not None
+    basis = None if start is None else _columns(start, r)
+    model = Model(n_components=r, center=False, scale=None, seed=int(seed), steps=steps, basis=basis, summed=masked)
+    plain: Mapping[str, Any] = {"n_components": r, "seed": int(seed), "steps": steps, "min_clients": min_clients}
+    words = {"tracker": tracker.spec, "mask": masks and repr(masks), "channel": air and repr(air)}
+    roll = Roll(opens=False, min_clients=min_clients, seed=int(seed), summed=masked)
+    made = Run((tracker,), model=model, roll=roll, result=TrackingResult, channel=air, asked={**words, **plain})
+    return _under(masks, made)
 
-    return MaskedTracking(tracker, masks=masks, **settings)
+
+def _under(masks: MaskedSums | None, made: Run) -> AnyRun:
+    if masks is None:
+        return made
+    from flower_pca.masking.run import Masked
+
+    return Masked(made, masks)
+
+
+def _columns(start: Start, r: int) -> Array:
+    """The basis to start from as orthonormal columns."""
+    given = start.components_ if isinstance(start, PCAResult | TrackingResult) else np.asarray(start, dtype=np.float64)
+    rows = given[-1] if given.ndim == 3 else given
+    if rows.ndim != 2 or rows.shape[0] != r or rows.shape[1] < r or not np.isfinite(rows).all():
+        rule = f"n_components={r} finite rows"
+        got = f"shape {rows.shape}"
+        raise ConfigError("The basis to start from", must=rule, got=got, then="Give one component per row.")
+    return linalg.orth(rows.T)
 
 
 def answer(

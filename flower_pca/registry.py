@@ -5,6 +5,8 @@ names of the package, the command line, the tests that every algorithm has to pa
 algorithm is added by a file of its own and a line of this table. `register` does the same from elsewhere.
 
 A client finds its half of a message here as well: `answer` calls the stage that the message names.
+
+Imports of algorithms read `import Krylov as Krylov`, which is how type checkers are told that the package shows them.
 """
 
 from __future__ import annotations
@@ -15,22 +17,24 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.algorithms.covariance import NoisyCovariance
-from flower_pca.algorithms.dr_svd import DRSVD
-from flower_pca.algorithms.faps import FAPS
-from flower_pca.algorithms.fed_oapm import FedOAPM
-from flower_pca.algorithms.krylov import Krylov
-from flower_pca.algorithms.local_power import LocalPower
-from flower_pca.algorithms.one_shot import UDA, WDA, DistPCA
+from flower_pca.algorithms.covariance import NoisyCovariance as NoisyCovariance
+from flower_pca.algorithms.dr_svd import DRSVD as DRSVD
+from flower_pca.algorithms.faps import FAPS as FAPS
+from flower_pca.algorithms.fed_oapm import FedOAPM as FedOAPM
+from flower_pca.algorithms.krylov import Krylov as Krylov
+from flower_pca.algorithms.local_power import LocalPower as LocalPower
+from flower_pca.algorithms.one_shot import UDA as UDA
+from flower_pca.algorithms.one_shot import WDA as WDA
+from flower_pca.algorithms.one_shot import DistPCA as DistPCA
 from flower_pca.algorithms.personal.closing import PersonalClosing
-from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA
-from flower_pca.algorithms.personal.per_pca import PerPCA
+from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA as ExactPerPCA
+from flower_pca.algorithms.personal.per_pca import PerPCA as PerPCA
 from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.algorithms.robust.base import LowRank
-from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA
-from flower_pca.algorithms.robust.dcf_pca import DCFPCA
+from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA as ConsensusRPCA
+from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
 from flower_pca.algorithms.robust.result import RobustResult
-from flower_pca.algorithms.ssi import SSI
+from flower_pca.algorithms.ssi import SSI as SSI
 from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core.algorithm import Algorithm
@@ -45,8 +49,8 @@ from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.stages.summed_opening import SummedOpening
-from flower_pca.tracking.robust_tracking import RobustTracking
-from flower_pca.tracking.st_miss import STMiss
+from flower_pca.tracking.robust_tracking import RobustTracking as RobustTracking
+from flower_pca.tracking.st_miss import STMiss as STMiss
 from flower_pca.tracking.tracker import Tracker
 
 
@@ -105,6 +109,11 @@ def register(
     TABLE[algorithm.name] = Entry(algorithm, closing, result)
     ALGORITHMS[algorithm.name] = STAGES[algorithm.name] = algorithm
     STAGES[closing.name] = closing
+
+
+def shown() -> dict[str, type[Stage[Any]]]:
+    """Algorithms and trackers by the names of their classes, which the package shows."""
+    return {stage.__name__: stage for stage in (*ALGORITHMS.values(), *TRACKERS.values())}
 
 
 def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:

@@ -4,6 +4,8 @@ import os
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", FLWR_TELEMETRY_ENABLED="0")
 
+import subprocess
+import sys
 import tempfile
 
 import browser
@@ -14,6 +16,11 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("flower_pca", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("flower_pca")
+
+
+def pytest_collection_modifyitems(items):
+    """What one worker has to do alone, as it shares a cluster or a SuperLink, begins before all else."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +48,27 @@ def papers_data():
         return found
 
     return path
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """The address of one Ray cluster for all tests on Ray, in a process of its own that ends with this one."""
+    pytest.importorskip("ray", reason="the extra `simulation` is not installed")
+    code = (
+        "import ray, sys; print(ray.init(num_cpus=2, include_dashboard=False).address_info['gcs_address'], flush=True);"
+        "sys.stdin.read()"
+    )
+    environment = {**os.environ, "RAY_max_direct_call_object_size": str(2**20)}
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    yield process.stdout.readline().strip()
+    process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     from flwr.supercore.task_identity import TaskIdentity
 
     from flower_pca.clients import client_app
-    from flower_pca.clients.rules import SERVED
+    from flower_pca.clients.rules import everything
     from flower_pca.strategies import exchange
 
 Array = np.ndarray[Any, Any]
@@ -197,7 +197,7 @@ def kill_when(grid: FakeGrid, nodes: Collection[int], due: Callable[[Message], b
 
 
 # Rules of nodes that answer as the clients of a simulation do: all that they are asked, by the same products and noise.
-LIKE_SIMULATED: dict[str, Any] = {"allow": SERVED, "answers": "rows", "missing": "mean", "noise_seed": 0}
+LIKE_SIMULATED: dict[str, Any] = {"allow": everything(), "answers": "rows", "missing": "mean", "noise_seed": 0}
 
 
 def app_of(shards: Sequence[Any], **policy: Any) -> ClientApp:

@@ -44,9 +44,9 @@ def end_all(home):
 
 
 class LocalSuperLink:
-    """What `flwr run` needs, and what it leaves behind."""
+    """What `flwr run` needs, and what it leaves behind; its simulations run on the Ray cluster at an address."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, cluster):
         self.folder, self._home = folder, folder / "flwr-home"
         http, control = _free_ports(2)
         self._environment = {
@@ -56,6 +56,7 @@ class LocalSuperLink:
             "FLWR_LOCAL_CONTROL_API_PORT": str(control),
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "FLWR_TELEMETRY_ENABLED": "0",
+            "RAY_ADDRESS": cluster,
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "PATH": os.pathsep.join([str(FLWR.parent), os.environ["PATH"]]),
@@ -67,7 +68,7 @@ class LocalSuperLink:
 
     def run(self, app, nodes, config=""):
         """`flwr run` with so many nodes, to its end."""
-        federation = f"num-supernodes={nodes} client-resources-num-cpus=1 init-args-num-cpus=2"
+        federation = f"num-supernodes={nodes} client-resources-num-cpus=1"
         options = ["--stream", "--federation-config", federation, *(["--run-config", config] if config else [])]
         for _ in range(3):  # Flower waits 15 s for its daemon, which is little on a busy machine
             log = self._flwr("run", str(app), *options)

@@ -82,7 +82,7 @@ def test_missing_values_become_the_mean_of_all_nodes(run, tmp_path):
     shards[1][0, 2] = shards[1][1:, 2].mean()
     result, _ = run(nodes, missing="own_mean")
     assert is_pca_of(result, shards)
-    assert (result.missing, result.answers) == ("own_mean", "fixed")
+    assert (result.asked["missing"], result.answers) == ("own_mean", "fixed")
     result, lines = run(nodes, missing="mean")
     assert is_pca_of(result, [shards[0], shards[2]])
     assert any("The missing values of this node must be filled with its own means" in line for line in lines)
@@ -203,6 +203,7 @@ def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_ce
     assert len(list((tmp_path / "own").iterdir())) == 3  # a plain PCA leaves nothing of its own
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be")  # these rows are not personal
 @pytest.mark.parametrize("name", registry.ALGORITHMS)
 def test_every_algorithm_runs_by_its_name(run, name):

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 
 import numpy as np
 import pytest
@@ -325,6 +324,7 @@ def interrupted(words, checkpoint, *, tries=5):
     return process.returncode, said, err
 
 
+@pytest.mark.slow
 def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path, capsys):
     out, checkpoint = tmp_path / "out", tmp_path / "run.ckpt"
     data = ["run", "geometric(n=600, d=300, xi=1.001)", "--algorithm", "ssi", "--tol", 1e-14, "--components", 20]
@@ -352,15 +352,3 @@ def test_an_interruption_without_a_checkpoint_says_only_that(data, tmp_path, cap
     code, said, err = flower_pca(capsys, "run", data, "--out", tmp_path / "out")
     assert (code, said, err) == (130, "", "flower-pca: Interrupted.\n")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_run_on_ray_prints_json_alone(data, tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pytest.importorskip("ray")
-    words = ["run", data, "--components", 3, "--clients", 2, "--out", tmp_path / "out", "--json"]
-    process = started(*words, "--backend", "ray")
-    said, err = process.communicate(timeout=180)
-    assert process.returncode == 0, err
-    plain = simulate("krylov", np.array_split(X, 2), n_components=3)
-    assert json.loads(said)["explained_variance"] == plain.explained_variance_.tolist()

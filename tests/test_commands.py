@@ -106,6 +106,7 @@ def test_every_program_is_one_that_is_checked():
     assert {p for p in programs if p not in known and Path(p).name not in FLOWER} == set()
 
 
+@pytest.mark.slow
 def test_flowers_commands_have_the_options_that_are_used():
     for command in with_program(*FLOWER):
         name, words = program(command), []
@@ -172,6 +173,7 @@ def test_our_own_commands_are_understood():
         cli._parser().parse_args(command[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["docs/command-line.md", "README.md"])
 def test_our_own_commands_do_what_the_page_says(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

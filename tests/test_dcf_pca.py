@@ -12,6 +12,8 @@ from flower_pca import DataError, make, simulate
 from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.rows.local import LocalData
 
+pytestmark = pytest.mark.slow
+
 Array = np.ndarray[Any, Any]
 
 

@@ -19,10 +19,14 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     warnings.simplefilter("ignore", DeprecationWarning)
     from flower_pca import clients, strategies
 
-pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("mkdocs", "material", "mkdocstrings")),
-    reason='it takes what builds the documentation: pip install --group docs "."',
-)
+pytestmark = [
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(name) is None for name in ("mkdocs", "material", "mkdocstrings")),
+        reason='it takes what builds the documentation: pip install --group docs "."',
+    ),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("site"),
+]
 
 # Runs before anything else in the process that builds.
 NO_NETWORK = """

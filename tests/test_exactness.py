@@ -33,6 +33,7 @@ from flower_pca.registry import ALGORITHMS
 
 ITERATIVE = [name for name in PLAIN if issubclass(ALGORITHMS[name], Iterative)]
 BOUNDS = {"krylov": 1e-7, "ssi": 1e-7, "local_power": 1e-5, "faps": 1e-5}
+TOL = {"krylov": 1e-10, "ssi": 1e-10, "local_power": 1e-10, "faps": 1e-7}  # faps takes many rounds to a tenth of it
 SEEDS = pytest.mark.parametrize("seed", [0, 1, 2])
 BOUNDED = pytest.mark.parametrize(("name", "bound"), BOUNDS.items())
 
@@ -42,7 +43,7 @@ BOUNDED = pytest.mark.parametrize(("name", "bound"), BOUNDS.items())
 def test_three_clients(name: str, bound: float, seed: int) -> None:
     problem = three_clients(seed)
     reference = pooled(problem.shards)
-    result = simulate(name, problem.shards, n_components=3, seed=seed, tol=1e-10)
+    result = simulate(name, problem.shards, n_components=3, seed=seed, tol=TOL[name])
     assert result.status.outcome is Outcome.CONVERGED
     assert sine(result.components_, reference.components[:3]) <= bound
     tolerance = 1e-9 if name == "krylov" else max(bound**2, 1e-9)
@@ -51,6 +52,7 @@ def test_three_clients(name: str, bound: float, seed: int) -> None:
     np.testing.assert_allclose(result.mean_, reference.mean, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @SEEDS
 @pytest.mark.parametrize(("scale", "scaler"), [("std", StandardScaler), ("max_abs", MaxAbsScaler)])
 @BOUNDED
@@ -59,7 +61,7 @@ def test_scaled_as_scikit_learn_does(name: str, bound: float, scale: str, scaler
     fitted = scaler().fit(np.vstack(problem.shards))
     F = fitted.transform(np.vstack(problem.shards))
     reference = PCA(3, svd_solver="full").fit(F)
-    result = simulate(name, problem.shards, n_components=3, scale=scale, seed=seed, tol=1e-10)
+    result = simulate(name, problem.shards, n_components=3, scale=scale, seed=seed, tol=TOL[name])
     assert result.status.ok, result.status
     assert sine(result.components_, reference.components_) <= bound
     tolerance = 1e-9 if name == "krylov" else max(bound**2, 1e-9)
@@ -126,7 +128,7 @@ def test_means_far_above_the_deviations(name: str, bound: float, seed: int) -> N
     X = np.vstack(shards)
     mean = X.astype(np.longdouble).mean(axis=0)
     _, s, Vt = np.linalg.svd((X - mean).astype(np.float64), full_matrices=False)
-    result = simulate(name, shards, n_components=2, seed=seed, tol=1e-10)
+    result = simulate(name, shards, n_components=2, seed=seed, tol=TOL[name])
     assert result.status.ok, result.status
     assert sine(result.components_, Vt[:2]) <= bound
     np.testing.assert_allclose(result.explained_variance_, s[:2] ** 2 / (len(X) - 1), rtol=max(bound**2, 1e-9))
@@ -218,7 +220,7 @@ def test_ties_across_the_last_component(name: str, oversample: int, seed: int) -
 @BOUNDED
 def test_ties_within_the_components(name: str, bound: float, seed: int) -> None:
     problem = tied_within(seed)
-    result = simulate(name, problem.shards, n_components=3, seed=seed, tol=1e-10)
+    result = simulate(name, problem.shards, n_components=3, seed=seed, tol=TOL[name])
     assert result.status.outcome is Outcome.CONVERGED
     assert sine(result.components_, np.eye(8)[:3]) <= bound
     np.testing.assert_allclose(result.explained_variance_, pooled(problem.shards).variances[:3], rtol=1e-9)
@@ -231,10 +233,10 @@ def test_signs_and_components_do_not_depend_on_the_seed(name: str, seed: int) ->
     V = pooled(problem.shards).components[:3]
     V = V * np.sign(V[np.arange(3), np.abs(V).argmax(axis=1)])[:, None]
     for start in (0, 1, 2):
-        result = simulate(name, problem.shards, n_components=3, seed=start, tol=1e-10)
+        result = simulate(name, problem.shards, n_components=3, seed=start, tol=TOL.get(name, 1e-10))
         np.testing.assert_allclose(result.components_, V, rtol=0.0, atol=1e-6)
         upside_down = [-X[::-1] for X in problem.shards]
-        turned = simulate(name, upside_down, n_components=3, seed=start, tol=1e-10)
+        turned = simulate(name, upside_down, n_components=3, seed=start, tol=TOL.get(name, 1e-10))
         np.testing.assert_allclose(turned.components_, V, rtol=0.0, atol=1e-6)
 
 

@@ -1,16 +1,12 @@
 """The examples run as they stand, and find what they should."""
 
 import importlib
-import os
-import re
-import subprocess
-import sys
 import warnings
 
 import numpy as np
 import pytest
 from fake_grid import FakeGrid, in_a_run
-from local_superlink import ROOT, LocalSuperLink, needed
+from pages import ROOT
 
 from flower_pca import PCAResult
 
@@ -33,42 +29,6 @@ def app_of(monkeypatch):
         return importlib.import_module(module), config["tool"]["flwr"]["app"]["config"]
 
     return load
-
-
-@needed
-def test_pipeline_trains_on_the_components(app_of, tmp_path):
-    task, _ = app_of("pipeline", "pipeline.task")
-    link = LocalSuperLink(tmp_path)
-    try:
-        run = link.run(EXAMPLES / "pipeline", 3, f"output='{tmp_path}/pipeline.npz'")
-    finally:
-        link.close()
-    assert run.status == "finished:completed", run
-    with np.load(tmp_path / "pipeline.npz") as saved:
-        weights, components, mean = saved["weights"], saved["components"], saved["mean"]
-    parts = [task.load(i) for i in range(3)]
-    X = np.vstack([rows for rows, _ in parts])
-    truth = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][: len(components)]
-    assert np.allclose(mean, X.mean(axis=0))
-    assert np.allclose(np.abs(np.linalg.det(components @ truth.T)), 1.0, atol=1e-9)
-    unseen, y = task.load(99)
-    assert task.accuracy(weights, (unseen - mean) @ components.T, y) > 0.85
-
-
-@needed
-def test_numpy_client_finds_the_pooled_components():
-    run = subprocess.run(
-        [sys.executable, str(EXAMPLES / "numpy_client.py")],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    found = re.search(r"Angle to the PCA of the pooled rows: (\S+)", run.stdout)
-    assert found, run.stdout + run.stderr
-    assert float(found[1]) < 1e-7
 
 
 def test_deployment_computes_from_the_files_of_its_nodes(app_of, tmp_path):

@@ -1,5 +1,10 @@
 """`flwr run`, as the README has it: the saved components are those of the pooled rows, and a crash is seen."""
 
+import importlib
+import os
+import re
+import subprocess
+import sys
 import tomllib
 
 import numpy as np
@@ -9,12 +14,14 @@ from local_superlink import ROOT, LocalSuperLink, needed
 from flower_pca import PCAResult
 from flower_pca.data import sources
 
-pytestmark = needed
+EXAMPLES = ROOT / "examples"
+
+pytestmark = [needed, pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
 
 @pytest.fixture(scope="module")
-def superlink(tmp_path_factory):
-    link = LocalSuperLink(tmp_path_factory.mktemp("flwr"))
+def superlink(tmp_path_factory, cluster):
+    link = LocalSuperLink(tmp_path_factory.mktemp("flwr"), cluster)
     yield link
     link.close()
 
@@ -65,3 +72,40 @@ def test_a_crash_is_seen(superlink):
     assert "must be at least 2. Got 0, and 2 left out, the first because: " in run.details
     assert f"The data file {superlink.folder}/none.npy must be there. Got no such file." in run.log
     assert not list((superlink.folder / "crashed").iterdir())
+
+
+def test_pipeline_trains_on_the_components(superlink, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(EXAMPLES / "pipeline")
+    task = importlib.import_module("pipeline.task")
+    run = superlink.run(EXAMPLES / "pipeline", 3, f"output='{tmp_path}/pipeline.npz'")
+    assert run.status == "finished:completed", run
+    with np.load(tmp_path / "pipeline.npz") as saved:
+        weights, components, mean = saved["weights"], saved["components"], saved["mean"]
+    parts = [task.load(i) for i in range(3)]
+    X = np.vstack([rows for rows, _ in parts])
+    truth = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][: len(components)]
+    assert np.allclose(mean, X.mean(axis=0))
+    assert np.allclose(np.abs(np.linalg.det(components @ truth.T)), 1.0, atol=1e-9)
+    unseen, y = task.load(99)
+    assert task.accuracy(weights, (unseen - mean) @ components.T, y) > 0.85
+
+
+def test_numpy_client_finds_the_pooled_components(cluster):
+    run = subprocess.run(
+        [sys.executable, str(EXAMPLES / "numpy_client.py")],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "RAY_ADDRESS": cluster,
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    found = re.search(r"Angle to the PCA of the pooled rows: (\S+)", run.stdout)
+    assert found, run.stdout + run.stderr
+    assert float(found[1]) < 1e-7

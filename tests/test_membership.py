@@ -47,6 +47,7 @@ def test_a_client_that_joins_late(name: str, number: int, seed: int) -> None:
     is_of(result, name, problem.shards, 3, seed)
 
 
+@pytest.mark.slow
 @SEEDS
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("scale", [None, "max_abs"])

@@ -26,6 +26,8 @@ from flower_pca.rows.local import LocalData
 from sims.personal import methods, problems
 from sims.personal.problems import Setting, Split
 
+pytestmark = pytest.mark.slow
+
 SEEDS = pytest.mark.parametrize("seed", [0, 1])
 SMALL = Setting(d=12, r1=2, r2=3, clients=12)
 

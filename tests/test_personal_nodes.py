@@ -21,6 +21,8 @@ from flower_pca.rows.local import LocalData
 from flower_pca.strategies import ExactPerPCA, PCAStrategy
 from sims.personal.problems import Setting, halves
 
+pytestmark = pytest.mark.slow
+
 SETTING = Setting(d=9, r1=2, r2=2, clients=6)
 SHARDS: list[Array] = SETTING.draw(halves(6, 120), seed=21)[0].shards
 EXACT = "exact_per_pca(local_components=2)"

@@ -16,6 +16,8 @@ from scipy import sparse
 from flower_pca import ConfigError, simulate
 from flower_pca.plots import PICTURES, figure, style
 
+pytestmark = pytest.mark.slow
+
 WHAT = ["overview", *PICTURES]
 
 

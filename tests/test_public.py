@@ -90,7 +90,7 @@ def test_the_version_is_that_of_the_distribution():
 def test_importing_the_package_loads_nothing_heavy():
     assert "numpy" not in imported("import flower_pca")  # names come when they are asked for
     loaded = imported("from flower_pca import Krylov, simulate")
-    assert "flower_pca.core.session" in loaded
+    assert "flower_pca.core.run" in loaded
     for heavy in ("flwr", "ray", "matplotlib", "sklearn", "pandas", "grpc", "scipy.sparse", "scipy.linalg"):
         assert heavy not in loaded
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from builders import deal, pooled, sine, synthetic
+from builders import deal, mixed, pooled, sine, synthetic
+from results import assert_same_bits, assert_same_own, assert_same_steps
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, Ray, RobustTracking, Stream, simulate, track
@@ -20,7 +23,11 @@ from sims.over_air import moving
 
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # those of Ray and Flower, about their own files and processes
+    pytest.mark.slow,
+    pytest.mark.xdist_group("ray"),
+]
 
 SIZES = (300, 120, 60, 40, 9, 70, 31, 20)
 
@@ -44,32 +51,23 @@ def children() -> set[int]:
     return found - {os.getpid()}
 
 
-def test_ray_gives_the_bits_of_the_loop_in_process_under_masks() -> None:
-    shards = eight()[:4]
-    there, here = (
-        simulate("krylov", shards, n_components=3, evaluate=True, mask=True, backend=backend)
-        for backend in (Ray(num_cpus_per_client=0.5), "in_process")
-    )
-    np.testing.assert_array_equal(there.components_, here.components_)
-    assert there.mse_ == here.mse_
-    assert [r.stage for r in there.history] == [r.stage for r in here.history]
-
-
-@pytest.mark.parametrize("algorithm", ["krylov", "faps(max_rounds=4)", "consensus_rpca(max_rounds=6)"])
-def test_ray_gives_the_bits_of_the_loop_in_process(algorithm: str) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("krylov", {"scale": "std", "seed": 3}),
+        ("faps(max_rounds=4)", {"scale": "std", "seed": 3}),
+        ("consensus_rpca(max_rounds=6)", {"scale": "std", "seed": 3}),
+        ("krylov", {"mask": True}),
+    ],
+    ids=["krylov", "faps", "consensus_rpca", "under masks"],
+)
+def test_ray_gives_the_bits_of_the_loop_in_process(algorithm: str, settings: dict[str, Any], cluster: str) -> None:
     shards = eight()
-    there = simulate(algorithm, shards, n_components=3, scale="std", evaluate=True, seed=3, backend="ray")
-    here = simulate(algorithm, shards, n_components=3, scale="std", evaluate=True, seed=3)
-    for name in ("components_", "explained_variance_", "mean_", "scale_", "residuals_"):
-        np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
-    assert there.mse_ == here.mse_
-    assert there.own.keys() == here.own.keys()
+    there = simulate(algorithm, shards, n_components=3, evaluate=True, backend=Ray(address=cluster), **settings)
+    here = simulate(algorithm, shards, n_components=3, evaluate=True, **settings)
+    assert_same_bits(there, here)
+    assert_same_own(there, here)
     assert len(here.own) == (8 if algorithm.startswith("consensus") else 0)
-    for i, parts in here.own.items():
-        assert all(np.array_equal(there.own[i][name], a) for name, a in parts.items())
-    assert [(r.stage, r.asked, r.answered) for r in there.history] == [
-        (r.stage, r.asked, r.answered) for r in here.history
-    ]
 
 
 def test_every_kind_of_shard_travels_and_nothing_is_left_behind(
@@ -98,9 +96,10 @@ def test_every_kind_of_shard_travels_and_nothing_is_left_behind(
     assert not left
 
 
-def test_an_error_of_the_server_reaches_the_caller_as_itself() -> None:
+def test_an_error_of_the_server_reaches_the_caller_as_itself(cluster: str) -> None:
+    shards = [np.ones((5, 3)), np.ones((4, 3))]
     with pytest.raises(DataError, match=r'Every column under scale="std" must be varying'):
-        simulate("krylov", [np.ones((5, 3)), np.ones((4, 3))], n_components=1, scale="std", backend="ray")
+        simulate("krylov", shards, n_components=1, scale="std", backend=Ray(address=cluster))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +144,7 @@ def test_rows_of_a_mapped_file_are_named_not_copied(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.vstack(list(files.load(tmp_path, index).rows())), part)
 
 
-def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep() -> None:
+def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep(cluster: str) -> None:
     problem = moving.piecewise(n=40, r=3, d=480, change=240, rho=0.1, seed=2)
     batches, truth = problem.batches(2), problem.truth[0].T
     problem = moving.corrupted(problem, seed=2)
@@ -159,8 +158,8 @@ def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep() -
     here, there = streams(), streams()
     tracker = RobustTracking(smallest_outlier=15.0, refine=True)
     a = track(tracker, here, n_components=3, start=start, steps=4)
-    b = track(tracker, there, n_components=3, start=start, steps=4, backend="ray")
-    assert np.array_equal(a.components_, b.components_)
+    b = track(tracker, there, n_components=3, start=start, steps=4, backend=Ray(address=cluster))
+    assert_same_steps(a, b)
     assert a.rows_.tolist() == [60, 60, 60, 30]
     for mine, theirs in zip(here, there, strict=True):
         assert set(mine.completed) == set(theirs.completed)
@@ -169,3 +168,15 @@ def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep() -
             assert np.array_equal(batch.outliers, theirs.completed[step].outliers)
     with pytest.raises(ConfigError, match="A stream on Ray must be one for other processes"):
         track("st_miss", [iter(batches[0])], n_components=3, backend="ray")
+
+
+def test_the_command_on_ray_prints_json_alone(cluster: str, tmp_path: Path) -> None:
+    X = np.vstack(mixed(0).shards)
+    np.save(tmp_path / "x.npy", X)
+    words = ["run", tmp_path / "x.npy", "--components", 3, "--clients", 2, "--out", tmp_path / "out", "--json"]
+    command = [sys.executable, "-m", "flower_pca.cli", *map(str, words), "--backend", "ray"]
+    environment = {**os.environ, "RAY_ADDRESS": cluster}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    assert run.returncode == 0, run.stderr
+    plain = simulate("krylov", np.array_split(X, 2), n_components=3)
+    assert json.loads(run.stdout)["explained_variance"] == plain.explained_variance_.tolist()

@@ -49,6 +49,7 @@ def run_page(page, only=lambda block: True):
     return namespace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(set(PAGES) - SILENT))
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -60,6 +61,7 @@ def test_all_other_pages_have_python_to_run():
     assert not any(blocks(page, "python") for page in EVERY if page.startswith("examples/"))
 
 
+@pytest.mark.slow
 def test_what_the_comments_of_the_python_page_promise(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = "docs/python.md"
@@ -95,6 +97,7 @@ def test_the_privacy_page_has_every_algorithm():
     )
 
 
+@pytest.mark.slow
 def test_the_apps_of_the_pages_find_what_simulate_finds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for page, apps in {"README.md": ["client_app"], "docs/pipelines.md": ["client_app", "classic_app"]}.items():
@@ -143,6 +146,7 @@ def test_a_virtual_environment_is_made_where_the_next_steps_look_for_it(tmp_path
     assert (tmp_path / ".venv/bin/python").exists()
 
 
+@pytest.mark.slow
 def test_the_quickstart_leaves_what_it_names(tmp_path):
     (step,) = [step for step in STEPS if step[1].endswith(".py")]
     script = str(ROOT / step[1])
@@ -158,6 +162,7 @@ def test_the_quickstart_leaves_what_it_names(tmp_path):
     assert krylov < 1e-4 < 1.0 < uda < plain
 
 
+@pytest.mark.slow
 def test_the_quickstart_writes_to_out_unless_told(tmp_path):
     printed = quickstart([str(ROOT / "examples/quickstart.py")], tmp_path)
     assert (tmp_path / "out/quickstart.npz").exists()

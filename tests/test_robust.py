@@ -14,6 +14,8 @@ from flower_pca import ConfigError, DataError, Outcome, PCAResult, RobustResult,
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import ConsensusRPCA
 
+pytestmark = pytest.mark.slow
+
 CUTS = (3, 10, 40, 41, 90)  # six clients of 3, 7, 30, 1, 49 and 30 rows
 
 

@@ -18,6 +18,8 @@ from sims.common import data, problems, report
 from sims.local_power import tables as local_power
 from sims.local_power.known import SETS
 
+pytestmark = pytest.mark.slow
+
 
 def table(path):
     with open(path, newline="", encoding="utf-8") as file:

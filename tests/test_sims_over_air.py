@@ -12,6 +12,8 @@ from sims import escalator
 from sims.over_air import figures as over_air
 from sims.over_air import moving, trackers
 
+pytestmark = pytest.mark.slow
+
 
 def table(path):
     with open(path, newline="", encoding="utf-8") as file:

@@ -12,6 +12,8 @@ from sims.common import report
 from sims.personal import experiments, methods, pictures, problems, rates, real, tables
 from sims.personal.problems import Setting
 
+pytestmark = pytest.mark.slow
+
 
 def options(folder: Path, *, seeds: int = 1, data: tuple[str, ...] = ()) -> report.Options:
     return report.Options((), folder, data, folder / "nowhere", seeds, False)

@@ -9,6 +9,8 @@ from sims.common import report
 from sims.robust import pooled
 from sims.robust import tables as robust
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", pooled.METHODS)
 def test_the_comparators_recover_and_stop_when_they_should(name):

@@ -17,6 +17,7 @@ from flower_pca import clients, registry, simulate, strategies
 from flower_pca.base.errors import ConfigError
 from flower_pca.strategies import PCAStrategy, arrays_of
 from flower_pca.strategies.exchange import WINDOW
+from flower_pca.strategies.nodes import Nodes
 
 pytestmark = pytest.mark.usefixtures("lines")
 
@@ -116,7 +117,7 @@ def test_more_nodes_than_the_window(name, monkeypatch):
     """Also that the server never holds more replies than the window, but those of the opening, which bring the keys."""
     shards = unequal(WINDOW + 9)
     grid, read, peaks = grid_of(shards), [], {}
-    original = PCAStrategy._read
+    original = Nodes.read
 
     def watch():
         stage = config_of(grid.sent[-1])["stage"]
@@ -129,7 +130,7 @@ def test_more_nodes_than_the_window(name, monkeypatch):
         watch()
         return answer
 
-    monkeypatch.setattr(PCAStrategy, "_read", keep)
+    monkeypatch.setattr(Nodes, "read", keep)
     grid.on_push = lambda message: watch()
     grid.delay = lambda message: 40 * (message.metadata.dst_node_id == grid.node(0))  # first in order, last to come
     given = {"local_steps": 1, "max_rounds": 4} if name == "local_power" else SHORT.get(name, {})
@@ -146,7 +147,7 @@ def test_more_nodes_than_the_window(name, monkeypatch):
 def test_a_node_that_only_fails_does_not_make_the_server_hold_more(monkeypatch):
     """It has never answered, and so has no key; the others' answers must not wait for it."""
     shards, read, peak = unequal(WINDOW + 9), [], []
-    grid, original = grid_of(shards), PCAStrategy._read
+    grid, original = grid_of(shards), Nodes.read
     node = grid.node(5)
 
     def keep(self, *arguments):
@@ -156,7 +157,7 @@ def test_a_node_that_only_fails_does_not_make_the_server_hold_more(monkeypatch):
             peak.append(sum(answer() is not None for answer in read))
         return answer
 
-    monkeypatch.setattr(PCAStrategy, "_read", keep)
+    monkeypatch.setattr(Nodes, "read", keep)
     failure = Error(code=2, reason="boom")
     grid.tamper = lambda m, r: Message(failure, reply_to=m) if m.metadata.dst_node_id == node else r
     strategies.SSI(n_components=2, max_rounds=4).fit(grid)

@@ -8,6 +8,8 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.tracking.modified_cs import modified_cs
 from sims.over_air import moving, trackers
 
+pytestmark = pytest.mark.slow
+
 N, R, D, CHANGE, RHO = 200, 5, 1200, 600, 0.1
 SEEDS = range(5)
 

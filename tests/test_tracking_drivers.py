@@ -13,7 +13,6 @@ from flower_pca.clients import PCAClient, STMissClient, client_app
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.strategies import TrackingStrategy, arrays_of
-from flower_pca.tracking.session import TrackingSession
 from sims.over_air import moving
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
@@ -103,7 +102,7 @@ def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_pa
     later = BATCHES[1][3]
 
     def arrive(session):
-        if session.step == 3:
+        if session.standing.state.step == 3:
             np.save(tmp_path / "in1/003.npy", later)
 
     streams = [Stream(Arrivals(tmp_path / f"in{k}")) for k in range(2)]
@@ -122,7 +121,7 @@ def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_pa
 
 def test_steps_keep_their_interval(monkeypatch):
     slept = []
-    monkeypatch.setattr("flower_pca.strategies.tracking.time.sleep", slept.append)
+    monkeypatch.setattr("flower_pca.strategies.nodes.time.sleep", slept.append)
     TrackingStrategy("st_miss", n_components=R, steps=3, interval=500.0, min_nodes=3).fit(FakeGrid(serve(fresh()), 3))
     assert len([s for s in slept if s > 400.0]) == 2
 
@@ -232,7 +231,7 @@ def test_columns_that_differ_are_refused_at_the_first_and_at_a_later_step():
 def test_a_set_that_changes_at_every_message_comes_to_an_end(tracker):
     for seed in range(3):
         rng, streams, kept = np.random.default_rng(seed), [Stream(b) for b in PROBLEM.batches(4)], [{} for _ in "abcd"]
-        session = TrackingSession(tracker, n_components=R, seed=seed)
+        session = assembly.tracking(tracker, n_components=R, seed=seed)
         while (message := session.pending([i for i in range(4) if i == 0 or rng.random() > 0.1])) is not None:
             replies = []
             for i in message.to:

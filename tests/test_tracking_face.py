@@ -7,6 +7,8 @@ from flower_pca import STMiss, TrackingResult, cli, track
 from flower_pca.plots.tracking import movement
 from sims.over_air import moving
 
+pytestmark = pytest.mark.slow
+
 R = 3
 PROBLEM = moving.piecewise(n=40, r=R, d=480, change=240, rho=0.1, seed=2)
 

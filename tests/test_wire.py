@@ -70,6 +70,7 @@ def answered(arrays=None, number=7, key=2):
     return wire.write_reply("train", first, n, metrics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [None, "std"])
 @pytest.mark.parametrize("name", registry.ALGORITHMS)
 def test_real_messages_come_back_bit_for_bit(name, scale, monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,12 +17,13 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.session import Session
+from flower_pca.core.drive import Driven, drive
+from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.here import clients_of
-from flower_pca.stages.opening import block_of
+from flower_pca.simulation.in_process import Shards
 
 _WIDEST: Final = 5000  # columns, of which square matrices are formed
 _EVERY: Final = 20  # messages up to which the attack is mounted after each; then after every tenth part more
@@ -49,7 +50,7 @@ def audit(
     masked: bool = False,
     tol: float | None = None,
     max_rounds: int | None = None,
-    on_round: Callable[[Session], None] | None = None,
+    on_round: Callable[[Driven], None] | None = None,
 ) -> Audit:
     """Measure how much of every client's second moments C_i = X_i'X_i the server can work out, message by message.
 
@@ -67,7 +68,7 @@ def audit(
         masked: Whether the server sees only the sums over all clients, as under masks.
         tol: The error at which an iterative algorithm has converged; its own value if left out.
         max_rounds: Rounds it takes at most.
-        on_round: Called with the session after every round.
+        on_round: Called with the run after every round.
 
     Returns:
         Errors of the reconstruction after every message (every tenth part more of them, beyond twenty), with the
@@ -84,19 +85,20 @@ def audit(
     if masked and chosen.sums_remedy:
         rule, remedy = "one whose clients' answers are only summed", "Use krylov, ssi or faps."
         raise ConfigError("A masked algorithm", must=rule, got=chosen.spec, then=remedy)
-    session = assembly.session(chosen, n_components=n_components, center=center, scale=scale, seed=seed)
+    question = assembly.question(chosen, n_components=n_components, center=center, scale=scale, seed=seed)
     data = clients_of(shards, missing=False)
     if data[0].d > _WIDEST:
         raise DataError("The columns in an audit", must=f"at most {_WIDEST}", got=data[0].d, then="Take fewer.")
     checks.at_most(n_components, sum(c.n for c in data), data[0].d)
     attacked = _attacked(clients, len(data))
-    records = _record(session, data, range(len(data)) if masked else attacked, masked, on_round)
-    result = session.result()
+    there = _Watched(data, range(len(data)) if masked else attacked)
+    result: PCAResult = drive(assembly.run(question), there, on_round=there.after(on_round))
+    records = there.records
     grams = {i: data[i].framed(result.frame).gram().astype(np.float64) for i in attacked}
     C = sum((grams[i] if i in grams else c.framed(result.frame).gram() for i, c in enumerate(data)), np.zeros(1))
     leaks = _leaks(records, result.frame, grams, np.asarray(C) / len(data), n_components, masked)
     course = _course(records, np.asarray(C), n_components)
-    return Audit(session.algorithm.spec, data[0].d, len(data), n_components, masked, leaks, course, result)
+    return Audit(chosen.spec, data[0].d, len(data), n_components, masked, leaks, course, result)
 
 
 def _attacked(clients: Sequence[int] | None, n: int) -> list[int]:
@@ -108,38 +110,42 @@ def _attacked(clients: Sequence[int] | None, n: int) -> list[int]:
     return [int(client) for client in chosen]
 
 
-def _record(
-    session: Session,
-    data: list[LocalData],
-    kept: Sequence[int],
-    masked: bool,
-    on_round: Callable[[Session], None] | None,
-) -> list[_Record]:
-    memories: list[Arrays] = [{} for _ in data]
-    records: list[_Record] = []
-    while (message := session.pending(range(len(data)))) is not None:
-        replies = []
-        for i in message.to:
-            rows = data[i].framed(message.frame)
-            up, memories[i] = registry.answer(message.stage, message.arrays_for(i), rows, memories[i])
-            replies.append(Reply(i, message.number, up))
-        session.advance(replies)
-        if on_round is not None:
-            on_round(session)
-        records.append(_Record(message, {r.client: r.arrays for r in replies if r.client in kept}, session.estimate()))
-    return records
+class _Watched(Shards):
+    """Clients in this process, whose answers are recorded for those that are `kept`."""
+
+    def __init__(self, clients: Sequence[LocalData], kept: Sequence[int]) -> None:
+        super().__init__(clients)
+        self.records: list[_Record] = []
+        self._kept, self._replies = frozenset(kept), dict[int, Arrays]()
+
+    def ask(self, message: Broadcast) -> Iterator[Reply]:
+        """Their answers, one at a time."""
+        self._message, self._replies = message, {}
+        for reply in super().ask(message):
+            if reply.client in self._kept:
+                self._replies[reply.client] = reply.arrays
+            yield reply
+
+    def after(self, on_round: Callable[[Driven], None] | None) -> Callable[[Driven], None]:
+        """What to do after a message: record it, and what the caller wants done."""
+
+        def look(run: Driven) -> None:
+            if on_round is not None:
+                on_round(run)
+            self.records.append(_Record(self._message, self._replies, run.estimate()))
+
+        return look
 
 
 def _leaks(
     records: list[_Record], frame: Frame, grams: dict[int, Array], guess: Array, k: int, masked: bool
 ) -> tuple[Leak, ...]:
     d, looked = len(guess), _looked_at(len(records))
-    block = block_of(records[0].message.arrays, d)
-    views = {i: View(frame) for i in records[0].replies}
+    views = {i: View(frame, d) for i in records[0].replies}
     seen: dict[int, list[Pair | None]] = {i: [] for i in views}
     for record in records:
         for i, view in views.items():
-            seen[i].append(view.read(record.message, block, i, record.replies[i]))
+            seen[i].append(view.read(record.message, i, record.replies[i]))
     whole = [together(list(pairs)) for pairs in zip(*seen.values(), strict=True)] if masked else []
     leaks: list[Leak] = []
     for client, C in grams.items():

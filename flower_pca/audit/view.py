@@ -1,22 +1,23 @@
 """What an honest but curious server sees of one client: pairs of a block Z and an answer Y that stand for Y = C_i Z.
 
-Every stage has its own way of telling C_i Z. Of a stage that is not listed here the attack takes the block it was sent
-and the answer of the same shape, as the attack on C_i Z would, and counts them as a claim.
+What an answer tells follows from the kinds of its parts, as the stage itself says them (`core.parts`). An answer of
+other kinds is taken as the attack on C_i Z would: for the product with a block of its shape that the client was sent.
+That counts as a claim.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from flower_pca import registry
 from flower_pca.algorithms.covariance import unpacked
 from flower_pca.base.linalg import Array
+from flower_pca.core.parts import Kind
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.rows.frame import Frame
-
-_PRODUCTS = {"ssi": ("Z", "Y"), "krylov": ("B", "S"), "fed_oapm": ("U", "Y"), "ritz": ("Z", "Y")}
-_AVERAGES = ("uda", "wda", "dist_pca")
+from flower_pca.stages.opening import block_of
 
 
 @dataclass(frozen=True)
@@ -33,28 +34,30 @@ class View:
     """One client as the server sees it; it gathers what later messages need to be read."""
 
     frame: Frame
+    d: int
     opening: Pair | None = None
     factor: Array | None = None
-    seen: list[Pair] = field(default_factory=list)
 
-    def read(self, message: Broadcast, block: Array | None, client: int, up: Arrays) -> Pair | None:
-        """The pair in the answer to a message; None if there is none. `block` is the opening's."""
-        sent, stage = message.arrays_for(client), message.stage
-        if stage == "opening":
-            assert block is not None
-            self.opening = opened(block, up, self.frame)
+    def read(self, message: Broadcast, client: int, up: Arrays) -> Pair | None:
+        """The pair in the answer to a message; None if there is none."""
+        sent = message.arrays_for(client)
+        parts = registry.STAGES[message.stage].parts(sent, self.d)
+        told = {part.kind: up[name] for name, part in parts.items()}
+        if Kind.LOCAL_PRODUCT in told:
+            self.opening = opened(block_of(sent, self.d), up, self.frame)
             return self.opening
-        if stage in _PRODUCTS:
-            ours, theirs = _PRODUCTS[stage]
-            return Pair(sent[ours], up[theirs], exact=True)
-        if stage == "local_power":
-            return Pair(up.get("X", sent["Z"]), up["Y"], exact="X" in up or int(sent["steps"]) == 1)
-        if stage in _AVERAGES:
-            return self._eigenpairs(up["V"])
-        if stage == "dr_svd":
-            return self._randomised(sent, up)
-        if stage == "noisy_covariance":
-            C = unpacked(up["C"])
+        if Kind.PRODUCT in told:
+            Y = told[Kind.PRODUCT]
+            return Pair(told[Kind.BLOCK] if Kind.BLOCK in told else _block(sent, Y), Y, exact=True)
+        if Kind.EIGENVECTORS in told:
+            return self._eigenpairs(told[Kind.EIGENVECTORS])
+        if Kind.FACTOR in told:
+            self.factor = told[Kind.FACTOR]
+            return None
+        if Kind.LIFTED in told:
+            return self._lifted(sent, told[Kind.LIFTED])
+        if Kind.GRAM in told:
+            C = unpacked(told[Kind.GRAM])
             return Pair(np.eye(len(C)), C, exact=True)
         return _alike(sent, up)
 
@@ -65,15 +68,10 @@ class View:
         size = np.sum(ours**2, axis=1)
         return Pair(V, V * (np.sum(ours * theirs, axis=1) / np.where(size > 0.0, size, 1.0)), exact=True)
 
-    def _randomised(self, sent: Arrays, up: Arrays) -> Pair | None:
-        if "G" in up:
-            return Pair(sent["block"], up["G"], exact=True)
-        if "R" in up:
-            self.factor = up["R"]
-            return None
+    def _lifted(self, sent: Arrays, B: Array) -> Pair:
+        """B = X'Q part and X block = Q R, so that C block = B part^-1 R."""
         assert self.factor is not None
-        # B = X'Q part and X block = Q R, so that C block = B part^-1 R.
-        Y = up["B"] @ np.linalg.lstsq(sent["part"], self.factor, rcond=None)[0]
+        Y = B @ np.linalg.lstsq(sent["part"], self.factor, rcond=None)[0]
         return Pair(sent["block"], Y, exact=True)
 
 
@@ -91,6 +89,11 @@ def together(pairs: list[Pair | None]) -> Pair | None:
     if len(known) < len(pairs) or not all(np.array_equal(pair.Z, known[0].Z) for pair in known):
         return None
     return Pair(known[0].Z, np.sum([pair.Y for pair in known], axis=0), all(pair.exact for pair in known))
+
+
+def _block(sent: Arrays, Y: Array) -> Array:
+    """The first block of a message that has the shape of this answer."""
+    return next(Z for Z in sent.values() if Z.shape == Y.shape)
 
 
 def _alike(sent: Arrays, up: Arrays) -> Pair | None:

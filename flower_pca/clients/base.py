@@ -167,11 +167,11 @@ class PCAClient(NumPyClient):
         """The answer without what shows the node's own results, unless it agrees to that or a sum covers it."""
         if self._rules.share_own or request.stage == messages.STAGE:
             return up
-        parts, kept = registry.STAGES[request.stage].parts(request.arrays, self._rows().d or None), dict(up)
+        parts, shown = registry.STAGES[request.stage].parts(request.arrays, self._rows().d or None), dict(up)
         for name, a in up.items():
             if parts[name].own:
-                kept[name] = a[:, :0] if parts[name].open else np.zeros_like(a)
-        return kept
+                shown[name] = a[:, :0] if parts[name].open else np.zeros_like(a)
+        return shown
 
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
         """Keep what the next message needs; under masks nothing from before, as nothing is done twice there."""

@@ -1,99 +1,25 @@
-"""One client per algorithm: PCAClient restricted to it, so that a node's operator decides what the node serves."""
+"""One client per algorithm: PCAClient restricted to it, so that a node's operator decides what the node serves.
 
+They are made of the registry when they are first asked for: `from flower_pca.clients import KrylovClient`.
+"""
+
+from __future__ import annotations
+
+from flower_pca import registry
 from flower_pca.clients.base import PCAClient
 
-
-class KrylovClient(PCAClient):
-    """Serves krylov only."""
-
-    algorithms = ("krylov",)
+_SUFFIX = "Client"
 
 
-class SSIClient(PCAClient):
-    """Serves ssi only."""
-
-    algorithms = ("ssi",)
-
-
-class LocalPowerClient(PCAClient):
-    """Serves local_power only."""
-
-    algorithms = ("local_power",)
+def names() -> list[str]:
+    """The names of all of them."""
+    return sorted(f"{name}{_SUFFIX}" for name in registry.shown())
 
 
-class FAPSClient(PCAClient):
-    """Serves faps only."""
-
-    algorithms = ("faps",)
-
-
-class FedOAPMClient(PCAClient):
-    """Serves fed_oapm only."""
-
-    algorithms = ("fed_oapm",)
-
-
-class STMissClient(PCAClient):
-    """Serves st_miss only, from a `Stream`."""
-
-    algorithms = ("st_miss",)
-
-
-class RobustTrackingClient(PCAClient):
-    """Serves robust_tracking only, from a `Stream`."""
-
-    algorithms = ("robust_tracking",)
-
-
-class UDAClient(PCAClient):
-    """Serves uda only."""
-
-    algorithms = ("uda",)
-
-
-class WDAClient(PCAClient):
-    """Serves wda only."""
-
-    algorithms = ("wda",)
-
-
-class DRSVDClient(PCAClient):
-    """Serves dr_svd only."""
-
-    algorithms = ("dr_svd",)
-
-
-class DistPCAClient(PCAClient):
-    """Serves dist_pca only."""
-
-    algorithms = ("dist_pca",)
-
-
-class DCFPCAClient(PCAClient):
-    """Serves dcf_pca only."""
-
-    algorithms = ("dcf_pca",)
-
-
-class ConsensusRPCAClient(PCAClient):
-    """Serves consensus_rpca only."""
-
-    algorithms = ("consensus_rpca",)
-
-
-class PerPCAClient(PCAClient):
-    """Serves per_pca only."""
-
-    algorithms = ("per_pca",)
-
-
-class ExactPerPCAClient(PCAClient):
-    """Serves exact_per_pca only."""
-
-    algorithms = ("exact_per_pca",)
-
-
-class NoisyCovarianceClient(PCAClient):
-    """Serves noisy_covariance only."""
-
-    algorithms = ("noisy_covariance",)
+def named(class_name: str) -> type[PCAClient] | None:
+    """The client with this name; None if there is none."""
+    stage = registry.shown().get(class_name.removesuffix(_SUFFIX)) if class_name.endswith(_SUFFIX) else None
+    if stage is None:
+        return None
+    words = f"Serves {stage.name} only{', from a `Stream`' if stage.name in registry.TRACKERS else ''}."
+    return type(class_name, (PCAClient,), {"algorithms": (stage.name,), "__doc__": words, "__module__": __package__})

@@ -13,7 +13,7 @@ from flower_pca.base import archive, linalg
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.refusals import RefusalError
-from flower_pca.clients.rules import SERVED, Rules
+from flower_pca.clients.rules import Rules, everything
 from flower_pca.core.parts import TELLING
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages
@@ -62,7 +62,7 @@ class Policy:
         if inner is not None and _bare(stage, messages.plain(request.arrays)):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
-        unnamed = sorted(name for name in asked - self._served if name in SERVED and registry.STAGES[name].by_row)
+        unnamed = sorted(name for name in asked - self._served if name in everything() and registry.STAGES[name].by_row)
         if unnamed and self._rules.allow is None:
             rule = "one whose answers compare no rows, or one that this node's operator has named"
             raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then="Ask the node's operator.")
@@ -147,6 +147,14 @@ class Policy:
         return arrays["told"] if header["rows"] == mark else np.empty((d, 0))
 
 
+def _bare(stage: str, arrays: Arrays) -> bool:
+    """Whether an answer can be no sum: of a stage that is not known, or with a node's own results of their own size."""
+    if stage not in registry.STAGES:
+        return True
+    parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
+    return any(part.own and part.open for part in parts.values())
+
+
 def _columns(request: wire.Request, d: int, up: Arrays) -> Array:
     """The columns whose products with C_i an answer tells, in the rows' own units and of length one.
 
@@ -167,11 +175,3 @@ def _units(columns: Array) -> Array:
     largest = np.abs(columns).max(axis=0)
     columns = columns[:, largest > 0.0] / largest[largest > 0.0]
     return np.asarray(columns / linalg.column_norms(columns))
-
-
-def _bare(stage: str, arrays: Arrays) -> bool:
-    """Whether an answer can be no sum: of a stage that is not known, or with a node's own results of their own size."""
-    if stage not in registry.STAGES:
-        return True
-    parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
-    return any(part.own and part.open for part in parts.values())

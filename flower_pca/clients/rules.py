@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
 ANSWERS: Final = ("fixed", "exact", "rows")
 FILLS: Final = ("own_mean", "mean")
-SERVED: Final = (*registry.ALGORITHMS, *registry.TRACKERS)  # all that a node can be asked for by name
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
+
+
+def everything() -> tuple[str, ...]:
+    """All that a node can be asked for by name, algorithms and trackers."""
+    return (*registry.ALGORITHMS, *registry.TRACKERS)
 
 
 class RuleKeywords(TypedDict, total=False):
@@ -110,10 +114,11 @@ class Rules:
     noise_seed: int | None = None
 
     def __post_init__(self) -> None:
+        listed = everything()
         for name in [] if self.allow is None else sorted(self.served):
-            if name not in SERVED:
-                remedy = checks.did_you_mean(name, SERVED)
-                known = ", ".join(SERVED)
+            if name not in listed:
+                remedy = checks.did_you_mean(name, listed)
+                known = ", ".join(listed)
                 raise ConfigError("Every algorithm in allow", must=f"one of {known}", got=repr(name), then=remedy)
         checks.integer("min_rows", self.min_rows, least=1)
         for name in ("share_own", "masked_only", "single_masks"):
@@ -159,7 +164,7 @@ class Rules:
     def served(self) -> frozenset[str]:
         """The names of the algorithms that are served."""
         if self.allow is None:
-            return frozenset(name for name in SERVED if not registry.STAGES[name].by_row)
+            return frozenset(name for name in everything() if not registry.STAGES[name].by_row)
         return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
 
     @property

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.core.session import MISSING, SCALES, Session
+from flower_pca.core.drive import Driven
+from flower_pca.core.question import MISSING, SCALES
 
 
 def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -114,10 +115,10 @@ def writing(place: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[Session], None]]:
+def progress(what: str) -> Iterator[Callable[[Driven], None]]:
     """Called after every round; shows it on standard error if that is a terminal."""
     if not sys.stderr.isatty():
-        yield lambda session: None
+        yield lambda run: None
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -125,7 +126,7 @@ def progress(what: str) -> Iterator[Callable[[Session], None]]:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda session: bar.update(task, description=str(session.history[-1]))
+        yield lambda run: bar.update(task, description=str(run.history[-1]))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[int] = ()) -> None:

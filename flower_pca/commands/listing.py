@@ -7,13 +7,11 @@ import inspect
 import re
 import sys
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any
 
 from flower_pca import registry
 from flower_pca.commands import common
 from flower_pca.core.stage import Stage
-
-EVERY: Final[dict[str, type[Stage[Any]]]] = {**registry.ALGORITHMS, **registry.TRACKERS}
 
 
 def add(commands: Any) -> None:
@@ -24,7 +22,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the list."""
-    every = [described(name) for name in EVERY]
+    every = [described(stage) for stage in registry.shown().values()]
     if given.json:
         common.print_json(every)
         return 0
@@ -37,18 +35,17 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def described(name: str) -> dict[str, Any]:
+def described(stage: type[Stage[Any]]) -> dict[str, Any]:
     """An algorithm's name, first line, parameters, cost of a round, when to prefer it, and what goes with it.
 
     Parameters are given with their defaults; mask, dp and channel go with it in its default form at least.
     """
-    algorithm = EVERY[name]
-    text, made = inspect.getdoc(algorithm) or "", algorithm()
+    text, made = inspect.getdoc(stage) or "", stage()
     takes = {"mask": not made.sums_remedy, "dp": made.bounded, "channel": registry.over_air(made)}
     return {
-        "algorithm": name,
+        "algorithm": stage.name,
         "what": text.splitlines()[0],
-        "parameters": {field.name: field.default for field in fields(algorithm)},
+        "parameters": {field.name: field.default for field in fields(stage)},
         "cost": _paragraph(text, r"Cost(?: per round| per step)?"),
         "prefer": _paragraph(text, r"Prefer it"),
         "takes": [what for what, holds in takes.items() if holds],

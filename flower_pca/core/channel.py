@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flower_pca.base import checks
+from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 
@@ -44,6 +45,14 @@ class AirChannel:
             checks.number("Every gain of the channel", gain, least=1e-12, remedy="Use 1 for all clients.")
         if not gains:
             raise ConfigError("The gains of the channel", must="there", got="none", then="Use 1 for all clients.")
+
+    @classmethod
+    def of(cls, given: object) -> AirChannel | None:
+        """From an instance, a string such as "air(noise_std=0.1)", or None."""
+        if given is None or isinstance(given, cls):
+            return given
+        rule = 'an AirChannel, or a string such as "air(noise_std=0.1)"'
+        return specs.bind(given, {"air": cls, "AirChannel": cls}, what="channel", rule=rule)()
 
     def faded(self, arrays: Mapping[str, Array], *, number: int, position: int) -> dict[str, Array]:
         """A client's reply to message `number` as its channel passes it on; `position` among the clients' keys."""

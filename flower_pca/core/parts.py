@@ -31,7 +31,7 @@ class Kind(Enum):
     SQUARES       a sum of squares of the rows, or of what is left of them
     COLUMNS       one number for each column of the rows: means, squared deviations, counts
     MOMENTS       count, sums and squares of clipped rows in one vector
-    PRODUCT       C_i Z, with Z the BLOCK sent beside it, or else the block of the message that has its shape
+    PRODUCT       C_i Z, with Z the BLOCK sent beside it, or else the first block of the message that has its shape
     LOCAL_PRODUCT the same of rows centred at the client's own mean, which is sent beside it as n and mean
     BLOCK         a block that the client has chosen, and multiplied
     IMAGE         C_i times a block that the client has chosen, and keeps

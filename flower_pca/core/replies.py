@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base.errors import DataError, NotEnoughNodes, ProtocolError, sentence
+from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
@@ -18,7 +18,6 @@ from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
 _DATA = "Check the client's data."
 _LARGEST = 1e140  # beyond which sums of squares overflow
 _MOST_ROWS = 10**12
-_MAX_EMPTY = 3
 
 
 class UnawaitedError(ProtocolError):
@@ -83,7 +82,7 @@ def collect(
     for position, reply in enumerate(replies):
         if isinstance(reply, Sum):
             groups.setdefault(d or 0, _Group()).take(reply.arrays, reply.clients)
-            heard |= set(reply.clients)
+            heard.update(reply.clients)
             continue
         if isinstance(reply, Reply):
             bytes_up += sum(a.nbytes for a in reply.arrays.values())
@@ -105,7 +104,8 @@ def collect(
                 heard.add(reply.client)
                 continue
         failures[str(reply.client)] = reply.reason
-        banned |= {reply.client} if reply.lasting else set()
+        if reply.lasting:
+            banned.add(reply.client)
     most = max(groups, key=lambda columns: len(groups[columns].clients), default=0)
     rule, remedy = f"{most}, as at most clients", "Align the features first."
     for columns, group in groups.items():
@@ -138,14 +138,6 @@ def _columns(parts: Mapping[str, Part], arrays: Arrays, d: int | None) -> int:
     return d or 0
 
 
-def require_any(empty: int, why: str) -> None:
-    """Give up after so many successive rounds without a usable answer; `why` is the first failure, if there is one."""
-    if empty >= _MAX_EMPTY:
-        got = f"none in {empty} successive rounds" + (f", the first because: {why.rstrip('.')}" if why else "")
-        remedy = "Look at these clients."
-        raise NotEnoughNodes("The usable answers to a message", must="at least one", got=got, then=remedy)
-
-
 def unusable(error: np.linalg.LinAlgError) -> DataError:
     """What to say of sums of which LAPACK cannot make anything."""
     got = f"ones on which LAPACK fails ({error})"
@@ -155,7 +147,7 @@ def unusable(error: np.linalg.LinAlgError) -> DataError:
 def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
     who = f"The answer of client {reply.client}"
-    if reply.client not in sent.to:
+    if reply.client not in sent.asked:
         raise UnawaitedError(who, must="asked for", got="one of a client not asked", then="It was not counted.")
     if reply.number != sent.number:
         got = f"one to message {reply.number}"

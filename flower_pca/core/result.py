@@ -43,8 +43,9 @@ class PCAResult:
         status: Why the run ended.
         history: What happened in each round.
         algorithm: The algorithm's spec string.
-        seed, centered, missing: The seed of the run, whether it was centred, and what stood for missing values.
+        seed, centered: The seed of the run, and whether it was centred.
         answers: "fixed" if every client answered from fixed statistics of its rows, else "rows".
+        asked: What was asked for, as plain values: `flower_pca.assembly.question(**asked)` asks it again.
         own: What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.
         fill_: What stands for a missing value, (d,): the mean of each column; None if none were allowed.
         privacy: What the run has cost under differential privacy; None without it. Counts, means and variances are
@@ -56,7 +57,7 @@ class PCAResult:
     )
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *("total_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
-        *("algorithm", "seed", "centered", "missing", "answers"),
+        *("algorithm", "seed", "centered", "answers"),
     )
 
     components_: Array
@@ -74,10 +75,10 @@ class PCAResult:
     algorithm: str
     seed: int
     centered: bool
-    missing: str = "error"
     answers: str = "rows"
     fill_: Array | None = None
     privacy: Spent | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[int, dict[str, Array]] = field(default_factory=dict)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -85,9 +86,9 @@ class PCAResult:
         _KINDS[cls.__name__] = cls
 
     @classmethod
-    def of(cls, model: Model, *, algorithm: str, history: History, privacy: Spent | None = None) -> Self:
+    def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Self:
         """The result that a finished model amounts to."""
-        return cls(**cls._fields(model), algorithm=algorithm, history=history, privacy=privacy)
+        return cls(**cls._fields(model), algorithm=algorithm, history=history, asked=asked)
 
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
@@ -111,7 +112,6 @@ class PCAResult:
             "status": model.status,
             "seed": model.seed,
             "centered": model.center,
-            "missing": model.missing,
             "answers": model.answers,
             "fill_": model.frame.fill,
         }
@@ -173,7 +173,7 @@ class PCAResult:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result, but for `own`, as an npz with a JSON header; returns the path."""
         arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
-        header = {name: getattr(self, name) for name in self._NUMBERS}
+        header = {name: getattr(self, name) for name in (*self._NUMBERS, "asked")}
         header["class"] = type(self).__name__
         header["status"] = [self.status.outcome.value, self.status.words]
         header["privacy"] = None if self.privacy is None else asdict(self.privacy)
@@ -194,6 +194,7 @@ class PCAResult:
             **{name: header[name] for name in kind._NUMBERS},
             status=Status(Outcome(outcome), words),
             history=History.from_json(header["history"]),
+            asked=header.get("asked", {}),
             privacy=None if spent is None else Spent(**spent),
         )
 

@@ -1,30 +1,101 @@
-"""Run: what the owner of a transport drives, whatever its messages compute."""
+"""Run: a list of stages, a roll of clients and the terms of a budget, as a state machine without input or output.
+
+Whoever owns a transport repeats: ask `pending(present)` for the message, send it to the clients that it names, hand
+their answers to `advance`; when `pending` returns None, `result()` is ready. `drive` is that loop. What a run knows is
+in three frozen values, each with its own theory of operation: `Standing` (which stage, and its state), `Roll` (who
+counts), and the terms. The run moves them on:
+
+| what happens                     | standing                  | roll                                       |
+| -------------------------------- | ------------------------- | ------------------------------------------ |
+| `pending`, and the stage is done | the next stage            |                                            |
+| `pending`, with somebody to ask  |                           | says whom; the message is sent             |
+| `pending`, with nobody to ask    |                           | half an opening counts as whole; else lost |
+| `pending`, after a loss          | back at the opening       | reopened                                   |
+| `advance`, all answers there     | the stage's `server` half | COMPLETE                                   |
+| `advance`, some missing          | the total so far is kept  | AGAIN                                      |
+| `advance`, one gone for good     |                           | LOST                                       |
+
+Masks lie over a run, and need no more of it than a driver does, and these: `standing` says what an answer is made of,
+how large it can be, and whether sums suffice; `settle` and `waste` say what a masked sum is asked under, and that one
+was lost.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, final
+
+import numpy as np
 
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
+from flower_pca.core import kept
+from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.core.replies import collect, unusable
+from flower_pca.core.roll import Call, Roll, Verdict
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.core.standing import Standing
+from flower_pca.core.terms import NoTerms
+from flower_pca.rows.frame import Frame
 
 
-class Run(ABC):
-    """A run as a state machine without I/O: `Session` and `TrackingSession`, and what is laid over either.
+@final
+class Run:
+    """A run.
 
-    Send the message of `pending`, hand the answers to `advance`, until there is none; then `result` is ready.
+    Args:
+        stages: The opening, the algorithm, its closing stage, and what may follow; or a tracker alone. See `assembly`.
+        model: What is asked for, before anything is known.
+        roll: The rules by which clients count.
+        result: The class of its result.
+        terms: How a privacy budget is dealt out; that there is none.
+        channel: What the sums of the replies are heard through; None for an ideal one.
+        asked: The question as plain values, which checkpoint and result keep.
     """
 
-    summed: ClassVar[bool] = False  # whether answers come as sums, and whom they came from cannot be told apart
+    def __init__(
+        self,
+        stages: Sequence[Stage[Any]],
+        *,
+        model: Model,
+        roll: Roll,
+        result: Any,
+        terms: NoTerms | None = None,
+        channel: AirChannel | None = None,
+        asked: Mapping[str, Any] | None = None,
+    ) -> None:
+        start = stages[0].start(model)
+        self._standing = Standing(stages=tuple(stages), model=model, state=start, opens=roll.opens)
+        self._roll, self._terms, self._channel = roll, terms or NoTerms(), channel
+        self._asked, self._result = dict(asked or {}), result
+        self._identity = kept.identity(self._standing, roll, channel)
+        self._history = History()
+        self._sent: Broadcast | None = None
+        self._began = 0.0
+        self._total: Any = None  # of a message that some clients are asked once more
 
-    _model: Model
-    _state: Any  # of the stage under way
-    _fraction: float = 1.0  # of the clients present that a message of the algorithm goes to
-    _history: History
-    _banned: frozenset[int]
+    @property
+    def algorithm(self) -> Any:
+        """The stage that the run is named after: an Algorithm, or a tracker."""
+        return self._standing.algorithm
+
+    @property
+    def standing(self) -> Standing:
+        """The stage under way, its state, and what can be said of the message that it asks."""
+        return self._standing
+
+    @property
+    def roll(self) -> Roll:
+        """Who counts."""
+        return self._roll
+
+    @property
+    def terms(self) -> NoTerms:
+        """What a budget still allows."""
+        return self._terms
 
     @property
     def history(self) -> History:
@@ -32,38 +103,134 @@ class Run(ABC):
         return self._history
 
     @property
-    def banned(self) -> frozenset[int]:
-        """Clients that are not asked any more, for what they answered."""
-        return self._banned
+    def finished(self) -> bool:
+        """Whether the result is ready."""
+        return self._standing.finished
 
-    @property
-    @abstractmethod
-    def algorithm(self) -> Stage[Any]:
-        """The algorithm's stage."""
+    def estimate(self) -> Array | None:
+        """The basis (d x k) that the run would return if it ended now; None before there is one.
 
-    @property
-    @abstractmethod
-    def _stage(self) -> Stage[Any]:
-        """The stage under way."""
-
-    # Not abstract, for what is laid over a run calls them as those of the class behind it.
+        While C Z is not known to the server, the columns are in no particular order.
+        """
+        return self._standing.estimate(whole=self._whole)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
-        """The message to send to clients among `present`, those that can be reached now; None at the end."""
-        raise NotImplementedError
+        """The message to send to clients among `present`, those that can be reached now; None at the end.
+
+        The order of `present` is the order of the clients' keys: it decides which ones a fraction samples.
+        """
+        here = () if self.finished else self._roll.present(present)
+        while not self.finished:
+            now = self._standing
+            if self._roll.lost:
+                self._terms.reopen()
+                self._standing, self._roll = now.restarted(whole=self._whole), self._roll.reopened()
+            elif (status := now.stage.status(now.state)) is not None:
+                self._standing = now.left(status, here, self._roll, self._terms)
+            elif to := self._roll.audience(self._call, here, number=len(self._history)):
+                return self._message(to)
+            elif self._roll.awaited and now.opening:
+                # Those that failed it are not there to be asked again.
+                came = self._roll.came
+                self._roll = self._roll.completed(self._call, came)
+                self._complete(self._total, came)
+            else:
+                self._roll = self._roll.lose()
+        return None
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to the pending message, in the order in which they shall be summed, and move on."""
-        raise NotImplementedError
+        """Take the answers to the pending message, in the order in which they shall be summed, and move on.
+
+        Answers are pulled one by one and added to what came before: a transport that yields them as they are needed
+        has one in memory at a time, so memory does not grow with the number of clients.
+        """
+        if self._sent is None:
+            raise RuntimeError("advance() takes the answers to a message of pending()")
+        sent, now, call = self._sent, self._standing, self._call
+        total = self._total if self._roll.awaited else None
+        channel, came = self._channel, self._roll.came
+        d = now.model.d or None
+        got = collect(now.stage, now.state, sent, replies, d=d, total=total, answered=came, channel=channel)
+        self._roll = self._roll.failed(got.banned, got.why)
+        spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
+        self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
+        self._total = got.total if verdict is Verdict.AGAIN else None
+        moved = verdict is Verdict.COMPLETE
+        if moved:
+            try:
+                self._complete(got.total, got.answered)
+            except np.linalg.LinAlgError as error:
+                raise unusable(error) from error
+        seconds = time.perf_counter() - self._began
+        metrics = now.stage.metrics(self._standing.state) if moved else {}
+        record = got.record(sent, seconds=seconds, metrics=metrics)
+        self._history, self._sent = self._history.add(record), None
+        return record
 
     def result(self) -> Any:
-        """The result of a finished run."""
-        raise NotImplementedError
+        """The result of a finished run: of the class that the algorithm names."""
+        if not self.finished:
+            raise RuntimeError("the run is not finished: pending() still returns messages")
+        told = [record.stage for record in self._history if record.answered]
+        privacy = self._terms.spent(told, shared=self._roll.summed)
+        beside = {"algorithm": self.algorithm.spec, "history": self._history, "asked": self._asked}
+        result = self._result.of(self._standing.model, **beside)
+        return result if privacy is None else replace(result, privacy=privacy)
 
     def checkpoint(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on: a JSON header, and arrays."""
-        raise NotImplementedError
+        return kept.packed(self._identity, self._asked, self._standing, self._roll, self._history)
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Go on where `checkpoint` was taken."""
-        raise NotImplementedError
+        """Go on where `checkpoint` was taken. A half-answered round is asked again as a whole."""
+        there = kept.unpacked(header, arrays, run=self._identity, standing=self._standing, roll=self._roll)
+        self._standing, self._roll, self._history = there
+        self._total = self._sent = None
+
+    # What masks do to the message under way.
+
+    def settle(self, *, columns: int, needed: int) -> Broadcast:
+        """The message, once the clients are known to have so many columns, and their sum to need so many of them."""
+        assert self._sent is not None
+        now = self._standing
+        self._terms = self._terms.shared(needed)
+        self._standing = replace(now, state=self._terms.informed(now.stage.sized(now.state, columns)))
+        self._sent = replace(self._sent, arrays=self._arrays())
+        return self._sent
+
+    def waste(self, why: str) -> None:
+        """Clients have answered the message, but the sum of their answers cannot be had."""
+        assert self._sent is not None
+        self._terms, allowed = self._terms.wasted(self._sent.stage, self.algorithm, why)
+        stages = tuple(allowed if stage is self.algorithm else stage for stage in self._standing.stages)
+        self._standing = replace(self._standing, stages=stages)
+
+    @property
+    def _call(self) -> Call:
+        return self._standing.call(fraction=self._roll.fraction)
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the newest round counts as one of all clients: under a budget there is none to put it right."""
+        return self._roll.whole or self._terms.binding
+
+    def _arrays(self) -> Arrays:
+        return {
+            **self._standing.stage.broadcast(self._standing.state),
+            **self._terms.arrays(opening=self._standing.opening),
+        }
+
+    def _message(self, to: tuple[int, ...]) -> Broadcast:
+        now, asked = self._standing, frozenset(to)
+        own = {client: arrays for client, arrays in now.stage.personal(now.state).items() if client in asked}
+        # The opening speaks of raw rows: the frame is what it asks for.
+        frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.frame
+        self._sent = Broadcast(now.stage.name, len(self._history), self._arrays(), frame, to, own)
+        self._began = time.perf_counter()
+        return self._sent
+
+    def _complete(self, total: Any, came: frozenset[int]) -> None:
+        """Hand a round that nobody is awaited for any more to the stage."""
+        self._standing = self._standing.answered(total, came)
+        if self._roll.summed and not self._roll.whole and not self._standing.sums_suffice:
+            self._roll = self._roll.lose()  # it could go on without some clients, but not by sums

@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -57,6 +58,11 @@ class Broadcast:
     def arrays_for(self, client: int) -> Arrays:
         """What one client gets."""
         return {**self.arrays, **self.personal.get(client, {})}
+
+    @cached_property
+    def asked(self) -> frozenset[int]:
+        """The clients named, to look one up."""
+        return frozenset(self.to)
 
     @property
     def nbytes(self) -> int:
@@ -166,6 +172,10 @@ class Stage(ABC, Generic[S]):
         largest = MARGIN * max(model.trace, float(model.n))
         parts = self.parts(self.broadcast(state), model.d or None)
         return {name: known.get(part.kind) or largest for name, part in parts.items()}
+
+    def sized(self, state: S, columns: int) -> S:
+        """The state where all clients are known to have so many columns: masks know it before the first sum."""
+        return state
 
     def inspect(self, state: S, reply: Arrays) -> None:
         """Raise ProtocolError for a reply of the right names and shapes that still cannot be right."""

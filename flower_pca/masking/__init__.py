@@ -4,6 +4,6 @@ After Bonawitz et al. 2017, with keys that are fresh for every sum; see docs/mas
 output and never see Flower. What needs cryptography is imported when a masked run begins, and only then.
 """
 
-from flower_pca.masking.settings import MaskedSums
+from flower_pca.core.settings import MaskedSums
 
 __all__ = ["MaskedSums"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -10,11 +11,11 @@ import numpy as np
 
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError, sentence
 from flower_pca.base.linalg import Array
+from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages, primitives
 from flower_pca.masking.messages import SIGNATURE, Phase, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
-from flower_pca.masking.settings import MaskedSums
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,8 @@ def outvoted(answers: Mapping[int, Arrays], known: int) -> tuple[int, dict[int, 
     Of a client that has no rows yet they are 0, and then not counted; of the run, if all are like that.
     """
     columns = {client: d for client, arrays in answers.items() if (d := int(arrays["mask.d"]))}
-    d = known or max(columns.values(), key=list(columns.values()).count, default=0)
+    votes = Counter(columns.values())
+    d = known or max(votes, key=votes.__getitem__, default=0)
     rule, remedy = f"{d}, as at most clients", "Align the features first."
     return d, {
         client: sentence(f"The number of columns of client {client}", rule, other, remedy)

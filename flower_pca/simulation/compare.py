@@ -14,8 +14,8 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm, Iterative
+from flower_pca.core.drive import Driven
 from flower_pca.core.result import PCAResult
-from flower_pca.core.session import Session
 from flower_pca.data.table import Table
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
@@ -84,7 +84,7 @@ def compare(
     seed: int = 0,
     tol: float | None = None,
     max_rounds: int | None = None,
-    on_round: Callable[[Session], None] | None = None,
+    on_round: Callable[[Driven], None] | None = None,
 ) -> tuple[Course, ...]:
     """Run each algorithm on the same shards in this process, and measure it against the pooled PCA.
 
@@ -100,7 +100,7 @@ def compare(
         seed: Seed of everything random.
         tol: The error at which those that iterate have converged; their own values if left out.
         max_rounds: Rounds that those that iterate take at most.
-        on_round: Called with the session after every round.
+        on_round: Called with the run after every round.
 
     Raises:
         ConfigError: If a parameter is not valid.
@@ -118,11 +118,11 @@ def compare(
     for algorithm in chosen:
         angles: dict[int, float] = {}
 
-        def watch(session: Session, angles: dict[int, float] = angles) -> None:
-            if (Z := session.estimate()) is not None:
-                angles[len(session.history)] = _angle(Z, truth)
+        def watch(run: Driven, angles: dict[int, float] = angles) -> None:
+            if (Z := run.estimate()) is not None:
+                angles[len(run.history)] = _angle(Z, truth)
             if on_round is not None:
-                on_round(session)
+                on_round(run)
 
         result = simulate(algorithm, shards, n_components=n_components, seed=seed, on_round=watch, **frame)
         courses.append(

@@ -1,92 +1,66 @@
-"""simulate(): a whole federation in this process, without Flower. The loop drives the same Session as Flower does."""
+"""simulate(): a whole federation on this machine: in this process, without Flower, or on Flower's Ray engine."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Any, Final, TypeAlias, Unpack
 
 import numpy as np
 
 from flower_pca import assembly, registry
-from flower_pca.base import archive, checks
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.channel import AirChannel
+from flower_pca.core.drive import Driven, drive
+from flower_pca.core.question import AskedHere, Question
 from flower_pca.core.result import PCAResult
-from flower_pca.core.session import Session
-from flower_pca.core.stage import Arrays, Broadcast, Reply
-from flower_pca.dp.noise import Bits, seeded_bits, system_bits
-from flower_pca.dp.plan import DP, undisturbed
-from flower_pca.masking import MaskedSums
-from flower_pca.masking.fixed import seeded_grain
-from flower_pca.rows.fixed import FixedData, fixed
+from flower_pca.dp.noise import seeded_bits
+from flower_pca.rows.fixed import fixed
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Ray
+from flower_pca.simulation.in_process import Shards
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 
+_OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")  # of an algorithm: its own values if left out
+_DEFAULTS: Final = {**{f.name: f.default for f in fields(Question)[2:]}, **dict.fromkeys(_OWN)}
 
+
+@spelt_out(AskedHere, _DEFAULTS)
 def simulate(
-    algorithm: str | Algorithm[Any],
+    algorithm: str | Algorithm[Any] | Question,
     shards: Sequence[Any],
     *,
-    n_components: int | float,
-    center: bool | None = None,
-    scale: str | None = None,
-    missing: str = "error",
-    seed: int = 0,
-    tol: float | None = None,
-    min_rounds: int | None = None,
-    max_rounds: int | None = None,
-    patience: int | None = None,
-    participation: Participation = 1.0,
-    min_clients: int = 1,
-    evaluate: bool = False,
-    dp: DP | str | None = None,
-    mask: bool | MaskedSums | str | None = False,
-    checkpoint: str | os.PathLike[str] | None = None,
-    on_round: Callable[[Session], None] | None = None,
-    channel: AirChannel | None = None,
+    participation: Participation | None = None,
     private: Collection[int] = (),
     answers: str = "rows",
+    checkpoint: str | os.PathLike[str] | None = None,
+    on_round: Callable[[Driven], None] | None = None,
     backend: str | Ray = "in_process",
+    **asked: Unpack[AskedHere],
 ) -> PCAResult:
     """Principal components of the rows of all shards together, by a federated algorithm.
 
     Args:
-        algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance.
+        algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a whole `Question`.
         shards: One two-dimensional array per client: dense, scipy sparse or memory-mapped; rows are samples.
-        n_components: How many components, or the fraction of the total variance in (0, 1) that they shall exceed.
-        center: Whether to subtract the mean of all rows; the algorithm's own default if left out.
-        scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
-        missing: "error", "own_mean" or "mean": NaN then stands for a missing value, in whose place comes the mean of
-            those that its column has at the same client, or at all clients.
-        seed: Seed of everything random.
-        tol: The error at which an iterative algorithm has converged; its own value if left out.
-        min_rounds: Rounds it takes at least.
-        max_rounds: Rounds it takes at most.
-        patience: Rounds without progress after which it gives up.
-        participation: The share of clients that each round goes to, or a function from the number of a message to the
-            clients (by position) that can be reached then.
-        min_clients: Clients that must be present in every round.
-        evaluate: Whether to measure the reconstruction error on the clients at the end.
-        dp: The privacy budget, `DP(epsilon=1.0, delta=1e-6, clip=10.0)` or the like as a string; for ssi, krylov and
-            noisy_covariance. Clients then clip their rows and add noise: each in full, or in shares under `mask`.
-        mask: Whether the clients' answers are masked, so that the server learns nothing but their sums; or how:
-            a MaskedSums, or a string such as "masks(neighbours=20)".
-        checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
-            on from it, in process bit for bit; a finished run removes it.
-        on_round: Called with the session after every round.
-        channel: What the server hears the sums of the replies through; None for an ideal one.
+        participation: A function from the number of a message to the clients (by position) that can be reached then;
+            or a share of the clients, which is another word for `fraction`.
         private: Clients, by position, whose own results are not handed over in `own` of the result.
         answers: "rows": clients multiply rows, or X'X where that takes fewer operations; "fixed" or "exact": they
             answer as nodes in a deployment do, with the same bits. See `Rules`.
+        checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
+            on from it, in process bit for bit; a finished run removes it.
+        on_round: Called with the run after every round.
         backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine with one virtual node
             per shard; or Ray(num_cpus_per_client=2) for settings of it. The components are the same to the last bit.
+        **asked: What is asked, where `algorithm` is not a Question: n_components, and what else `Question` names, such
+            as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an algorithm that
+            iterates, tol, min_rounds, max_rounds and patience are its own: see `make`.
 
     Returns:
         The components with their variances, why the run ended, and its history.
@@ -97,27 +71,13 @@ def simulate(
         NotEnoughNodes: If fewer clients are present, or answer, than the run needs.
     """
     engine = Ray.of(backend)
-    if checkpoint is not None:
-        checks.parent("the checkpoint", checkpoint)
-    dp = DP.of(dp)
-    undisturbed(dp, checkpoint)
-    stopping = {"tol": tol, "min_rounds": min_rounds, "max_rounds": max_rounds, "patience": patience}
-    settings: dict[str, Any] = {
-        "algorithm": registry.make(algorithm, **{name: value for name, value in stopping.items() if value is not None}),
-        "n_components": n_components,
-        "center": center,
-        "scale": scale,
-        "missing": missing,
-        "seed": seed,
-        "evaluate": evaluate,
-        "dp": dp,
-        "fraction": 1.0 if callable(participation) else participation,
-        "channel": channel,
-    }
-    session = assembly.session(**settings, mask=mask, min_clients=min_clients)
+    question = assembly.question(algorithm, **asked)
+    if participation is not None and not callable(participation):
+        question = replace(question, fraction=participation)
+    question.check_checkpoint(checkpoint)
     checks.choice("answers", answers, ("rows", "fixed", "exact"))
-    clients = clients_of(shards, missing=missing != "error")
-    checks.at_most(checks.components(n_components), sum(c.n for c in clients), clients[0].d)
+    clients = clients_of(shards, missing=question.missing != "error")
+    checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
     public = _public(private, len(clients))
     if engine is not None:
         if callable(participation):
@@ -125,27 +85,18 @@ def simulate(
             raise ConfigError("participation with Ray", must="a fraction", got="a function", then=remedy)
         from flower_pca.simulation import ray
 
-        settings |= {"checkpoint": checkpoint, "mask": mask}
-        return ray.run(settings, shards, public, engine=engine, on_round=on_round, answers=answers)
-    memories: list[Arrays] = [{} for _ in clients]
-    gaps = missing == "mean"
+        backed: Any = {"engine": engine, "checkpoint": checkpoint, "on_round": on_round, "answers": answers}
+        return ray.run(question, shards, public, **backed)
+    seed = None if question.dp is None else question.dp.noise_seed
+    bits = None if seed is None else [seeded_bits(seed, i) for i in range(len(clients))]
+    present = _presence(participation, len(clients)) if callable(participation) else None
+    gaps = question.missing == "mean"
     source = None if answers == "rows" else functools.partial(fixed, exactly=answers == "exact", gaps=gaps)
-    seed_of_noise = None if dp is None else dp.noise_seed
-    bits = [system_bits if seed_of_noise is None else seeded_bits(seed_of_noise, i) for i in range(len(clients))]
-    marks = [[c.n, c.d, c.fingerprint()] for c in clients] if checkpoint is not None else []
-    if checkpoint is not None and Path(checkpoint).exists():
-        memories = _resume(session, checkpoint, marks)
-    while (message := session.pending(_present(participation, len(session.history), len(clients)))) is not None:
-        session.advance(_replies(message, clients, memories, bits, source, seed))
-        if checkpoint is not None:
-            _keep(session, checkpoint, marks, memories)
-        if on_round is not None:
-            on_round(session)
-    if checkpoint is not None:
-        Path(checkpoint).unlink(missing_ok=True)
-    result, stage = session.result(), registry.closing(settings["algorithm"]).name
-    frame = replace(result.frame, own=missing == "own_mean")
-    own = {i: registry.own(stage, memories[i], clients[i].framed(frame)) for i in public}
+    there = Shards(clients, present=present, bits=bits, seed=question.seed, source=source)
+    result: PCAResult = drive(assembly.run(question), there, checkpoint=checkpoint, on_round=on_round)
+    stage = registry.closing(question.algorithm).name
+    frame = replace(result.frame, own=question.missing == "own_mean")
+    own = {i: registry.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     return replace(result, own={i: arrays for i, arrays in own.items() if arrays})
 
 
@@ -165,75 +116,26 @@ def clients_of(shards: Any, *, missing: bool) -> list[LocalData]:
     return clients
 
 
-def _present(participation: Participation, number: int, n_clients: int) -> list[int]:
-    if not callable(participation):
-        return list(range(n_clients))
-    named: Any = participation(number)
-    if not isinstance(named, Iterable):
-        remedy = "Return positions in shards."
-        raise ConfigError("What participation returns", must="clients", got=repr(named), then=remedy)
-    present = list(dict.fromkeys(int(client) for client in named))
-    for client in present:
-        if not 0 <= client < n_clients:
-            rule = f"between 0 and {n_clients - 1}"
+def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:
+    """The caller's function, checked at every message."""
+
+    def present(number: int) -> list[int]:
+        named: Any = participation(number)
+        if not isinstance(named, Iterable):
             remedy = "Return positions in shards."
-            raise ConfigError("Every client that participation names", must=rule, got=client, then=remedy)
+            raise ConfigError("What participation returns", must="clients", got=repr(named), then=remedy)
+        here = list(dict.fromkeys(int(client) for client in named))
+        for client in here:
+            if not 0 <= client < n_clients:
+                rule, remedy = f"between 0 and {n_clients - 1}", "Return positions in shards."
+                raise ConfigError("Every client that participation names", must=rule, got=client, then=remedy)
+        return here
+
     return present
 
 
 def _public(private: Collection[int], n_clients: int) -> list[int]:
     for client in private:
         checks.integer("Every client in private", client, most=n_clients - 1, remedy="Give positions in shards.")
-    return [client for client in range(n_clients) if client not in private]
-
-
-def _replies(
-    message: Broadcast,
-    clients: list[LocalData],
-    memories: list[Arrays],
-    bits: list[Bits],
-    source: Callable[[LocalData], FixedData] | None,
-    seed: int,
-) -> Iterator[Reply]:
-    for i in message.to:
-        data = clients[i].framed(message.frame)
-        try:
-            arrays = message.arrays_for(i)
-            drawn: Any = {"bits": bits[i], "grain": seeded_grain(seed, i)}
-            up, memories[i] = assembly.answer(message.stage, arrays, data, memories[i], fixed=source, **drawn)
-        except Exception as error:
-            sent = {name: array.shape for name, array in message.arrays_for(i).items()}
-            error.add_note(
-                f"at client {i} ({data.n} x {data.d}), stage {message.stage}, message {message.number}: {sent}"
-            )
-            raise
-        yield Reply(i, message.number, up)
-
-
-def _keep(session: Session, path: str | os.PathLike[str], marks: list[list[int]], memories: list[Arrays]) -> None:
-    header, arrays = session.checkpoint()
-    archive.write(path, "checkpoint", {**header, "shards": marks}, {**arrays, **packed(memories)})
-
-
-def _resume(session: Session, path: str | os.PathLike[str], marks: list[list[int]]) -> list[Arrays]:
-    header, arrays = archive.read(path, "checkpoint")
-    if header["shards"] != marks:
-        remedy = "Give the shards of that run, or choose another checkpoint."
-        raise ConfigError("The checkpoint", must="one of these very shards", got="one of other rows", then=remedy)
-    session.restore(header, arrays)
-    return unpacked(arrays, len(marks))
-
-
-def packed(memories: list[Arrays]) -> Arrays:
-    """The clients' memories as arrays of a checkpoint."""
-    return {f"memory.{i}.{name}": a for i, m in enumerate(memories) for name, a in m.items()}
-
-
-def unpacked(arrays: Arrays, n_clients: int) -> list[Arrays]:
-    """The memories in the arrays of a checkpoint."""
-    memories: list[Arrays] = [{} for _ in range(n_clients)]
-    for name, array in arrays.items():
-        if name.startswith("memory."):
-            _, client, key = name.split(".", 2)
-            memories[int(client)][key] = array
-    return memories
+    hidden = frozenset(private)
+    return [client for client in range(n_clients) if client not in hidden]

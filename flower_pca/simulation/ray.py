@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError
+from flower_pca.core.drive import Driven
+from flower_pca.core.question import Question
 from flower_pca.core.result import PCAResult
-from flower_pca.core.session import Session
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation import shards as files
 from flower_pca.simulation import streams as streamed
 from flower_pca.simulation.backend import Ray
 from flower_pca.tracking.result import TrackingResult
-from flower_pca.tracking.session import TrackingSession
 
 if TYPE_CHECKING:
     from flower_pca.clients.rules import RuleKeywords
-    from flower_pca.strategies import PCAStrategy
+    from flower_pca.strategies import TrackingStrategy
+    from flower_pca.strategies.base import FlowerStrategy
 
 _DIRECT: Final = "RAY_max_direct_call_object_size"  # larger messages take a detour through Ray's object store
 _DIRECT_BYTES: Final = 2**20
@@ -35,15 +36,16 @@ _START: Final = 300.0  # seconds for all virtual nodes to register
 
 
 def run(
-    settings: dict[str, Any],
+    question: Question,
     shards: Sequence[Any],
     public: Collection[int],
     *,
     engine: Ray,
-    on_round: Callable[[Session], None] | None,
+    checkpoint: str | os.PathLike[str] | None,
+    on_round: Callable[[Driven], None] | None,
     answers: str,
 ) -> PCAResult:
-    """Run a PCAStrategy with these settings over one virtual node per shard; own results of `public` ones come back."""
+    """Run a PCAStrategy of a question over one virtual node per shard; own results of `public` ones come back."""
     _require_ray()
     from flower_pca.clients.kept import own_file
     from flower_pca.strategies import PCAStrategy
@@ -52,35 +54,35 @@ def run(
         written = [(i, own_file(output, i)) for i in public]
         return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
 
-    strategy = PCAStrategy(**settings, min_nodes=len(shards), node_timeout=_START)
-    rules: RuleKeywords = {"answers": answers, "noise_seed": settings["seed"]}
+    strategy = PCAStrategy(question, min_nodes=len(shards), node_timeout=_START, checkpoint=checkpoint)
+    rules: RuleKeywords = {"answers": answers, "noise_seed": question.seed}
     found, own = _simulated(strategy, shards, files.save, files.load, back, engine, on_round, rules)
     result: PCAResult = replace(found, own=own)
     return result
 
 
 def track(
-    settings: dict[str, Any],
+    strategy: Callable[..., TrackingStrategy],
     streams: Sequence[Stream],
     *,
     engine: Ray,
-    on_round: Callable[[TrackingSession], None] | None,
+    on_round: Callable[[Driven], None] | None,
+    seed: int,
 ) -> TrackingResult:
-    """Run a TrackingStrategy with these settings over one virtual node per stream; what streams keep comes back."""
+    """Run a TrackingStrategy, all but made, over one virtual node per stream; what streams keep comes back."""
     _require_ray()
     if not all(stream.repeatable for stream in streams):
         remedy = "Give a list or a function."
         raise ConfigError("A stream on Ray", must="one for other processes", got="an iterator", then=remedy)
     from flower_pca.clients.kept import own_file
-    from flower_pca.strategies import TrackingStrategy
 
     def back(output: Path) -> None:
         for i, stream in enumerate(streams):
             stream.take_over(own_file(output, i).with_suffix(""))
 
-    strategy = TrackingStrategy(**settings, min_nodes=len(streams), node_timeout=_START)
-    rules: RuleKeywords = {"noise_seed": settings["seed"]}
-    found, _ = _simulated(strategy, streams, streamed.save, streamed.load, back, engine, on_round, rules)
+    made = strategy(min_nodes=len(streams), node_timeout=_START)
+    rules: RuleKeywords = {"noise_seed": seed}
+    found, _ = _simulated(made, streams, streamed.save, streamed.load, back, engine, on_round, rules)
     result: TrackingResult = found
     return result
 
@@ -98,7 +100,7 @@ def _config(engine: Ray) -> dict[str, Any]:
 
 
 def _simulated(
-    strategy: PCAStrategy,
+    strategy: FlowerStrategy[Any],
     shards: Sequence[Any],
     save: Callable[[Path, int, Any], None],
     load: Callable[[Path, int], Any],
@@ -111,7 +113,7 @@ def _simulated(
     from flwr.simulation import run_simulation
 
     from flower_pca.clients import client_app
-    from flower_pca.clients.rules import SERVED
+    from flower_pca.clients.rules import everything
 
     results: list[Any] = []
     stopped = threading.Event()
@@ -128,7 +130,7 @@ def _simulated(
             save(folder, index, shard)
         # What a virtual node keeps lies in its worker's memory: it comes back as it does on a real node, by files.
         output = folder / "own"
-        rules = {"allow": SERVED, "missing": "mean", **rules, "output_dir": output}  # a simulation has no foe
+        rules = {"allow": everything(), "missing": "mean", **rules, "output_dir": output}  # a simulation has no foe
         clients = client_app(lambda context: load(folder, int(context.node_config["partition-id"])), **rules)
         try:
             run_simulation(server, clients, len(shards), backend_config=_config(engine))

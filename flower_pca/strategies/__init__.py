@@ -1,44 +1,28 @@
-"""Flower's server side: PCAStrategy and TrackingStrategy, and one named Strategy per algorithm."""
+"""Flower's server side: PCAStrategy and TrackingStrategy, and one named Strategy for each algorithm of the registry."""
 
-from flower_pca.strategies.base import PCAStrategy, arrays_of
-from flower_pca.strategies.named import (
-    DCFPCA,
-    DRSVD,
-    FAPS,
-    SSI,
-    UDA,
-    WDA,
-    ConsensusRPCA,
-    DistPCA,
-    ExactPerPCA,
-    FedOAPM,
-    Krylov,
-    LocalPower,
-    NoisyCovariance,
-    PerPCA,
-    RobustTracking,
-    STMiss,
-)
+from typing import Any
+
+from flower_pca import registry
+from flower_pca.strategies.base import arrays_of
+from flower_pca.strategies.named import NamedStrategy, NamedTracking, named
+from flower_pca.strategies.pca import PCAStrategy
 from flower_pca.strategies.tracking import TrackingStrategy
 
-__all__ = [
-    "DCFPCA",
-    "DRSVD",
-    "FAPS",
-    "SSI",
-    "UDA",
-    "WDA",
-    "ConsensusRPCA",
-    "DistPCA",
-    "ExactPerPCA",
-    "FedOAPM",
-    "Krylov",
-    "LocalPower",
-    "NoisyCovariance",
-    "PCAStrategy",
-    "PerPCA",
-    "RobustTracking",
-    "STMiss",
-    "TrackingStrategy",
-    "arrays_of",
-]
+# A type checker takes every other name for a NamedStrategy, as `__getattr__` says.
+STMiss: type[NamedTracking]
+RobustTracking: type[NamedTracking]
+
+__all__ = ["PCAStrategy", "TrackingStrategy", "arrays_of"]
+__all__ += sorted(registry.shown())
+
+
+def __getattr__(name: str) -> type[NamedStrategy]:
+    found: Any = named(name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found  # type: ignore[no-any-return]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,8 @@
-"""One Strategy per algorithm: its hyper-parameters beside the few of the strategy, with a signature to read."""
+"""One Strategy per algorithm: its hyper-parameters beside the few of the strategy, with a signature to read.
+
+They are made of the registry, one for each of its algorithms and trackers, when they are first asked for by the name of
+the algorithm's class: `from flower_pca.strategies import Krylov`.
+"""
 
 from __future__ import annotations
 
@@ -8,142 +12,51 @@ from typing import Any, ClassVar
 
 from flower_pca import registry
 from flower_pca.base import checks
-from flower_pca.strategies.base import PCAStrategy
+from flower_pca.strategies.pca import PCAStrategy
 from flower_pca.strategies.tracking import TrackingStrategy
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-def _signature(base: type[PCAStrategy], stage: type[Any]) -> inspect.Signature:
-    """The parameters of the strategy but its first, the stage, and those of the stage."""
-    own = [inspect.Parameter(f.name, _KEYWORD, default=f.default, annotation=f.type) for f in fields(stage)]
-    return inspect.Signature([*list(inspect.signature(base).parameters.values())[1:], *own])
-
-
-class _Named(PCAStrategy):
-    """A PCAStrategy of one algorithm; its signature is put together from both when the class is made."""
+class NamedStrategy(PCAStrategy):
+    """A PCAStrategy of one algorithm; its signature is put together from both."""
 
     name: ClassVar[str]
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.__signature__ = _signature(PCAStrategy, registry.ALGORITHMS[cls.name])  # type: ignore[attr-defined]
-
     def __init__(self, **parameters: Any) -> None:
-        known = inspect.signature(type(self)).parameters
-        checks.parameters(type(self).__name__, parameters, known)
-        hyper = {f.name for f in fields(registry.ALGORITHMS[self.name])}
-        algorithm = registry.make(self.name, **{n: v for n, v in parameters.items() if n in hyper})
-        super().__init__(algorithm, **{n: v for n, v in parameters.items() if n not in hyper})
+        checks.parameters(type(self).__name__, parameters, inspect.signature(type(self)).parameters)
+        own, common = _divided(registry.ALGORITHMS[self.name], parameters)
+        super().__init__(registry.make(self.name, **own), **common)
 
 
-class Krylov(_Named):
-    """Krylov as a Strategy: see `flower_pca.Krylov` and `PCAStrategy` for the parameters."""
-
-    name = "krylov"
-
-
-class SSI(_Named):
-    """SSI as a Strategy: see `flower_pca.SSI` and `PCAStrategy` for the parameters."""
-
-    name = "ssi"
-
-
-class LocalPower(_Named):
-    """LocalPower as a Strategy: see `flower_pca.LocalPower` and `PCAStrategy` for the parameters."""
-
-    name = "local_power"
-
-
-class FAPS(_Named):
-    """FAPS as a Strategy: see `flower_pca.FAPS` and `PCAStrategy` for the parameters."""
-
-    name = "faps"
-
-
-class UDA(_Named):
-    """UDA as a Strategy: see `flower_pca.UDA` and `PCAStrategy` for the parameters."""
-
-    name = "uda"
-
-
-class WDA(_Named):
-    """WDA as a Strategy: see `flower_pca.WDA` and `PCAStrategy` for the parameters."""
-
-    name = "wda"
-
-
-class DRSVD(_Named):
-    """DR-SVD as a Strategy: see `flower_pca.DRSVD` and `PCAStrategy` for the parameters."""
-
-    name = "dr_svd"
-
-
-class FedOAPM(_Named):
-    """FedOAPM as a Strategy: see `flower_pca.FedOAPM` and `PCAStrategy` for the parameters."""
-
-    name = "fed_oapm"
-
-
-class DistPCA(_Named):
-    """DistPCA as a Strategy: see `flower_pca.DistPCA` and `PCAStrategy` for the parameters."""
-
-    name = "dist_pca"
-
-
-class NoisyCovariance(_Named):
-    """Noisy covariance as a Strategy: see `flower_pca.NoisyCovariance` and `PCAStrategy` for the parameters."""
-
-    name = "noisy_covariance"
-
-
-class DCFPCA(_Named):
-    """DCFPCA as a Strategy: see `flower_pca.DCFPCA` and `PCAStrategy` for the parameters."""
-
-    name = "dcf_pca"
-
-
-class ConsensusRPCA(_Named):
-    """ConsensusRPCA as a Strategy: see `flower_pca.ConsensusRPCA` and `PCAStrategy` for the parameters."""
-
-    name = "consensus_rpca"
-
-
-class PerPCA(_Named):
-    """PerPCA as a Strategy: see `flower_pca.PerPCA` and `PCAStrategy` for the parameters."""
-
-    name = "per_pca"
-
-
-class ExactPerPCA(_Named):
-    """ExactPerPCA as a Strategy: see `flower_pca.ExactPerPCA` and `PCAStrategy` for the parameters."""
-
-    name = "exact_per_pca"
-
-
-class _NamedTracker(TrackingStrategy):
+class NamedTracking(TrackingStrategy):
     """A TrackingStrategy of one tracker, likewise."""
 
     name: ClassVar[str]
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.__signature__ = _signature(TrackingStrategy, registry.TRACKERS[cls.name])  # type: ignore[attr-defined]
-
     def __init__(self, **parameters: Any) -> None:
         checks.parameters(type(self).__name__, parameters, inspect.signature(type(self)).parameters)
-        hyper = {f.name for f in fields(registry.TRACKERS[self.name])}
-        tracker = registry.tracker(self.name, **{n: v for n, v in parameters.items() if n in hyper})
-        super().__init__(tracker, **{n: v for n, v in parameters.items() if n not in hyper})
+        own, common = _divided(registry.TRACKERS[self.name], parameters)
+        super().__init__(registry.tracker(self.name, **own), **common)
 
 
-class STMiss(_NamedTracker):
-    """STMiss as a Strategy: see `flower_pca.STMiss` and `TrackingStrategy` for the parameters."""
+def named(class_name: str) -> type[NamedStrategy] | type[NamedTracking] | None:
+    """The Strategy of the algorithm or tracker whose class has this name; None if there is none."""
+    stage = registry.shown().get(class_name)
+    if stage is None:
+        return None
+    tracks = stage.name in registry.TRACKERS
+    base, common = (NamedTracking, TrackingStrategy) if tracks else (NamedStrategy, PCAStrategy)
+    words = f"{class_name} as a Strategy: see `flower_pca.{class_name}` and `{common.__name__}` for the parameters."
+    own = [inspect.Parameter(f.name, _KEYWORD, default=f.default, annotation=f.type) for f in fields(stage)]
+    shared = list(inspect.signature(common).parameters.values())[1:]  # but for the first, the stage
+    signature = inspect.Signature([*shared, *own])
+    members = {"name": stage.name, "__doc__": words, "__module__": __package__, "__signature__": signature}
+    return type(class_name, (base,), members)
 
-    name = "st_miss"
 
-
-class RobustTracking(_NamedTracker):
-    """RobustTracking as a Strategy: see `flower_pca.RobustTracking` and `TrackingStrategy` for the parameters."""
-
-    name = "robust_tracking"
+def _divided(stage: type[Any], parameters: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters of the stage, and those of the strategy."""
+    hyper = {f.name for f in fields(stage)}
+    own = {name: value for name, value in parameters.items() if name in hyper}
+    return own, {name: value for name, value in parameters.items() if name not in hyper}

@@ -89,14 +89,12 @@ def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
     return {"S": S, **{name: np.array(value) for name, value in counts.items()}, "left": memory["left"]}
 
 
-def shape_of(arrays: Arrays) -> Shape:
+def shape_of(arrays: Arrays, d: int | None = None) -> Shape:
     """The shape of the product that a message asks for; open where nobody has said how long rows are."""
     if "block" in arrays:
         return arrays["block"].shape
-    if "d" not in arrays:
-        return None, None
-    d = int(arrays["d"])
-    return d, min(int(arrays["width"]), d)
+    d = int(arrays["d"]) if "d" in arrays else d
+    return d, None if d is None else min(int(arrays["width"]), d)
 
 
 def _draw(d: int, width: int, seed: int) -> Array:

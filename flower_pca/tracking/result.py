@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
+from flower_pca.core.model import Model
 from flower_pca.rows import gaps
-from flower_pca.tracking.state import Step
 
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "changes_")
 _HEADER = ("statistics_", "algorithm", "seed")
@@ -43,6 +44,7 @@ class TrackingResult:
         history: What happened in each message.
         algorithm: The tracker's spec string.
         seed: The seed of the run.
+        asked: What was asked for, as plain values.
     """
 
     components_: Array
@@ -57,25 +59,24 @@ class TrackingResult:
     history: History
     algorithm: str
     seed: int
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, record: tuple[Step, ...], *, status: Status, algorithm: str, seed: int, history: History
-    ) -> TrackingResult:
-        """The result that these steps amount to."""
+    def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> TrackingResult:
+        """The result that a finished model amounts to: its tracker has left the figures of all steps."""
+        assert model.status is not None
+        statistics, changed = model.left["statistics"], model.left["changed"]
+        figures = ("values", "rows", "residuals", "deficient", "outliers")
         return cls(
-            components_=np.stack([np.ascontiguousarray(linalg.fix_signs(s.basis).T) for s in record]),
-            values_=np.stack([s.values for s in record]),
-            rows_=np.array([s.rows for s in record]),
-            residuals_=np.array([s.residual for s in record]),
-            deficient_=np.array([s.deficient for s in record]),
-            outliers_=np.array([s.outliers for s in record]),
-            changes_=np.array([j for j, s in enumerate(record) if s.changed], dtype=int),
-            statistics_={j: s.statistic for j, s in enumerate(record) if s.statistic is not None},
-            status=status,
+            components_=np.stack([np.ascontiguousarray(linalg.fix_signs(P).T) for P in model.left["bases"]]),
+            **{f"{name}_": model.left[name] for name in figures},
+            changes_=np.flatnonzero(changed),
+            statistics_={j: float(s) for j, s in enumerate(statistics) if not np.isnan(s)},
+            status=model.status,
             history=history,
             algorithm=algorithm,
-            seed=seed,
+            seed=model.seed,
+            asked=asked,
         )
 
     @property
@@ -133,7 +134,7 @@ class TrackingResult:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result as an npz with a JSON header; returns the path."""
-        header = {name: getattr(self, name) for name in _HEADER}
+        header = {name: getattr(self, name) for name in (*_HEADER, "asked")}
         status = [self.status.outcome.value, self.status.words]
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return archive.write(
@@ -156,6 +157,7 @@ class TrackingResult:
             seed=header["seed"],
             status=Status(Outcome(outcome), words),
             history=History.from_json(header["history"]),
+            asked=header.get("asked", {}),
         )
 
     def table(self) -> str:

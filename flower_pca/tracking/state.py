@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import numpy as np
+
 from flower_pca.base.linalg import Array
 from flower_pca.tracking.solver import Solver
 
@@ -66,6 +68,27 @@ class TrackState:
     statistic: float | None = None
     ended: bool = False
     closing: bool = False
+
+    @property
+    def columns(self) -> int:
+        """The number of columns, where it is known; else 0."""
+        if self.P is not None:
+            return len(self.P)
+        return self.d if self.solver is None else len(self.solver.block)
+
+
+def figures(record: tuple[Step, ...]) -> dict[str, Array]:
+    """The finished steps as arrays, as the result needs them; a statistic that is not known is NaN."""
+    return {
+        "bases": np.stack([step.basis for step in record]),
+        "values": np.stack([step.values for step in record]),
+        "rows": np.array([step.rows for step in record]),
+        "residuals": np.array([step.residual for step in record]),
+        "deficient": np.array([step.deficient for step in record]),
+        "outliers": np.array([step.outliers for step in record]),
+        "statistics": np.array([np.nan if step.statistic is None else step.statistic for step in record]),
+        "changed": np.array([step.changed for step in record]),
+    }
 
 
 def probed(state: TrackState, probe: Solver) -> TrackState:

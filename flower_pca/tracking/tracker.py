@@ -17,7 +17,7 @@ from flower_pca.core.parts import COUNT, NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays, Merge, Stage, add
 from flower_pca.tracking.batch import COUNTS, aligned, shape_of
 from flower_pca.tracking.solver import Solver
-from flower_pca.tracking.state import Step, TrackState, probed, required
+from flower_pca.tracking.state import Step, TrackState, figures, probed, required
 
 SOLVERS: Final = ("krylov", "power")
 
@@ -74,7 +74,8 @@ class Tracker(Stage[TrackState]):
 
     def start(self, model: Model) -> TrackState:
         assert isinstance(model.n_components, int)
-        state = TrackState(model.n_components, model.seed, summed=model.summed, P=model.basis)
+        r, seed = model.n_components, model.seed
+        state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis)
         return state if model.basis is None else self._begun(state)
 
     def broadcast(self, state: TrackState) -> Arrays:
@@ -94,7 +95,7 @@ class Tracker(Stage[TrackState]):
         if "closing" in arrays:
             return {"rows": COUNT}
         figures = {name: NUMBER if name in ("misfit", "energy") else COUNT for name in COUNTS}
-        return {"S": Part(shape_of(arrays), Kind.PRODUCT), **figures}
+        return {"S": Part(shape_of(arrays, d), Kind.PRODUCT), **figures}
 
     def bounds(self, state: TrackState, model: Model) -> Mapping[str, Array | float]:
         """Of S once a product with the same rows has been heard; before that it can be anything, as counts can.
@@ -163,7 +164,14 @@ class Tracker(Stage[TrackState]):
         return {"step": float(state.step), **({"error": error} if np.isfinite(error) else {})}
 
     def finish(self, state: TrackState, model: Model) -> Model:
-        return replace(model, basis=state.P)
+        return replace(model, basis=state.P, d=state.columns, left=figures(state.record) if state.ended else {})
+
+    def rounds(self, state: TrackState) -> int:
+        """Steps so far."""
+        return len(state.record)
+
+    def sized(self, state: TrackState, columns: int) -> TrackState:
+        return replace(state, d=columns) if state.solver is None else state
 
     def _width(self, state: TrackState) -> int:
         return state.r + (self.oversample if self.solver == "krylov" else 0)

@@ -11,9 +11,10 @@ from typing import Any
 
 from flower_pca import assembly
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.session import Session
-from flower_pca.core.stage import Arrays, Broadcast, Reply
+from flower_pca.core.drive import Driven, rounds
+from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.rows.local import LocalData
+from flower_pca.simulation.in_process import Shards
 
 
 @dataclass(frozen=True)
@@ -21,19 +22,13 @@ class Step:
     """A message, the run after it, and the clients' memories then."""
 
     message: Broadcast
-    session: Session
+    run: Driven
     memories: list[Arrays]
 
 
 def steps(algorithm: Algorithm[Any], shards: Sequence[Any], *, n_components: int, seed: int) -> Iterator[Step]:
     """All messages of a run in process; every client answers each."""
-    session = assembly.session(algorithm, n_components=n_components, seed=seed)
-    clients, memories = [LocalData(X) for X in shards], [Arrays() for _ in shards]
-    while (message := session.pending(range(len(clients)))) is not None:
-        replies = []
-        for i in message.to:
-            rows, arrays = clients[i].framed(message.frame), message.arrays_for(i)
-            up, memories[i] = assembly.answer(message.stage, arrays, rows, memories[i])
-            replies.append(Reply(i, message.number, up))
-        session.advance(replies)
-        yield Step(message, session, memories)
+    run = assembly.run(assembly.question(algorithm, n_components=n_components, seed=seed))
+    clients = Shards([LocalData(X) for X in shards])
+    for message in rounds(run, clients):
+        yield Step(message, run, clients.memories)

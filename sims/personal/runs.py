@@ -32,7 +32,7 @@ def trace(algorithm: str, shards: Sequence[Any], r1: int, *, seed: int) -> Itera
     """
     stage, S = make(algorithm, **ENDLESS), methods.covariances(shards)
     for step in stepwise.steps(stage, shards, n_components=r1, seed=seed):
-        U = step.session.estimate()
+        U = step.run.estimate()
         if U is not None and step.message.stage == stage.name and "U" in step.message.arrays:
             own = zip(step.memories, S, strict=True)
             yield U, [_beside(U, m["V"]) if "V" in m else methods.own(C, U, stage.local_components) for m, C in own]

@@ -45,17 +45,16 @@ def course(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLI
     chosen, V, seconds, rows = make(algorithm), np.zeros((len(problem.M), p)), 0.0, list[list[float]]()
     M, begun = problem.M, process_time()
 
-    def watch(session: Any) -> None:
+    def watch(run: Any) -> None:
         nonlocal V, seconds, begun
         seconds += process_time() - begun
-        if session.history[-1].stage == chosen.name and session.history[-1].number >= 2:
-            look(*session.checkpoint())
+        if run.history[-1].stage == chosen.name and run.history[-1].number >= 2:
+            look(run.standing.state)
         begun = process_time()
 
-    def look(header: dict[str, Any], arrays: dict[str, Array]) -> None:
+    def look(state: Any) -> None:
         nonlocal V
-        state = header["state"]
-        U, lam = arrays["state.U"], state.get("lam") or chosen.threshold * state["sigma"]  # type: ignore[attr-defined]
+        U, lam = state.U, getattr(state, "lam", None) or chosen.threshold * state.sigma  # type: ignore[attr-defined]
         rho = (chosen.ridge or 0.3) * lam * np.sqrt(max(M.shape))  # type: ignore[attr-defined]
         inverse = np.linalg.inv(U.T @ U + rho * np.eye(p))
         for _ in range(8):

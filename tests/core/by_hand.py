@@ -1,16 +1,16 @@
-"""A session driven by hand: every answer can be changed or lost on its way."""
+"""A run driven by hand: every answer can be changed or lost on its way."""
 
 import numpy as np
 from builders import framed, sine, svd
 
-from flower_pca import assembly, registry
+from flower_pca import assembly
+from flower_pca.core.drive import drive as carry
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.rows.local import LocalData
 
 
 def session(algorithm="krylov", **arguments):
-    arguments = {"n_components": 2, **arguments}
-    return assembly.session(registry.make(algorithm), **arguments)
+    return assembly.run(assembly.question(algorithm, **{"n_components": 2, **arguments}))
 
 
 def clients(shards):
@@ -35,12 +35,23 @@ def step(run, nodes, present=None, *, change=None, memories=None):
     return message
 
 
+class Honest:
+    """A transport of clients that all answer, those of them that are present."""
+
+    def __init__(self, nodes, present, memories):
+        self.nodes, self.memories = nodes, memories
+        self._present = range(len(nodes)) if present is None else present
+
+    def present(self):
+        return self._present
+
+    def ask(self, message):
+        return (answer(message, i, self.nodes[i], self.memories) for i in message.to)
+
+
 def drive(run, nodes, present=None, *, memories=None):
     """Honest rounds until the end."""
-    memories = {} if memories is None else memories
-    while step(run, nodes, present, memories=memories) is not None:
-        pass
-    return run.result()
+    return carry(run, Honest(nodes, present, {} if memories is None else memories))
 
 
 def assert_pca_of(result, rows, k=2):

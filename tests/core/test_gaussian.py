@@ -22,6 +22,7 @@ def integral(mu, epsilon):
         return mpmath.quad(excess, ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [1e-3, 0.05, 0.3, 1.0, 4.0, 20.0])
 @pytest.mark.parametrize("factor", [0.0, 0.3, 1.0, 3.0, 8.0])
 def test_delta_is_the_integral(mu, factor):
@@ -29,6 +30,7 @@ def test_delta_is_the_integral(mu, factor):
     assert gaussian.delta_of(mu, epsilon) == pytest.approx(float(integral(mu, epsilon)), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.01, 0.2, 1.0, 3.0, 15.0])
 @pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-12, 1e-25])
 def test_epsilon_agrees_with_the_root_of_the_integral(mu, delta):
@@ -39,6 +41,7 @@ def test_epsilon_agrees_with_the_root_of_the_integral(mu, delta):
     assert integral(mu, found - 1e-6) > delta > integral(mu, found + 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0, 200.0])
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-12])
 def test_what_is_calibrated_keeps_to_the_budget_and_hardly_below_it(epsilon, delta):

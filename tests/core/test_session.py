@@ -1,4 +1,4 @@
-"""Session driven by hand: the order of messages, and whose answer counts."""
+"""A run driven by hand: the order of messages, and whose answer counts."""
 
 import numpy as np
 import pytest

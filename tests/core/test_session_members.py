@@ -1,4 +1,4 @@
-"""Session driven by hand: clients that are missing, gone, new or too few; and when the run goes back to the opening."""
+"""A run driven by hand: clients that are missing, gone, new or too few; and when the run goes back to the opening."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from by_hand import assert_pca_of, clients, drive, lost, session, step
 
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.status import Outcome
-from flower_pca.core import session as session_module
+from flower_pca.core.standing import MAX_RESTARTS
 
 X = falling(120, 10, seed=0)
 SHARDS = deal(X, (30, 20, 50, 20))
@@ -92,7 +92,7 @@ def test_a_set_that_keeps_changing_is_given_up():
 
     with pytest.raises(NotEnoughNodes) as caught:
         shrink()
-    assert len(run.history.of("opening")) == 1 + session_module.MAX_RESTARTS
+    assert len(run.history.of("opening")) == 1 + MAX_RESTARTS
     assert str(caught.value) == (
         "The set of clients must be stable. Got one that changed for the 6th time. "
         "Use ssi, local_power or faps, which carry on while clients come and go."
@@ -164,6 +164,16 @@ def test_a_fraction_of_the_clients_is_refused_where_the_state_belongs_to_one_set
     assert str(caught.value) == (
         f"The fraction of clients for {algorithm} must be 1.0. Got 0.5. Use ssi, local_power or faps to sample clients."
     )
+
+
+def test_where_only_those_are_left_that_failed_the_opening_it_is_held_again():
+    run, nodes = session("ssi(tol=1e-11)", fraction=0.5), clients(SHARDS)
+    for _ in range(2):  # the opening asks a second time
+        step(run, nodes, change=lambda replies: [r for r in replies if r.client == 0])
+    assert step(run, nodes).to == (0,)
+    again = step(run, nodes, present=[1, 2, 3])
+    assert (again.stage, again.to) == ("opening", (1, 2, 3))
+    assert drive(run, nodes, present=[1, 2, 3]).n_samples_ == len(without(0))
 
 
 def test_a_fraction_samples_anew_in_every_round_and_opens_with_all():

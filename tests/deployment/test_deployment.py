@@ -11,7 +11,7 @@ from results import assert_same_bits
 
 from flower_pca import TrackingResult, keys, simulate, track
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
 
 RUN = {"n_components": 2, "seed": 3}
 

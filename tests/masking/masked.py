@@ -36,15 +36,17 @@ def step_of(message):
 
 
 class Run:
-    """A masked session and its clients; `sent` and `came` are what a server has seen."""
+    """A masked run and its clients; `sent` and `came` are what a server has seen."""
 
     def __init__(self, parts, algorithm="ssi", *, n_components=2, masks=None, identities=None, **settings):
         self.nodes = [LocalData(X) for X in parts]
         self.memories = [{} for _ in parts]
         self.identities = [None] * len(parts) if identities is None else identities
         masks = MaskedSums() if masks is None else masks
-        self.session = assembly.session(make(algorithm), mask=masks, n_components=n_components, **settings)
+        question = assembly.question(make(algorithm), mask=masks, n_components=n_components, **settings)
+        self.session = assembly.run(question)
         self.sent, self.came = [], []
+        self.group = None  # of another run, where this one stands for what its server knows
 
     def answer(self, message, i):
         """One client's answer; its memory moves on."""

@@ -9,7 +9,7 @@ from stepwise import batches, problem
 from flower_pca import DP, Stream, strategies
 from flower_pca.clients import client_app
 
-pytestmark = pytest.mark.usefixtures("lines")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("lines")]
 FIVE = two_lead(5)
 WHEN = pytest.mark.parametrize("when", ["before", "after"])
 
@@ -56,7 +56,7 @@ def test_in_the_steps_of_a_tracker(step, when):
     grid = FakeGrid(client_app(lambda c: streams[int(c.node_config["partition-id"])], allow=["st_miss"]), 5)
     dead = grid.node(2)
     kill_when(grid, [dead], lambda message: step_of(message) == step, when=when)
-    result = strategies.STMiss(n_components=3, min_nodes=3, mask=True).fit(grid)
+    result = strategies.STMiss(n_components=3, first_products=4, products=2, min_nodes=3, mask=True).fit(grid)
     assert dead not in grid.nodes
     assert result.rows_.tolist()[2:] == [48, 48]
     assert result.subspace_error(problem(5).truth[-1])[3] < 0.2

@@ -106,6 +106,7 @@ for size in (1e-6, 1e6):
     CASES[f"gaps, {size:g} times as large"] = Case("krylov", rows, settings={"missing": "mean"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_masked_equals_unmasked(case: Case) -> None:
     plain, masked = (

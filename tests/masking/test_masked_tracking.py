@@ -26,8 +26,9 @@ from flower_pca.clients import client_app
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.masking import messages
-from flower_pca.masking.tracking import MaskedTracking
 from flower_pca.strategies import TrackingStrategy
+
+pytestmark = pytest.mark.slow
 
 FIVE = batches(5)
 
@@ -66,8 +67,8 @@ def test_masked_equals_unmasked(n_clients, tracker):
         assert 2 in masked.changes_
 
 
-def test_masked_equals_unmasked_for_30_clients():
-    parts, tracker = [own[:2] for own in batches(30, rows=3)], STMiss(first_products=4, products=2)
+def test_masked_equals_unmasked_for_many_clients():
+    parts, tracker = [own[:2] for own in batches(12, rows=3)], STMiss(first_products=4, products=2)
     plain, masked = (track(tracker, parts, n_components=R, mask=mask) for mask in (False, True))
     assert_same(masked, plain)
 
@@ -151,7 +152,7 @@ class Steps:
 
     def __init__(self, parts, tracker, **settings):
         self.streams, self.memories = [Stream(own) for own in parts], [{} for _ in parts]
-        self.session = MaskedTracking(registry.tracker(tracker), masks=MaskedSums(), n_components=R, **settings)
+        self.session = assembly.tracking(registry.tracker(tracker), mask=True, n_components=R, **settings)
         self.uploads, self.sent, self.came = [], [], []
 
     def step(self, present, lost=()):
@@ -205,17 +206,17 @@ def test_nothing_but_sums_is_told_in_the_clear():
 
 @pytest.mark.parametrize(("name", "seed"), [("krylov", 0), ("krylov", 1), ("refined", 2)])
 def test_clients_that_drop_out_and_come_back_at_any_message(name, seed):
-    """Of nine, two are away or unheard for some messages, then two others; a step takes those that answer it."""
-    parts, rng = batches(9, seed=seed), np.random.default_rng(seed)
+    """Of eight, two are away or unheard for some messages, then two others; a step takes those that answer it."""
+    parts, rng = batches(8, seed=seed), np.random.default_rng(seed)
     run, number = Steps(parts, TRACKERS[name]), 0
     while number < 1000:
         if number % 6 == 0:
-            pair = set(rng.choice(9, 2, replace=False).tolist())
+            pair = set(rng.choice(8, 2, replace=False).tolist())
         away, lost = ({i for i in pair if rng.random() < 0.2} for _ in range(2))
-        if not run.step([i for i in range(9) if i not in away], lost):
+        if not run.step([i for i in range(8) if i not in away], lost):
             break
         number += 1
-    result, truth = run.session.result(), problem(9, seed=seed).truth
+    result, truth = run.session.result(), problem(8, seed=seed).truth
     assert (result.rows_ >= 60).all()
     assert result.subspace_error(truth[0])[1] < 0.2
     assert result.subspace_error(truth[-1])[3] < 0.2
@@ -225,7 +226,7 @@ def test_clients_that_drop_out_and_come_back_at_any_message(name, seed):
 
 def test_a_client_that_is_gone_for_good_is_missing_from_the_sums_only():
     run = Steps(FIVE, "st_miss")
-    while run.session.step < 2:
+    while run.session.standing.state.step < 2:
         run.step(range(5))
     keys = len(run.session.history.of("mask.keys"))
     while run.step([0, 1, 2, 4]):
@@ -351,7 +352,7 @@ def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_pa
     (tmp_path / "in2/001.npy").rename(tmp_path / "later")
 
     def arrive(session):
-        if session.step == 1 and (tmp_path / "later").exists():
+        if session.standing.state.step == 1 and (tmp_path / "later").exists():
             (tmp_path / "later").rename(tmp_path / "in2/001.npy")
 
     streams = [Stream(Arrivals(tmp_path / f"in{k}")) for k in range(3)]

@@ -9,11 +9,11 @@ from scipy.stats import chi2
 from flower_pca import assembly
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.linalg import norm2
+from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking import group as server
 from flower_pca.masking.client import Secrets
-from flower_pca.masking.settings import MaskedSums
 
 FIVE = two_lead(5)
 
@@ -26,7 +26,7 @@ def upload(run, client, key, selves):
     """The attack: an upload without its masks, given the seeds of its mask key and of its self-mask."""
     message, arrays = run.sent[-1], run.came[-1]
     own, setup = message.arrays_for(client), message.arrays["mask.setup"].tobytes()
-    number, position = int(own["mask.number"]), run.session._group.position[client]
+    number, position = int(own["mask.number"]), (run.group or run.session.group).position[client]
     y = arrays[client]["mask.y"]
     y = y - primitives.stream(primitives.derive(selves, messages.alone(setup, number, position)), len(y))
     private, asked = primitives.private(key), messages.said(message.arrays, message.frame)
@@ -70,7 +70,7 @@ def test_an_upload_is_indistinguishable_from_uniform_and_its_content_is_not():
     for i in range(3):
         assert len(arrays[i]["mask.y"]) > 800
         assert bytes_look_uniform(arrays[i]["mask.y"])
-        up, _ = run.session._stage.client(messages.plain(message.arrays), run.nodes[i], {})
+        up, _ = run.session.standing.stage.client(messages.plain(message.arrays), run.nodes[i], {})
         assert not bytes_look_uniform(fixed.encode(up, bounds, 3))
     differences = arrays[0]["mask.y"] - arrays[1]["mask.y"]
     assert bytes_look_uniform(differences)
@@ -127,10 +127,10 @@ def test_a_client_that_drops_at_sum_3_leaves_its_earlier_uploads_hidden(monkeypa
     late_message, late, _ = run.sent[-2], {**run.came[-2]}, None
     for message, arrays, secrets in seen:
         attack = Run(FIVE, "ssi")
-        attack.session._group, attack.sent, attack.came = run.session._group, [message], [arrays]
+        attack.group, attack.sent, attack.came = run.session.group, [message], [arrays]
         bounds = messages.bounds(message.arrays)
         exposed = upload(attack, victim, secrets[16:32], secrets[:16])  # the attack itself works, given that sum's key
-        up, _ = run.session._stages[0].client(messages.plain(message.arrays), run.nodes[victim], {})
+        up, _ = run.session.standing.stages[0].client(messages.plain(message.arrays), run.nodes[victim], {})
         shapes = {name: a.shape for name, a in up.items()}
         found_out = fixed.decode(exposed, shapes, bounds, 5)
         for name, a in up.items():
@@ -265,7 +265,7 @@ def test_a_truncated_upload_is_left_out_and_named_and_its_sender_not_asked_again
     record = run.step(change=cut)
     assert "mask.y, must be a real array of shape" in record.failures["3"]
     result = run.finish()
-    assert run.session.banned == {3}
+    assert run.session.roll.banned == {3}
     assert close(result.components_, [X for i, X in enumerate(FIVE) if i != 3])
 
 

@@ -25,7 +25,10 @@ from flower_pca import (
 from flower_pca.core.model import Model
 from flower_pca.rows.local import LocalData
 
-pytestmark = pytest.mark.filterwarnings("ignore:theta must be")  # clients this alike have hardly anything of their own
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:theta must be"),  # clients this alike have hardly anything of their own
+]
 LOW, FIVE = np.array_split(ROWS, 5), two_lead(5)
 SPECS = {
     "consensus_rpca": "consensus_rpca(gamma=0.7)",

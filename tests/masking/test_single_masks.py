@@ -99,7 +99,7 @@ def test_a_late_upload_is_discarded():
     assert 2 not in unmask.to
     record = run.session.advance([late, *(run.answer(unmask, i) for i in unmask.to)])
     assert "It was not counted" in record.failures["2"]
-    assert run.session._under is None  # the sum is delivered ...
+    assert run.session.carried is None  # the sum is delivered ...
     stale = Reply(2, run.message().number, late.arrays)  # ... and under another number it is no answer to anything
     record = run.session.advance([stale, *(run.answer(run.message(), i) for i in (0, 1, 3, 4))])
     assert "must be made of" in record.failures["2"]
@@ -108,11 +108,11 @@ def test_a_late_upload_is_discarded():
 
 def lied_to(run, victim):
     """What a server gets that tells all others that a client has dropped out which has uploaded."""
-    shares, session = [], run.session
+    shares, setup = [], run.message().arrays["mask.setup"]
     for client in (i for i in range(5) if i != victim):
         survived = [i for i in range(5) if i not in (client, victim)]
         forged = {"mask.survived": np.array(survived), "mask.dropped": np.array([victim])}
-        common = {"mask.step": np.array(3), "mask.setup": session._setup, "mask.number": np.array(1)}
+        common = {"mask.step": np.array(3), "mask.setup": setup, "mask.number": np.array(1)}
         up, _ = assembly.answer("masked", {**common, **forged}, run.nodes[client], run.memories[client])
         shares.append((client, up["mask.keys"][0].tobytes()))
     return primitives.combine(shares[:3])
@@ -120,7 +120,7 @@ def lied_to(run, victim):
 
 def opened(run, victim, seed):
     """Its upload, less the masks that it shares with the others."""
-    group, number, message = run.session._group, 1, run.message()
+    group, number, message = run.session.group, 1, run.message()
     asked = messages.said(message.arrays, message.frame)
     y, private = run.came[-1][victim]["mask.y"], primitives.private(seed)
     for peer in (i for i in range(5) if i != victim):
@@ -134,12 +134,12 @@ def opened(run, victim, seed):
 @pytest.mark.parametrize("self_masks", [True, False])
 def test_a_server_that_lies_about_drop_outs_opens_an_upload_unless_there_are_self_masks(self_masks):
     run, victim = Run(FIVE, "ssi", masks=MaskedSums(self_masks=self_masks)).until("upload", 1), 2
-    run.keys = {i: published.key for i, published in run.session._group._now.items()}
+    run.keys = {i: published.key for i, published in run.session.group._now.items()}
     message = run.message()
     replies = [run.answer(message, i) for i in message.to]
     run.came.append({r.client: r.arrays for r in replies})
     y = opened(run, victim, lied_to(run, victim))
-    up, _ = run.session._stage.client(messages.plain(message.arrays), run.nodes[victim], {})
+    up, _ = run.session.standing.stage.client(messages.plain(message.arrays), run.nodes[victim], {})
     truth = fixed.encode(up, messages.bounds(message.arrays), 5)
     assert np.array_equal(y, truth) is not self_masks
 
@@ -194,7 +194,7 @@ def test_a_server_that_tells_one_client_of_self_masks_and_others_not_gets_no_upl
     assert answers[1].shape == (4, 64)
     held = [answers[i][0] for i in range(1, 5)]  # everybody's first letter is for client 0
     asked = {
-        **{"mask.step": np.array(2), "mask.setup": run.session._setup, "mask.number": np.array(0)},
+        **{"mask.step": np.array(2), "mask.setup": shares.arrays["mask.setup"], "mask.number": np.array(0)},
         **{"mask.stage": messages.raw(b"summed_opening"), "mask.peers": np.array([1, 2, 3, 4])},
         "mask.keys": messages.rows([a["mask.key"].tobytes() for a in (r.arrays for r in replies)], 32),
         "mask.shares": np.stack(held),

@@ -34,12 +34,12 @@ def asked(run, i, change, frame=None):
 
 def total(run, change, **frame):
     """The sum of an upload's round in which all clients but the first are asked something else."""
-    message, group = run.message(), run.session._group
+    message, group = run.message(), run.session.group
     replies = [run.answer(message, 0), *(asked(run, i, change, **frame) for i in message.to[1:])]
     run.session.advance(replies)
     unmask = run.message()
     words = group.total({i: run.answer(unmask, i).arrays for i in unmask.to})
-    return fixed.decode(words, run.session._shapes, run.session._bounds, len(message.to))
+    return run.session.layout.sums(words)
 
 
 OTHER = {
@@ -130,7 +130,7 @@ def test_masks_of_a_client_that_drops_out_are_found_again_by_what_was_asked(self
     run = Run(FIVE, "ssi(min_rounds=3)", masks=MaskedSums(self_masks=self_masks), scale="std").until("upload", 2)
     run.step(gone={1})
     run.step(gone={1})
-    assert run.session._group is not None  # its masks have been taken off, so the sum was no noise
+    assert run.session.group is not None  # its masks have been taken off, so the sum was no noise
     assert len(run.finish().history.of("mask.keys")) == 2  # the second for the client that is back
 
 

@@ -13,6 +13,7 @@ from builders import shards
 from flower_pca import ConfigError, DataError, cli, registry, simulate
 from flower_pca.audit import audit
 from flower_pca.audit.attack import Attack, minimum_norm, numbers, symmetric
+from flower_pca.core.parts import ROWS, Kind, Part
 from flower_pca.core.stage import Stage
 
 D, K = 18, 3
@@ -164,9 +165,13 @@ def test_every_algorithm_can_be_audited_and_runs_as_ever(name):
     assert last.sine == pytest.approx(np.sin(reference.angle_to(true)), abs=1e-9)
 
 
-def test_an_unlisted_stage_is_attacked_by_the_block_and_the_answer_of_its_shape(monkeypatch):
+def test_an_answer_of_no_kind_that_says_so_is_attacked_by_the_block_of_its_shape(monkeypatch):
     class Twice(registry.ALGORITHMS["ssi"]):
         name = "twice"
+
+        @staticmethod
+        def parts(arrays, d):
+            return {"Y": Part(arrays["Z"].shape, Kind.ESTIMATE), "n": ROWS}
 
         @staticmethod
         def client(arrays, data, memory):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
@@ -14,7 +15,6 @@ from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
-from flower_pca.core.spent import Spent
 
 OWN: Final = "components"  # the name of a client's own components in its own result
 SEPARABLE: Final = 0.05  # theta below which shared and own components can hardly be told apart
@@ -55,9 +55,9 @@ class PersonalResult(PCAResult):
     collected_: Array
 
     @classmethod
-    def of(cls, model: Model, *, algorithm: str, history: History, privacy: Spent | None = None) -> Self:
+    def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Self:
         """The result that a finished model amounts to; warns if shared and own components cannot be told apart."""
-        result = super().of(model, algorithm=algorithm, history=history, privacy=privacy)
+        result = super().of(model, algorithm=algorithm, history=history, asked=asked)
         if result.theta_estimate_ < SEPARABLE and result.local_components:
             got = f"{result.theta_estimate_:.2g} with {result.n_components_} shared and {result.local_components} own"
             remedy = "Ask for fewer components, own ones first; `flower_pca.ranks.rank_table` compares ranks."

@@ -1,17 +1,16 @@
-"""MaskedSums: what a caller may choose about masks."""
+"""Settings of masks and of a privacy budget, as plain numbers; what they mean is in `masking` and in `dp`."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
-from flower_pca.core.stage import Stage
 
 _ALL: Final = 100  # clients up to which every two of them share a mask
 _PER_DOUBLING, _BASE = 3, 16  # beyond: neighbours for every doubling of the clients, and to begin with
@@ -62,23 +61,6 @@ class MaskedSums:
         rule = 'True, False, a MaskedSums, or a string such as "masks(neighbours=20)"'
         return specs.bind(mask, {"masks": cls, "MaskedSums": cls}, what="mask", rule=rule)()
 
-    def check(self, algorithm: Stage[Any], *, scale: object = None, dp: object = None, channel: object = None) -> None:
-        """Require of a run what masks need: all messages of the algorithm answered by sums, and nothing beside them."""
-        if algorithm.sums_remedy:
-            rule = "one whose clients send sums and nothing else"
-            raise ConfigError("The algorithm under masks", must=rule, got=algorithm.spec, then=algorithm.sums_remedy)
-        if scale == "max_abs":
-            rule = "None or 'std', which follow from sums"
-            raise ConfigError("scale under masks", must=rule, got="'max_abs'", then="Use 'std'.")
-        if dp is not None and self.bound is not None:
-            then = "It follows from the noise."
-            raise ConfigError("bound of the masks", must="left out with dp", got=self.bound, then=then)
-        if dp is not None and not self.self_masks:
-            then = "Leave it out: else an upload that comes late could be opened, with its share of noise."
-            raise ConfigError("self_masks of the masks", must="True with dp", got=False, then=then)
-        if channel is not None:
-            raise ConfigError("channel under masks", must="left out", got=repr(channel), then="Leave one of them out.")
-
     def degree(self, clients: int) -> int:
         """Neighbours of each of so many clients."""
         if self.neighbours is not None:
@@ -90,3 +72,54 @@ class MaskedSums:
     def needed(self, group: int) -> int:
         """How many of a client and its neighbours, together so many, have to survive."""
         return min(group, math.floor(self.threshold * group) + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DP:
+    """Differential privacy of single rows: to add or remove one changes no probability of what the server sees by more
+    than exp(epsilon), but for events of probability delta.
+
+    Every client scales each of its rows, in the common frame, down to norm `clip` where it is longer, and adds Gaussian
+    noise of deviation s clip^2 to every number it sends. s follows from epsilon, delta and the number of messages.
+    Where sums are masked, each adds a share, so that the fewest survivors, less the colluding ones, have that much.
+
+    Args:
+        epsilon: The bound on the logarithm of probabilities.
+        delta: The probability beyond the bound; well below one over the number of rows.
+        clip: The norm to which rows are clipped in the common frame. Choose it without looking at the rows.
+        reach: The norm to which raw rows are clipped when mean and scale are measured; `clip` if left out, which a
+            scale forbids.
+        frame_share: The share of the budget that mean, scale and count may take.
+        noise_seed: For simulations in process only: a seed that makes the noise the same every time. Whoever knows it
+            can take the noise off.
+        colluding: Under masks, how many clients may collude with the server: their shares of the noise do not count,
+            and those of the others are larger. Without masks each client adds all of it, whoever colludes.
+    """
+
+    epsilon: float
+    delta: float
+    clip: float
+    reach: float | None = None
+    frame_share: float = 0.1
+    noise_seed: int | None = None
+    colluding: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "clip", *([] if self.reach is None else ["reach"])):
+            checks.number(f"{name} of dp", getattr(self, name), least=1e-9)
+        checks.number("delta of dp", self.delta, least=1e-30)
+        checks.proportion("frame_share of dp", self.frame_share)
+        if self.delta >= 1.0 or self.frame_share >= 1.0:
+            got = f"delta={self.delta!r}, frame_share={self.frame_share!r}"
+            raise ConfigError("delta and frame_share of dp", must="below 1", got=got, then="Try 1e-6 and 0.1.")
+        if self.noise_seed is not None:
+            checks.integer("noise_seed of dp", self.noise_seed)
+        checks.integer("colluding of dp", self.colluding)
+
+    @classmethod
+    def of(cls, given: object) -> DP | None:
+        """From an instance, a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", or None."""
+        if given is None or isinstance(given, cls):
+            return given
+        rule = 'a DP, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"'
+        return specs.bind(given, {"dp": cls, "DP": cls}, what="dp", rule=rule)()

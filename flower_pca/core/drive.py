@@ -1,0 +1,122 @@
+"""drive: the one loop that carries a run's messages over a transport, whatever that is; `rounds` takes it in steps.
+
+A transport has two verbs: who is there, and ask. A loop in process, Flower's grid and a test's script are transports; a
+`Run` and a `Masked` run are driven alike. A transport that keeps something of its own from message to message (a
+client's memory, a node's key) also says what a checkpoint has to hold of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from flower_pca.base import archive
+from flower_pca.base.history import History, Round
+from flower_pca.base.linalg import Array
+from flower_pca.core.roll import Roll
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
+from flower_pca.core.standing import Standing
+
+
+class Transport(Protocol):
+    """How messages travel: `present` and `ask`. The rest is asked of it where there is a checkpoint."""
+
+    kind: ClassVar[str]  # what its checkpoints are called
+
+    def present(self) -> Iterable[int]:
+        """The clients that can be reached now, in the order of their keys."""
+
+    def ask(self, message: Broadcast) -> Iterable[Reply | Failure]:
+        """The answers of the clients that the message names, in that order, as they are needed."""
+
+    def keep(self) -> tuple[dict[str, Any], Arrays]:
+        """What a checkpoint has to hold of it: plain values, and arrays."""
+
+    def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
+        """Go on with what `keep` has said, which lies among what the run itself has kept."""
+
+
+class Driven(Protocol):
+    """A run, plain or masked. See `Run` for all of this."""
+
+    @property
+    def algorithm(self) -> Any:
+        """The stage that the run is named after."""
+
+    @property
+    def standing(self) -> Standing:
+        """The stage under way, and its state."""
+
+    @property
+    def roll(self) -> Roll:
+        """Who counts."""
+
+    @property
+    def history(self) -> History:
+        """The messages so far."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the result is ready."""
+
+    def estimate(self) -> Array | None:
+        """The basis that the run would return if it ended now."""
+
+    def pending(self, present: Iterable[int]) -> Broadcast | None:
+        """The message to send; None at the end."""
+
+    def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
+        """Take the answers to it."""
+
+    def result(self) -> Any:
+        """The result of a finished run."""
+
+    def checkpoint(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """All that a new run of the same arguments needs to go on."""
+
+    def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
+        """Go on where `checkpoint` was taken."""
+
+
+R = TypeVar("R", bound=Driven)
+
+
+def rounds(run: Driven, transport: Transport) -> Iterator[Broadcast]:
+    """Carry a run's messages one by one: each comes out once its answers are taken, with the run behind it."""
+    while (message := run.pending(transport.present())) is not None:
+        run.advance(transport.ask(message))
+        yield message
+
+
+def drive(
+    run: R,
+    transport: Transport,
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    on_round: Callable[[R], None] | None = None,
+) -> Any:
+    """Carry a run's messages to its end, and return its result.
+
+    Args:
+        run: The run.
+        transport: How messages travel.
+        checkpoint: File to keep the state of run and transport in after every message. If it is there at the start,
+            the run goes on from it; a finished run removes it.
+        on_round: Called with the run after every message.
+    """
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None and path.exists():
+        header, arrays = archive.read(path, transport.kind)
+        transport.resume(header, arrays)
+        run.restore(header, arrays)
+    for _ in rounds(run, transport):
+        if path is not None:
+            (header, arrays), (own, beside) = run.checkpoint(), transport.keep()
+            archive.write(path, transport.kind, {**header, **own}, {**arrays, **beside})
+        if on_round is not None:
+            on_round(run)
+    if path is not None:
+        path.unlink(missing_ok=True)
+    return run.result()

@@ -1,0 +1,51 @@
+"""What a checkpoint of a run holds, and whether it is one that the run can go on from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from flower_pca.base import archive
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.history import History
+from flower_pca.base.linalg import Array
+from flower_pca.core.channel import AirChannel
+from flower_pca.core.roll import Roll
+from flower_pca.core.standing import Standing
+
+LAYOUT: Final = 2  # grows with every change of what is kept
+_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps")
+
+
+def identity(standing: Standing, roll: Roll, channel: AirChannel | None) -> dict[str, Any]:
+    """What a checkpoint and the run that goes on from it have in common; of a run that has not begun."""
+    return {
+        "stages": [stage.spec for stage in standing.stages],
+        "fraction": roll.fraction,
+        "channel": archive.pack(channel, {}, "channel"),
+        "masked": roll.summed,
+        **{name: getattr(standing.model, name) for name in _IDENTITY},
+    }
+
+
+def packed(
+    run: Mapping[str, Any], asked: Mapping[str, Any], standing: Standing, roll: Roll, history: History
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """All that changes in a run: a JSON header, and arrays. `run` is its identity, `asked` the question."""
+    arrays: dict[str, Array] = {}
+    values = {"layout": LAYOUT, "run": run, "asked": asked, "roll": roll.to_json(), "history": history.to_json()}
+    return {**values, **standing.pack(arrays)}, arrays
+
+
+def unpacked(
+    header: Mapping[str, Any], arrays: dict[str, Array], *, run: Mapping[str, Any], standing: Standing, roll: Roll
+) -> tuple[Standing, Roll, History]:
+    """What `packed` has put into header and arrays, for a run with this identity, standing and roll."""
+    if header.get("layout") != LAYOUT:
+        remedy = "Delete it, and start the run again."
+        raise ConfigError("The checkpoint", must="one of this version", got="one of an earlier one", then=remedy)
+    if header["run"] != run:
+        got = "one of " + ", ".join(f"{name}={v!r}" for name, v in header["run"].items() if run.get(name) != v)
+        remedy = "Repeat that run's arguments, or choose another checkpoint."
+        raise ConfigError("The checkpoint", must="one of this very run", got=got, then=remedy)
+    return standing.unpacked(header, arrays), roll.restored(header["roll"]), History.from_json(header["history"])

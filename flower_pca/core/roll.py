@@ -1,0 +1,207 @@
+"""Roll: who counts. The book that a run keeps of its clients, without arrays, messages or a clock.
+
+Theory of operation. A client is in one of four states, and nothing but what stands in the last column moves it:
+
+| state   | what it means                          | is asked by                | comes about when                  |
+| ------- | -------------------------------------- | -------------------------- | --------------------------------- |
+| unknown | no opening has asked it yet            | by openings, and to ANYONE | the run begins                    |
+| member  | its rows are in mean, scale and totals | by all messages            | an opening is complete with it    |
+| unfit   | the newest opening asked it in vain    | by the next opening        | an opening is complete without it |
+| banned  | its answer was wrong, or it refused    | by nothing any more        | a failure of it is a lasting one  |
+
+A message goes to one of five audiences (`Call`):
+
+| call    | goes to, of the clients present                                              |
+| ------- | ---------------------------------------------------------------------------- |
+| OPENING | all that are not banned                                                      |
+| OPENED  | those that have answered its first half, where an opening takes two messages |
+| MEMBERS | the members, each of whom must answer: the state belongs to them             |
+| ANYONE  | all that are not unfit                                                       |
+| SAMPLE  | a share of these, drawn anew for every message                               |
+
+Who has answered decides what the answers amount to (`Verdict`):
+
+| call            | answered by                   | verdict                                                           |
+| --------------- | ----------------------------- | ----------------------------------------------------------------- |
+| OPENING, OPENED | all that were asked           | COMPLETE: they are the members                                    |
+|                 | some of them, the first time  | AGAIN: the others are awaited, and asked alone. By sums: COMPLETE |
+|                 | some of them, the second time | COMPLETE: the others are unfit                                    |
+| MEMBERS         | all members                   | COMPLETE                                                          |
+|                 | some of them, the first time  | AGAIN, likewise. By sums, or if one of them is banned: LOST       |
+|                 | some of them, the second time | LOST: the run goes back to the opening                            |
+| ANYONE, SAMPLE  | one client at least           | COMPLETE; `whole` if by all members and nobody else               |
+| any but MEMBERS | nobody                        | AGAIN; the third time in a row, an error                          |
+
+A run is lost, too, when nobody that a message is for can be reached. A run without an opening asks everybody every
+time: it calls ANYONE, has no members, and is never lost.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.errors import NotEnoughNodes
+
+_MOST_SILENT: Final = 3  # messages in a row without a usable answer
+_NOBODY: Final[frozenset[int]] = frozenset()
+_KEPT: Final = ("whole", "lost", "silent", "why")
+_SETS: Final = ("members", "unfit", "banned", "asked")
+
+
+class Call(enum.Enum):
+    """Whom a message is for."""
+
+    OPENING = "opening"
+    OPENED = "opened"
+    MEMBERS = "members"
+    ANYONE = "anyone"
+    SAMPLE = "sample"
+
+
+class Verdict(enum.Enum):
+    """What the answers to a message amount to."""
+
+    COMPLETE = "complete"
+    AGAIN = "again"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roll:
+    """Who is a member, unfit, banned, awaited; and the rules that decide it.
+
+    Attributes:
+        opens: Whether an opening makes members. Without it everybody is asked every time.
+        min_clients: Clients that must be present.
+        fraction: The share of the clients present that a SAMPLE goes to.
+        seed: What samples are drawn from, beside the number of the message.
+        summed: Whether answers come as sums, so that a message cannot be asked again of some clients only.
+        members, unfit, banned: Clients in these states.
+        asked: Clients that the opening under way was first sent to.
+        came: Clients that have answered a message which others are asked once more.
+        awaited: Those others; empty where no message is half answered.
+        whole: Whether the newest round was one of all members, and of nobody else.
+        lost: Whether the run has to go back to the opening, for it has lost a client that it depends on.
+        silent: Messages in a row that nobody has answered.
+        why: The first failure, for the error that a run may end with.
+    """
+
+    opens: bool = True
+    min_clients: int = 1
+    fraction: float = 1.0
+    seed: int = 0
+    summed: bool = False
+    members: frozenset[int] = _NOBODY
+    unfit: frozenset[int] = _NOBODY
+    banned: frozenset[int] = _NOBODY
+    asked: frozenset[int] = _NOBODY
+    came: frozenset[int] = _NOBODY
+    awaited: frozenset[int] = _NOBODY
+    whole: bool = True
+    lost: bool = False
+    silent: int = 0
+    why: str = ""
+
+    def present(self, clients: Iterable[int]) -> tuple[int, ...]:
+        """Those that can be asked, in their order; NotEnoughNodes if they are too few."""
+        here = tuple(client for client in clients if client not in self.banned)
+        if len(here) < self.min_clients:
+            out = len(self.banned)
+            got = f"{len(here)}" + (f", and {out} left out, the first because: {self.why.rstrip('.')}" if out else "")
+            rule = f"at least {self.min_clients}"
+            raise NotEnoughNodes("The clients present", must=rule, got=got, then="Start more, or lower the minimum.")
+        return here
+
+    def audience(self, call: Call, here: tuple[int, ...], *, number: int) -> tuple[int, ...]:
+        """Whom to ask of those here, by the message with this number; nobody if those it depends on are away."""
+        if self.awaited:
+            return tuple(client for client in here if client in self.awaited)
+        if call is Call.OPENING:
+            return here
+        if call in (Call.OPENED, Call.MEMBERS):
+            return tuple(client for client in here if client in self.members)
+        fit = tuple(client for client in here if client not in self.unfit)
+        if call is Call.SAMPLE and fit:
+            size = max(1, round(self.fraction * len(fit)))
+            rng = np.random.default_rng([self.seed, number])
+            return tuple(fit[i] for i in sorted(rng.choice(len(fit), size=size, replace=False)))
+        return fit
+
+    def failed(self, banned: Iterable[int], why: str) -> Roll:
+        """With these clients never asked again; `why` is the first failure of a message."""
+        return replace(self, banned=self.banned.union(banned), why=self.why or why)
+
+    def answered(
+        self, call: Call, came: frozenset[int], *, asked: Iterable[int], spare: bool = False
+    ) -> tuple[Roll, Verdict]:
+        """After a message that these clients have answered, those before included, and what that amounts to.
+
+        `asked` are those that it was sent to. `spare`: who has not answered an opening is no worse off than before.
+        """
+        second = bool(self.awaited)
+        if call is Call.MEMBERS and self.members - came:
+            if second or self.summed or self.members & self.banned:
+                return self.lose(), Verdict.LOST
+            return replace(self, came=came, awaited=self.members - came), Verdict.AGAIN
+        roll = self
+        if call in (Call.OPENING, Call.OPENED) and not second:
+            first = frozenset(asked) if call is Call.OPENING else self.asked
+            roll = replace(self, asked=first - self.banned)
+            missing = roll.asked - came
+            if came and missing and not self.summed:
+                return replace(roll, came=came, awaited=missing), Verdict.AGAIN
+        if not came:
+            return roll._unheard(), Verdict.AGAIN
+        return roll.completed(call, came, spare=spare), Verdict.COMPLETE
+
+    def completed(self, call: Call, came: frozenset[int], *, spare: bool = False) -> Roll:
+        """After a message that nobody is waited for any more."""
+        members, unfit = self.members, self.unfit
+        if call in (Call.OPENING, Call.OPENED):
+            members = came
+            unfit = _NOBODY if spare else self.asked - came
+        whole = came == members or not self.opens
+        return replace(self, members=members, unfit=unfit, whole=whole, came=_NOBODY, awaited=_NOBODY, silent=0)
+
+    def lose(self) -> Roll:
+        """The run depends on a client that it has lost."""
+        return replace(self, came=_NOBODY, awaited=_NOBODY, lost=True)
+
+    def reopened(self) -> Roll:
+        """Before an opening that makes members anew."""
+        return replace(self, came=_NOBODY, awaited=_NOBODY, lost=False)
+
+    def changed(self, here: Iterable[int], *, counted: bool) -> bool:
+        """Whether those here are others than the newest round was of, so that it does not speak of them.
+
+        `counted`: a member that was away has counted by its last answer.
+        """
+        now = frozenset(here)
+        joined, gone = now - self.unfit - self.members, self.members - now
+        missed = self.fraction == 1.0 and not counted
+        return bool(joined) or (not self.whole and (bool(gone) or missed))
+
+    def to_json(self) -> dict[str, Any]:
+        """What has changed since the run began. A half-answered message is forgotten: it is asked again as a whole."""
+        return {**{name: sorted(getattr(self, name)) for name in _SETS}, **{n: getattr(self, n) for n in _KEPT}}
+
+    def restored(self, kept: Mapping[str, Any]) -> Roll:
+        """By the same rules, with what `to_json` has kept."""
+        there: dict[str, Any] = {name: frozenset(kept[name]) for name in _SETS}
+        there |= {name: kept[name] for name in _KEPT}
+        return replace(self, **there, came=_NOBODY, awaited=_NOBODY)
+
+    def _unheard(self) -> Roll:
+        """After a message that nobody has answered."""
+        silent = self.silent + 1
+        if silent >= _MOST_SILENT:
+            got = f"none in {silent} successive rounds"
+            got += f", the first because: {self.why.rstrip('.')}" if self.why else ""
+            remedy = "Look at these clients."
+            raise NotEnoughNodes("The usable answers to a message", must="at least one", got=got, then=remedy)
+        return replace(self, silent=silent)

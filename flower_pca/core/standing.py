@@ -1,0 +1,221 @@
+"""Standing: where a run stands. The stage under way with its state, what is known so far, and the steps between stages.
+
+A run walks through its stages by their roles. Each arrow is a method of `Standing` that gives a new one:
+
+| from      | when its stage says that it is done        | to                                                      |
+| --------- | ------------------------------------------ | ------------------------------------------------------- |
+| OPENING   |                                            | ALGORITHM; CLOSING if this opening was the `last`       |
+| ALGORITHM | the set of clients has changed             | OPENING, with what the algorithm restarts from          |
+|           | otherwise                                  | CLOSING, or the end where there is none                 |
+| CLOSING   | a fraction of the variance asks for more   | OPENING, with a block twice as wide                     |
+|           | otherwise                                  | AFTER (an evaluation), or the end                       |
+| AFTER     |                                            | the next, or the end                                    |
+| any       | a client that the state belongs to is lost | OPENING, likewise; after the fifth time, the `last` one |
+
+A run of a tracker begins, and ends, with its ALGORITHM.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import archive, linalg
+from flower_pca.base.errors import NotEnoughNodes
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Outcome, Status
+from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.model import Model, fraction_rank
+from flower_pca.core.roll import Call, Roll
+from flower_pca.core.stage import Stage, add
+from flower_pca.core.terms import NoTerms
+
+MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
+
+
+class Role(enum.IntEnum):
+    """What a stage is for, by its place in the run."""
+
+    OPENING, ALGORITHM, CLOSING, AFTER = range(4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where a run stands.
+
+    Attributes:
+        stages: All stages of the run, in their order.
+        model: What is known before the stage under way.
+        state: That stage's state; of a finished run, the last stage's.
+        index: Which one it is.
+        opens: Whether the first stage is an opening.
+        halfway: Whether an opening of two messages has had the answers to its first.
+        last: Whether the opening under way is followed by the closing stage, as clients keep changing.
+    """
+
+    stages: tuple[Stage[Any], ...]
+    model: Model
+    state: Any
+    index: int = 0
+    opens: bool = True
+    halfway: bool = False
+    last: bool = False
+
+    @property
+    def role(self) -> Role:
+        """What the stage under way is for."""
+        return Role(min(self.index + (not self.opens), Role.AFTER))
+
+    @property
+    def stage(self) -> Stage[Any]:
+        """The stage under way."""
+        return self.stages[self.index]
+
+    @property
+    def algorithm(self) -> Any:
+        """The stage that the run is named after: an Algorithm, or a tracker."""
+        return self.stages[1 if self.opens else 0]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all stages are done."""
+        return self.index == len(self.stages)
+
+    @property
+    def opening(self) -> bool:
+        """Whether the stage under way is the opening."""
+        return self.role is Role.OPENING
+
+    @property
+    def columns(self) -> int:
+        """The number of columns, where it is known; else 0."""
+        return self.model.d or self.known(whole=True).d
+
+    @property
+    def sums_suffice(self) -> bool:
+        """Whether the coming message can be answered by the sum of what the clients would answer."""
+        return self.stage.merging(self.state) is add
+
+    def bounds(self, *, heard: bool) -> Mapping[str, Array | float]:
+        """How large the entries of an answer can be, by name; 0 where that is not known.
+
+        `heard`: whether all that are asked have answered the message before, with the same rows. Of rows that come and
+        go, as those of streams do, nothing is known but that.
+        """
+        bounds = self.stage.bounds(self.state, self.model)
+        return bounds if self.opens or heard else dict.fromkeys(bounds, 0.0)
+
+    def call(self, *, fraction: float) -> Call:
+        """Whom the coming message is for."""
+        if self.opening:
+            return Call.OPENED if self.halfway else Call.OPENING
+        if self.stage.fixed_set:
+            return Call.MEMBERS
+        if self.role is Role.ALGORITHM and fraction < 1.0 and not self.stage.everyone(self.state):
+            return Call.SAMPLE
+        return Call.ANYONE
+
+    def known(self, *, whole: bool) -> Model:
+        """All that is known now. Of an algorithm's round that was not `whole`, C Z is not that of all clients."""
+        if self.finished:
+            return self.model
+        done = self.role is Role.ALGORITHM or self.stage.status(self.state) is not None
+        model = self.stage.finish(self.state, self.model) if done else self.model
+        return replace(model, product=None) if self.role is Role.ALGORITHM and not whole else model
+
+    def estimate(self, *, whole: bool) -> Array | None:
+        """The basis (d x k) that is known now."""
+        model = self.known(whole=whole)
+        if model.basis is None or model.product is None or model.values is not None:
+            return None if model.basis is None else model.basis[:, : model.k]
+        return linalg.rayleigh_ritz(model.basis, model.product)[1][:, : model.k]
+
+    def answered(self, total: Any, came: frozenset[int]) -> Standing:
+        """After a complete round with this total, of these clients."""
+        state = self.stage.server(self.state, total, came)
+        halfway = self.opening and self.stage.status(state) is None
+        return replace(self, state=state, halfway=halfway)
+
+    def left(self, status: Status, here: tuple[int, ...], roll: Roll, terms: NoTerms) -> Standing:
+        """At the next stage, or back at the opening where the answer is not yet the one asked for.
+
+        `status` says why the stage is done, `here` which clients are present.
+        """
+        whole = roll.whole or terms.binding
+        now = replace(self, model=self.known(whole=whole))
+        if self.role is Role.ALGORITHM:
+            rounds = self.algorithm.rounds(self.state)
+            now = replace(now, model=replace(now.model, status=terms.status(status, rounds), rounds=rounds))
+            if self.opens and not terms.binding:
+                counted = self.algorithm.caches and not roll.summed
+                if roll.changed(here, counted=counted):
+                    return now.reopened(self.algorithm.restart(now.model))
+        elif self.role is Role.CLOSING:
+            if now._too_narrow:
+                return now._widened()
+            if not terms.binding:
+                now = replace(now, model=replace(now.model, status=self.algorithm.verify(now.model)))
+        index = int(Role.CLOSING) if self.last else self.index + 1
+        state = self.stages[index].start(now.model) if index < len(self.stages) else self.state
+        return replace(now, index=index, state=state, last=False)
+
+    def restarted(self, *, whole: bool) -> Standing:
+        """Back at the opening, with what the algorithm makes of all that is known."""
+        known = self.known(whole=whole)
+        return self.reopened(None if known.basis is None else self.algorithm.restart(known))
+
+    def reopened(self, block: Array | None) -> Standing:
+        """Back at the opening, with this block in the coordinates of the old frame; None before the first is held."""
+        model, algorithm, last = self.model, self.algorithm, self.last
+        assert isinstance(algorithm, Algorithm)
+        if self.role is Role.ALGORITHM:
+            model = replace(model, rounds=algorithm.rounds(self.state))
+        if model.restarts >= MAX_RESTARTS:
+            tried = model.status is not None and model.status.outcome is Outcome.CLIENTS_CHANGED
+            if algorithm.fixed_set or model.basis is None or tried:
+                got = f"one that changed for the {model.restarts + 1}th time"
+                remedy = "Use ssi, local_power or faps, which carry on while clients come and go."
+                raise NotEnoughNodes("The set of clients", must="stable", got=got, then=remedy)
+            # One more message to those present makes frame, product and variances speak of one and the same set.
+            words = f"the set of clients kept changing, {MAX_RESTARTS} restarts did not help"
+            model = replace(model, status=Status(Outcome.CLIENTS_CHANGED, words))
+            block, last = model.columns, True
+        if block is not None and model.frame.scale is not None:
+            block = block / model.frame.scale[:, None]
+        basis = None if block is None else block[:, : model.d]
+        model = replace(model, basis=basis, product=None, restarts=model.restarts + 1)
+        state = self.stages[0].start(model)
+        return replace(self, model=model, state=state, index=0, halfway=False, last=last)
+
+    def pack(self, arrays: dict[str, Array]) -> dict[str, Any]:
+        """As plain values; arrays go into `arrays`."""
+        plain = {name: getattr(self, name) for name in ("index", "halfway", "last")}
+        model = archive.pack(self.model, arrays, "model")
+        return {**plain, "model": model, "state": archive.pack(self.state, arrays, "state")}
+
+    def unpacked(self, kept: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
+        """Where a run of the same stages stood that `pack` has kept."""
+        there = replace(self, **{name: kept[name] for name in ("index", "halfway", "last")})
+        model = archive.unpack(Model, kept["model"], arrays)
+        stage = self.stages[min(there.index, len(self.stages) - 1)]
+        return replace(there, model=model, state=archive.unpack(stage.State, kept["state"], arrays))
+
+    @property
+    def _too_narrow(self) -> bool:
+        """Whether the closing stage has found fewer components than a fraction of the variance asks for."""
+        model = self.model
+        assert model.values is not None
+        spent = model.status is not None and model.status.outcome is Outcome.MAX_ROUNDS
+        if spent or isinstance(model.n_components, int) or len(model.values) >= min(model.n, model.d):
+            return False
+        return fraction_rank(model.values, model.trace, model.n_components) is None
+
+    def _widened(self) -> Standing:
+        """Back at the opening with twice as many columns. It is no restart: the clients are the same."""
+        Z = self.model.columns
+        block = np.hstack([Z, linalg.random_block(*Z.shape, seed=self.model.seed + 1)])
+        return replace(self, model=replace(self.model, restarts=self.model.restarts - 1)).reopened(block)

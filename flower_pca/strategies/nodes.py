@@ -1,0 +1,174 @@
+"""Nodes: those of a Flower grid as a transport. Messages are composed, sent, waited for, and read here."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from logging import INFO
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from flower_pca import wire
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
+from flower_pca.core.drive import Driven
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply
+from flower_pca.strategies.exchange import exchange
+from flower_pca.strategies.log import log
+
+_POLL: Final = 0.2  # seconds between two looks for nodes
+_SILENCES: Final = 2  # in a row, after which a node is asked no more: every one of them costs the round's timeout
+_UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits:
+    """How nodes are waited for, and under which name they are asked.
+
+    Args:
+        min_nodes: Nodes to wait for.
+        node_timeout: Seconds to wait for them.
+        round_timeout: Seconds to wait for their answers.
+        interval: Seconds from the start of a tracker's step to that of the next, at least.
+        action: Flower's name of the nodes' functions, where they have one.
+    """
+
+    min_nodes: int
+    node_timeout: float
+    round_timeout: float
+    interval: float = 0.0
+    action: str | None = None
+
+    def __post_init__(self) -> None:
+        checks.number("node_timeout", self.node_timeout, least=0.0, remedy="Give seconds.")
+        checks.number("round_timeout", self.round_timeout, least=0.1, remedy="Give seconds.")
+        checks.number("interval", self.interval, least=0.0, remedy="Give seconds.")
+        if self.action is not None and not self.action.isidentifier():
+            raise ConfigError("action", must="a Python identifier", got=repr(self.action), then='Use "pca".')
+
+
+@dataclass
+class Nodes:
+    """The nodes of a grid, for one run.
+
+    Sums are taken in the order of the nodes' lasting keys, which come with their first answers: so the result does not
+    depend on who answers first.
+
+    Args:
+        grid: The grid.
+        run: The run that they are asked for.
+        waits: How they are waited for.
+        configs: What the caller has the nodes told beside our own, by the kind of the message.
+        checkpoint: Where the run is kept, for the log.
+    """
+
+    kind: ClassVar[str] = "server checkpoint"
+
+    grid: Grid
+    run: Driven
+    waits: Waits
+    configs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    checkpoint: Path | None = None
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)  # of the run: nodes tell its memory from another's
+    keys: dict[int, int] = field(default_factory=dict)
+    _silent: dict[int, int] = field(default_factory=dict)  # how often in a row a node has not answered
+    _step: int = -1  # the tracker's step that was begun last
+    _began: float = 0.0
+
+    def present(self) -> list[int]:
+        """The nodes that can be asked now, in the order of their keys; waits until there are enough.
+
+        It does not wait where all that are connected are left out: the run then says why.
+        """
+        if self.run.finished:
+            return []
+        if self.waits.interval:
+            self._pace(self.run.standing.state.step)
+        least, deadline = self.waits.min_nodes, time.monotonic() + self.waits.node_timeout
+        while True:
+            connected = set(self.grid.get_node_ids())
+            nodes = sorted(connected - self.run.roll.banned, key=self.order)
+            late, crowd = time.monotonic() >= deadline, len(connected) >= least
+            if len(nodes) >= least or (crowd and (late or not nodes)):
+                return nodes
+            if late:
+                got = f"{len(connected)} after {self.waits.node_timeout:g} s"
+                remedy = "Start more nodes, or lower min_nodes."
+                raise NotEnoughNodes("The nodes connected", must=f"at least {least}", got=got, then=remedy)
+            time.sleep(min(_POLL, max(deadline - time.monotonic(), 0.0)))
+
+    def ask(self, message: Broadcast) -> Iterator[Reply | Failure]:
+        """Answers in the order of the nodes' keys, whatever the order they came in."""
+        timeout = self.waits.round_timeout
+        ordered = exchange(self.grid, message.to, self.composer(message), timeout=timeout)
+        answers = (self.read(node, reply) for node, reply in ordered)
+        if all(node in self.keys for node in message.to):
+            yield from answers
+        else:  # keys come with the first answer, so these wait for one another
+            yield from self.in_order(answers)
+
+    def in_order(self, answers: Iterable[Reply | Failure]) -> list[Reply | Failure]:
+        """In the order of the nodes' keys."""
+        return sorted(answers, key=lambda answer: self.order(answer.client))
+
+    def order(self, node: int) -> tuple[int, int]:
+        """By key; nodes whose key is not known yet come last, by their own number."""
+        return self.keys.get(node, _UNKNOWN), node
+
+    def keep(self) -> tuple[dict[str, Any], Arrays]:
+        """The name of the run, and the nodes' keys."""
+        return {"name": self.name, "keys": {str(node): key for node, key in self.keys.items()}}, {}
+
+    def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
+        """Go on as the run of that name."""
+        self.name = str(header["name"])
+        self.keys = {int(node): key for node, key in header["keys"].items()}
+        messages = header.get("messages", header["history"])
+        log(INFO, "Going on from %s after %d messages", self.checkpoint, len(messages))
+
+    def _pace(self, step: int) -> None:
+        """Wait until a new step is due."""
+        if step != self._step:
+            if self._step >= 0:
+                time.sleep(max(0.0, self._began + self.waits.interval - time.monotonic()))
+            self._step, self._began = step, time.monotonic()
+
+    def composer(self, message: Broadcast) -> Callable[[int], Message]:
+        """From a node to its message. What all nodes get alike is written once."""
+        kind = wire.kind(message.stage)
+        told, algorithm = self.configs.get(kind, {}), self.run.algorithm.name
+        write = partial(wire.write_request, message, algorithm=algorithm, run=self.name, extra=told)
+        common = None if message.personal else write(message.to[0])
+        kind = kind if self.waits.action is None else f"{kind}.{self.waits.action}"
+        ttl, group = self.waits.round_timeout, str(message.number)
+
+        def compose(node: int) -> Message:
+            return Message(common or write(node), node, kind, ttl=ttl, group_id=group)
+
+        return compose
+
+    def read(self, node: int, reply: Message | str) -> Reply | Failure:
+        """A node's answer; `reply` may be why there is none."""
+        self.keys.setdefault(node, _UNKNOWN)  # until it says its own, so that one that never does is not waited for
+        if isinstance(reply, str):
+            self._silent[node] = self._silent.get(node, 0) + 1
+            return Failure(node, reply, lasting=self._silent[node] >= _SILENCES)
+        self._silent.pop(node, None)
+        if reply.has_error():
+            lines = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
+            return Failure(node, f"error {reply.error.code}: {lines[-1]}")
+        try:
+            answer = wire.read_reply(reply.content, reply.metadata.message_type.split(".")[0])
+        except ProtocolError as error:
+            return Failure(node, str(error), lasting=True)
+        if answer.key != wire.NO_KEY:
+            self.keys[node] = answer.key
+        if answer.refusal is not None:
+            return Failure(node, answer.refusal, lasting=True)
+        return Reply(node, answer.number, answer.arrays)

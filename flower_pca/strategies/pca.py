@@ -1,0 +1,78 @@
+"""PCAStrategy: a question, asked of the nodes of a Flower grid."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields, replace
+from typing import Any, Final, Unpack
+
+from flower_pca import assembly, registry
+from flower_pca.assembly import AnyRun
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.signature import spelt_out
+from flower_pca.core.algorithm import Algorithm, Iterative
+from flower_pca.core.question import Asked, Question
+from flower_pca.core.result import PCAResult
+from flower_pca.strategies.base import FlowerStrategy
+from flower_pca.strategies.nodes import Waits
+
+_COMPONENTS: Final = 2  # where the caller does not say
+_MIN_NODES: Final = 2
+_DEFAULTS: Final = {**{f.name: f.default for f in fields(Question)}, "n_components": _COMPONENTS}
+
+
+class PCAStrategy(FlowerStrategy[PCAResult]):
+    """Federated PCA as a Flower Strategy.
+
+    Args:
+        algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a whole `Question`.
+        min_nodes: Nodes to wait for, and to keep. If left out, 2; of a Question, its min_clients.
+        node_timeout: Seconds to wait for them; then NotEnoughNodes is raised.
+        round_timeout: Seconds to wait for the answers of a round; nodes that have not answered are left out of it.
+        action: Flower's name of the nodes' functions, where they were added by `clients.register`.
+        checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
+            on from it; a finished run removes it.
+        **asked: What is asked, where `algorithm` is not a Question: n_components (2 if left out), and what else
+            `Question` names, such as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)".
+
+    Example:
+        >>> @app.main()
+        ... def main(grid, context):
+        ...     result = PCAStrategy("krylov", n_components=5).fit(grid)
+        ...     result.save("/tmp/components.npz")
+    """
+
+    @spelt_out(Asked, _DEFAULTS)
+    def __init__(
+        self,
+        algorithm: str | Algorithm[Any] | Question = "krylov",
+        *,
+        min_nodes: int | None = None,
+        node_timeout: float = 60.0,
+        round_timeout: float = 600.0,
+        action: str | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        **asked: Unpack[Asked],
+    ) -> None:
+        whole = isinstance(algorithm, Question)
+        question = assembly.question(algorithm, **(asked if whole else {"n_components": _COMPONENTS, **asked}))
+        if min_nodes is None:
+            min_nodes = question.min_clients if whole else _MIN_NODES
+        self.question = question = replace(question, min_clients=min_nodes)
+        question.check_checkpoint(checkpoint)
+        if question.dp is not None and question.dp.noise_seed is not None:
+            remedy = "Leave it out; each node draws its noise from its operating system."
+            raise ConfigError("noise_seed of dp at nodes", must="None", got=question.dp.noise_seed, then=remedy)
+        waits = Waits(min_nodes=min_nodes, node_timeout=node_timeout, round_timeout=round_timeout, action=action)
+        super().__init__(waits, checkpoint)
+
+    @property
+    def algorithm(self) -> Algorithm[Any]:
+        """The algorithm."""
+        return self.question.algorithm
+
+    def _made(self, num_rounds: int = 0) -> AnyRun:
+        question = self.question
+        if num_rounds and isinstance(question.algorithm, Iterative):
+            question = replace(question, algorithm=registry.make(question.algorithm, max_rounds=num_rounds))
+        return assembly.run(question)

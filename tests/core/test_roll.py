@@ -1,0 +1,187 @@
+"""Roll: every line of its tables, without an array; and that its sets keep what they are for, whatever happens."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flower_pca.base.errors import NotEnoughNodes
+from flower_pca.core.roll import Call, Roll, Verdict
+
+COMPLETE, AGAIN, LOST = Verdict.COMPLETE, Verdict.AGAIN, Verdict.LOST
+OPENINGS = [Call.OPENING, Call.OPENED]
+OTHERS = [Call.ANYONE, Call.SAMPLE]
+
+
+def some(*clients):
+    return frozenset(clients)
+
+
+def opened(**rules):
+    """A roll with members 0, 1, 2; client 3 is unfit, and 4 banned."""
+    roll = Roll(**rules).failed(some(4), "client 4 sent nonsense.")
+    roll, _ = roll.answered(Call.OPENING, some(0, 1, 2), asked=range(5))
+    roll, verdict = (roll, COMPLETE) if roll.members else roll.answered(Call.OPENING, some(0, 1, 2), asked=[3])
+    assert verdict is COMPLETE
+    assert (roll.members, roll.unfit, roll.banned) == (some(0, 1, 2), some(3), some(4))
+    return roll
+
+
+AUDIENCES = {
+    Call.OPENING: (0, 1, 2, 3, 5),
+    Call.OPENED: (0, 1, 2),
+    Call.MEMBERS: (0, 1, 2),
+    Call.ANYONE: (0, 1, 2, 5),
+}
+
+
+@pytest.mark.parametrize("call", AUDIENCES)
+def test_whom_a_message_is_for(call):
+    roll = opened()
+    assert roll.audience(call, roll.present(range(6)), number=7) == AUDIENCES[call]
+
+
+def test_a_sample_is_drawn_anew_for_every_message_and_the_same_for_the_same():
+    roll = opened(fraction=0.5, seed=3)
+    here = roll.present(range(5, 25))
+    drawn = [roll.audience(Call.SAMPLE, here, number=number) for number in range(20)]
+    assert {len(to) for to in drawn} == {10}
+    assert all(list(to) == sorted(to) for to in drawn)
+    assert len(set(drawn)) > 1
+    assert drawn == [roll.audience(Call.SAMPLE, here, number=number) for number in range(20)]
+    assert len(roll.audience(Call.SAMPLE, (0,), number=0)) == 1
+    assert roll.audience(Call.SAMPLE, (3,), number=0) == ()
+
+
+def test_too_few_clients_are_an_error_that_says_who_is_left_out_and_why():
+    roll = opened(min_clients=3)
+    assert roll.present([4, 2, 0, 1]) == (2, 0, 1)
+    with pytest.raises(NotEnoughNodes, match=r"at least 3\. Got 2, and 1 left out, the first because: client 4"):
+        roll.present([0, 1, 4])
+    with pytest.raises(NotEnoughNodes, match=r"at least 2\. Got 1\. Start more"):
+        Roll(min_clients=2).present([7])
+
+
+@pytest.mark.parametrize("call", OPENINGS)
+def test_an_opening_asks_once_more_and_then_counts_those_that_answered(call):
+    roll = Roll() if call is Call.OPENING else Roll(asked=some(0, 1, 2))
+    roll, verdict = roll.answered(call, some(0), asked=[0, 1, 2])
+    assert verdict is AGAIN
+    assert roll.awaited == some(1, 2)
+    assert roll.audience(call, (0, 1, 2, 3), number=1) == (1, 2)
+    roll, verdict = roll.answered(call, some(0, 2), asked=[1, 2])
+    assert verdict is COMPLETE
+    assert (roll.members, roll.unfit, roll.awaited) == (some(0, 2), some(1), some())
+
+
+@pytest.mark.parametrize("call", OPENINGS)
+@pytest.mark.parametrize("spare", [False, True])
+def test_an_opening_by_sums_counts_at_once_and_may_spare_the_others(call, spare):
+    roll = Roll(summed=True, asked=some(0, 1, 2))
+    roll, verdict = roll.answered(call, some(0, 2), asked=[0, 1, 2], spare=spare)
+    assert verdict is COMPLETE
+    assert (roll.members, roll.unfit) == (some(0, 2), some() if spare else some(1))
+
+
+def test_members_are_asked_once_more_and_a_second_miss_loses_them():
+    roll, verdict = opened().answered(Call.MEMBERS, some(0), asked=[0, 1, 2])
+    assert (verdict, roll.awaited, roll.came) == (AGAIN, some(1, 2), some(0))
+    whole, verdict = roll.answered(Call.MEMBERS, some(0, 1, 2), asked=[1, 2])
+    assert (verdict, whole.whole, whole.awaited) == (COMPLETE, True, some())
+    lost, verdict = roll.answered(Call.MEMBERS, some(0, 1), asked=[1, 2])
+    assert (verdict, lost.lost, lost.awaited) == (LOST, True, some())
+    assert not lost.reopened().lost
+
+
+@pytest.mark.parametrize("how", ["by sums", "banned", "nobody twice"])
+def test_members_that_cannot_be_asked_again_are_lost(how):
+    roll = opened(summed=how == "by sums")
+    came = some(0, 1)
+    if how == "banned":
+        roll = roll.failed(some(2), "wrong")
+    if how == "nobody twice":
+        roll, verdict = roll.answered(Call.MEMBERS, some(), asked=[0, 1, 2])
+        assert verdict is AGAIN
+        came = some()
+    assert roll.answered(Call.MEMBERS, came, asked=[0, 1, 2])[1] is LOST
+
+
+@pytest.mark.parametrize("call", OTHERS)
+def test_one_answer_completes_a_message_for_anyone(call):
+    roll, verdict = opened().answered(call, some(1, 5), asked=[0, 1, 2, 5])
+    assert (verdict, roll.whole, roll.members) == (COMPLETE, False, some(0, 1, 2))
+    assert roll.answered(call, some(0, 1, 2), asked=[0, 1, 2])[0].whole
+
+
+@pytest.mark.parametrize("call", [*OPENINGS, *OTHERS])
+def test_the_third_silence_in_a_row_is_an_error_with_the_first_failure(call):
+    roll = Roll(asked=some(0, 1)).failed([], "client 0: no answer.").failed([], "another")
+    for _ in range(2):
+        roll, verdict = roll.answered(call, some(), asked=[0, 1])
+        assert verdict is AGAIN
+    heard = roll.completed(call, some(0))
+    assert heard.answered(call, some(), asked=[0, 1])[1] is AGAIN
+    with pytest.raises(NotEnoughNodes, match=r"none in 3 successive rounds, the first because: client 0: no"):
+        roll.answered(call, some(), asked=[0, 1])
+
+
+CHANGES = {  # who is here, whether the newest round was whole, whether the missing have counted: is it another set
+    "the same": ((0, 1, 2), True, False, False),
+    "a member is away, after its answer": ((0, 1), True, False, False),
+    "a newcomer": ((0, 1, 2, 5), True, False, True),
+    "an unfit or a banned one": ((0, 1, 2, 3), True, False, False),
+    "a member has missed the round": ((0, 1, 2), False, False, True),
+    "it has missed the round, but counted": ((0, 1, 2), False, True, False),
+    "it is gone, and had counted": ((0, 1), False, True, True),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_when_the_newest_round_was_of_another_set(case):
+    here, whole, counted, changed = CHANGES[case]
+    came = some(0, 1, 2) if whole else some(0, 1)
+    roll, _ = opened().answered(Call.ANYONE, came, asked=[0, 1, 2])
+    assert roll.changed(here, counted=counted) is changed
+
+
+def test_where_rounds_are_sampled_a_member_may_miss_one():
+    roll, _ = opened(fraction=0.5).answered(Call.SAMPLE, some(1), asked=[1])
+    assert not roll.changed((0, 1, 2), counted=False)
+    assert roll.changed((0, 1), counted=False)
+
+
+def test_without_an_opening_everybody_is_asked_every_time_and_every_round_is_whole():
+    roll = Roll(opens=False).failed(some(2), "wrong")
+    assert roll.audience(Call.ANYONE, roll.present(range(4)), number=0) == (0, 1, 3)
+    roll, verdict = roll.answered(Call.ANYONE, some(3), asked=[0, 1, 3])
+    assert (verdict, roll.whole, roll.members, roll.unfit) == (COMPLETE, True, some(), some())
+
+
+EVENTS = st.lists(st.tuples(st.sampled_from(Call), st.frozensets(st.integers(0, 5)), st.frozensets(st.integers(0, 5))))
+
+
+@given(EVENTS, st.booleans())
+def test_whatever_happens_the_states_stay_apart_and_a_kept_roll_is_the_same(events, summed):
+    roll = Roll(summed=summed)
+    for call, answers, banned in events:
+        asked = roll.audience(call, tuple(c for c in range(6) if c not in roll.banned), number=0)
+        if not asked:
+            roll = roll.reopened()
+            continue
+        came = (answers & frozenset(asked)) - banned
+        try:
+            roll, verdict = roll.failed(banned & frozenset(asked), "why").answered(call, came | roll.came, asked=asked)
+        except NotEnoughNodes:
+            return
+        assert roll.lost is (verdict is LOST)
+        assert bool(roll.awaited) <= (verdict is AGAIN)
+        assert not roll.awaited & roll.came
+        assert not roll.members & roll.unfit
+        if verdict is COMPLETE and call in OPENINGS:
+            assert not roll.members & roll.banned
+        roll = roll.reopened() if roll.lost else roll
+        kept = json.loads(json.dumps(roll.to_json()))
+        again = Roll(summed=summed).restored(kept)
+        assert again.to_json() == roll.to_json()
+        assert (again.came, again.awaited) == (some(), some())  # half an answer is asked for again as a whole

@@ -180,7 +180,9 @@ def _made(
     if isinstance(given, base):
         checks.parameters(given.name, parameters, _parameters(type(given)))
         return replace(given, **parameters)
-    name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
+    name, own = given, dict[str, Any]()
+    if not isinstance(given, str) or given not in table:
+        name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
     if name not in table:
         remedy = checks.did_you_mean(name, table)
         raise ConfigError(what, must=f"one of {', '.join(table)}", got=repr(name), then=remedy)
@@ -211,7 +213,7 @@ def answer(
         rule, got = ("a Stream", "rows at rest") if stage in TRACKERS else ("rows at rest", "a Stream")
         remedy = "Serve Stream(rows, batch=60) to trackers, and rows to the others."
         raise ProtocolError(f"The data for {stage}", must=rule, got=got, then=remedy)
-    if noise.asked(arrays):
+    if not noise.NAMES.isdisjoint(arrays):
         return noise.answer(STAGES[stage], arrays, data, memory, bits, summed=summed)
     if fixed is None or STAGES[stage].by_row:
         return STAGES[stage].client(arrays, data, memory)

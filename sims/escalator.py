@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     note = (
         f"Missing pixels of the still background are filled in with an error of {error:.1f} grey levels of 255 (rms)."
     )
-    report.table(given.out, "escalator", ("Escalator", rows, note))
+    report.show(given.out, "escalator", report.Found("Escalator", rows, note))
     sheet(given.out / "escalator.png", observed, background, people)
     print(f"\nCSV and PNG are in {given.out}")
 

@@ -18,7 +18,6 @@ from flower_pca.audit import Audit, audit
 from flower_pca.registry import ALGORITHMS
 from sims.common import problems, report
 
-KNOWN: Final = ("fig1a", "fig1b", "table")
 TARGET: Final = 1e-5
 PAPER: Final = (1000, 10_000, 100)  # d, n, p
 SMALL: Final = (200, 2000, 20)
@@ -48,16 +47,11 @@ SENTENCES: Final = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run what the command line names."""
-    given = report.options(argv, about=__doc__ or "", known=KNOWN, seeds=(1, 1))
-    if "fig1a" in given.only:
-        _fig1a(given)
-    if "fig1b" in given.only:
-        _fig1b(given)
-    if "table" in given.only:
-        report.table(given.out, "leak_table", table())
+    report.main(argv, room="leak", about=__doc__ or "", experiments=EXPERIMENTS, seeds=SEEDS)
 
 
-def _fig1a(given: report.Options) -> None:
+def fig1a(given: report.Options) -> report.Found:
+    """The attack beside the convergence of PCA, message by message."""
     d, n, p = PAPER if given.paper else SMALL
     rows: list[list[object]] = [
         ["data", "algorithm", "messages", "C_1 to 1e-5", "PCA to 1e-5", "C_1 at the end", "outside, at the end"]
@@ -78,11 +72,11 @@ def _fig1a(given: report.Options) -> None:
             panels[f"{kind}: {algorithm}"] = curves(seen)
     note = "Messages, the opening included. PCA: ||(I - ZZ')CZ||_F / ||CZ||_F. Outside: error of (I - ZZ')C_1 Z."
     title = f"Fig. 1a: d={d}, n={n}, p={p}, {CLIENTS} clients"
-    report.table(given.out, "leak_fig1a", (title, rows, note))
-    report.curves(given.out, "leak_fig1a_curves", title, panels, error="relative error")
+    return report.Found(title, rows, note, report.Drawing(title, panels, error="relative error", along="message"))
 
 
-def _fig1b(given: report.Options) -> None:
+def fig1b(given: report.Options) -> report.Found:
+    """Messages until either is done, as columns grow in number."""
     _, n, p = PAPER if given.paper else SMALL
     sizes = [10 * d for d in SIZES] if given.paper else SIZES
     rows: list[list[object]] = [["d", "d / p", "SSI: C_1 to 1e-5", "SSI: PCA to 1e-5", "Krylov: PCA to 1e-5"]]
@@ -93,7 +87,7 @@ def _fig1b(given: report.Options) -> None:
         seen = audit(f"ssi(max_rounds={rounds})", problem, n_components=p, center=False, clients=(0,))
         reached = [converged(a, problem, p, messages=LONG) for a in ("ssi", "krylov(oversample=0)")]
         rows.append([d, d // p, seen.messages_to(TARGET) or f"> {rounds}", *(r or f"> {LONG}" for r in reached)])
-    report.table(given.out, "leak_fig1b", (f"Fig. 1b: n={n}, p={p}", rows, "Messages, the opening included."))
+    return report.Found(f"Fig. 1b: n={n}, p={p}", rows, "Messages, the opening included.")
 
 
 def converged(algorithm: str, shards: Sequence[problems.Array], k: int, *, messages: int) -> int | None:
@@ -115,7 +109,7 @@ def converged(algorithm: str, shards: Sequence[problems.Array], k: int, *, messa
     return found[0] if found else None
 
 
-def table() -> report.Table:
+def table(given: report.Options) -> report.Found:
     """All algorithms on one small problem."""
     X = problems.synthetic(1600, problems.geometric(60, 1.05), seed=0)
     shards = [S + 0.01 * np.random.default_rng([1, i]).standard_normal(60) for i, S in enumerate(problems.evenly(X, 4))]
@@ -129,7 +123,7 @@ def table() -> report.Table:
         rows.append([name, *figures, known or report.NONE, SENTENCES.get(name, report.NONE)])
     problem = "d=60, k=4, 4 clients of 400 rows, centred"
     note = f"{problem}. Told: of the d(d+1)/2 numbers. Guessing C / N errs by {last.guess:.2f}."
-    return "What the server knows of the client it knows best", rows, note
+    return report.Found("What the server knows of the client it knows best", rows, note)
 
 
 def curves(seen: Audit) -> report.Curves:
@@ -145,6 +139,9 @@ def curves(seen: Audit) -> report.Curves:
     kkt = np.array([point.kkt for point in seen.convergence])
     return {**{name: np.array(line) for name, line in lines.items()}, "PCA (KKT violation)": kkt}
 
+
+SEEDS: Final = (1, 1)
+EXPERIMENTS: Final[report.Experiments] = {"fig1a": fig1a, "fig1b": fig1b, "table": table}
 
 if __name__ == "__main__":
     report.command(main)

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca import DP, DataError, simulate
+from flower_pca import DP, simulate
 from sims.common import data, problems, report
 from sims.common.problems import Array
 
@@ -52,18 +52,10 @@ SETS: Final = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run what the command line names."""
-    given = report.options(argv, about=__doc__ or "", known=tuple(SETS), seeds=(1, 5))
-    for name in given.only:
-        setting = SETS[name]
-        try:
-            X = setting.units(data.read(given.data_dir / f"{name}.npz").astype(np.float32))
-        except DataError as error:
-            report.progress(str(error))
-            continue
-        report.table(given.out, f"private_{name}", utility(name, X, setting, seeds=given.seeds))
+    report.main(argv, room="private", about=__doc__ or "", experiments=EXPERIMENTS, seeds=SEEDS)
 
 
-def utility(name: str, X: Array, setting: Setting, *, seeds: int) -> report.Table:
+def utility(name: str, X: Array, setting: Setting, *, seeds: int) -> report.Found:
     """A line for each algorithm and kind of noise: median angle in degrees / share of the variance, by epsilon."""
     C, V = truth(X)
     rows: list[list[object]] = [["algorithm", "noise", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS)]]
@@ -75,7 +67,7 @@ def utility(name: str, X: Array, setting: Setting, *, seeds: int) -> report.Tabl
     n, d = X.shape
     bounds = f"clip {setting.clip:g}, reach {setting.reach:g}, delta {setting.delta:g}"
     note = f"Degrees / share of the variance. {n} rows of {d} columns, {bounds}."
-    return f"{name}: largest angle of {K} components, {CLIENTS} clients", rows, note
+    return report.Found(f"{name}: largest angle of {K} components, {CLIENTS} clients", rows, note)
 
 
 def cell(X: Array, C: Array, V: Array, setting: Setting, method: str, kind: str, epsilon: float, seeds: int) -> str:
@@ -101,6 +93,19 @@ def truth(X: Array) -> tuple[Array, Array]:
         C += B.T @ B
     return C, np.linalg.eigh(C)[1][:, : -K - 1 : -1].T
 
+
+def experiment(name: str, setting: Setting) -> Callable[[report.Options], report.Found]:
+    """The table of one data set."""
+
+    def run(given: report.Options) -> report.Found:
+        X = setting.units(data.read(given.data_dir / f"{name}.npz").astype(np.float32))
+        return utility(name, X, setting, seeds=given.seeds)
+
+    return run
+
+
+SEEDS: Final = (1, 5)  # in small size, and with --paper
+EXPERIMENTS: Final[report.Experiments] = {name: experiment(name, setting) for name, setting in SETS.items()}
 
 if __name__ == "__main__":
     report.command(main)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sims import escalator
-from sims.over_air import figures as over_air
+from sims.over_air import experiments as over_air
 from sims.over_air import moving, trackers
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from sims.common import report
-from sims.personal import experiments, methods, pictures, problems, rates, real, tables
+from sims.personal import experiments, methods, pictures, problems, rates, real, small, tables
 from sims.personal.problems import Setting
+from sims.personal.runs import fit
 
 pytestmark = pytest.mark.slow
 
@@ -109,9 +110,10 @@ def test_files_of_the_user_are_dealt_by_writer_or_by_pairs_of_labels(
         assert len(shards) == 6
         assert shards[0].shape[1] == 12
         assert len(np.unique(np.vstack(shards), axis=0)) == sum(map(len, shards))
-    errors = real.tested(sets["writers"](0), 20, 0)
-    assert len(errors) == 5
-    assert min(errors) > 0.0
+    training, testing = real.fitted(sets["writers"](0), 20, 0)
+    assert len(training) == len(testing) == 5
+    assert min(training) == training[0] > 0.0  # a client's own components fit its own rows best
+    assert min(testing) > 0.0
 
 
 def test_tables_are_printed_and_written_and_missing_data_is_named(
@@ -127,3 +129,13 @@ def test_tables_are_printed_and_written_and_missing_data_is_named(
     with open(tmp_path / "personal_table4.csv", newline="", encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
     assert float(row["ratio"]) <= 0.6
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.6, 0.8])
+def test_a_perturbed_shared_direction_is_the_papers_to_first_order(rho):
+    covariances, u = small.perturbed(small.GAMMA, rho, 1e-4)
+    shards = [2.0 * small._root(C) for C in covariances]
+    U, _ = fit("exact_per_pca(local_components=1, tol=1e-13)", shards, 1, seed=0, max_rounds=5000)
+    phi = (np.sqrt(3.0) + 0.5 + 2.0 * rho - 3.0) / (4.0 * (rho**2 - 3.0 * rho + 2.0))  # (47) with alpha = pi / 6
+    assert abs(U[3, 0]) == pytest.approx(1e-4 * abs(phi), rel=0.01)
+    assert abs(U[:, 0] @ u) > 1.0 - 1e-6

@@ -5,9 +5,8 @@ import csv
 import numpy as np
 import pytest
 
-from sims.common import report
+from sims.robust import experiments as robust
 from sims.robust import pooled
-from sims.robust import tables as robust
 
 pytestmark = pytest.mark.slow
 
@@ -68,11 +67,10 @@ def test_without_the_last_solve_more_local_steps_leave_the_papers_larger_floor()
 def test_an_experiment_leaves_its_table_and_curves(name, tmp_path, monkeypatch, capsys):
     pose = robust.pose
     monkeypatch.setattr(robust, "pose", lambda n, r, s, seed: pose(40, 2, s, seed))
-    small = report.options([], about="", known=("fig1",), seeds=(1, 1))
     monkeypatch.setattr(robust, "LOCAL", (2,))
     course = robust.course
     monkeypatch.setattr(robust, "course", lambda spec, problem, p, *rest: course(spec, problem, 2, *rest))
-    robust.CASES[name](report.Options(small.only, tmp_path, (), tmp_path, 1, False))
+    robust.main(["--only", name, "--out", str(tmp_path)])
     with open(tmp_path / f"robust_{name}.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert rows

@@ -21,8 +21,8 @@ from flower_pca.strategies.nodes import Nodes
 
 pytestmark = pytest.mark.usefixtures("lines")
 
-NAMED = {s.name: s for s in map(strategies.__dict__.get, strategies.__all__) if hasattr(s, "name")}
-CLIENTS = {c.algorithms[0]: c for c in map(clients.__dict__.get, clients.__all__) if getattr(c, "algorithms", ())}
+NAMED = {s.name: s for s in (getattr(strategies, n) for n in strategies.__all__) if hasattr(s, "name")}
+CLIENTS = {c.algorithms[0]: c for c in (getattr(clients, n) for n in clients.__all__) if getattr(c, "algorithms", ())}
 SHORT = {
     "faps": {"max_rounds": 12, "inner_steps": 3},
     "local_power": {"max_rounds": 12},

@@ -50,7 +50,6 @@ class NoisyCovariance(Algorithm[CovarianceState]):
     """
 
     name: ClassVar[str] = "noisy_covariance"
-    State: ClassVar[type] = CovarianceState
     bounded: ClassVar[bool] = True
 
     def start(self, model: Model) -> CovarianceState:

@@ -48,7 +48,6 @@ class DRSVD(Algorithm[DRSVDState]):
     """
 
     name: ClassVar[str] = "dr_svd"
-    State: ClassVar[type] = DRSVDState
     fixed_set: ClassVar[bool] = True
 
     rank: int | None = None

@@ -57,7 +57,6 @@ class FAPS(Iterative[FAPSState]):
 
     name: ClassVar[str] = "faps"
     quantity: ClassVar[str] = "angle still to go"
-    State: ClassVar[type] = FAPSState
 
     inner_steps: int = 10
     inner_tol: float | None = None

@@ -60,7 +60,6 @@ class FedOAPM(Iterative[FedOAPMState]):
     """
 
     name: ClassVar[str] = "fed_oapm"
-    State: ClassVar[type] = FedOAPMState
 
     qr_every: int = 1
     max_rounds: int = 500

@@ -58,7 +58,6 @@ class Krylov(Iterative[KrylovState]):
     """
 
     name: ClassVar[str] = "krylov"
-    State: ClassVar[type] = KrylovState
     fixed_set: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 

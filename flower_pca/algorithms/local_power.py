@@ -56,7 +56,6 @@ class LocalPower(Iterative[LocalPowerState]):
 
     name: ClassVar[str] = "local_power"
     quantity: ClassVar[str] = "error (residual, or angle still to go)"
-    State: ClassVar[type] = LocalPowerState
 
     local_steps: int = 8
     align: str = "procrustes"

@@ -34,7 +34,6 @@ class OneShotState:
 class _Average(Algorithm[OneShotState]):
     """What the averages share: clients send local eigenpairs, the server takes an SVD of their stack."""
 
-    State: ClassVar[type] = OneShotState
     weighted: ClassVar[bool] = False  # by the local eigenvalues
 
     def start(self, model: Model) -> OneShotState:

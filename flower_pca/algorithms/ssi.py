@@ -49,7 +49,6 @@ class SSI(Iterative[SSIState]):
     """
 
     name: ClassVar[str] = "ssi"
-    State: ClassVar[type] = SSIState
     bounded: ClassVar[bool] = True
 
     def start(self, model: Model) -> SSIState:

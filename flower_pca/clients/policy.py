@@ -147,14 +147,6 @@ class Policy:
         return arrays["told"] if header["rows"] == mark else np.empty((d, 0))
 
 
-def _bare(stage: str, arrays: Arrays) -> bool:
-    """Whether an answer can be no sum: of a stage that is not known, or with a node's own results of their own size."""
-    if stage not in registry.STAGES:
-        return True
-    parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
-    return any(part.own and part.open for part in parts.values())
-
-
 def _columns(request: wire.Request, d: int, up: Arrays) -> Array:
     """The columns whose products with C_i an answer tells, in the rows' own units and of length one.
 
@@ -175,3 +167,11 @@ def _units(columns: Array) -> Array:
     largest = np.abs(columns).max(axis=0)
     columns = columns[:, largest > 0.0] / largest[largest > 0.0]
     return np.asarray(columns / linalg.column_norms(columns))
+
+
+def _bare(stage: str, arrays: Arrays) -> bool:
+    """Whether an answer can be no sum: of a stage that is not known, or with a node's own results of their own size."""
+    if stage not in registry.STAGES:
+        return True
+    parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
+    return any(part.own and part.open for part in parts.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from flower_pca.base import archive
@@ -10,21 +10,23 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
+from flower_pca.core.model import Model
 from flower_pca.core.roll import Roll
+from flower_pca.core.stage import Stage
 from flower_pca.core.standing import Standing
 
 LAYOUT: Final = 2  # grows with every change of what is kept
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps")
 
 
-def identity(standing: Standing, roll: Roll, channel: AirChannel | None) -> dict[str, Any]:
-    """What a checkpoint and the run that goes on from it have in common; of a run that has not begun."""
+def identity(stages: Sequence[Stage[Any]], model: Model, roll: Roll, channel: AirChannel | None) -> dict[str, Any]:
+    """What a checkpoint and the run that goes on from it have in common; `model` is that before the first message."""
     return {
-        "stages": [stage.spec for stage in standing.stages],
+        "stages": [stage.spec for stage in stages],
         "fraction": roll.fraction,
         "channel": archive.pack(channel, {}, "channel"),
         "masked": roll.summed,
-        **{name: getattr(standing.model, name) for name in _IDENTITY},
+        **{name: getattr(model, name) for name in _IDENTITY},
     }
 
 

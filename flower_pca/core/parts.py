@@ -12,12 +12,9 @@ answer holds, by name. It needs the message only, so server and client work out 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
-
-from flower_pca.base.errors import ConfigError
 
 Shape: TypeAlias = tuple[int | None, ...]
 
@@ -92,16 +89,6 @@ class Part:
     def open(self) -> bool:
         """Whether a side of it is known to the client only."""
         return None in self.shape
-
-
-def closed(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
-    """The shapes of an answer of which no side is open, as masks need it."""
-    shapes = {name: tuple(side for side in part.shape if side is not None) for name, part in parts.items()}
-    opened = [name for name, part in parts.items() if part.open]
-    if opened:
-        rule, got = "of a size that all clients know", f"{', '.join(opened)} of another"
-        raise ConfigError("An answer under masks", must=rule, got=got, then="Leave the masks out.")
-    return shapes
 
 
 ROWS: Final = Part(kind=Kind.ROWS)

@@ -133,7 +133,7 @@ class _Group:
 def _columns(parts: Mapping[str, Part], arrays: Arrays, d: int | None) -> int:
     """How many columns an answer speaks of; 0 where neither it nor the run says so."""
     for name, part in parts.items():
-        if part.kind is Kind.COLUMNS and part.open and np.ndim(arrays.get(name, 0.0)) == 1:
+        if part.kind is Kind.COLUMNS and None in part.shape and np.ndim(arrays.get(name, 0.0)) == 1:
             return len(arrays[name])
     return d or 0
 
@@ -176,9 +176,9 @@ def _check_array(what: str, a: Array, shape: Shape) -> None:
     if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
         rule = f"a real array of shape {tuple('any' if s is None else s for s in shape)}"
         raise ProtocolError(what, must=rule, got=f"shape {a.shape} and dtype {a.dtype}", then=_DATA)
-    if not np.isfinite(a).all():
+    largest = max(float(a.max()), -float(a.min())) if a.size else 0.0  # NaN if an entry is
+    if not np.isfinite(largest):
         bad = int(a.size - np.isfinite(a).sum())
         raise ProtocolError(what, must="finite", got=f"{bad} NaN or infinite entries", then=_DATA)
-    largest = float(np.max(np.abs(a), initial=0.0))
     if largest > _LARGEST:
         raise ProtocolError(what, must=f"at most {_LARGEST:g} in size", got=f"{largest:g}", then=_DATA)

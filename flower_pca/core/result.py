@@ -42,8 +42,7 @@ class PCAResult:
         rounds: Rounds of the algorithm's stage; `history` has all messages.
         status: Why the run ended.
         history: What happened in each round.
-        algorithm: The algorithm's spec string.
-        seed, centered: The seed of the run, and whether it was centred.
+        algorithm, seed, centered: The algorithm's spec string, the seed, and whether the run was centred.
         answers: "fixed" if every client answered from fixed statistics of its rows, else "rows".
         asked: What was asked for, as plain values: `flower_pca.assembly.question(**asked)` asks it again.
         own: What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.

@@ -71,7 +71,7 @@ class Run:
         self._standing = Standing(stages=tuple(stages), model=model, state=start, opens=roll.opens)
         self._roll, self._terms, self._channel = roll, terms or NoTerms(), channel
         self._asked, self._result = dict(asked or {}), result
-        self._identity = kept.identity(self._standing, roll, channel)
+        self._model = model
         self._history = History()
         self._sent: Broadcast | None = None
         self._began = 0.0
@@ -155,15 +155,16 @@ class Run:
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
         self._total = got.total if verdict is Verdict.AGAIN else None
-        moved = verdict is Verdict.COMPLETE
-        if moved:
+        metrics: dict[str, float] = {}
+        if verdict is Verdict.COMPLETE:
             try:
                 self._complete(got.total, got.answered)
+                metrics = now.stage.metrics(self._standing.state)
+                if (status := self._standing.over) is not None:  # who has answered last may go
+                    self._standing = self._standing.left(status, (), self._roll, self._terms)
             except np.linalg.LinAlgError as error:
                 raise unusable(error) from error
-        seconds = time.perf_counter() - self._began
-        metrics = now.stage.metrics(self._standing.state) if moved else {}
-        record = got.record(sent, seconds=seconds, metrics=metrics)
+        record = got.record(sent, seconds=time.perf_counter() - self._began, metrics=metrics)
         self._history, self._sent = self._history.add(record), None
         return record
 
@@ -179,11 +180,11 @@ class Run:
 
     def checkpoint(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on: a JSON header, and arrays."""
-        return kept.packed(self._identity, self._asked, self._standing, self._roll, self._history)
+        return kept.packed(self._identity(), self._asked, self._standing, self._roll, self._history)
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken. A half-answered round is asked again as a whole."""
-        there = kept.unpacked(header, arrays, run=self._identity, standing=self._standing, roll=self._roll)
+        there = kept.unpacked(header, arrays, run=self._identity(), standing=self._standing, roll=self._roll)
         self._standing, self._roll, self._history = there
         self._total = self._sent = None
 
@@ -204,6 +205,9 @@ class Run:
         self._terms, allowed = self._terms.wasted(self._sent.stage, self.algorithm, why)
         stages = tuple(allowed if stage is self.algorithm else stage for stage in self._standing.stages)
         self._standing = replace(self._standing, stages=stages)
+
+    def _identity(self) -> dict[str, Any]:
+        return kept.identity(self._standing.stages, self._model, self._roll, self._channel)
 
     @property
     def _call(self) -> Call:

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -104,7 +104,7 @@ class Stage(ABC, Generic[S]):
 
     Attributes:
         name: What messages call it by; unique among all stages.
-        State: S at run time, for a saved state to be read back.
+        State: S at run time, for a saved state to be read back: what a subclass names in the brackets of its base.
         fixed_set: Whether the state belongs to one fixed set of clients, since it mixes products of several messages.
             A member that misses a message is asked once more; when one is gone for good, the run starts anew.
         bounded: Whether differential privacy can rely on it. Its answer is then, beside the number of rows, numbers
@@ -120,6 +120,13 @@ class Stage(ABC, Generic[S]):
     fixed_set: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
     by_row: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in vars(cls).get("__orig_bases__", ()):
+            for argument in get_args(base):
+                if isinstance(argument, type):
+                    cls.State = argument
 
     @abstractmethod
     def start(self, model: Model) -> S:

@@ -109,6 +109,13 @@ class Standing:
         bounds = self.stage.bounds(self.state, self.model)
         return bounds if self.opens or heard else dict.fromkeys(bounds, 0.0)
 
+    @property
+    def over(self) -> Status | None:
+        """Why the run is over, whoever is there now; None while it is not, or while that depends on who is there."""
+        if self.index + 1 < len(self.stages) or (self.opens and self.role is Role.ALGORITHM):
+            return None
+        return self.stage.status(self.state)
+
     def call(self, *, fraction: float) -> Call:
         """Whom the coming message is for."""
         if self.opening:

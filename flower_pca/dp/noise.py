@@ -18,7 +18,8 @@ from flower_pca.rows.local import LocalData
 
 Bits: TypeAlias = Callable[[int], Array]  # so many random 64-bit numbers
 
-_CLIP, _NOISE, _BUDGET, _AMONG = _NAMES = "dp.clip", "dp.noise", "dp.budget", "dp.among"
+_CLIP, _NOISE, _BUDGET, _AMONG = "dp.clip", "dp.noise", "dp.budget", "dp.among"
+NAMES: Final = frozenset((_CLIP, _NOISE, _BUDGET, _AMONG))  # of what a message says that asks for noise
 _SPENT: Final = "dp.spent"
 _ROUNDING: Final = 1e-9  # by which an orthonormal block, or a budget added up, may pass its bound
 
@@ -117,7 +118,7 @@ def asked_share(arrays: Arrays, summed: int) -> float:
 
 def asked(names: Iterable[str]) -> bool:
     """Whether a message with arrays of these names asks for noise."""
-    return not set(_NAMES).isdisjoint(names)
+    return not NAMES.isdisjoint(names)
 
 
 def answer(
@@ -133,7 +134,7 @@ def answer(
     if not stage.bounded:
         remedy = "Use ssi, krylov or noisy_covariance."
         raise ProtocolError("A stage with noise", must="one with bounded answers", got=stage.name, then=remedy)
-    plain = {name: a for name, a in arrays.items() if name not in _NAMES}
+    plain = {name: a for name, a in arrays.items() if name not in NAMES}
     for name, Z in plain.items():
         if Z.ndim == 0:
             continue

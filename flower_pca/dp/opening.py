@@ -43,7 +43,6 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     """
 
     name: ClassVar[str] = "private_opening"
-    State: ClassVar[type] = PrivateOpeningState
     by_row: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 

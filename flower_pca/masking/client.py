@@ -14,7 +14,7 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
-from flower_pca.masking import encoding, messages, primitives
+from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking.fixed import Grain, system_grain
 from flower_pca.masking.messages import Phase, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
@@ -65,11 +65,11 @@ def answer(
         up, secrets = _shares(arrays, secrets, identity)
     elif step == Phase.UPLOAD:
         secrets = _admitted(arrays, secrets)
-        encoding.check(arrays, secrets)
+        fixed.check(arrays, secrets)
         name = messages.inner_stage(arrays) or ""
         up, own = stage(name, messages.plain(arrays), data, own, summed=secrets.summed)
         said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame())
-        up, secrets = _upload(arrays, secrets, encoding.encoded(arrays, up, own, grain(said)), said)
+        up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own, grain(said)), said)
     else:
         up, secrets = _unmask(arrays, secrets)
     return up, {**own, **secrets.stored()}

@@ -23,9 +23,12 @@ import numpy as np
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
-from flower_pca.dp.noise import Bits, normals, seeded_bits, system_bits
+from flower_pca.dp import noise
+from flower_pca.masking import messages
+from flower_pca.masking.messages import SpentError
+from flower_pca.masking.secrets import Secrets
 
-Grain: TypeAlias = Callable[[bytes], Bits]  # from a digest of what is asked to the bits of the noise on the answer
+Grain: TypeAlias = Callable[[bytes], noise.Bits]  # from a digest of what is asked to bits of the answer's noise
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 _LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one
@@ -58,17 +61,17 @@ def bounds_with_noise(names: Iterable[str], deviation: float, clients: int) -> A
     return {name: np.array(1.0 if name == "n" else bound) for name in names}
 
 
-def system_grain(asked: bytes) -> Bits:
+def system_grain(asked: bytes) -> noise.Bits:
     """The operating system's own bits, whatever is asked."""
-    return system_bits
+    return noise.system_bits
 
 
 def seeded_grain(seed: int, client: int) -> Grain:
     """Bits that are the same whenever the same is asked, for simulations: a run that goes on has them again."""
-    return lambda asked: seeded_bits(seed, client, int.from_bytes(asked[:8]))
+    return lambda asked: noise.seeded_bits(seed, client, int.from_bytes(asked[:8]))
 
 
-def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int, bits: Bits = system_bits) -> Array:
+def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int, bits: noise.Bits = noise.system_bits) -> Array:
     """One client's arrays, in the order of their names, as numbers mod 2^64; with noise from these random bits."""
     return np.concatenate([_words(name, arrays[name], bounds[name], clients, bits) for name in sorted(arrays)])
 
@@ -85,12 +88,48 @@ def decode(total: Array, shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[
     return arrays
 
 
+def check(arrays: Arrays, secrets: Secrets) -> None:
+    """Require of an upload's message, before the rows are looked at, a fixed point that suits the sum.
+
+    The bounds of an answer with noise follow from the noise: with others, a server could ask where the noise ends.
+    """
+    clients, least = arrays["mask.clients"], len(secrets.holders) + 1
+    if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
+        rule = f"from {least} to {MOST_CLIENTS}"
+        raise _refused("The number of clients in a sum", rule, "several" if clients.shape else f"{clients}")
+    if noise.asked(arrays):
+        bounds, share = messages.bounds(arrays), noise.asked_share(arrays, secrets.summed)
+        own = bounds_with_noise(bounds, share, int(clients))
+        if not all(np.array_equal(own[name], bound) for name, bound in bounds.items()):
+            raise _refused("The bounds of a sum with noise", "those that follow from the noise", "others")
+
+
+def encoded(arrays: Arrays, up: Arrays, own: Arrays, bits: noise.Bits) -> Array:
+    """The answer in fixed point.
+
+    One beyond a bound gives none, which tells something of this client alone. So that costs it the secrets of the
+    set-up, and leaves `own`, what the stage keeps: a server cannot go on to ask with one bound after another.
+    """
+    bounds = messages.bounds(arrays)
+    if set(bounds) != set(up):
+        remedy = "Install the same flower_pca everywhere."
+        raise ProtocolError("The bounds of a sum", must=f"those of {', '.join(up)}", got=list(bounds), then=remedy)
+    try:
+        return encode(up, bounds, int(arrays["mask.clients"]), bits)
+    except DataError as error:
+        raise SpentError(str(error), own) from error
+
+
+def _refused(what: str, rule: str, got: str) -> ProtocolError:
+    return ProtocolError(what, must=rule, got=got, then="Nothing was sent in return.")
+
+
 def _exponents(bound: Array, clients: int) -> Array:
     """F of each bound: integers, so that all machines agree."""
     return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
 
 
-def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array:
+def _words(name: str, a: Array, bound: Array, clients: int, bits: noise.Bits) -> Array:
     a = np.asarray(a, dtype=np.float64)
     wide = not bound.all()
     limit = 2.0 ** (_WORDS * _BITS - _FRACTION - 1) if wide else bound
@@ -100,7 +139,9 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
         raise DataError(f"Every entry of {name} of this client", must=rule, got="a larger one", then=remedy)
     steps = np.ldexp(a, _FRACTION if wide else _exponents(bound, clients))
     rest = np.floor(steps)
-    grain = np.rint(steps - rest + _GRAIN * normals(np.shape(a), bits)).astype(np.int64).ravel()  # no digit of it lost
+    grain = (
+        np.rint(steps - rest + _GRAIN * noise.normals(np.shape(a), bits)).astype(np.int64).ravel()
+    )  # no digit of it lost
     if not wide:
         return (rest.astype(np.int64).ravel() + grain).view(np.uint64)
     words = []
@@ -111,7 +152,7 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
     words[-1] += grain
     most = MOST_CLIENTS // (2 * clients)  # half of the room that so few clients leave
     for high, low in itertools.pairwise(words):
-        moved = (system_bits(len(low)) % np.uint64(2 * most + 1)).astype(np.int64) - most
+        moved = (noise.system_bits(len(low)) % np.uint64(2 * most + 1)).astype(np.int64) - most
         high -= moved
         low += moved << _BITS
     return np.concatenate(words).view(np.uint64)

@@ -11,8 +11,8 @@ the phase says which. A phase ends when those that were reached have answered:
 | UNMASK | the shares that take the masks off the sum        | the sum                                              |
 
 The sum is handed to the run as the answer of all that are in it; those that have dropped out on the way are failures.
-The next message of the run begins with UPLOAD, as long as those that it asks have taken part in the sum before: their
-new keys are there. A client that comes back, or is new, makes a set-up begin afresh, with KEYS; so does a lost sum.
+The next message begins with UPLOAD, as long as those that it asks have taken part in the sum before: their keys are
+there. A client that comes back, or is new, makes a set-up begin afresh, with KEYS; so does a lost sum.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.core.standing import Standing
 from flower_pca.core.terms import NoTerms
 from flower_pca.masking import messages
-from flower_pca.masking.accepted import accepted
+from flower_pca.masking.answers import Layout, accepted, require_sum
 from flower_pca.masking.group import Group, identity
-from flower_pca.masking.layout import Layout, require_sum
 from flower_pca.masking.messages import Phase
 from flower_pca.rows.frame import Frame
 
@@ -93,13 +92,8 @@ class Masked:
         return self._group
 
     @property
-    def phase(self) -> Phase:
-        """What the coming message asks for."""
-        return self._phase
-
-    @property
     def carried(self) -> Broadcast | None:
-        """The run's message, whose sum is under way; None between two sums."""
+        """The run's message, whose sum is under way."""
         return self._carried
 
     @property
@@ -192,9 +186,8 @@ class Masked:
         group.begin(self._taking_part)
         self._phase = Phase.UPLOAD
         self._carried = self._run.settle(columns=self._columns, needed=group.needed)
-        sizes = self._columns, len(self._taking_part)
-        heard = self._heard.issuperset(self._taking_part)
-        self._layout = Layout.of(self._run, self._masks, self._carried, *sizes, heard=heard)
+        clients, heard = len(self._taking_part), self._heard.issuperset(self._taking_part)
+        self._layout = Layout.of(self._run, self._masks, self._carried, self._columns, clients, heard=heard)
 
     def _composed(self, carried: Broadcast, to: tuple[int, ...]) -> tuple[Arrays, dict[int, Arrays]]:
         """What all clients get, and what single ones do."""

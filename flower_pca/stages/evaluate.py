@@ -32,7 +32,6 @@ class Evaluate(Stage[EvaluateState]):
     """
 
     name: ClassVar[str] = "evaluate"
-    State: ClassVar[type] = EvaluateState
 
     def start(self, model: Model) -> EvaluateState:
         return EvaluateState(model.columns[:, : model.k])

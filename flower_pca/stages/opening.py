@@ -53,7 +53,6 @@ class Opening(Stage[OpeningState]):
     """
 
     name: ClassVar[str] = "opening"
-    State: ClassVar[type] = OpeningState
 
     width: int
 

@@ -33,7 +33,6 @@ class RayleighRitz(Stage[RitzState]):
     """
 
     name: ClassVar[str] = "ritz"
-    State: ClassVar[type] = RitzState
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> RitzState:

@@ -47,7 +47,6 @@ class SummedOpening(Stage[SummedState]):
     """
 
     name: ClassVar[str] = "summed_opening"
-    State: ClassVar[type] = SummedState
 
     width: int
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -46,7 +46,6 @@ class Tracker(Stage[TrackState]):
         oversample: Random columns beside the old basis, for "krylov".
     """
 
-    State: ClassVar[type] = TrackState
     by_row: ClassVar[bool] = True
 
     refine: bool = False

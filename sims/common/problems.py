@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -37,6 +37,7 @@ class Problem:
         C: X'X of all rows in that frame, d x d.
         values: All its eigenvalues, largest first.
         basis: The eigenvectors of the first k, d x k.
+        sizes: The rows that each client had before `pose` condensed them.
     """
 
     shards: list[Rows]
@@ -46,16 +47,28 @@ class Problem:
     C: Array
     values: Array
     basis: Array
+    sizes: list[int]
 
     @property
     def n(self) -> int:
         """Rows of all clients together."""
-        return sum(X.shape[0] for X in self.shards)
+        return sum(self.sizes)
 
     @property
     def d(self) -> int:
         """Columns."""
         return len(self.C)
+
+    def condensed(self) -> Problem:
+        """The same problem with each client's rows as the R of their QR factors: the same X'X, in less time.
+
+        Only in the frame that rows come in: centring and scaling need the rows themselves.
+        """
+        if self.center or self.scale is not None:
+            raise ValueError("rows to be centred or scaled cannot be condensed")
+        dense = (np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64) for X in self.shards)
+        shards = [np.linalg.qr(X, mode="r") if X.shape[0] > X.shape[1] else X for X in dense]
+        return replace(self, shards=shards)
 
 
 def pose(shards: Sequence[Rows], *, k: int, center: bool = False, scale: str | None = None) -> Problem:
@@ -65,14 +78,15 @@ def pose(shards: Sequence[Rows], *, k: int, center: bool = False, scale: str | N
         raise DataError(f"The columns must be more than k={k}, at most {_WIDEST}. Got {d}. Choose other data.")
     C = sum(_grams(shards, center, scale), np.zeros((d, d)))
     values, V = np.linalg.eigh(C)
-    return Problem(list(shards), k, center, scale, C, values[::-1], V[:, : -k - 1 : -1])
+    sizes = [X.shape[0] for X in shards]
+    return Problem(list(shards), k, center, scale, C, values[::-1], V[:, : -k - 1 : -1], sizes)
 
 
 def heterogeneity(problem: Problem) -> float:
     """How far a client's covariance is from that of all: eta = max_i ||C_i / n_i - C / n||_2 / ||C / n||_2."""
     whole = problem.C / problem.n
     grams = _grams(problem.shards, problem.center, problem.scale)
-    apart = (np.linalg.norm(C / X.shape[0] - whole, 2) for C, X in zip(grams, problem.shards, strict=True))
+    apart = (np.linalg.norm(C / n - whole, 2) for C, n in zip(grams, problem.sizes, strict=True))
     return float(max(apart)) * problem.n / float(problem.values[0])
 
 

@@ -17,11 +17,13 @@ from flower_pca import DataError
 from sims.common import data
 
 Curves: TypeAlias = Mapping[str, npt.NDArray[Any]]
-Table: TypeAlias = tuple[str, list[list[object]], str]  # title, rows with the header first, note
 
 NONE: Final = "-"  # a number that is not known, or a target that is never reached
 _ACROSS: Final = 3  # panels in a row
-_COLOURS: Final = ("#1f5fa8", "#d9772b", "#2f8f6b", "#a3508f", "#6b7280", "#b8a13a", "#4fb0c6", "#8a4b2d")
+_COLOURS: Final = (
+    "#1f5fa8", "#d9772b", "#2f8f6b", "#a3508f", "#6b7280", "#b8a13a", "#4fb0c6", "#8a4b2d", "#c23b5a",
+    "#5b53a6", "#98b84a", "#2e2e2e",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,29 @@ class Options:
     data_dir: Path
     seeds: int
     paper: bool
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Curves of errors, panels of them side by side."""
+
+    title: str
+    panels: Mapping[str, Curves]
+    error: str
+    along: str = "messages with a product"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an experiment has found: a table, its rows with the header first, and curves if it has any."""
+
+    title: str
+    rows: list[list[object]]
+    note: str = ""
+    drawing: Drawing | None = None
+
+
+Experiments: TypeAlias = Mapping[str, Callable[["Options"], Found]]
 
 
 def options(argv: Sequence[str] | None, *, about: str, known: Sequence[str], seeds: tuple[int, int]) -> Options:
@@ -56,6 +81,21 @@ def options(argv: Sequence[str] | None, *, about: str, known: Sequence[str], see
     return Options(only, given.out, tuple(given.data), given.data_dir, repetitions, given.paper)
 
 
+def main(
+    argv: Sequence[str] | None, *, room: str, about: str, experiments: Experiments, seeds: tuple[int, int]
+) -> None:
+    """What every room's command does: measure, print, draw; an experiment whose data are not there is left out."""
+    opts = options(argv, about=about, known=tuple(experiments), seeds=seeds)
+    for name in opts.only:
+        try:
+            found = experiments[name](opts)
+        except DataError as error:
+            progress(f"{name} is left out: {error}")
+        else:
+            show(opts.out, f"{room}_{name}", found)
+    print(f"\nCSV and PNG are in {opts.out}")
+
+
 def command(main: Callable[[], None]) -> None:
     """Run it as a command: what is wrong with the data is an answer, not a traceback."""
     try:
@@ -69,41 +109,39 @@ def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def table(out: Path, name: str, content: Table) -> None:
-    """Print a table, and write its rows to NAME.csv."""
-    title, rows, note = content
+def lines(rows: Sequence[Sequence[object]]) -> list[str]:
+    """A table in columns, a rule under its header."""
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    print(f"\n{title}\n" + "\n".join(lines) + (f"\n{note}" if note else ""))
-    _write(out, f"{name}.csv", cells)
+    ruled = [cells[0], ["-" * width for width in widths], *cells[1:]]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in ruled]
 
 
-def curves(
-    out: Path,
-    name: str,
-    title: str,
-    panels: Mapping[str, Curves],
-    *,
-    error: str,
-    along: str = "messages with a product",
-) -> None:
-    """Write the error after each message to NAME.csv, and draw it to NAME.png, one panel beside the other."""
-    rows: list[list[str]] = [["panel", "curve", "messages", "error"]]
-    for panel, lines in panels.items():
-        for label, curve in lines.items():
-            rows += [[panel, label, str(m), repr(float(e))] for m, e in enumerate(curve, start=1)]
-    _write(out, f"{name}.csv", rows)
+def show(out: Path, name: str, found: Found) -> None:
+    """Print the table, write its rows to NAME.csv, and curves to NAME_curves.csv and NAME_curves.png."""
+    print(f"\n{found.title}\n" + "\n".join(lines(found.rows)) + (f"\n{found.note}" if found.note else ""))
+    _write(out, f"{name}.csv", [[str(cell) for cell in row] for row in found.rows])
+    if found.drawing is not None:
+        rows: list[list[str]] = [["panel", "curve", "at", "error"]]
+        for panel, curves in found.drawing.panels.items():
+            for label, curve in curves.items():
+                rows += [[panel, label, str(m), repr(float(e))] for m, e in enumerate(curve, start=1)]
+        _write(out, f"{name}_curves.csv", rows)
+        draw(out / f"{name}_curves.png", found.drawing)
+
+
+def draw(path: Path, drawing: Drawing) -> None:
+    """Draw the curves, if matplotlib is there."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        progress(f'{name}.png is not drawn: that needs matplotlib. Run: pip install "flower-pca[plot]"')
+        progress(f'{path.name} is not drawn: that needs matplotlib. Run: pip install "flower-pca[plot]"')
         return
+    panels = drawing.panels
     down, across = -(-len(panels) // _ACROSS), min(len(panels), _ACROSS)
     size = (1.5 + 4.2 * across, 0.6 + 3.6 * down)
-    figure = Figure(figsize=size, dpi=130, layout="constrained", facecolor="white")
+    figure = Figure(figsize=size, dpi=100, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for ax in axes[len(panels) :]:
@@ -112,15 +150,16 @@ def curves(
         for j, (label, curve) in enumerate(lines.items()):
             style = "--" if "decay" in label else "-"
             shown = np.maximum(curve, 1e-16)  # a logarithm has to exist
-            ax.semilogy(np.arange(1, len(curve) + 1), shown, style, color=_COLOURS[j % 8], lw=1.5, label=label)
-        ax.set(xlabel=along)
+            ax.semilogy(np.arange(1, len(curve) + 1), shown, style, color=_COLOURS[j], lw=1.5, label=label)
+        ax.set(xlabel=drawing.along)
         ax.set_title(panel, fontsize=9)
         ax.grid(color="#e6e8ec")
         ax.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel(error)
+    axes[0].set_ylabel(drawing.error)
     axes[0].legend(frameon=False, fontsize=8)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-    figure.savefig(out / f"{name}.png")
+    figure.suptitle(drawing.title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
 
 
 def number(value: float | None) -> str:

@@ -1,6 +1,6 @@
 """`python -m sims.over_air`."""
 
 from sims.common.report import command
-from sims.over_air.figures import main
+from sims.over_air.experiments import main
 
 command(main)

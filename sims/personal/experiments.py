@@ -6,14 +6,14 @@ earlier figures, by an independent implementation. Problems and algorithms draw 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from flower_pca import DataError
 from sims.common import report
-from sims.personal import rates, real, tables
+from sims.personal import rates, real, small, tables
 
-TABLES: Final[dict[str, Callable[[report.Options], report.Table]]] = {
+EXPERIMENTS: Final[report.Experiments] = {
+    "fig1": small.fig1,
     "fig3": rates.fig3,
     "fig4": rates.fig4,
     "weights": rates.weights,
@@ -21,23 +21,20 @@ TABLES: Final[dict[str, Callable[[report.Options], report.Table]]] = {
     "fig6": rates.fig6,
     "table2": tables.table2,
     "table3": tables.table3,
+    "fig7": tables.fig7,
     "fig8": tables.fig8,
     "fig9": tables.fig9,
     "table4": real.table4,
     "table5": real.table5,
     "video": real.video,
     "topics": real.topics,
+    "fig10": small.fig10,
+    "fig11": small.fig11,
 }
+SEEDS: Final = (2, 10)  # in small size, in the paper's
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "The experiments of personalized PCA (JMLR 2024) beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(TABLES), seeds=(2, 10))
-    print(f"{opts.seeds} seed(s), means. {report.NONE}: not known.")
-    for name in opts.only:
-        try:
-            report.table(opts.out, f"personal_{name}", TABLES[name](opts))
-        except DataError as error:
-            report.progress(f"{name} is left out: {error}")
-    print(f"\nCSV and PNG are in {opts.out}")
+    report.main(argv, room="personal", about=about, experiments=EXPERIMENTS, seeds=SEEDS)

@@ -33,7 +33,7 @@ def slope(split: Split, algorithm: str, rounds: int, seed: int) -> tuple[float, 
     return float(np.polyfit(late, np.log10(np.maximum(errors[late], 1e-32)), 1)[0]), errors
 
 
-def fig3(opts: report.Options) -> report.Table:
+def fig3(opts: report.Options) -> report.Found:
     """Linear convergence, at a rate that is proportional to theta."""
     rows: list[list[object]] = [["method", "theta", "slope", "slope / theta", "expected slope", "log10 error at 100"]]
     curves: dict[str, dict[str, Array]] = {}
@@ -47,9 +47,9 @@ def fig3(opts: report.Options) -> report.Table:
             at100 = np.mean([np.log10(max(errors[99], 1e-32)) for _, errors in found])
             rows.append([label, theta, f"{slopes.mean():.4f}", f"{slopes.mean() / theta:.4f}", known, f"{at100:.1f}"])
             curves.setdefault(label, {})[f"theta={theta}"] = found[0][1]
-    report.curves(opts.out, "personal_fig3_curves", "PerPCA, first seed", curves, error="reconstruction error")
+    drawing = report.Drawing("PerPCA, first seed", curves, error="reconstruction error", along="round")
     note = "Theory, choice 1: -2 eta lambda_g theta / ln 10 = -0.0869 theta. Paper: linear, slope prop. to theta."
-    return "Fig. 3: linear convergence; d=3, 2 clients, no noise, random start", rows, note
+    return report.Found("Fig. 3: linear convergence; d=3, 2 clients, no noise, random start", rows, note, drawing)
 
 
 def statistical(setting: Setting, n: int, seed: int, weights: str = "equal") -> dict[str, float]:
@@ -70,7 +70,7 @@ def statistical(setting: Setting, n: int, seed: int, weights: str = "equal") -> 
     return {name: sum(problems.error(split, U, V)) for name, (U, V) in found.items()}
 
 
-def fig4(opts: report.Options) -> report.Table:
+def fig4(opts: report.Options) -> report.Found:
     """The statistical error falls as 1 / n."""
     expected = {"ExactPerPCA": "6.2e-2 .. 1.9e-4, -.94", "distPCA k=r1": "7.1, 0.00", "Qu": "7.3, 0.00"}
     expected |= {"distPCA k=r1+r2": "2.2e-1 .. 1.9e-4, -.96"}
@@ -86,10 +86,12 @@ def fig4(opts: report.Options) -> report.Table:
         fitted = np.polyfit(np.log10(grid[1:]), np.log10(values[1:]), 1)[0]
         rows.append([name, *map(report.number, values), f"{fitted:.2f}", expected[name]])
     note = "Paper: PerPCA slope -1; distPCA not consistent, which holds if clients upload r1 components, not r1 + r2."
-    return "Fig. 4: subspace error and n; own deviations 10 times the shared ones, r1=2, r2=10", rows, note
+    return report.Found(
+        "Fig. 4: subspace error and n; own deviations 10 times the shared ones, r1=2, r2=10", rows, note
+    )
 
 
-def weights(opts: report.Options) -> report.Table:
+def weights(opts: report.Options) -> report.Found:
     """Clients weighted by their rows, where half of them have a tenth of the others'."""
     rows: list[list[object]] = [["n", "equal", "samples", "ratio", "expected"]]
     for n, known in ((1000, "1.7e-2, 7.9e-3"), (10_000, "1.9e-3, 7.8e-4")):
@@ -97,10 +99,10 @@ def weights(opts: report.Options) -> report.Table:
         found = [statistical(UNLIKE, n, seed, "samples") for seed in range(opts.seeds)]
         equal, samples = (float(np.mean([f[kind] for f in found])) for kind in ("equal", "samples"))
         rows.append([n, report.number(equal), report.number(samples), f"{samples / equal:.2f}", known])
-    return "Weights: subspace error of ExactPerPCA, clients equal or by their rows", rows, ""
+    return report.Found("Weights: subspace error of ExactPerPCA, clients equal or by their rows", rows)
 
 
-def fig5(opts: report.Options) -> report.Table:
+def fig5(opts: report.Options) -> report.Found:
     """The error and the number of features."""
     rows: list[list[object]] = [["d", "error", "expected"]]
     sizes, errors = (20, 30, 40, 60), []
@@ -111,10 +113,12 @@ def fig5(opts: report.Options) -> report.Table:
         errors.append(float(np.mean(found)))
         rows.append([d, report.number(errors[-1]), known])
     rows.append(["slope", f"{np.polyfit(np.log(sizes), np.log(errors), 1)[0]:.2f}", ".96"])
-    return "Fig. 5: subspace error and d; n=10000", rows, 'Paper: "almost quadratic", which is its upper bound only.'
+    return report.Found(
+        "Fig. 5: subspace error and d; n=10000", rows, 'Paper: "almost quadratic", which is its upper bound only.'
+    )
 
 
-def fig6(opts: report.Options) -> report.Table:
+def fig6(opts: report.Options) -> report.Found:
     """The error and the number of clients."""
     rows: list[list[object]] = [["clients", "shared", "total"]]
     counts, parts = (10, 30, 100, 300, 1000) if opts.paper else (10, 30, 100, 300), []
@@ -130,4 +134,6 @@ def fig6(opts: report.Options) -> report.Table:
     P, x = np.array(parts), np.log(counts)
     slopes = [np.polyfit(x, np.log(y), 1)[0] for y in (P[:, 0], P.sum(axis=1))]
     rows.append(["slope", *(f"{s:.2f}" for s in slopes)])
-    return "Fig. 6: subspace error and the number of clients", rows, "Expected slopes: shared -1.08, total -.95."
+    return report.Found(
+        "Fig. 6: subspace error and the number of clients", rows, "Expected slopes: shared -1.08, total -.95."
+    )

@@ -14,6 +14,7 @@ from sims.common import data, report
 from sims.personal import methods, pictures
 from sims.personal.problems import Array
 from sims.personal.runs import fit
+from sims.personal.words import KEYWORDS, STOP_WORDS
 
 DRAWN: Final[dict[str, tuple[Callable[[int], pictures.Pictures], str]]] = {
     "textured tiles": (pictures.textured, ".20 .. .40 and .50 .. .54"),
@@ -23,13 +24,26 @@ DRAWN: Final[dict[str, tuple[Callable[[int], pictures.Pictures], str]]] = {
 RANKS: Final = (4, 6)  # of drawn pictures, shared and own
 CLIENTS, R1, R2 = 100, 20, 5
 TRAIN: Final = (60, 120, 480)  # rows of a client to train on, the last with --paper; its last fifth is to test on
-FILM: Final = (30, 5)  # of film frames
-TOPICS: Final = (5, 2)
-WORDS: Final = 8
+TABLE5_PAPER: Final = {  # indivPCA, CPCA, distPCA, PerPCA
+    "FEMNIST": {"training": ("0.49", "1.72", "1.43", "1.44"), "testing": ("1.97", "1.73", "1.73", "1.70")},
+    "CIFAR-10": {
+        "training": ("105.68", "114.79", "113.56", "113.69"),
+        "testing": ("120.79", "115.44", "115.43", "115.33"),
+    },
+}
+FILM: Final = {False: (30, 5), True: (50, 50)}  # ranks for film frames, in small size and the paper's
+TOPICS: Final = (2, 2)
+TOPIC_RUNS: Final = {
+    "PerPCA, 20 rounds": "per_pca(local_components=2, max_rounds=20, tol=0.0)",
+    "PerPCA, step 10, 20 rounds": "per_pca(local_components=2, step=10.0, max_rounds=20, tol=0.0)",
+    "PerPCA, choice 2, step 10, 20 rounds": "per_pca(local_components=2, choice=2, step=10.0, max_rounds=20, tol=0.0)",
+    "ExactPerPCA": "exact_per_pca(local_components=2)",
+}
+LARGEST: Final = 20  # words of a component that count
 MOVES: Final = 25.0  # grey levels from the film's median by which a pixel counts as moving
 
 
-def table4(opts: report.Options) -> report.Table:
+def table4(opts: report.Options) -> report.Found:
     """Background and foreground of drawn pictures."""
     rows: list[list[object]] = [
         ["pictures", "PerPCA error", "Robust PCA error", "ratio", "PerPCA AUC", "Robust PCA AUC", "expected"]
@@ -43,7 +57,9 @@ def table4(opts: report.Options) -> report.Table:
         cells = [f"{e:.3f}", f"{robust_e:.3f}", f"{e / robust_e:.2f}", f"{a:.3f}", f"{robust_a:.3f}", known]
         rows.append([name, *cells])
     note = "Error of the foreground, relative. PerPCA needs a foreground of low rank; Robust PCA one that is sparse."
-    return f"Table 4: drawn pictures, r1={RANKS[0]}, r2={RANKS[1]} (the paper shows pictures only)", rows, note
+    return report.Found(
+        f"Table 4: drawn pictures, r1={RANKS[0]}, r2={RANKS[1]} (the paper shows pictures only)", rows, note
+    )
 
 
 def segmented(drawn: pictures.Pictures, seed: int) -> tuple[float, float, float, float]:
@@ -56,40 +72,45 @@ def segmented(drawn: pictures.Pictures, seed: int) -> tuple[float, float, float,
     return (*errors, *areas)  # type: ignore[return-value]
 
 
-def table5(opts: report.Options) -> report.Table:
-    """Testing error on real pictures, dealt out by writer or by pairs of labels."""
-    rows: list[list[object]] = [
-        ["data", "clients", "rows", "ExactPerPCA", "indivPCA", "CPCA", "distPCA", "distPCA k=r1"]
-    ]
+def table5(opts: report.Options) -> report.Found:
+    """Training and testing error on real pictures, dealt out by writer or by pairs of labels."""
+    rows: list[list[object]] = [["data", "error of", "rows", "indivPCA", "CPCA", "distPCA", "distPCA k=r1", "PerPCA"]]
+    for data_set, kinds in TABLE5_PAPER.items():
+        for kind, (indiv, pooled, dist, personal) in kinds.items():
+            rows.append([f"{data_set}, paper", kind, "-", indiv, pooled, dist, "-", personal])
     for name, shards in _sets(opts):
-        report.progress(f"table5, {name}")
-        for seed in range(opts.seeds):
-            dealt = shards(seed)
-            for n in TRAIN if opts.paper else TRAIN[:-1]:
-                errors = (f"{e:.2f}" for e in tested(dealt, n, seed))
-                rows.append([f"{name}, seed {seed}", len(dealt), n, *errors])
-    note = "Paper: PerPCA below indivPCA on FEMNIST and CIFAR10; its figures are not at hand. --data takes those files."
-    return f"Table 5: mean squared testing error after training on so many rows; r1={R1}, r2={R2}", rows, note
+        for n in TRAIN if opts.paper else TRAIN[:-1]:
+            found = []
+            for seed in range(opts.seeds):
+                report.progress(f"table5, {name}, {n} rows, seed {seed}")
+                found.append(fitted(shards(seed), n, seed))
+            for kind, errors in zip(("training", "testing"), np.swapaxes(found, 0, 1), strict=True):
+                mean, spread = errors.mean(axis=0), errors.std(axis=0)
+                cells = (f"{m:.2f} ({s:.2f})" for m, s in zip(mean, spread, strict=True))
+                rows.append([name, kind, n, *cells])
+    note = f"Mean squared error (and deviation) of {opts.seeds} seed(s). --data takes FEMNIST by writer and CIFAR-10."
+    return report.Found(f"Table 5: pictures, r1={R1}, r2={R2}", rows, note)
 
 
-def tested(shards: list[Array], n: int, seed: int) -> list[float]:
-    """Testing error: ExactPerPCA, indivPCA, CPCA, distPCA with k = r1 + r2, distPCA with k = r1."""
+def fitted(shards: list[Array], n: int, seed: int) -> tuple[list[float], list[float]]:
+    """Training and testing error of indivPCA, CPCA, distPCA with k = r1 + r2 and with r1, and ExactPerPCA."""
     last = [round(0.8 * len(X)) for X in shards]
     cut = [min(n, end) for end in last]
     train = [X[:count] for X, count in zip(shards, cut, strict=True)]
     test = [X[end:] for X, end in zip(shards, last, strict=True)]
     S = methods.covariances(train)
     bases = [
-        methods.joined(*fit(f"exact_per_pca(local_components={R2}, tol=1e-4)", train, R1, seed=seed + 500)),
         methods.indiv_pca(S, R1 + R2),
         methods.cpca(S, cut, R1 + R2),
         methods.joined(*methods.dist_pca(S, R1, R2, R1 + R2)),
         methods.joined(*methods.dist_pca(S, R1, R2, R1)),
+        methods.joined(*fit(f"exact_per_pca(local_components={R2}, tol=1e-4)", train, R1, seed=seed + 500)),
     ]
-    return [float(methods.rebuilt(test, basis).mean()) for basis in bases]
+    training, testing = ([float(methods.rebuilt(rows, basis).mean()) for basis in bases] for rows in (train, test))
+    return training, testing
 
 
-def video(opts: report.Options) -> report.Table:
+def video(opts: report.Options) -> report.Found:
     """A still camera before a moving escalator: each frame a client, its rows the samples."""
     path = opts.data_dir / "escalator_video.npz"
     rows: list[list[object]] = [["method", "AUC", "share of the foreground's energy on moving pixels"]]
@@ -97,9 +118,10 @@ def video(opts: report.Options) -> report.Table:
         raise DataError(f"video needs escalator_video.npz in {opts.data_dir}. Got none. Use --data-dir.")
     with np.load(path) as archive:
         frames = archive["frames"].astype(np.float64)[:: 1 if opts.paper else 5]
+    r1, r2 = FILM[opts.paper]
     report.progress(f"video, {len(frames)} frames")
     moving = np.abs(frames - np.median(frames, axis=0)) > MOVES
-    _, V = fit(f"exact_per_pca(local_components={FILM[1]}, tol=1e-4)", list(frames), FILM[0], seed=500)
+    _, V = fit(f"exact_per_pca(local_components={r2}, tol=1e-4)", list(frames), r1, seed=500)
     own = np.stack([X @ v @ v.T for X, v in zip(frames, V, strict=True)])
     robust = methods.robust_pca(frames.reshape(len(frames), -1).T).sparse.T.reshape(frames.shape)
     drawn = pictures.Pictures(np.zeros(frames.shape[1:]), frames, moving)
@@ -108,7 +130,7 @@ def video(opts: report.Options) -> report.Table:
         rows.append([name, f"{pictures.auc(drawn, found):.3f}", f"{share:.2f}"])
     still(opts, "personal_video", frames, {"ExactPerPCA": own, "Robust PCA": robust})
     note = f"Moving: more than {MOVES:g} grey levels from the median of all frames ({moving.mean():.0%} of the pixels)."
-    return f"Video: {len(frames)} frames, r1={FILM[0]}, r2={FILM[1]} (the paper shows pictures only)", rows, note
+    return report.Found(f"Video: {len(frames)} frames, r1={r1}, r2={r2} (the paper shows pictures only)", rows, note)
 
 
 def still(opts: report.Options, name: str, frames: Array, foregrounds: dict[str, Array]) -> None:
@@ -130,33 +152,47 @@ def still(opts: report.Options, name: str, frames: Array, foregrounds: dict[str,
     figure.savefig(opts.out / f"{name}.png")
 
 
-def topics(opts: report.Options) -> report.Table:
-    """Speeches of presidential candidates: an election year a client, words the features."""
+def topics(opts: report.Options) -> report.Found:
+    """Speeches of presidential candidates: an election year a client, counts of words the features."""
     counts, meta = (opts.data_dir / f"debates_{part}.npz" for part in ("counts", "meta"))
     if not (counts.is_file() and meta.is_file()):
         raise DataError(f"topics needs debates_counts.npz and debates_meta.npz in {opts.data_dir}. Use --data-dir.")
     with np.load(meta) as archive:
         years, vocabulary = archive["year"], archive["vocab"]
     X = sparse.csr_array(sparse.load_npz(counts)).astype(np.float64)
-    rare = np.log(X.shape[0] / np.maximum(np.bincount(X.indices, minlength=X.shape[1]), 1))
-    X = sparse.csr_array(X.multiply(rare[None, :]))
-    X = sparse.csr_array(X.multiply(1.0 / np.maximum(sparse.linalg.norm(X, axis=1), 1.0)[:, None]))
+    kept = np.array([_plain(str(word)) not in STOP_WORDS for word in vocabulary])
+    X, vocabulary = sparse.csr_array(X[:, np.flatnonzero(kept)]), vocabulary[kept]
     named = np.unique(years)
     shards = [X[np.flatnonzero(years == year)] for year in named]
-    run = f"exact_per_pca(local_components={TOPICS[1]})"
-    result = simulate(run, shards, n_components=TOPICS[0], center=True, seed=500)
-    assert isinstance(result, PersonalResult)
-    rows: list[list[object]] = [["of", "component", "words with the largest weights"]]
-    for j, component in enumerate(result.components_, start=1):
-        rows.append(["all years", j, _words(component, vocabulary)])
-    for i, year in enumerate(named):
-        rows += [[year, j, _words(v, vocabulary)] for j, v in enumerate(result.own_components(i), start=1)]
-    note = f"Counts times log(n / documents), rows of length 1, centred. theta {result.theta_:.2f}. {result.status}"
-    return f"Topics: r1={TOPICS[0]}, r2={TOPICS[1]} (the paper: topics of each year, as words)", rows, note
+    rows: list[list[object]] = [["run", "year", "of the paper's words", "found", "words with the largest weights"]]
+    for label, algorithm in TOPIC_RUNS.items():
+        report.progress(f"topics: {label}")
+        result = simulate(algorithm, shards, n_components=TOPICS[0], seed=500)
+        assert isinstance(result, PersonalResult)
+        total = np.zeros(2, dtype=int)
+        for i, year in enumerate(named):
+            paper = KEYWORDS[int(float(year))]
+            there = [word for word in paper if word in set(map(str, vocabulary))]
+            own = {word for v in result.own_components(i) for word in _largest(v, vocabulary, LARGEST)}
+            found = [word for word in there if word in own]
+            total += len(there), len(found)
+            shown = " ".join(found) if label == "ExactPerPCA" else report.NONE
+            rows.append([label, int(float(year)), len(there), len(found), shown])
+        rows.append([label, "all", *total, f"theta {result.theta_:.2f}"])
+    note = (
+        f"Found: how many of the paper's words that this corpus has are among the {LARGEST} largest of one of the two "
+        "own components of the year. Counts, not centred; stop words left out, contractions too."
+    )
+    return report.Found(f"Table 7: topics, r1={TOPICS[0]}, r2={TOPICS[1]}", rows, note)
 
 
-def _words(component: Array, vocabulary: Array) -> str:
-    return " ".join(map(str, vocabulary[np.argsort(-np.abs(component))[:WORDS]]))
+def _plain(word: str) -> str:
+    """Without its apostrophe: it's and its are one stop word."""
+    return word.replace("'", "").replace("\u2019", "")
+
+
+def _largest(component: Array, vocabulary: Array, count: int) -> list[str]:
+    return list(map(str, vocabulary[np.argsort(-np.abs(component))[:count]]))
 
 
 def _sets(opts: report.Options) -> Iterator[tuple[str, Callable[[int], list[Array]]]]:

@@ -1,6 +1,6 @@
 """`python -m sims.robust`."""
 
 from sims.common.report import command
-from sims.robust.tables import main
+from sims.robust.experiments import main
 
 command(main)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca import simulate
+from flower_pca import DataError, simulate
 from sims.common import data, report
 from sims.robust import pooled
 from sims.robust.pooled import Array
@@ -21,12 +21,11 @@ NOISE: Final = 0.02  # of the range of a pixel
 SHOWN: Final = 5  # frames on the contact sheet
 
 
-def video(opts: report.Options) -> None:
+def video(opts: report.Options) -> report.Found:
     """Frames over eight clients, against IALM on all of them; and a contact sheet."""
     path = opts.data_dir / f"{SOURCE}.npz"
     if not path.is_file():
-        report.progress(f"video is left out: no {SOURCE}.npz in {opts.data_dir}. Use --data-dir.")
-        return
+        raise DataError(f"no {SOURCE}.npz in {opts.data_dir}. Use --data-dir.")
     with np.load(path) as archive:
         frames = archive["frames"]
     shape = frames.shape[1:]
@@ -57,8 +56,8 @@ def video(opts: report.Options) -> None:
     rank = int(np.linalg.matrix_rank(low, tol=1e-6 * np.linalg.norm(low, 2)))
     rows.append(["IALM, pooled", rank, f"{_far(sparse):.1%}", f"{apart:.3f}", count, f"{theirs:.1f}", "1"])
     note = f"Far: by more than {NOISE:g} of the range of a pixel. Apart: ||L - L_IALM|| / ||L_IALM||."
-    report.table(opts.out, "robust_video", ("Escalator: background and people", rows, note))
     _sheet(opts.out, [("frame", X), ("background", L), ("people", np.abs(S)), ("people, IALM", np.abs(sparse))], shape)
+    return report.Found("Escalator: background and people", rows, note)
 
 
 def _far(S: Array) -> float:

@@ -25,7 +25,6 @@ class Plain(Iterative[PlainState]):
     """The least iteration: its state is its progress."""
 
     name = "plain"
-    State = PlainState
 
     def start(self, model):
         return PlainState(Progress.begin(self.tol, model))

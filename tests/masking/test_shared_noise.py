@@ -25,8 +25,9 @@ from flower_pca import (
 from flower_pca.clients.memory import StateStore
 from flower_pca.dp import gaussian, noise
 from flower_pca.dp.plan import Plan
-from flower_pca.masking import fixed, run
-from flower_pca.masking.client import Secrets
+from flower_pca.masking import fixed
+from flower_pca.masking.messages import Phase
+from flower_pca.masking.secrets import Secrets
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import PCAStrategy
 
@@ -72,7 +73,7 @@ def residues(monkeypatch, parts, method, *, gone=(), **settings):
     driven, found = Run(parts, method, **{"dp": budget(clip=4.0), "n_components": 3, **settings}), {}
     plan = driven.session.terms
     while driven.message() is not None:
-        uploads = driven.session.phase == run.Phase.UPLOAD
+        uploads = Phase(int(driven.message().arrays["mask.step"])) is Phase.UPLOAD
         driven.step(gone=gone if uploads and driven.session.carried.stage != "krylov" else ())
         if uploads:
             sent, stage = driven.sent[-1], driven.session.carried.stage

@@ -41,7 +41,6 @@ class PersonalClosing(Stage[ClosingState]):
     """
 
     name: ClassVar[str] = "personal"
-    State: ClassVar[type] = ClosingState
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> ClosingState:

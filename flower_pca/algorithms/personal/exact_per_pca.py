@@ -69,7 +69,6 @@ class ExactPerPCA(Personalized[ExactState]):
     """
 
     name: ClassVar[str] = "exact_per_pca"
-    State: ClassVar[type] = ExactState
     caches: ClassVar[bool] = True
 
     acceleration: str = "auto"

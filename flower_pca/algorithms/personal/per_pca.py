@@ -63,7 +63,6 @@ class PerPCA(Personalized[PerState]):
 
     name: ClassVar[str] = "per_pca"
     quantity: ClassVar[str] = "movement of the shared components over the step"
-    State: ClassVar[type] = PerState
 
     choice: int = 1
     retraction: str = "polar"

@@ -51,7 +51,6 @@ class LowRank(Stage[LowRankState]):
 
     name: ClassVar[str] = "low_rank"
     by_row: ClassVar[bool] = True
-    State: ClassVar[type] = LowRankState
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> LowRankState:

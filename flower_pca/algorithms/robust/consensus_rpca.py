@@ -96,7 +96,6 @@ class ConsensusRPCA(Robust[ConsensusState]):
     """
 
     name: ClassVar[str] = "consensus_rpca"
-    State: ClassVar[type] = ConsensusState
 
     rank: str = "exact"
     gamma: float | None = None

@@ -82,7 +82,6 @@ class DCFPCA(Robust[DCFState]):
     """
 
     name: ClassVar[str] = "dcf_pca"
-    State: ClassVar[type] = DCFState
     remedy: ClassVar[str] = "Use consensus_rpca, or ask for fewer components."
 
     local_steps: int = 2

@@ -1,4 +1,4 @@
-"""What the server accepts as an answer to a message of the protocol: names, shapes, kinds, and whose it is."""
+"""What uploads are made of, and what the server accepts as an answer to a message of the protocol."""
 
 from __future__ import annotations
 
@@ -8,17 +8,90 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.base.errors import NotEnoughNodes, ProtocolError
+from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Round
-from flower_pca.core.parts import Part, Shape
+from flower_pca.base.linalg import Array
+from flower_pca.core.parts import Kind, Part, Shape
 from flower_pca.core.replies import UnawaitedError, check_arrays
 from flower_pca.core.replies import check as check_reply
+from flower_pca.core.run import Run
+from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
+from flower_pca.masking import fixed, messages
 from flower_pca.masking.group import Group, outvoted
 from flower_pca.masking.messages import SIGNATURE, Phase, raw
 from flower_pca.masking.primitives import KEY
 
 _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all else are bytes
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The arrays of one client's answer by name, and among how many clients at most they are summed.
+
+    Attributes:
+        shapes: Their shapes.
+        bounds: The largest size of their entries; 0 where that is not known.
+        clients: The clients that the sum has begun with.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    bounds: Mapping[str, Array] = field(default_factory=dict)
+    clients: int = 0
+
+    @classmethod
+    def of(cls, run: Run, masks: MaskedSums, message: Broadcast, columns: int, clients: int, *, heard: bool) -> Layout:
+        """That of the answers of so many clients to the run's message, where rows have so many columns.
+
+        With noise the bounds follow from that; else from what the run knows, unless the caller has named one. `heard`:
+        whether all clients have answered the message before, by the same set-up.
+        """
+        standing = run.standing
+        parts = standing.stage.parts(message.arrays, columns)
+        shapes = closed(parts)
+        bounds = standing.bounds(heard=heard)
+        if share := run.terms.share(opening=standing.opening):
+            bounds = fixed.bounds_with_noise(shapes, share, clients)
+        elif masks.bound is not None and not standing.opening:
+            # A caller can judge the entries of products; of counts, and of the figures of a batch, nobody can.
+            judged = {n for n, p in parts.items() if p.kind is not Kind.ROWS and (standing.opens or p.shape)}
+            bounds = {name: masks.bound if name in judged else bound for name, bound in bounds.items()}
+        return cls(shapes, {name: np.array(bounds[name], dtype=np.float64) for name in shapes}, clients)
+
+    @property
+    def size(self) -> int:
+        """The numbers mod 2^64 that an upload takes."""
+        return fixed.size(self.shapes, self.bounds)
+
+    def limits(self) -> Arrays:
+        """The bounds as a message has them."""
+        return {f"{messages.BOUND}{name}": bound for name, bound in self.bounds.items()}
+
+    def sums(self, total: Array) -> Arrays:
+        """The sums of the answers in the total of the uploads, once its masks are off."""
+        return fixed.decode(total, self.shapes, self.bounds, self.clients)
+
+
+def closed(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
+    """The shapes of an answer of which no side is open, as masks need it."""
+    shapes = {name: tuple(side for side in part.shape if side is not None) for name, part in parts.items()}
+    opened = [name for name, part in parts.items() if None in part.shape]
+    if opened:
+        rule, got = "of a size that all clients know", f"{', '.join(opened)} of another"
+        raise ConfigError("An answer under masks", must=rule, got=got, then="Leave the masks out.")
+    return shapes
+
+
+def require_sum(run: Run, message: Broadcast) -> None:
+    """Refuse a message that no sum can answer, or of more clients than fixed point has room for."""
+    if not run.standing.sums_suffice or message.personal:
+        remedy = "Choose settings of it that need sums only, or leave the masks out."
+        rule = "a sum, at every message" + (", and the same of all clients" if message.personal else "")
+        got = "one of its own for each" if message.personal else "one that the server must have from each client"
+        raise ConfigError(f"What {run.algorithm.spec} asks for", must=rule, got=got, then=remedy)
+    if len(message.to) > fixed.MOST_CLIENTS:
+        rule = f"at most {fixed.MOST_CLIENTS}"
+        raise ConfigError("The clients under masks", must=rule, got=len(message.to), then="Ask fewer.")
 
 
 @dataclass

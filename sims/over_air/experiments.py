@@ -45,12 +45,7 @@ PAPER: Final = Size(n=1000, r=10, r_fed=30, d=3000, change=1500, update=25)
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "Over-air subspace tracking (2022) beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(FIGURES), seeds=(1, 5))
-    size = PAPER if opts.paper else SMALL
-    print(f"n={size.n}, {size.d} rows, {opts.seeds} seed(s): median over the seeds. Expected: n=1000, d=3000.")
-    for name in opts.only:
-        FIGURES[name](name, size, opts)
-    print(f"\nCSV and PNG are in {opts.out}")
+    report.main(argv, room="over_air", about=about, experiments=EXPERIMENTS, seeds=SEEDS)
 
 
 def _posed(size: Size, seed: int, *, r: int, rho: float = 0.1, rotating: bool = False) -> Problem:
@@ -79,22 +74,22 @@ def _compared(problem: Problem, size: Size, seed: int) -> dict[str, Array]:
     return {"NoDet": _no_det(problem), **{name: moving.errors(b, problem.truth) for name, b in bases.items()}}
 
 
-def _fig1(name: str, size: Size, opts: report.Options) -> None:
+def _fig1(name: str, size: Size, opts: report.Options) -> report.Found:
     rotating = name == "fig1a"
-    _batches(name, opts, lambda seed: _compared(_posed(size, seed, r=size.r, rotating=rotating), size, seed))
+    return _batches(name, opts, lambda seed: _compared(_posed(size, seed, r=size.r, rotating=rotating), size, seed))
 
 
-def _fig2(name: str, size: Size, opts: report.Options) -> None:
+def _fig2(name: str, size: Size, opts: report.Options) -> report.Found:
     cases = [(sigma, 0.1) for sigma in SIGMAS] if name == "fig2a" else [(1e-6, gaps) for gaps in GAPS]
 
     def curves(seed: int) -> dict[str, Array]:
         posed = {rho: _posed(size, seed, r=size.r_fed, rho=rho) for _, rho in cases}
         return {f"sigma={s:g}, missing {rho:g}": _over_air(posed[rho], s, seed) for s, rho in cases}
 
-    _batches(name, opts, curves)
+    return _batches(name, opts, curves)
 
 
-def _fig3(name: str, size: Size, opts: report.Options) -> None:
+def _fig3(name: str, size: Size, opts: report.Options) -> report.Found:
     def curves(seed: int) -> dict[str, Array]:
         problem = _posed(size, seed, r=size.r_fed, rotating=name == "fig3a")
         norst = trackers.norst(problem, update=size.update, seed=seed)[0]
@@ -104,10 +99,10 @@ def _fig3(name: str, size: Size, opts: report.Options) -> None:
             "simple PCA": moving.errors(trackers.simple_pca(problem), problem.truth),
         }
 
-    _batches(name, opts, curves)
+    return _batches(name, opts, curves)
 
 
-def _batches(name: str, opts: report.Options, curves: Callable[[int], dict[str, Array]]) -> None:
+def _batches(name: str, opts: report.Options, curves: Callable[[int], dict[str, Array]]) -> report.Found:
     """A table of the errors after some batches, and the curves."""
     found: list[dict[str, Array]] = []
     for seed in range(opts.seeds):
@@ -122,11 +117,11 @@ def _batches(name: str, opts: report.Options, curves: Callable[[int], dict[str, 
         worst = {b: max(float(f[label][b - 1]) for f in found) for b in bounds}
         broken = [f"b{b} {worst[b]:.1e} of {bound:g}" for b, bound in bounds.items() if worst[b] >= bound]
         note += f". Limits of {label}, all seeds: {'BROKEN, ' + ', '.join(broken) if broken else 'kept'}"
-    report.table(opts.out, f"over_air_{name}", (name, rows, note))
-    report.curves(opts.out, f"over_air_{name}_curves", name, {name: median}, error="SE", along="batch")
+    title = f"{_words(name)}; median of {opts.seeds} seed(s)"
+    return report.Found(title, rows, note, report.Drawing(title, {name: median}, error="SE", along="batch"))
 
 
-def _fig4(name: str, size: Size, opts: report.Options) -> None:
+def _fig4(name: str, size: Size, opts: report.Options) -> report.Found:
     """FedOAPM on rows of singular values s, r times, and 1: the error that can be read after each product."""
     paper = size is PAPER
     n, r, products = (1000, 50, 500) if paper else (200, 8, 300)
@@ -145,8 +140,8 @@ def _fig4(name: str, size: Size, opts: report.Options) -> None:
         rows.append([label, report.number(end), report.number(floor), f"{end / floor:.2f}"])
         shown[label] = curve
     note = f"Expected: {EXPECTED[name]}. end / floor: eta=1 in .9..1.1, 10 in .9..1.2, 50 in 1..2.5 (s=1.1)"
-    report.table(opts.out, f"over_air_{name}", (name, rows, note))
-    report.curves(opts.out, f"over_air_{name}_curves", name, {name: shown}, error="SE")
+    title = f"{_words(name)}; n={n}, r={r}"
+    return report.Found(title, rows, note, report.Drawing(title, {name: shown}, error="SE", along="product"))
 
 
 def _power(n: int, r: int, s: float, sigma: float, eta: int, products: int, seed: int) -> Array:
@@ -165,7 +160,7 @@ def _power(n: int, r: int, s: float, sigma: float, eta: int, products: int, seed
     return np.array(errors)
 
 
-def _robust(name: str, size: Size, opts: report.Options) -> None:
+def _robust(name: str, size: Size, opts: report.Options) -> report.Found:
     """Outliers on 5 % of the entries, and a moving object on 10 % of the columns; starts given and by AltProj."""
     rows: list[list[object]] = [["outliers, start", "wrong", "b1", "b3", "b5", "b10", "oracle b5", "ignored b10"]]
     for kind in ("random, given", "object, given", "random, AltProj"):
@@ -176,7 +171,7 @@ def _robust(name: str, size: Size, opts: report.Options) -> None:
         told = np.median(found, axis=0)
         wrong = int(max(f[0] for f in found))
         rows.append([kind, wrong, *(report.number(float(e)) for e in told[1:])])
-    report.table(opts.out, "over_air_robust", (name, rows, f"Expected: {EXPECTED[name]}"))
+    return report.Found("Outliers: sines after some batches", rows, f"Expected: {EXPECTED[name]}")
 
 
 def _separated(size: Size, kind: str, seed: int) -> list[float]:
@@ -200,7 +195,7 @@ def _separated(size: Size, kind: str, seed: int) -> list[float]:
     return [float(wrong), *(float(errors[b - 1]) for b in (1, 3, 5, 10)), float(oracle[4]), float(ignored[9])]
 
 
-def _detect(name: str, size: Size, opts: report.Options) -> None:
+def _detect(name: str, size: Size, opts: report.Options) -> report.Found:
     """Changes declared by Algorithm 5 (a Krylov space, silent) and 6 (the power method over the air)."""
     wanted = size.change // 60
     rows: list[list[object]] = [["solver, sigma", "change at", "declared at, by seed"]]
@@ -214,18 +209,28 @@ def _detect(name: str, size: Size, opts: report.Options) -> None:
             result = track(tracker, problem.batches(CLIENTS), n_components=size.r, channel=air)
             declared.append(str(result.changes_.tolist()))
         rows.append([f"{solver}, {sigma:g}", wanted, " ".join(declared)])
-    report.table(opts.out, "over_air_detect", (name, rows, f"Steps count from 0. Expected: {EXPECTED[name]}"))
+    note = f"Steps count from 0. Expected: {EXPECTED[name]}"
+    return report.Found("Changes and when they are declared", rows, note)
 
 
-FIGURES: Final[dict[str, Callable[[str, Size, report.Options], None]]] = {
-    "fig1a": _fig1,
-    "fig1b": _fig1,
-    "fig2a": _fig2,
-    "fig2b": _fig2,
-    "fig3a": _fig3,
-    "fig3b": _fig3,
-    "fig4a": _fig4,
-    "fig4b": _fig4,
-    "robust": _robust,
-    "detect": _detect,
+def _words(name: str) -> str:
+    return f"Fig. {name[3:]}" if name.startswith("fig") else name
+
+
+def _sized(figure: Callable[[str, Size, report.Options], report.Found], name: str) -> report.Experiments:
+    return {name: lambda opts: figure(name, PAPER if opts.paper else SMALL, opts)}
+
+
+SEEDS: Final = (1, 5)  # in small size, in the paper's
+EXPERIMENTS: Final[report.Experiments] = {
+    **_sized(_fig1, "fig1a"),
+    **_sized(_fig1, "fig1b"),
+    **_sized(_fig2, "fig2a"),
+    **_sized(_fig2, "fig2b"),
+    **_sized(_fig3, "fig3a"),
+    **_sized(_fig3, "fig3b"),
+    **_sized(_fig4, "fig4a"),
+    **_sized(_fig4, "fig4b"),
+    **_sized(_robust, "robust"),
+    **_sized(_detect, "detect"),
 }

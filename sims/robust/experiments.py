@@ -9,7 +9,7 @@ open and close a run, and the one for the size of an entry, are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from time import process_time
 from typing import Any, Final
 
@@ -77,7 +77,7 @@ def as_published(algorithm: str, problem: Mixed, p: int, seed: int, clients: int
     raise AssertionError("dcf_pca closes with a message of its own")
 
 
-def fig1(opts: report.Options) -> None:
+def fig1(opts: report.Options) -> report.Found:
     """Error against rounds and time."""
     header = [
         "n",
@@ -114,11 +114,11 @@ def fig1(opts: report.Options) -> None:
             counts = [*reached, max(map(len, found)), *map(report.number, last[:2]), *spent]
             rows.append([n, name, *counts, EXPECTED_FIG1.get(name, report.NONE) if n == 500 else report.NONE])
         panels |= {f"n={n}, relL by round": {name: found[0][:, 1] for name, found in traces.items()}}
-    report.table(opts.out, "robust_fig1", ("Fig. 1: r = s = 0.05; the worst of the seeds", rows, _FLOOR))
-    report.curves(opts.out, "robust_fig1_curves", "Fig. 1: relL, first seed", panels, error="relL")
+    drawing = report.Drawing("Fig. 1: relL, first seed", panels, error="relL", along="round")
+    return report.Found("Fig. 1: r = s = 0.05; the worst of the seeds", rows, _FLOOR, drawing)
 
 
-def fig2(opts: report.Options) -> None:
+def fig2(opts: report.Options) -> report.Found:
     """What can be recovered."""
     n = 500 if opts.paper else 200
     rows: list[list[object]] = [["r/n", "method", *(f"s={s:g}" for s in SPARSITIES)]]
@@ -130,10 +130,10 @@ def fig2(opts: report.Options) -> None:
             ]
             rows.append([f"{r:g}", name, *map(report.number, found)])
     note = "Paper: success up to about r = 0.15 n, s = 0.2. relL <= 0.16 is the paper's kind of success, 1e-5 recovery."
-    report.table(opts.out, "robust_fig2", (f"Fig. 2: relL at n={n}, the worst of the seeds", rows, note))
+    return report.Found(f"Fig. 2: relL at n={n}, the worst of the seeds", rows, note)
 
 
-def table1(opts: report.Options) -> None:
+def table1(opts: report.Options) -> report.Found:
     """The rank bounded by 2r."""
     runs = {
         "DCF-PCA, lambda=0.3": "dcf_pca(threshold=0.3, tol=0.0)", "DCF-PCA, lambda=0.2": DCF,
@@ -154,12 +154,12 @@ def table1(opts: report.Options) -> None:
             found["IALM"].append(sv_error(L, problem.L, r))
         means = {name: report.number(float(np.mean(values))) for name, values in found.items()}
         rows.append([n, PAPER_TABLE1[n], *(means[name] for name in runs), ranks[0], means["IALM"]])
-    report.table(opts.out, "robust_table1", ("Table 1: error of the singular values, p = 2r, mean", rows, ""))
+    return report.Found("Table 1: error of the singular values, p = 2r, mean", rows)
 
 
-def fig3(opts: report.Options) -> None:
+def fig3(opts: report.Options) -> report.Found:
     """The spectrum of L when the rank is bounded by 2r."""
-    n, seed = 500 if opts.paper else 200, 0
+    n, seed = 200, 0  # the paper's own size
     problem, r = pose(n, n // 20, 0.05, seed), n // 20
     rows: list[list[object]] = [["method", "sigma_1", "sigma_r", "sigma_r+1", "sigma_r+1 / sigma_r"]]
     runs = {"DCF-PCA, lambda=0.3": "dcf_pca(threshold=0.3, tol=0.0)", "consensus": "consensus_rpca(rank='bound')"}
@@ -169,13 +169,12 @@ def fig3(opts: report.Options) -> None:
     for name, s in spectra.items():
         rows.append([name, f"{s[0]:.4g}", f"{s[r - 1]:.4g}", report.number(s[r]), report.number(s[r] / s[r - 1])])
     note = "Expected: 3e-2 for DCF-PCA, 1e-15 for consensus. The paper shows a gap after r."
-    report.table(opts.out, "robust_fig3", (f"Fig. 3: singular values, n={n}, r={r}, p={2 * r}", rows, note))
-    report.curves(
-        opts.out, "robust_fig3_curves", "Fig. 3", {"values": {k: s[: 2 * r] for k, s in spectra.items()}}, error="s"
-    )
+    shown = {"values": {k: s[: 2 * r] for k, s in spectra.items()}}
+    drawing = report.Drawing("Fig. 3", shown, error="s", along="position")
+    return report.Found(f"Fig. 3: singular values, n={n}, r={r}, p={2 * r}", rows, note, drawing)
 
 
-def fig4(opts: report.Options) -> None:
+def fig4(opts: report.Options) -> report.Found:
     """Local steps."""
     n = 500 if opts.paper else 200
     header: list[object] = ["K", "err<1e-3", "err<1e-4", "err<1e-5", "floor of err", "relL", "floor, V not solved anew"]
@@ -194,11 +193,11 @@ def fig4(opts: report.Options) -> None:
         "Paper: K = 10 takes 8 rounds, K = 1 is much slower; a slightly larger floor. Floors are after 100 rounds, the "
         "last as the paper's, which does not solve V for the last U. Expected there: 5.9e-6 for K = 1, 9.2e-6 for 10."
     )
-    report.table(opts.out, "robust_fig4", (f"Fig. 4: K local steps, eta=0.01, n={n}", rows, note))
-    report.curves(opts.out, "robust_fig4_curves", "Fig. 4, first seed", {f"n={n}": curves}, error="err")
+    drawing = report.Drawing("Fig. 4, first seed", {f"n={n}": curves}, error="err", along="round")
+    return report.Found(f"Fig. 4: K local steps, eta=0.01, n={n}", rows, note, drawing)
 
 
-def race(opts: report.Options) -> None:
+def race(opts: report.Options) -> report.Found:
     """Time against IALM on the pooled matrix, to the same relL; processor time, as others may be busy."""
     n = 1000
     rows: list[list[object]] = [["n", "seed", "consensus s", "relL", "IALM s", "relL", "ratio"]]
@@ -221,11 +220,8 @@ def race(opts: report.Options) -> None:
             ]
         )
     note = "IALM stops at its own tolerance if it does not get there."
-    report.table(
-        opts.out,
-        "robust_race",
-        (f"Seconds of one core at n={n}, r = s = 0.05, {CLIENTS} clients, one process", rows, note),
-    )
+    title = f"Seconds of one core at n={n}, r = s = 0.05, {CLIENTS} clients, one process"
+    return report.Found(title, rows, note)
 
 
 def _rel(problem: Mixed, spec: str, p: int, seed: int) -> float:
@@ -241,16 +237,14 @@ def _reached(found: Sequence[Array], column: int, target: float) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     about = "The experiments of DCF-PCA beside this package's numbers."
-    opts = report.options(argv, about=about, known=tuple(CASES), seeds=(1, 3))
-    for name in opts.only:
-        CASES[name](opts)
-    print(f"\nCSV and PNG are in {opts.out}")
+    report.main(argv, room="robust", about=about, experiments=EXPERIMENTS, seeds=SEEDS)
 
 
 _FLOOR: Final = (
     "s: seconds of a core to relL < 1e-2, and to the end. Rounds of methods on pooled data are iterations. "
     "A fixed lambda leaves DCF-PCA and CF-PCA a floor. Expected: at n = 500."
 )
-CASES: Final[dict[str, Callable[[report.Options], None]]] = {
+SEEDS: Final = (1, 3)  # in small size, in the paper's
+EXPERIMENTS: Final[report.Experiments] = {
     "fig1": fig1, "fig2": fig2, "table1": table1, "fig3": fig3, "fig4": fig4, "race": race, "video": video.video,
 }  # fmt: skip

@@ -1,0 +1,90 @@
+"""What the papers say of their tables and figures, as checks on a table's rows: at any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+Rows: TypeAlias = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence, and whether a table bears it out."""
+
+    words: str
+    holds: Callable[[Rows], bool]
+
+
+def number(cell: str) -> float:
+    """The number that a cell begins with: "4.1e-03 (4.2e-04)", "3..7" or "> 40"; infinity if there is none."""
+    start = cell.removeprefix("> ").partition(" ")[0].partition("..")[0].rstrip("%")
+    try:
+        return float(start)
+    except ValueError:
+        return float("inf")
+
+
+def ours(rows: Rows) -> Rows:
+    """The rows that are ours."""
+    return [row for row in rows if row.get("of", "ours") == "ours"]
+
+
+def _below(better: str, worse: str) -> Callable[[Rows], bool]:
+    return lambda rows: all(number(row[better]) < number(row[worse]) for row in ours(rows))
+
+
+def _mostly_below(better: str, worse: str) -> Callable[[Rows], bool]:
+    return lambda rows: sum(number(row[better]) <= number(row[worse]) for row in ours(rows)) > len(ours(rows)) / 2
+
+
+def _rising(rows: Rows) -> bool:
+    """Along the m columns."""
+    found = [[number(v) for k, v in row.items() if k.startswith("m=")] for row in ours(rows)]
+    return all(row == sorted(row) for row in found)
+
+
+def _near_paper(rows: Rows, factor: float = 2.0) -> bool:
+    """All our figures within a factor of the paper's of the same set."""
+    pairs = [(a, b) for a, b in pairwise(rows) if a["of"] == "paper" and b["of"] == "ours"]
+    ratios = [number(b[k]) / number(a[k]) for a, b in pairs for k in a if k not in ("data", "of")]
+    return all(1 / factor <= r <= factor for r in ratios)
+
+
+def _by_set(rows: Rows, column: str) -> list[list[float]]:
+    sets = dict.fromkeys(row["data"] for row in rows)
+    return [[number(row[column]) for row in rows if row["data"] == name] for name in sets]
+
+
+def _early(rows: Rows) -> bool:
+    """More local steps are ahead of none after five messages."""
+    return all(min(column[1:]) < column[0] for column in _by_set(rows, "after 5"))
+
+
+def _floor(rows: Rows) -> bool:
+    return all(column[1] <= 1.2 * column[3] for column in _by_set(rows, "after 60"))
+
+
+_ETA: Final = (
+    Claim("the more clients, the larger eta", _rising),
+    Claim("every mean within a factor 2 of the paper's", _near_paper),
+)
+_ONE_SHOT: Final = (
+    Claim("OPT ends below UDA and WDA on every set", lambda r: _below("OPT", "UDA")(r) and _below("OPT", "WDA")(r)),
+    Claim("OPT ends below DR-SVD on every set", _below("OPT", "DR-SVD")),
+    Claim("OPT ends at or below sign-fixing on most sets", _mostly_below("OPT", "sign")),
+)
+_CURVES: Final = (Claim("with local steps the error is ahead of p=1 after five messages", _early),)
+_COUNTS: Final = (
+    Claim("more clients, a larger final error", lambda rows: all(c == sorted(c) for c in _by_set(rows, "after 60"))),
+)
+CLAIMS: Final[Mapping[str, tuple[Claim, ...]]] = {
+    "local_power/table1": _ONE_SHOT,
+    "local_power/table3": _ETA,
+    "local_power/table5": _ETA,
+    "local_power/table6": _ONE_SHOT,
+    **{f"local_power/fig{name}": _CURVES for name in ("2a", "3a", "5", "6", "7", "8", "9", "10")},
+    **{f"local_power/fig{name}": _COUNTS for name in ("3b", "11", "12")},
+}

@@ -1,0 +1,135 @@
+"""What a run of an experiment leaves behind: a small JSON with its table and curves, versions, seeds and date."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+from typing import Any, Final
+
+import numpy as np
+import scipy
+
+import flower_pca
+from sims.common import report
+
+RESULTS: Final = Path(__file__).resolve().parents[1] / "results"
+_POINTS: Final = 80  # of a curve, at most
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run, as the file of an item keeps it.
+
+    Attributes:
+        item: room/experiment.
+        size: "paper" or "small".
+        seeds: How many.
+        date: The day of the run.
+        minutes: Of one core.
+        versions: Of flower_pca, numpy, scipy and Python.
+        title, rows, note: The table, its header first.
+        drawing: The title of the curves, their axes, and by panel and label every so many points of each.
+    """
+
+    item: str
+    size: str
+    seeds: int
+    date: str
+    minutes: float
+    versions: dict[str, str]
+    title: str
+    rows: list[list[str]]
+    note: str
+    drawing: dict[str, Any] | None
+
+    @property
+    def table(self) -> list[dict[str, str]]:
+        """The rows by the names of their columns."""
+        header, *rows = self.rows
+        return [dict(zip(header, row, strict=True)) for row in rows]
+
+    def picture(self) -> report.Drawing | None:
+        """The curves, to be drawn."""
+        if self.drawing is None:
+            return None
+        panels = {
+            panel: {label: _spread(curve) for label, curve in curves.items()}
+            for panel, curves in self.drawing["panels"].items()
+        }
+        return report.Drawing(self.drawing["title"], panels, self.drawing["error"], self.drawing["along"])
+
+
+def path(item: str) -> Path:
+    """Where the record of an item lies."""
+    return RESULTS / f"{item}.json"
+
+
+def read(item: str) -> Record | None:
+    """The record of an item, if there is one."""
+    file = path(item)
+    return Record(**json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+
+
+def made(item: str, experiment: Any, opts: report.Options) -> Record:
+    """Run an experiment and record it."""
+    begun = process_time()
+    found = experiment(opts)
+    drawing = found.drawing and {
+        "title": found.drawing.title,
+        "error": found.drawing.error,
+        "along": found.drawing.along,
+        "panels": {p: {label: _thin(c) for label, c in lines.items()} for p, lines in found.drawing.panels.items()},
+    }
+    return Record(
+        item=item,
+        size="paper" if opts.paper else "small",
+        seeds=opts.seeds,
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        minutes=round((process_time() - begun) / 60.0, 1),
+        versions=versions(),
+        title=found.title,
+        rows=[[str(cell) for cell in row] for row in found.rows],
+        note=found.note,
+        drawing=drawing,
+    )
+
+
+def write(record: Record) -> None:
+    """Keep it."""
+    file = path(record.item)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f"  {json.dumps(name)}: {_json(name, value)}" for name, value in vars(record).items()]
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def versions() -> dict[str, str]:
+    """Of what the figures hang on."""
+    return {
+        "flower_pca": flower_pca.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _json(name: str, value: Any) -> str:
+    """One row a line, so that a change can be read."""
+    if name != "rows":
+        return json.dumps(value)
+    return "[\n" + ",\n".join(f"    {json.dumps(row)}" for row in value) + "\n  ]"
+
+
+def _thin(curve: Any) -> dict[str, Any]:
+    every = -(-len(curve) // _POINTS)
+    return {"every": every, "errors": [float(f"{e:.3g}") for e in np.asarray(curve, dtype=float)[::every]]}
+
+
+def _spread(curve: dict[str, Any]) -> Any:
+    """As many points as there were, those between the kept ones on straight lines of the logarithm."""
+    errors, every = np.log(np.maximum(curve["errors"], 1e-16)), curve["every"]
+    at = np.arange(len(errors)) * every
+    return np.exp(np.interp(np.arange(at[-1] + 1), at, errors)) if len(errors) else np.array([])

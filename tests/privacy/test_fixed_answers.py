@@ -17,8 +17,7 @@ from scipy import sparse
 
 from flower_pca import make, registry, simulate
 from flower_pca.base.errors import DataError
-from flower_pca.clients import Rules, client_app
-from flower_pca.clients.named import ConsensusRPCAClient
+from flower_pca.clients import ConsensusRPCAClient, Rules, client_app
 from flower_pca.core.stage import Stage
 from flower_pca.rows import statistics
 from flower_pca.rows.fixed import FixedData, fixed

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flower_pca.base.status import Outcome as Outcome
     from flower_pca.base.status import Status as Status
     from flower_pca.core.channel import AirChannel as AirChannel
+    from flower_pca.core.question import Question as Question
     from flower_pca.core.result import PCAResult as PCAResult
     from flower_pca.core.settings import DP as DP
     from flower_pca.core.spent import Spent as Spent
@@ -43,6 +44,7 @@ _HOMES: Final = {
     "flower_pca.base.history": ("History", "Round"),
     "flower_pca.base.status": ("Outcome", "Status"),
     "flower_pca.core.channel": ("AirChannel",),
+    "flower_pca.core.question": ("Question",),
     "flower_pca.core.result": ("PCAResult",),
     "flower_pca.core.spent": ("Spent",),
     "flower_pca.core.settings": ("DP",),

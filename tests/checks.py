@@ -7,11 +7,14 @@ answer, FOR_AVERAGES for those that combine local answers; FOR_OTHERS is what ho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from builders import (
     SPECTRUM,
     Pooled,
@@ -32,7 +35,7 @@ from builders import (
 )
 from scipy import sparse
 
-from flower_pca import PCAResult, RobustResult, make, simulate
+from flower_pca import ConfigError, PCAResult, RobustResult, make, simulate
 from flower_pca.algorithms.one_shot import _Average
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.registry import ALGORITHMS, TABLE
@@ -43,6 +46,7 @@ ROUNDING = 1e-12  # relative to the first eigenvalue
 FLOAT32 = 100.0  # multiples of float32's eps over the gap; a run stops at residuals of 32 eps
 
 Check = Callable[[str, int, Path], None]
+EXACT_WITH: dict[str, dict[str, Any]] = {"dr_svd": {"rank": 10**6}}  # what else than its defaults makes one exact
 PLAIN = [name for name, entry in TABLE.items() if entry.result is PCAResult]
 ROBUST = [name for name, entry in TABLE.items() if entry.result is RobustResult]
 
@@ -57,12 +61,44 @@ def exact(name: str, tol: float = TOL) -> Algorithm[Any]:
     if issubclass(ALGORITHMS[name], Iterative):
         tol = max(tol, SLOW.get(name, 0.0))
         return make(name, tol=tol, max_rounds=5000)  # as a restart counts, FAPS needs more than its 2000
-    return make(name, rank=10**6) if name == "dr_svd" else make(name)
+    return make(name, **EXACT_WITH.get(name, {}))
 
 
 def brief(name: str, rounds: int) -> Algorithm[Any]:
     """So many rounds, whatever the error."""
     return make(name, tol=0.0, max_rounds=rounds) if issubclass(ALGORITHMS[name], Iterative) else make(name)
+
+
+def changed(name: str) -> dict[str, Any]:
+    """Another value for every parameter of an algorithm; of one that is a word, another that its refusal names."""
+    values = {}
+    for f in fields(ALGORITHMS[name]):
+        if f.repr:
+            values[f.name] = next(value for value in _others(name, f.name, f.default) if _taken(name, f.name, value))
+    return values
+
+
+def _others(name: str, parameter: str, default: Any) -> list[Any]:
+    if isinstance(default, bool):
+        return [not default]
+    if isinstance(default, int):
+        return [2 * default + 1, default + 1]
+    if isinstance(default, float):
+        return [2.0 * default + 1.0, 0.5 * default + 0.25]
+    if default is None:
+        return [7, 0.5, True]
+    with pytest.raises(ConfigError) as caught:
+        make(name, **{parameter: "?"})
+    rule = str(caught.value).partition(" must be ")[2].partition(" Got ")[0]
+    return [word for word in re.findall(r"'(\w+)'", rule) if word != default]
+
+
+def _taken(name: str, parameter: str, value: Any) -> bool:
+    try:
+        make(name, **{parameter: value})
+    except ConfigError:
+        return False
+    return True
 
 
 def promise(algorithm: Algorithm[Any], reference: Pooled, k: int) -> float:

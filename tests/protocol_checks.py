@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from builders import SPECTRUM, Array, Problem, deal, mixed, rows, sine, three_clients
-from checks import Check, brief
+from checks import Check, brief, changed
 
 from flower_pca import PCAResult, make, simulate
 from flower_pca.base import archive
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
+from flower_pca.core.parts import Kind
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.registry import ALGORITHMS, closing
+from flower_pca.registry import closing
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.opening import Opening
@@ -60,17 +61,9 @@ def storage_does_not_matter(name: str, seed: int, folder: Path) -> None:
 
 
 def spec_round_trips(name: str, seed: int, folder: Path) -> None:
-    changed = {}
-    for f in fields(ALGORITHMS[name]):
-        match f.default:
-            case bool():
-                changed[f.name] = not f.default
-            case int() | float():
-                changed[f.name] = 2 * f.default + 1
-            case None:
-                changed[f.name] = 7
-    assert changed
-    for algorithm in (make(name), make(name, **changed), *(make(name, **{key: v}) for key, v in changed.items())):
+    values = changed(name)
+    assert values
+    for algorithm in (make(name), *(make(name, **{key: value}) for key, value in values.items())):
         assert make(algorithm.spec) == algorithm
     assert make(name).spec == name
 
@@ -167,7 +160,38 @@ def client_reads_only_its_message(name: str, seed: int, folder: Path) -> None:
     np.testing.assert_array_equal(np.abs(model.columns[:, :3].T), np.abs(result.components_))
 
 
+def answers_are_what_the_parts_say(name: str, seed: int, folder: Path) -> None:
+    """Names, shapes, and n; products are products; and where sums do, no side is open."""
+    problem, algorithm = mixed(seed), brief(name, 7)
+
+    def answer(stage: Stage[Any], arrays: Arrays, frame: Frame, X: Array, memory: Arrays) -> tuple[Arrays, Arrays]:
+        data = LocalData(X).framed(frame)
+        up, kept = stage.client(arrays, data, memory)
+        parts = stage.parts(arrays, data.d)
+        assert up.keys() == parts.keys()
+        for key, part in parts.items():
+            assert all(side in (None, is_) for side, is_ in zip(part.shape, up[key].shape, strict=True)), key
+            assert (part.kind is Kind.ROWS) == (key == "n")
+            if part.kind is Kind.ROWS:
+                assert up[key] == data.n
+            if part.kind is Kind.PRODUCT:
+                others = [up[beside] for beside, p in parts.items() if p.kind is Kind.BLOCK]
+                block = [*others, *(a for a in arrays.values() if a.shape == up[key].shape)][0]
+                true = data.matmat(block)
+                np.testing.assert_allclose(up[key], true, rtol=0.0, atol=1e-9 * np.abs(true).max())
+        if stage.bounded:
+            assert sum(part.kind is not Kind.ROWS for part in parts.values()) == 1
+        return up, kept
+
+    for stage, state, model in walk(algorithm, problem, seed, answer):
+        if stage is None or stage.name == Opening.name or algorithm.sums_remedy or stage.status(state) is not None:
+            continue
+        parts = stage.parts(stage.broadcast(state), model.d)
+        assert not any(part.open for part in parts.values())
+        assert stage.bounds(state, model).keys() == parts.keys()
+
+
 FOR_ALL: tuple[Check, ...] = (
     repeatable, storage_does_not_matter, resumes_exactly, state_saves_and_loads, client_reads_only_its_message,
+    answers_are_what_the_parts_say, spec_round_trips,
 )  # fmt: skip
-FOR_PLAIN: tuple[Check, ...] = (spec_round_trips,)  # others have parameters that are choices: see test_registry.py

@@ -16,7 +16,7 @@ EXACT = [name for name in checks.PLAIN if not checks.averages(name)]
 AVERAGES = [name for name in checks.PLAIN if checks.averages(name)]
 CASES = [
     *((name, check) for name in ALGORITHMS for check in protocol_checks.FOR_ALL),
-    *((name, check) for name in checks.PLAIN for check in (*checks.FOR_ALL, *protocol_checks.FOR_PLAIN)),
+    *((name, check) for name in checks.PLAIN for check in checks.FOR_ALL),
     *((name, check) for name in ALGORITHMS if name not in checks.PLAIN for check in checks.FOR_OTHERS),
     *((name, check) for name in EXACT for check in checks.FOR_EXACT),
     *((name, check) for name in AVERAGES for check in checks.FOR_AVERAGES),

@@ -1,18 +1,21 @@
-"""The worked example of CONTRIBUTING.md is an algorithm like any other, under Flower too."""
+"""The worked example of CONTRIBUTING.md: registered from a module of its own, it is an algorithm like any other."""
 
 import importlib.util
+import json
 import sys
 import warnings
 
+import checks
 import numpy as np
+import protocol_checks
 import pytest
-from builders import leading, rows
 from fake_grid import FakeGrid, in_a_run
 from pages import blocks
 
-from flower_pca import registry, simulate
-from flower_pca.clients import named as clients_named
-from flower_pca.strategies import named as strategies_named
+import flower_pca
+from flower_pca import ConfigError, clients, registry, simulate, strategies
+from flower_pca.cli import main
+from flower_pca.core.algorithm import Iterative
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -20,85 +23,142 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
 
 PAGE = "CONTRIBUTING.md"
 BLOCKS = blocks(PAGE, "python")
+MOST_NAMES, MOST_WRITTEN = 32, 10
 
 
 @pytest.fixture
-def algorithm(tmp_path, monkeypatch):
-    """The class of the guide's first block, from a module as it would be one, listed for the time of a test."""
-    monkeypatch.setattr(registry, "STAGES", dict(registry.STAGES))
-    monkeypatch.setattr(registry, "ALGORITHMS", dict(registry.ALGORITHMS))
+def module(tmp_path, monkeypatch):
+    """The guide's first block, as a module of its own."""
     path = tmp_path / "guide_example.py"
     path.write_text(BLOCKS[0], encoding="utf-8")
     spec = importlib.util.spec_from_file_location("guide_example", path)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "guide_example", module)
     spec.loader.exec_module(module)
-    registry.STAGES["momentum"] = registry.ALGORITHMS["momentum"] = module.Momentum
+    for table in (registry.TABLE, registry.ALGORITHMS, registry.STAGES):  # as they were, once the test is over
+        monkeypatch.setitem(table, "momentum", None)
+        del table["momentum"]
+    for package, name in ((flower_pca, "Momentum"), (strategies, "Momentum"), (clients, "MomentumClient")):
+        monkeypatch.setitem(vars(package), name, None)
+        del vars(package)[name]
+    return module
+
+
+@pytest.fixture
+def algorithm(module):
+    """The class of that module, listed for the time of a test."""
+    registry.register(module.Momentum)
     return module.Momentum
 
 
-ROWS = rows(150, 0.75 ** np.arange(14), seed=0) + 1.0
+def rows(seed=0, n=150, d=14):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, d)) @ np.diag(0.75 ** np.arange(d)) + rng.standard_normal(d)
 
 
-def test_the_guide_tries_what_it_has_written(algorithm):
-    namespace = dict(vars(sys.modules[algorithm.__module__]))
-    exec(compile(BLOCKS[1], PAGE, "exec"), namespace)
-    assert len(BLOCKS) == 4
+def truth(X, k):
+    return np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:k]
+
+
+def names(kind):
+    """The public names of a class, with those that it inherits."""
+    annotated = {name for base in kind.__mro__ for name in vars(base).get("__annotations__", {})}
+    return {name for name in {*dir(kind), *annotated} if not name.startswith("_")}
+
+
+def written(kind):
+    """The public names that a class has written itself."""
+    return {name for name in {*vars(kind), *vars(kind).get("__annotations__", {})} if not name.startswith("_")}
+
+
+def test_a_stage_says_little(module):
+    assert len(names(Iterative)) <= MOST_NAMES
+    assert written(module.Momentum) - {"State"} <= names(Iterative)
+    assert len(written(module.Momentum) - {"State"}) <= MOST_WRITTEN  # State is read off the brackets
+
+
+def test_the_guide_tries_what_it_has_written(module):
+    exec(compile(BLOCKS[1], PAGE, "exec"), dict(vars(module)))
+    assert len(BLOCKS) == 2
+
+
+SHARED = [*checks.FOR_ALL, *checks.FOR_EXACT, *protocol_checks.FOR_ALL]
+
+
+@pytest.mark.parametrize("check", SHARED, ids=lambda check: check.__name__)
+def test_it_passes_the_shared_checks(algorithm, check, tmp_path):
+    check("momentum", 0, tmp_path)
+
+
+def test_it_is_found_by_name_everywhere(algorithm):
+    assert registry.make("momentum(oversample=4)") == algorithm(oversample=4)
+    assert flower_pca.Momentum is algorithm
+    assert {"Momentum"} <= set(flower_pca.__all__) & set(dir(flower_pca))
+    assert strategies.Momentum.name == "momentum"
+    assert clients.MomentumClient.algorithms == ("momentum",)
+    with pytest.raises(ConfigError, match=r"'oversampel'.*Did you mean 'oversample'"):
+        strategies.Momentum(oversampel=2)
 
 
 def test_its_strategy_and_its_client_find_what_simulate_finds(algorithm):
-    strategies, nodes = dict(vars(strategies_named)), dict(vars(clients_named))
-    exec(compile(BLOCKS[2], PAGE, "exec"), strategies)
-    exec(compile(BLOCKS[3], PAGE, "exec"), nodes)
-    shards = np.split(ROWS, [40, 90])
+    shards = np.split(rows(), [40, 90])
 
     def client_fn(context):
-        return nodes["MomentumClient"](shards[context.node_config["partition-id"]], context=context).to_client()
+        return clients.MomentumClient(shards[context.node_config["partition-id"]], context=context).to_client()
 
     with in_a_run():
-        result = strategies["Momentum"](n_components=3, oversample=4).fit(FakeGrid(ClientApp(client_fn=client_fn), 3))
+        result = strategies.Momentum(n_components=3, oversample=4).fit(FakeGrid(ClientApp(client_fn=client_fn), 3))
     expected = simulate("momentum(oversample=4)", shards, n_components=3)
     assert result.algorithm == expected.algorithm
     assert result.components_.tobytes() == expected.components_.tobytes()
 
 
+def test_under_masks_it_finds_the_same(algorithm):
+    shards = np.split(rows(), [40, 90])
+    plain, masked = (simulate("momentum", shards, n_components=3, mask=mask) for mask in (False, True))
+    assert masked.status.ok
+    assert masked.angle_to(plain) < 1e-6
+    np.testing.assert_allclose(masked.explained_variance_, plain.explained_variance_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_with_noise_it_spends_its_budget_and_no_more(algorithm, mask):
+    X = rows(n=3000)
+    noise = {"epsilon": 1e4, "delta": 1e-6, "clip": 30.0, "noise_seed": 1}
+    spec = f"dp({', '.join(f'{name}={value}' for name, value in noise.items())})"
+    result = simulate("momentum(max_rounds=4)", np.split(X, [1000, 2000]), n_components=2, dp=spec, mask=mask)
+    assert result.status.outcome.value == "budget_spent"
+    assert result.privacy.epsilon <= noise["epsilon"]
+    assert result.rounds == 4
+    assert result.angle_to(truth(X, 2)) < 0.1
+
+
+def test_the_command_line_runs_and_lists_it(algorithm, tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", rows())
+    given = ["--clients", "3", "--components", "3", "--algorithm", "momentum(oversample=4)", "--json"]
+    assert main(["run", str(tmp_path / "rows.npy"), *given]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["algorithm"] == "momentum(oversample=4)"
+    assert main(["list", "--json"]) == 0
+    (listed,) = [one for one in json.loads(capsys.readouterr().out) if one["algorithm"] == "momentum"]
+    assert listed["takes"] == ["mask", "dp", "channel"]
+    assert listed["prefer"].startswith("as an exercise")
+
+
 @pytest.mark.parametrize("cuts", [[], [75], [5, 10], [1, 2, 100]])
 @pytest.mark.parametrize("k", [1, 3, 14])
 def test_it_finds_the_pooled_components_however_the_rows_are_cut(algorithm, cuts, k):
-    X = ROWS
+    X = rows()
     result = simulate("momentum(tol=1e-10)", np.split(X, cuts), n_components=k)
     assert result.status.ok, result.status
-    assert result.angle_to(leading([X], k)) < 1e-7
+    assert result.angle_to(truth(X, k)) < 1e-7
     assert np.allclose(result.components_ @ result.components_.T, np.eye(k), atol=1e-12)
 
 
-def test_it_resumes_bit_for_bit(algorithm, tmp_path):
-    shards, path = np.split(ROWS, [40]), tmp_path / "run.ckpt"
-    whole = simulate("momentum(oversample=3)", shards, n_components=3)
-
-    class InterruptionError(Exception):
-        pass
-
-    def interrupt(session):
-        if len(session.history) == 4:
-            raise InterruptionError
-
-    with pytest.raises(InterruptionError):
-        simulate("momentum(oversample=3)", shards, n_components=3, checkpoint=path, on_round=interrupt)
-    resumed = simulate("momentum(oversample=3)", shards, n_components=3, checkpoint=path)
-    assert len(whole.history) > 4
-    assert resumed.components_.tobytes() == whole.components_.tobytes()
-    assert resumed.explained_variance_.tobytes() == whole.explained_variance_.tobytes()
-
-
 def test_it_opens_again_when_a_client_leaves(algorithm):
-    shards = np.split(ROWS, [50, 100])
+    shards = np.split(rows(), [50, 100])
     result = simulate(
         "momentum", shards, n_components=2, participation=lambda message: [0, 1, 2] if message < 3 else [0, 1]
     )
     assert result.n_samples_ == 100
-    assert result.angle_to(leading(shards[:2])) < 1e-4
-
-
-def test_its_spec_reads_back(algorithm):
-    assert registry.make(algorithm(oversample=4, tol=1e-9).spec) == algorithm(oversample=4, tol=1e-9)
+    assert result.angle_to(truth(np.vstack(shards[:2]), 2)) < 1e-4

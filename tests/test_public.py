@@ -40,6 +40,7 @@ NAMES = [
     "PerPCA",
     "PersonalResult",
     "ProtocolError",
+    "Question",
     "Ray",
     "RobustResult",
     "RobustTracking",

@@ -77,7 +77,7 @@ def test_every_kind_of_shard_travels_and_nothing_is_left_behind(
     X = synthetic(90, 12, 0.6 ** np.arange(12), seed=1)
     np.save(tmp_path / "rows.npy", X[:40])
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    counts = sparse.random_array((30, 12), density=0.3, rng=np.random.default_rng(0), format="csr")
+    counts = sparse.csr_array(sparse.random(30, 12, density=0.3, random_state=np.random.default_rng(0)))
     shards = [mapped[:25], mapped[25:], counts, X[40:].astype(np.float32)]
     seen: list[int] = []
     result = simulate(

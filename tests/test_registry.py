@@ -4,116 +4,19 @@ import dataclasses
 
 import numpy as np
 import pytest
+from checks import changed
 
 from flower_pca import ConfigError, Krylov, LocalPower, ProtocolError, make
 from flower_pca.registry import ALGORITHMS, STAGES, TRACKERS, answer
 from flower_pca.rows.local import LocalData
 
-CHANGED = {
-    "krylov": {"oversample": 3, "tol": 1e-5, "min_rounds": 1, "max_rounds": 7, "patience": 4, "max_basis": 12},
-    "ssi": {"oversample": 2, "tol": 0.25, "min_rounds": 2, "max_rounds": 9, "patience": 3},
-    "local_power": {
-        "oversample": 1,
-        "tol": 1e-300,
-        "min_rounds": 1,
-        "max_rounds": 5,
-        "patience": 2,
-        "local_steps": 4,
-        "align": "sign",
-        "decay": False,
-        "halve_every": 2,
-    },
-    "faps": {
-        "oversample": 1,
-        "tol": 0.1,
-        "min_rounds": 1,
-        "max_rounds": 50,
-        "patience": 20,
-        "inner_steps": 3,
-        "inner_tol": 1e-3,
-    },
-    "uda": {"oversample": 2},
-    "wda": {"oversample": 2},
-    "dr_svd": {"oversample": 2, "rank": 8},
-    "dist_pca": {"oversample": 2, "local_components": 6},
-    "dcf_pca": {
-        "oversample": 1,
-        "tol": 1e-5,
-        "min_rounds": 1,
-        "max_rounds": 40,
-        "patience": 20,
-        "inner_steps": 3,
-        "sigma": 2.0,
-        "local_steps": 10,
-        "eta": 0.01,
-        "step": "scaled",
-        "anneal": False,
-        "init": "opening",
-        "threshold": 0.3,
-        "ridge": 0.5,
-    },
-    "consensus_rpca": {
-        "oversample": 1,
-        "tol": 1e-5,
-        "min_rounds": 1,
-        "max_rounds": 40,
-        "patience": 20,
-        "inner_steps": 5,
-        "sigma": 2.0,
-        "rank": "unknown",
-        "gamma": 0.7,
-        "ridge": 0.5,
-        "noise": 0.1,
-    },
-    "per_pca": {
-        "oversample": 1,
-        "tol": 0.1,
-        "min_rounds": 1,
-        "max_rounds": 50,
-        "patience": 20,
-        "local_components": 3,
-        "weights": "samples",
-        "init": "qu",
-        "start_rounds": 2,
-        "collect": True,
-        "choice": 2,
-        "retraction": "qr",
-        "step": 0.25,
-        "eta": 0.1,
-    },
-    "exact_per_pca": {
-        "oversample": 1,
-        "tol": 0.1,
-        "min_rounds": 1,
-        "max_rounds": 50,
-        "patience": 20,
-        "local_components": 3,
-        "weights": "samples",
-        "init": "random",
-        "start_rounds": 2,
-        "collect": True,
-        "acceleration": "none",
-        "local_steps": 2,
-    },
-    "fed_oapm": {
-        "oversample": 2,
-        "tol": 0.1,
-        "min_rounds": 2,
-        "max_rounds": 9,
-        "patience": 3,
-        "qr_every": 4,
-    },
-    "noisy_covariance": {"oversample": 2},
-}
 TOGETHER = {"per_pca": {"choice": 1}}  # a QR goes with that only
 
 
-def test_the_table_of_changed_values_covers_every_parameter_of_every_algorithm():
-    assert {name: set(values) for name, values in CHANGED.items()} == {
-        name: {f.name for f in dataclasses.fields(kind) if f.repr} for name, kind in ALGORITHMS.items()
-    }
-    for name, values in CHANGED.items():
-        default = make(name)
+def test_another_value_is_found_for_every_parameter_of_every_algorithm():
+    for name, kind in ALGORITHMS.items():
+        values, default = changed(name), make(name)
+        assert set(values) == {f.name for f in dataclasses.fields(kind) if f.repr}
         assert all(getattr(default, parameter) != value for parameter, value in values.items())
 
 
@@ -125,14 +28,15 @@ def test_an_algorithm_is_made_by_its_name(name):
     assert make(f"  {name} ") == make(f"{name}()") == algorithm
 
 
-@pytest.mark.parametrize("name", CHANGED)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_spec_of_every_value_reads_back_as_the_same_algorithm(name):
-    for parameter, value in CHANGED[name].items():
+    values = changed(name)
+    for parameter, value in values.items():
         changes = {parameter: value, **({"max_rounds": 3} if parameter == "min_rounds" else {})}
         one = make(name, **changes)
         assert f"{parameter}={value!r}" in one.spec
         assert make(one.spec) == one
-    full = make(name, **{**CHANGED[name], **TOGETHER.get(name, {})})
+    full = make(name, **{**values, **TOGETHER.get(name, {})})
     assert make(full.spec) == full
     assert make(full.spec).spec == full.spec
 

@@ -36,7 +36,7 @@ from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
 from flower_pca.core.replies import collect, unusable
 from flower_pca.core.roll import Call, Roll, Verdict
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum, Unsized
 from flower_pca.core.standing import Standing
 from flower_pca.core.terms import NoTerms
 from flower_pca.rows.frame import Frame
@@ -193,9 +193,10 @@ class Run:
     def settle(self, *, columns: int, needed: int) -> Broadcast:
         """The message, once the clients are known to have so many columns, and their sum to need so many of them."""
         assert self._sent is not None
-        now = self._standing
+        state = self._standing.state
+        state = state.of_columns(columns) if isinstance(state, Unsized) else state
         self._terms = self._terms.shared(needed)
-        self._standing = replace(now, state=self._terms.informed(now.stage.sized(now.state, columns)))
+        self._standing = replace(self._standing, state=self._terms.informed(state))
         self._sent = replace(self._sent, arrays=self._arrays())
         return self._sent
 

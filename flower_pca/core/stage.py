@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, get_args, runtime_checkable
 
 import numpy as np
 
@@ -39,6 +39,14 @@ MOST_ROWS: Final = 2.0**32  # a bound on the rows of a client: in fixed point, s
 MARGIN: Final = 2.0**10  # of a bound above what entries mostly are
 
 S = TypeVar("S")
+
+
+@runtime_checkable
+class Unsized(Protocol):
+    """A stage's state that is told the number of columns, by the set-up of masks, where no opening tells it."""
+
+    def of_columns(self, columns: int) -> Any:
+        """The state where all clients are known to have so many columns."""
 
 
 @dataclass(frozen=True)
@@ -179,10 +187,6 @@ class Stage(ABC, Generic[S]):
         largest = MARGIN * max(model.trace, float(model.n))
         parts = self.parts(self.broadcast(state), model.d or None)
         return {name: known.get(part.kind) or largest for name, part in parts.items()}
-
-    def sized(self, state: S, columns: int) -> S:
-        """The state where all clients are known to have so many columns: masks know it before the first sum."""
-        return state
 
     def inspect(self, state: S, reply: Arrays) -> None:
         """Raise ProtocolError for a reply of the right names and shapes that still cannot be right."""

@@ -76,6 +76,10 @@ class TrackState:
             return len(self.P)
         return self.d if self.solver is None else len(self.solver.block)
 
+    def of_columns(self, columns: int) -> TrackState:
+        """The same where all clients are known to have so many columns, before the first sum has told it."""
+        return replace(self, d=columns) if self.solver is None else self
+
 
 def figures(record: tuple[Step, ...]) -> dict[str, Array]:
     """The finished steps as arrays, as the result needs them; a statistic that is not known is NaN."""

@@ -169,9 +169,6 @@ class Tracker(Stage[TrackState]):
         """Steps so far."""
         return len(state.record)
 
-    def sized(self, state: TrackState, columns: int) -> TrackState:
-        return replace(state, d=columns) if state.solver is None else state
-
     def _width(self, state: TrackState) -> int:
         return state.r + (self.oversample if self.solver == "krylov" else 0)
 

@@ -10,7 +10,7 @@ from flower_pca.data.table import take
 from flower_pca.rows.local import LocalData
 
 X = np.random.default_rng(0).standard_normal((20, 4)).round(3)
-S = sparse.random_array((20, 4), density=0.4, rng=np.random.default_rng(1), format="csr")
+S = sparse.csr_array(sparse.random(20, 4, density=0.4, random_state=np.random.default_rng(1)))
 
 
 def written(folder, name):

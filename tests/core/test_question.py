@@ -1,0 +1,101 @@
+"""Question: what is refused when it is made, its short form, and that plain values ask the same again."""
+
+import json
+from dataclasses import FrozenInstanceError, replace
+
+import numpy as np
+import pytest
+from builders import three_clients
+
+from flower_pca import DP, AirChannel, ConfigError, Krylov, MaskedSums, PCAResult, Question, assembly, make, simulate
+from flower_pca.strategies import PCAStrategy
+
+SHARDS = three_clients(0).shards
+
+QUESTIONS = {
+    "plain": ("krylov", {}),
+    "with parameters": ("faps(inner_steps=5)", {"max_rounds": 7, "tol": 1e-3, "fraction": 0.5, "seed": 3}),
+    "of a frame": ("ssi", {"scale": "std", "center": True, "missing": "mean", "evaluate": True, "min_clients": 2}),
+    "of a fraction": ("krylov", {"n_components": 0.9}),
+    "masked": ("krylov", {"mask": "masks(neighbours=20, threshold=0.6)"}),
+    "with a budget": ("ssi(max_rounds=5)", {"dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)", "mask": True}),
+    "over the air": ("fed_oapm", {"channel": "air(noise_std=0.1, gain=(1.0, 2.0, 1.0))"}),
+}
+
+
+@pytest.mark.parametrize("case", QUESTIONS)
+def test_plain_values_ask_the_same_again(case):
+    algorithm, asked = QUESTIONS[case]
+    question = assembly.question(algorithm, **{"n_components": 2, **asked})
+    kept = json.loads(json.dumps(question.plain()))
+    assert assembly.question(**kept) == question
+    assert assembly.question(question) is question
+
+
+def test_the_short_form_says_what_a_question_says():
+    long = Question(
+        make("ssi", max_rounds=4),
+        n_components=2,
+        mask=MaskedSums(),
+        dp=DP(epsilon=1.0, delta=1e-6, clip=10.0),
+    )
+    short = {"mask": True, "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}
+    assert assembly.question("ssi", n_components=2, max_rounds=4, **short) == long
+    assert PCAStrategy("ssi(max_rounds=4)", n_components=2, **short).question == replace(long, min_clients=2)
+    assert assembly.question("ssi", n_components=2, channel="air(noise_std=0.5)").channel == AirChannel(noise_std=0.5)
+
+
+def test_a_question_is_answered_like_its_short_form_and_the_result_keeps_it(tmp_path):
+    question = Question(Krylov(tol=1e-9), n_components=3, scale="std", seed=np.int64(2))
+    result, short = (
+        simulate(question, SHARDS),
+        simulate("krylov", SHARDS, n_components=3, scale="std", seed=2, tol=1e-9),
+    )
+    np.testing.assert_array_equal(result.components_, short.components_)
+    assert result.asked == short.asked == question.plain()
+    assert result.asked["algorithm"] == "krylov(tol=1e-09)"
+    loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
+    assert assembly.question(**loaded.asked) == question
+
+
+def test_what_could_take_noise_off_is_not_kept():
+    dp = DP(epsilon=1.0, delta=1e-6, clip=10.0, noise_seed=7)
+    asked = simulate("noisy_covariance", SHARDS, n_components=2, dp=dp).asked
+    assert "noise_seed=None" in asked["dp"]
+
+
+REFUSED = {
+    "a name": ({"algorithm": "krylov"}, "algorithm of a Question must be of class Algorithm. Got 'krylov'. Use the"),
+    "a bool": ({"mask": True}, "mask of a Question must be of class MaskedSums. Got True. Use the short form"),
+    "seed": ({"seed": -1}, "seed must be a whole number of at least 0"),
+    "evaluate": ({"evaluate": "yes"}, "evaluate must be one of True, False. Got 'yes'."),
+    "fraction": ({"fraction": 0.5}, "The fraction of clients for krylov must be 1.0. Got 0.5. Use ssi, local_power"),
+    "not summed": ({"algorithm": make("uda"), "mask": MaskedSums()}, "The algorithm under masks must be one whose"),
+    "peaks": ({"scale": "max_abs", "mask": MaskedSums()}, "scale under masks must be None or 'std'"),
+    "endless": ({"dp": DP(epsilon=1.0, delta=1e-6, clip=1.0)}, "max_rounds of krylov with dp must be at most 100."),
+    "late": (
+        {"algorithm": make("ssi", max_rounds=3), "dp": DP(epsilon=1.0, delta=1e-6, clip=1.0),
+         "mask": MaskedSums(self_masks=False)},
+        "self_masks of the masks must be True with dp",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_go_together_is_refused_when_it_is_asked(case):
+    asked, words = REFUSED[case]
+    with pytest.raises(ConfigError) as caught:
+        Question(**{"algorithm": make("krylov"), "n_components": 2, **asked})
+    assert str(caught.value).startswith(words)
+
+
+def test_a_question_does_not_change_and_takes_no_settings_beside_it():
+    question = Question(make("krylov"), n_components=2)
+    with pytest.raises(FrozenInstanceError):
+        question.seed = 1
+    with pytest.raises(ConfigError, match=r"beside a Question must be left out\. Got seed, tol\. Use dataclasses"):
+        simulate(question, SHARDS, seed=1, tol=1e-3)
+    with pytest.raises(ConfigError, match=r"Every parameter of a question must be .*'n_component'.*Did you mean 'n_"):
+        simulate("krylov", SHARDS, n_component=2)
+    with pytest.raises(TypeError, match="n_components"):
+        simulate("krylov", SHARDS)

@@ -16,6 +16,7 @@ from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import Rules, everything
 from flower_pca.core.parts import TELLING
 from flower_pca.core.stage import Arrays
+from flower_pca.dp import noise
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.opening import drawn
@@ -26,6 +27,7 @@ _ANSWERED: Final = "flower_pca.answered"
 # answers are exact to a few roundings too. That rows may be float32 does not matter: blocks are not.
 _NEW: Final = 1e-14
 _FILE: Final = "blocks answered"
+_LOUDEST: Final = 256.0  # of a run's budget in a node's eyes: epsilon of about 200
 
 
 class Policy:
@@ -76,6 +78,11 @@ class Policy:
         tells = request.stage != messages.STAGE or messages.inner_stage(request.arrays) is not None
         if tells and (why := self._rules.floor.refusal(request.arrays)) is not None:
             raise RefusalError(why)
+        # Under noise rows are clipped, and compared so: with next to none, answers would tell single rows.
+        loud = self._rules.answers != "rows" and noise.asked(request.arrays)
+        if tells and loud and (budget := noise.asked_budget(request.arrays)) > _LOUDEST:
+            rule, remedy = f"at most {_LOUDEST:g}, a sum of (clip^2 / noise)^2", "Run with a smaller epsilon."
+            raise RefusalError("The budget of a run with noise at this node", must=rule, got=f"{budget:g}", then=remedy)
 
     def _check_masks(self, request: wire.Request) -> None:
         masked = request.stage == messages.STAGE

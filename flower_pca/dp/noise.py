@@ -116,6 +116,11 @@ def asked_share(arrays: Arrays, summed: int) -> float:
     return noise_share(std, _among(arrays, summed))
 
 
+def asked_budget(arrays: Arrays) -> float:
+    """The sum of (clip^2 / deviation)^2 that a run may reach, as its messages say."""
+    return _instruction(arrays)[2]
+
+
 def asked(names: Iterable[str]) -> bool:
     """Whether a message with arrays of these names asks for noise."""
     return not NAMES.isdisjoint(names)

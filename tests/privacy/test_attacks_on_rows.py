@@ -133,6 +133,22 @@ def test_nor_does_a_masked_sum(query):
     assert nearest(masked(parts, np.array(0.0)), X, query, messages=6) > 0.5
 
 
+@pytest.mark.parametrize("query", QUERIES)
+def test_nor_does_noise_that_is_none_open_a_way_to_rows(query):
+    X, node = rows(120, 0), Node(0, rows(120, 0))
+
+    def ask(frame, Z, budget=1e300, std=1e-300):
+        dp = {"dp.clip": np.array(1e100), "dp.noise": np.array(std), "dp.budget": np.array(budget)}
+        return node.ask("ssi", {"Z": Z / np.linalg.norm(Z), **dp}, frame)["Y"]
+
+    with pytest.raises(RefusedError, match="The budget of a run with noise at this node must be at most 256"):
+        ask(*query(1.0)[:2])
+    with pytest.raises(RefusedError, match="What this client tells must be within the run's privacy budget"):
+        ask(*query(1.0)[:2], budget=256.0)
+    loud = lambda frame, Z: ask(frame, Z, 256.0, 1e200) * np.linalg.norm(Z)  # noqa: E731
+    assert nearest(loud, X, query) > 0.5
+
+
 def test_twin_columns_and_a_block_of_norm_below_one():
     """Centred at the node's own mean, with an orthonormal block: large twins cancel, and what is beside them rounds."""
     rng = np.random.default_rng(3)

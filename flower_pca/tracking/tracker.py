@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -45,6 +45,8 @@ class Tracker(Stage[TrackState]):
         tol: Estimated sine of the angle to the true eigenvectors of a batch at which a step ends.
         oversample: Random columns beside the old basis, for "krylov".
     """
+
+    by_row: ClassVar[bool] = True
 
     refine: bool = False
     reuse: int = 0

@@ -266,9 +266,9 @@ def test_list_says_of_every_algorithm_what_its_docstring_says(capsys):
     takes = {one["algorithm"]: one["takes"] for one in every}
     assert takes["ssi"] == ["mask", "dp", "channel"]
     assert (takes["uda"], takes["consensus_rpca"], takes["st_miss"]) == ([], ["mask"], ["mask", "channel"])
-    for one in every:
-        assert one == listing.described(one["algorithm"])
-        text = " ".join((listing.EVERY[one["algorithm"]].__doc__ or "").split())
+    for one, stage in zip(every, registry.shown().values(), strict=True):
+        assert one == listing.described(stage)
+        text = " ".join((stage.__doc__ or "").split())
         for part in ("what", "cost", "prefer"):
             assert len(one[part]) > 10, one
             assert one[part] in text

@@ -9,58 +9,23 @@ from pathlib import Path
 import pytest
 
 import flower_pca
+from flower_pca import registry
 
 PACKAGE = Path(flower_pca.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-NAMES = [
-    "DCFPCA",
-    "DP",
-    "DRSVD",
-    "FAPS",
-    "SSI",
-    "UDA",
-    "WDA",
-    "AirChannel",
-    "ConfigError",
-    "ConsensusRPCA",
-    "DataError",
-    "DistPCA",
-    "ExactPerPCA",
-    "FedOAPM",
-    "FederatedPCA",
-    "FlowerPCAError",
-    "History",
-    "Krylov",
-    "LocalPower",
-    "MaskedSums",
-    "NoisyCovariance",
-    "NotEnoughNodes",
-    "Outcome",
-    "PCAResult",
-    "PerPCA",
-    "PersonalResult",
-    "ProtocolError",
-    "Question",
-    "Ray",
-    "RobustResult",
-    "RobustTracking",
-    "Round",
-    "STMiss",
-    "Spent",
-    "Status",
-    "Stream",
-    "TrackingResult",
-    "__version__",
-    "make",
-    "simulate",
-    "to_sklearn",
-    "track",
-]
+OTHERS = {
+    "AirChannel", "ConfigError", "DP", "DataError", "FederatedPCA", "FlowerPCAError", "History", "MaskedSums",
+    "NotEnoughNodes", "Outcome", "PCAResult", "PersonalResult", "ProtocolError", "Question", "Ray", "RobustResult", "Round",
+    "Spent", "Status", "Stream", "TrackingResult", "__version__", "make", "simulate", "to_sklearn", "track",
+}  # fmt: skip
 
 
 def order(name):
     """Constants, then classes, then functions, each by the alphabet: ruff's order of __all__."""
     return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
+NAMES = sorted({*OTHERS, *registry.shown()}, key=order)
 
 
 def imported(statement):
@@ -72,7 +37,7 @@ def imported(statement):
 
 def test_the_public_names_are_these_in_order():
     assert flower_pca.__all__ == NAMES
-    assert sorted(NAMES, key=order) == NAMES
+    assert {"Krylov", "STMiss", "UDA"} <= set(NAMES) - OTHERS
     assert all(hasattr(flower_pca, name) for name in NAMES)
 
 

@@ -20,6 +20,9 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.app import Context, RecordDict
 
+sys.path.insert(0, str(ROOT / ".ci"))
+import tables  # where what writes them lies, which is no package
+
 # Pages that have no Python of their own: what the first shows is in CONTRIBUTING.md, run by tests/test_contributing.py.
 SILENT = {"docs/adding-an-algorithm.md", "docs/measurements.md", "docs/reference.md"}
 
@@ -181,6 +184,11 @@ def test_ci_runs_the_commands_of_the_readme_and_ends_on_its_tests():
 def test_contributing_sets_up_with_the_same_steps():
     setup = steps(blocks("CONTRIBUTING.md", "sh")[0])
     assert [step for step in setup if step not in STEPS] == []
+
+
+@pytest.mark.parametrize("page", tables.TABLES)
+def test_the_tables_of_algorithms_are_those_of_the_registry(page):
+    assert text(page) == tables.written(page)  # else: python .ci/tables.py
 
 
 def test_every_algorithm_is_in_the_table_and_has_its_half_page():

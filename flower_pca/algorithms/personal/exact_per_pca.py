@@ -90,7 +90,7 @@ class ExactPerPCA(Personalized[ExactState]):
         if "k" in arrays:
             return start.parts(arrays, d)
         Z = Part(arrays["U"].shape, Kind.ESTIMATE)
-        return {"w": NUMBER, "n": ROWS, "Z": Z, "f": NUMBER, **probe.parts(arrays)}
+        return {"w": NUMBER, **probe.parts(arrays), "n": ROWS, "Z": Z, "f": NUMBER}
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
         return {"n": MOST_ROWS, "Z": self.largest(model)[1], "f": 0.0}  # f to the last bit: it decides

@@ -92,7 +92,7 @@ class PerPCA(Personalized[PerState]):
             return {"norm": NUMBER}
         if "k" in arrays:
             return start.parts(arrays, d)
-        return {"w": NUMBER, "M": Part(arrays["U"].shape, Kind.ESTIMATE), "f": NUMBER, **probe.parts(arrays)}
+        return {"w": NUMBER, **probe.parts(arrays), "M": Part(arrays["U"].shape, Kind.ESTIMATE), "f": NUMBER}
 
     def merging(self, state: PerState) -> Merge:
         return super().merging(state) if state.norm else _largest

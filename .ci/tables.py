@@ -1,0 +1,73 @@
+"""Write the tables of algorithms into the README and the reference, from the registry.
+
+Run: python .ci/tables.py
+
+A table stands between two comments, `algorithms` and `end of algorithms`. What it says of an algorithm is what
+`flower-pca list` says: the first sentence of "Prefer it", and what goes with it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from flower_pca import PersonalResult, RobustResult, registry
+from flower_pca.commands.listing import described
+from flower_pca.core.stage import Stage
+
+ROOT = Path(__file__).parents[1]
+BEGIN, END = "<!-- algorithms: written by .ci/tables.py -->", "<!-- end of algorithms -->"
+
+
+def readme() -> str:
+    """Every algorithm in a line: what it finds, what goes with it, when to prefer it."""
+    lines = ["| algorithm | finds | goes with | prefer it |", "|---|---|---|---|"]
+    for stage in registry.shown().values():
+        told = described(stage)
+        takes = ", ".join(told["takes"]) or "-"
+        lines.append(f"| `{stage.name}` | {_finds(stage)} | {takes} | {_named(_first(told['prefer']))} |")
+    return "\n".join(lines)
+
+
+def reference() -> str:
+    """Every algorithm's name in specs, with its Strategy and its client."""
+    lines = ["| name | class | Strategy | client |", "|---|---|---|---|"]
+    for name, stage in registry.shown().items():
+        lines.append(f"| `{stage.name}` | `{name}` | `strategies.{name}` | `clients.{name}Client` |")
+    return "\n".join(lines)
+
+
+FINDS = {RobustResult: "robust PCA", PersonalResult: "personalized PCA"}
+TABLES = {"README.md": readme, "docs/reference.md": reference}
+
+
+def written(page: str) -> str:
+    """The page with its table as the registry has it."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    head, found, rest = text.partition(BEGIN)
+    _, closed, tail = rest.partition(END)
+    if not (found and closed):
+        raise SystemExit(f"{page} must have a table between {BEGIN} and {END}.")
+    return f"{head}{BEGIN}\n\n{TABLES[page]()}\n\n{END}{tail}"
+
+
+def _finds(stage: type[Stage[object]]) -> str:
+    """In words, by the kind of result."""
+    if stage.name in registry.TRACKERS:
+        return "a moving subspace"
+    return FINDS.get(registry.TABLE[stage.name].result, "the PCA")
+
+
+def _first(text: str) -> str:
+    return re.split(r"(?<=\w)\.(?: |$)", text, maxsplit=1)[0]
+
+
+def _named(text: str) -> str:
+    """Names of classes as the names of their algorithms."""
+    names = {name: stage.name for name, stage in registry.shown().items()}
+    return re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", text)
+
+
+if __name__ == "__main__":
+    for page in TABLES:
+        (ROOT / page).write_text(written(page), encoding="utf-8")

@@ -29,7 +29,7 @@ from flower_pca.dp import noise
 from flower_pca.dp.plan import planned
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
-from flower_pca.masking.fixed import Grain, system_grain
+from flower_pca.masking.grain import Grain, system_grain
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.evaluate import Evaluate

@@ -135,10 +135,10 @@ def test_a_node_serves_what_it_allows(run, tmp_path):
 
 def test_noise_and_masks_together_by_keys_of_the_run_config(run, tmp_path):
     nodes, _ = deployed(tmp_path, **{"masked-only": True, "min-noise": 1e-3})
-    dp = "dp(epsilon=1000.0, delta=1e-6, clip=20.0)"
+    dp = "dp(epsilon=100.0, delta=1e-6, clip=20.0)"
     result, _ = run(nodes, algorithm="ssi(max_rounds=2)", mask=True, dp=dp)
     assert result.privacy.shared
-    assert result.privacy.epsilon == pytest.approx(1000.0, rel=1e-9)
+    assert result.privacy.epsilon == pytest.approx(100.0, rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from flower_pca.clients.rules import Rules
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import messages
-from flower_pca.masking.fixed import Grain, seeded_grain, system_grain
+from flower_pca.masking.grain import Grain, seeded_grain, system_grain
 from flower_pca.masking.messages import SpentError
 from flower_pca.rows.fixed import fixed
 from flower_pca.rows.local import LocalData

@@ -49,6 +49,15 @@ class Unsized(Protocol):
         """The state where all clients are known to have so many columns."""
 
 
+@runtime_checkable
+class Gathering(Protocol):
+    """A stage's state of which some rounds are for all clients, even where a fraction of them is sampled."""
+
+    @property
+    def everyone(self) -> bool:
+        """Whether the coming round is one."""
+
+
 @dataclass(frozen=True)
 class Broadcast:
     """One message of the server: the whole instruction, for the clients named in `to`.
@@ -194,10 +203,6 @@ class Stage(ABC, Generic[S]):
     def personal(self, state: S) -> Mapping[int, Arrays]:
         """What single clients get beside the broadcast."""
         return {}
-
-    def everyone(self, state: S) -> bool:
-        """Whether the coming round is for all clients, even where a fraction of them is sampled."""
-        return False
 
     def metrics(self, state: S) -> dict[str, float]:
         """Figures of the newest round."""

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 import numpy as np
 
@@ -27,8 +27,6 @@ from flower_pca.dp import noise
 from flower_pca.masking import messages
 from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
-
-Grain: TypeAlias = Callable[[bytes], noise.Bits]  # from a digest of what is asked to bits of the answer's noise
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 _LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one
@@ -59,16 +57,6 @@ def bounds_with_noise(names: Iterable[str], deviation: float, clients: int) -> A
     """The bounds of an answer with noise of this deviation; n is 1 there, as it counts clients."""
     bound = bound_with_noise(deviation, clients)
     return {name: np.array(1.0 if name == "n" else bound) for name in names}
-
-
-def system_grain(asked: bytes) -> noise.Bits:
-    """The operating system's own bits, whatever is asked."""
-    return noise.system_bits
-
-
-def seeded_grain(seed: int, client: int) -> Grain:
-    """Bits that are the same whenever the same is asked, for simulations: a run that goes on has them again."""
-    return lambda asked: noise.seeded_bits(seed, client, int.from_bytes(asked[:8]))
 
 
 def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int, bits: noise.Bits = noise.system_bits) -> Array:

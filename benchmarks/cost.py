@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from benchmarks import table
 from flower_pca import assembly
+from flower_pca.rows import statistics
 
 REPEATS = 31
 
@@ -73,6 +74,61 @@ def clients() -> list[list[object]]:
     return rows
 
 
+def nodes(repeats: int = 5) -> list[list[object]]:
+    """Processor time of a node that answers from fixed statistics, in bare products X'(XZ); p=20, rows of a kind each.
+
+    The first message measures them (mean, C or R), the later ones do not; "rows" is a message that multiplies rows.
+    """
+    import numpy as np
+    from scipy import sparse
+
+    from flower_pca.rows.fixed import fixed
+    from flower_pca.rows.frame import Frame
+    from flower_pca.rows.local import LocalData
+
+    def spent(f: Callable[[], object]) -> float:
+        began = time.process_time()
+        f()
+        return time.process_time() - began
+
+    rng = np.random.default_rng(0)
+
+    def thin(n: int, d: int, share: float) -> sparse.csr_array:
+        return sparse.random_array((n, d), density=share, format="csr", rng=rng)
+
+    kinds = {
+        "dense, 20,000 x 784": rng.standard_normal((20_000, 784)),
+        "dense, 300 x 3,000": rng.standard_normal((300, 3000)),
+        "sparse, 20,000 x 784, 5 %": thin(20_000, 784, 0.05),
+        "sparse, 300 x 3,000, 5 %": thin(300, 3000, 0.05),
+        "sparse, 20,000 x 20,000, 0.2 %": thin(20_000, 20_000, 0.002),
+    }
+    rows: list[list[object]] = []
+    for label, X in kinds.items():
+        n, d = X.shape
+        Z, frame = np.linalg.qr(rng.standard_normal((d, 20)))[0], Frame(np.asarray(X.mean(axis=0)).ravel())
+        bare = float(np.median([spent(lambda X=X, Z=Z: X.T @ (X @ Z)) for _ in range(repeats)]))
+        cells: list[object] = [label]
+        for exactly in (False, True):
+            if exactly and (d > 11_585 or min(n, d) * d > 2**27):
+                cells.append("-")
+                continue
+            first = []
+            for _ in range(1 if exactly else 3):
+                data = LocalData(X)
+                first.append(spent(lambda data=data, Z=Z, exactly=exactly: fixed(data, exactly=exactly).matmat(Z)))
+                data.known.clear()
+                statistics._ready.clear()
+            cells.append(f"{float(np.median(first)) / bare:.1f}")
+        data = LocalData(X).framed(frame)
+        fixed(data).matmat(Z)
+        later = float(np.median([spent(lambda data=data, Z=Z: fixed(data).matmat(Z)) for _ in range(repeats)]))
+        by_rows = float(np.median([spent(lambda data=data, Z=Z: data.matmat(Z, reuse=1)) for _ in range(repeats)]))
+        rows.append([*cells, f"{later / bare:.2f}", f"{by_rows / bare:.2f}"])
+        statistics._ready.clear()
+    return rows
+
+
 def many_clients(algorithm: str) -> None:
     """Peak memory of a run with 10,000 clients of 20 rows, d=100; printed by a process of its own."""
     import numpy as np
@@ -102,6 +158,8 @@ if __name__ == "__main__":
         many_clients(sys.argv[1])
         sys.exit()
     print(table(["a client's half", "time over the bare products"], clients()))
+    heads = ["rows", "first message", "first, exact", "later ones", "products of rows"]
+    print(table(heads, nodes()))
     for name in ("krylov", "uda"):
         command = [sys.executable, "-m", "benchmarks.cost", name]
         peak, size = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()

@@ -20,7 +20,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from flower_pca import clients, registry
 from flower_pca.base.errors import ConfigError
-from flower_pca.clients.rules import Rules
+from flower_pca.clients.rules import Rules, everything
 from flower_pca.data import partition, sources
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.data.table import take
@@ -97,4 +97,13 @@ def _settings(context: Context) -> dict[str, Any]:
     return {name: None if value == "" else value for name, value in given.items()}
 
 
-client_app = clients.client_app(_load, rules=lambda context: Rules.of_node_config(context.node_config))
+def _rules(context: Context) -> Rules:
+    """The rules in the node-config. Nodes whose rows are the run's own are simulated, and have no foe."""
+    given = Rules.of_node_config(context.node_config)
+    if "data" in context.node_config:
+        return given
+    seed = int(context.run_config.get("seed", 0) or 0)
+    return Rules.of(given, {"allow": everything(), "answers": "rows", "missing": "mean", "noise_seed": seed})
+
+
+client_app = clients.client_app(_load, rules=_rules)

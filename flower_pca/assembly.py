@@ -29,6 +29,9 @@ from flower_pca.dp import noise
 from flower_pca.dp.plan import planned
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
+from flower_pca.masking.grain import Grain, system_grain
+from flower_pca.rows.fixed import FixedData
+from flower_pca.rows.local import LocalData
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.summed_opening import SummedOpening
@@ -183,19 +186,22 @@ def answer(
     bits: noise.Bits = noise.system_bits,
     demands: Demands | None = None,
     veil: Veil | None = None,
+    fixed: Callable[[LocalData], FixedData] | None = None,
+    grain: Grain = system_grain,
 ) -> tuple[Arrays, Arrays]:
     """What a client returns to a message, and what it keeps.
 
-    Under masks these are what it asks of those that it is summed with. A `veil` is laid over the answer of the stage,
-    before masks are.
+    Under masks, `demands` are what it asks of those that it is summed with, and `grain` draws what blurs the steps of
+    fixed point. A `veil` is laid over the answer of the stage, before masks are. With `fixed`, halves that do not
+    compare rows get what it gives in place of rows.
     """
 
     def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
-        up, after = registry.answer(stage, arrays, data, memory, bits=bits, summed=summed)
+        up, after = registry.answer(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
         return (up if veil is None else veil(stage, arrays, up)), after
 
     if stage != messages.STAGE:
         return plain(stage, arrays, data, memory)
     from flower_pca.masking import client
 
-    return client.answer(arrays, data, memory, plain, demands or Demands())
+    return client.answer(arrays, data, memory, plain, demands or Demands(), grain)

@@ -11,9 +11,11 @@ Imports of algorithms read `import Krylov as Krylov`, which is how type checkers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
+
+import numpy as np
 
 from flower_pca.algorithms.covariance import NoisyCovariance as NoisyCovariance
 from flower_pca.algorithms.dr_svd import DRSVD as DRSVD
@@ -40,6 +42,8 @@ from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.dp import noise
 from flower_pca.dp.opening import PrivateOpening
+from flower_pca.rows.fixed import FixedData
+from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.opening import Opening
@@ -194,11 +198,13 @@ def answer(
     *,
     bits: noise.Bits = noise.system_bits,
     summed: int = 1,
+    fixed: Callable[[LocalData], FixedData] | None = None,
 ) -> tuple[Arrays, Arrays]:
     """A client's half of the stage with this name: what it returns, and what it keeps.
 
     Where the message asks for noise, rows are clipped and noise is added here, from these random bits. Under masks
-    nobody sees the answer but in a sum of at least `summed`.
+    nobody sees the answer but in a sum of at least `summed`. With `fixed`, halves that do not compare rows get what it
+    gives in place of rows.
     """
     if stage not in STAGES:
         remedy = "Install the same flower_pca everywhere."
@@ -209,7 +215,14 @@ def answer(
         raise ProtocolError(f"The data for {stage}", must=rule, got=got, then=remedy)
     if not noise.NAMES.isdisjoint(arrays):
         return noise.answer(STAGES[stage], arrays, data, memory, bits, summed=summed)
-    return STAGES[stage].client(arrays, data, memory)
+    if fixed is None or STAGES[stage].by_row:
+        return STAGES[stage].client(arrays, data, memory)
+    with np.errstate(all="ignore"):
+        up, after = STAGES[stage].client(arrays, fixed(data), memory)
+    if not all(np.isfinite(a).all() for a in up.values()):
+        remedy = "Check the frame and the block."
+        raise ProtocolError("The answer of this node", must="finite", got="others", then=remedy)
+    return up, after
 
 
 def own(stage: str, memory: Arrays, data: Any) -> Arrays:

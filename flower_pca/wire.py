@@ -34,6 +34,7 @@ _SPOKEN: Final[Config] = {_LAYOUT: LAYOUT, _VERSION: VERSION}
 _NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
 _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
 _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
+_OWN: Final = "frame.own"
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ def write_request(message: Broadcast, client: int, *, algorithm: str, run: str, 
     arrays = message.arrays_for(client)
     parts = ((name, getattr(message.frame, part)) for name, part in _FRAME.items())
     arrays.update((name, array) for name, array in parts if array is not None)
+    if message.frame.own:
+        arrays[_OWN] = np.array(True)
     config = {
         **extra,
         **_SPOKEN,
@@ -100,7 +103,8 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     """The message in what a NumPyClient's fit or evaluate gets."""
     _check_spoken("A message", config, "another strategy", newest=str(config.get(_VERSION, VERSION)))
     arrays = _by_name("A message", parameters, config)
-    frame = Frame(**{part: arrays.pop(name, None) for name, part in _FRAME.items()})
+    own = bool(np.any(arrays.pop(_OWN, False)))
+    frame = Frame(**{part: arrays.pop(name, None) for name, part in _FRAME.items()}, own=own)
     algorithm, stage, run = (_value("A message", config, name, str) for name in ("algorithm", "stage", "run"))
     return Request(algorithm, stage, run, _value("A message", config, "number", int), arrays, frame)
 

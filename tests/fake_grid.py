@@ -22,6 +22,7 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     from flwr.supercore.task_identity import TaskIdentity
 
     from flower_pca.clients import client_app
+    from flower_pca.clients.rules import everything
     from flower_pca.strategies import exchange
 
 Array = np.ndarray[Any, Any]
@@ -195,9 +196,13 @@ def kill_when(grid: FakeGrid, nodes: Collection[int], due: Callable[[Message], b
         grid.tamper = kill
 
 
+# Rules of nodes that answer as the clients of a simulation do: all that they are asked, by the same products and noise.
+LIKE_SIMULATED: dict[str, Any] = {"allow": everything(), "answers": "rows", "missing": "mean", "noise_seed": 0}
+
+
 def app_of(shards: Sequence[Any], **policy: Any) -> ClientApp:
-    """A ClientApp whose nodes hold these rows, by position."""
-    return client_app(lambda context: shards[next(iter(context.node_config.values()))], **policy)
+    """A ClientApp whose nodes hold these rows, by position, and answer like simulated clients."""
+    return client_app(lambda context: shards[next(iter(context.node_config.values()))], **{**LIKE_SIMULATED, **policy})
 
 
 def grid_of(shards: Sequence[Any], n: int | None = None, *, seed: int = 0, **policy: Any) -> FakeGrid:

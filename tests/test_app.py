@@ -74,10 +74,18 @@ def test_missing_values_become_the_mean_of_all_nodes(run, tmp_path):
     holes = shards[1].astype(str)
     holes[0, 2] = ""
     np.savetxt(tmp_path / "1.csv", holes, fmt="%s", delimiter=",")
-    nodes[1]["data"] = f"csv(path={str(tmp_path / '1.csv')!r})"
+    nodes[1] |= {"data": f"csv(path={str(tmp_path / '1.csv')!r})", "missing": "mean"}
     shards[1][0, 2] = mean
     result, _ = run(nodes, missing="mean")
     assert is_pca_of(result, shards)
+    del nodes[1]["missing"]
+    shards[1][0, 2] = shards[1][1:, 2].mean()
+    result, _ = run(nodes, missing="own_mean")
+    assert is_pca_of(result, shards)
+    assert (result.asked["missing"], result.answers) == ("own_mean", "fixed")
+    result, lines = run(nodes, missing="mean")
+    assert is_pca_of(result, [shards[0], shards[2]])
+    assert any("The missing values of this node must be filled with its own means" in line for line in lines)
 
 
 def test_a_node_may_have_both(run, tmp_path):
@@ -127,10 +135,10 @@ def test_a_node_serves_what_it_allows(run, tmp_path):
 
 def test_noise_and_masks_together_by_keys_of_the_run_config(run, tmp_path):
     nodes, _ = deployed(tmp_path, **{"masked-only": True, "min-noise": 1e-3})
-    dp = "dp(epsilon=1000.0, delta=1e-6, clip=20.0)"
+    dp = "dp(epsilon=100.0, delta=1e-6, clip=20.0)"
     result, _ = run(nodes, algorithm="ssi(max_rounds=2)", mask=True, dp=dp)
     assert result.privacy.shared
-    assert result.privacy.epsilon == pytest.approx(1000.0, rel=1e-9)
+    assert result.privacy.epsilon == pytest.approx(100.0, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -176,11 +184,14 @@ def test_nodes_that_sign_by_keys_of_their_node_config(run, tmp_path):
 def test_a_node_keeps_its_memory_where_it_is_told(run, tmp_path):
     nodes, _ = deployed(tmp_path, **{"memory-dir": str(tmp_path / "memory")})
     run(nodes, algorithm="faps(max_rounds=3)")
-    assert len(list((tmp_path / "memory").glob("*.npz"))) == 3
+    names = sorted(path.name for path in (tmp_path / "memory").glob("*.npz"))
+    assert len(names) == 6
+    assert sum("fixed" in name for name in names) == 3  # the statistics of their rows
 
 
 def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_centred(run, tmp_path):
-    nodes, shards = deployed(tmp_path, **{"output-dir": str(tmp_path / "own")})
+    rules = {"output-dir": str(tmp_path / "own"), "allow": "consensus_rpca,krylov"}
+    nodes, shards = deployed(tmp_path, **rules)
     result, _ = run(nodes, algorithm="consensus_rpca(gamma=0.5)", center="")
     assert isinstance(result, RobustResult)
     assert not result.centered

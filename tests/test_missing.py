@@ -6,7 +6,7 @@ The references pool the rows: numpy's nanmean and LAPACK, or scikit-learn's impu
 import numpy as np
 import pytest
 from builders import mixed, pooled, sine
-from fake_grid import FakeGrid, in_a_run
+from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
 
 from flower_pca import DataError, PCAResult, make, simulate
@@ -185,11 +185,10 @@ def test_a_client_that_leaves_takes_its_values_along():
 
 def test_nodes_of_flower_are_told_by_the_message():
     with in_a_run():
-        from flower_pca import clients
         from flower_pca.strategies import PCAStrategy
 
         shards = gappy(0)
-        app = clients.client_app(lambda context: shards[context.node_config["partition-id"]])
+        app = app_of(shards)
         settings = {"n_components": 3, "min_nodes": 1}
         wanted = simulate("krylov", shards, n_components=3, **MEAN)
         result = PCAStrategy("krylov", missing="mean", **settings).fit(FakeGrid(app, 3))
@@ -216,8 +215,8 @@ def test_a_node_lends_no_rows_with_gaps_to_a_message_without_fill():
         ({}, f"^The data of client 0 must be finite. Got .* NaN and 0 infinite entries. {REMEDY}$"),
         ({"missing": "mean", "bad": np.inf}, "^The data of client 1 must be finite. Got 0 NaN and 1 infinite entries. "
          "Impute or drop these entries before the run.$"),
-        ({"missing": "median"}, "^missing must be one of 'error', 'mean'. Got 'median'. Did you mean 'mean'?"),
-        ({"missing": "mean", "empty": 4}, '^Every column under missing="mean" must be there at some client. Got empty '
+        ({"missing": "median"}, "^missing must be one of 'error', 'own_mean', 'mean'. Got 'median'."),
+        ({"missing": "mean", "empty": 4}, '^Every column of rows with gaps must be there at some client. Got empty '
          "columns 4. Drop them.$"),
     ],
 )  # fmt: skip

@@ -29,7 +29,8 @@ BATCHES = PROBLEM.batches(3)
 
 
 def serve(streams, **rules):
-    return client_app(lambda context: streams[int(context.node_config["partition-id"])], **rules)
+    given = {"allow": ["st_miss", "robust_tracking"], "noise_seed": 0, **rules}
+    return client_app(lambda context: streams[int(context.node_config["partition-id"])], **given)
 
 
 def fresh():
@@ -134,13 +135,16 @@ def test_a_bad_batch_and_a_wrong_kind_of_data_are_refused_by_name(lines):
         TrackingStrategy("st_miss", n_components=R, min_nodes=2, node_timeout=0.1).fit(
             FakeGrid(serve([np.eye(60)] * 2), 2)
         )
+    grid = FakeGrid(serve(fresh(), allow=["krylov"]), 2)
     with pytest.raises(NotEnoughNodes, match="The data for opening must be rows at rest"):
-        strategies.Krylov(n_components=R, min_nodes=2, node_timeout=0.1).fit(FakeGrid(serve(fresh()), 2))
+        strategies.Krylov(n_components=R, min_nodes=2, node_timeout=0.1).fit(grid)
 
 
 def test_a_node_serves_the_trackers_it_allows():
     context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
-    assert PCAClient(fresh()[0], context=context).get_properties({})["algorithms"] == "robust_tracking,st_miss"
+    assert PCAClient(fresh()[0], context=context).get_properties({})["algorithms"] == ""
+    both = PCAClient(fresh()[0], context=context, allow=["st_miss", "robust_tracking"])
+    assert both.get_properties({})["algorithms"] == "robust_tracking,st_miss"
     assert STMissClient(fresh()[0], context=context).get_properties({})["algorithms"] == "st_miss"
     grid = FakeGrid(serve(fresh(), allow=["robust_tracking"]), 2)
     with pytest.raises(NotEnoughNodes, match="must be one of those that this node serves"):
@@ -182,6 +186,7 @@ def test_the_app_runs_a_tracker_in_simulation_and_on_nodes_of_their_own(tmp_path
         return TrackingResult.load(tmp_path / "out/result.npz")
 
     nodes = [{"data": str(tmp_path / "folder")}, {"data": str(tmp_path / "one.npy"), "batch": 20}]
+    nodes = [{**node, "allow": "st_miss"} for node in nodes]
     result = run(nodes, steps=2)
     own = [[BATCHES[0][0], None], BATCHES[1][:2]]
     assert np.array_equal(result.components_, track(STMiss(reuse=1), own, n_components=R, steps=2).components_)

@@ -86,9 +86,10 @@ class DRSVD(Algorithm[DRSVDState]):
         step, block = int(arrays["step"]), arrays["block"]
         if step == 0:
             return {"G": data.matmat(block)}, memory
-        Q, R = linalg.qr(data.scores(block))
+        along, adjoint = data.sketch(block)
+        Q, R = linalg.qr(along)
         # Factored anew in round 3: cheaper than to keep n_i x r numbers, and the same bits on the same machine.
-        return ({"R": R} if step == 1 else {"B": data.adjoint(Q @ _determined(R, arrays["part"]))}), memory
+        return ({"R": R} if step == 1 else {"B": adjoint(Q @ _determined(R, arrays["part"]))}), memory
 
     def merging(self, state: DRSVDState) -> Merge:
         return stack if state.step == 1 else add

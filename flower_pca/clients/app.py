@@ -12,8 +12,9 @@ from flwr.clientapp import ClientApp
 from flower_pca import wire
 from flower_pca.base.errors import ConfigError, FlowerPCAError
 from flower_pca.clients.base import PCAClient
+from flower_pca.clients.keywords import RuleKeywords
 from flower_pca.clients.refusals import refusal
-from flower_pca.clients.rules import RuleKeywords, Rules
+from flower_pca.clients.rules import Rules
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 

@@ -8,6 +8,7 @@ weighed against what it has told before, and what has to be remembered is kept. 
 from __future__ import annotations
 
 import copy
+import functools
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
@@ -21,14 +22,17 @@ from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError, FlowerPCAError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, limits
+from flower_pca.clients.keywords import RuleKeywords
 from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy
 from flower_pca.clients.refusals import RefusalError, naming, quiet, refusal
-from flower_pca.clients.rules import RuleKeywords, Rules
+from flower_pca.clients.rules import Rules
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import messages
+from flower_pca.masking.grain import Grain, seeded_grain, system_grain
 from flower_pca.masking.messages import SpentError
+from flower_pca.rows.fixed import fixed
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
@@ -58,7 +62,8 @@ class PCAClient(NumPyClient):
         **keywords: Unpack[RuleKeywords],
     ) -> None:
         self._rules = Rules.of(rules, keywords)
-        self._served = self._rules.served & frozenset(self.algorithms or self._rules.served)
+        named, allowed = frozenset(self.algorithms), self._rules.served  # the class may name them itself
+        self._served = (named or allowed) if self._rules.allow is None else allowed & (named or allowed)
         _ = self._rules.identity  # key files that cannot be used are refused now
         self._data = data
         if isinstance(data, Stream):
@@ -111,6 +116,8 @@ class PCAClient(NumPyClient):
         """The answer to a message, and the number of rows that it is told to come from."""
         self._admit(request)
         rows = self._enough_rows(request)
+        if isinstance(rows, LocalData):
+            self._policy.check_gaps(request, rows)
         data = rows.framed(request.frame) if isinstance(rows, LocalData) else rows
         with nullcontext() if self._store is None else self._store.alone():
             before = self._remembered(request)
@@ -149,11 +156,17 @@ class PCAClient(NumPyClient):
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
             demands, veil = self._policy.demands(data), self._policy.veil(request, data)
-            return assembly.answer(request.stage, request.arrays, data, before, demands=demands, veil=veil)
+            sources: Any = {"fixed": self._fixed, "grain": self._grain, "demands": demands, "veil": veil}
+            return assembly.answer(request.stage, request.arrays, data, before, **sources)
         except SpentError as error:
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
             raise
+
+    @property
+    def _grain(self) -> Grain:
+        seed = self._rules.noise_seed
+        return system_grain if seed is None else seeded_grain(seed, max(self._key, 0))
 
     def _withheld(self, request: wire.Request, up: Arrays) -> Arrays:
         """The answer without what shows the node's own results, unless it agrees to that or a sum covers it."""
@@ -193,15 +206,19 @@ class PCAClient(NumPyClient):
         self._key = wire.NO_KEY if partition is None else int(partition)
         self._store: StateStore | FileStore | None = None
         self._own_file: Path | None = None
+        statistics: Path | None = None
         if context is not None:
             who = kept.key_of(context)
             self._store = StateStore(context.state)
             if rules.memory_dir is not None:
                 self._store = FileStore(kept.memory_file(rules.memory_dir, who))
+                statistics = kept.fixed_file(rules.memory_dir, who)
             if rules.output_dir is not None:
                 self._own_file = kept.own_file(rules.output_dir, who)
                 if isinstance(self._data, Stream):
                     self._data.write_to(self._own_file.with_suffix(""))
+        kind: Any = {"exactly": rules.answers == "exact", "gaps": rules.missing == "mean"}
+        self._fixed = None if rules.answers == "rows" else functools.partial(fixed, path=statistics, **kind)
         self._policy = Policy(rules, served=self._served, context=context)
 
     def _rows(self) -> LocalData | Stream:

@@ -1,4 +1,5 @@
-"""What a node keeps in folders of its own, by name: its memory, its own result, and the ledger of what it has told.
+"""What a node keeps in folders of its own, by name: its memory, its own result, the statistics of its rows, and the
+ledger of what it has told.
 
 All of it is readable by the node's own user only, and locked while it is read and written: two processes of one node
 can neither answer from the same secrets nor spend the same budget.
@@ -21,6 +22,7 @@ fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl
 
 MEMORY: Final = "flower_pca-{}.npz"  # of a run, between its rounds; in memory_dir
 LEDGER: Final = "flower_pca-ledger-{}.npz"  # what was told of these very rows; in memory_dir, or beside Flower's state
+FIXED: Final = "flower_pca-fixed-{}.npz"  # the statistics of the rows that answers come from; in memory_dir
 OWN: Final = "flower_pca-own-{}.npz"  # what an algorithm gives the node itself; in output_dir
 _LOCK: Final = ".lock"  # at the end of the name of a file: what stands for it while it is replaced
 
@@ -33,6 +35,11 @@ def memory_file(folder: str | os.PathLike[str], key: int) -> Path:
 def ledger_file(folder: str | os.PathLike[str] | None, mark: str) -> Path:
     """Where a node keeps what it has told of the rows of this mark; without a folder, beside Flower's state of it."""
     return _place(_beside_flower() if folder is None else folder, LEDGER, mark)
+
+
+def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:
+    """Where it keeps the statistics of its rows."""
+    return _place(folder, FIXED, key)
 
 
 def own_file(folder: str | os.PathLike[str], key: int) -> Path:

@@ -16,7 +16,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, ledger, told
 from flower_pca.clients.ledger import ANONYMOUS, Ledger
 from flower_pca.clients.refusals import RefusalError
-from flower_pca.clients.rules import Rules
+from flower_pca.clients.rules import Rules, everything
 from flower_pca.core.parts import TELLING, Kind
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
@@ -31,6 +31,7 @@ _ANSWERED: Final = "flower_pca.answered"
 _PRODUCTS: Final = (Kind.PRODUCT, Kind.LOCAL_PRODUCT)
 _SQUARED: Final = (Kind.SQUARES,)
 _ROUNDING: Final = 1e-9  # of budgets that are added up
+_LOUDEST: Final = 256.0  # of a run's budget in a node's eyes: epsilon of about 200
 _OPERATOR: Final = "Ask the node's operator."
 
 
@@ -66,6 +67,10 @@ class Policy:
         if inner is not None and _bare(stage, messages.plain(request.arrays)):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
+        unnamed = sorted(name for name in asked - self._served if name in everything() and registry.STAGES[name].by_row)
+        if unnamed and self._rules.allow is None:
+            rule = "one whose answers compare no rows, or one that this node's operator has named"
+            raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then="Ask the node's operator.")
         if not asked <= self._served:
             rule = f"one of those that this node serves ({', '.join(sorted(self._served))})"
             got = ", ".join(sorted(asked - self._served))
@@ -82,6 +87,11 @@ class Policy:
         if most is not None and noise.named_budget(request.arrays) > most * (1.0 + _ROUNDING):
             rule = f"at most what max_epsilon={self._rules.max_epsilon:g} at {self._rules.max_delta:g} allows"
             raise RefusalError("The budget of a run at this node", must=rule, got="more", then=_OPERATOR)
+        # Under noise rows are clipped, and compared so: with next to none, answers would tell single rows.
+        loud = self._rules.answers != "rows" and noise.asked(request.arrays)
+        if loud and (budget := noise.named_budget(request.arrays)) > _LOUDEST:
+            rule, remedy = f"at most {_LOUDEST:g}, a sum of (clip^2 / noise)^2", "Run with a smaller epsilon."
+            raise RefusalError("The budget of a run with noise at this node", must=rule, got=f"{budget:g}", then=remedy)
 
     def _check_masks(self, request: wire.Request) -> None:
         masked = request.stage == messages.STAGE
@@ -106,6 +116,20 @@ class Policy:
             remedy = "Ask the node's operator, or for an algorithm of fewer rounds."
             raise RefusalError("The messages to this node in a run", must=rule, got="one more", then=remedy)
         records[_ANSWERED] = ConfigRecord({"messages": answered + 1})
+
+    def check_gaps(self, request: wire.Request, data: LocalData) -> None:
+        """What a server lets stand for missing values tells of the rows with gaps: only as the node's rule has it."""
+        chosen = request.frame.fill is not None or "gaps" in request.arrays
+        if not data.missing or request.frame.own or not chosen:
+            return
+        remedy = 'Run with missing="own_mean", or ask the node\'s operator.'
+        if self._rules.missing != "mean":
+            rule = "filled with its own means: that is its rule"
+            raise RefusalError("The missing values of this node", must=rule, got='missing="mean"', then=remedy)
+        gaps = data.n - np.asarray(data.there().seen)
+        if np.any((gaps > 0) & (gaps < self._rules.min_rows)):
+            rule = f"at least {self._rules.min_rows}, its min_rows, to be filled with means of others"
+            raise RefusalError("The gaps in a column of this node", must=rule, got="fewer", then=remedy)
 
     def demands(self, data: LocalData | Stream) -> Demands:
         """What the node asks of those that it is summed with."""

@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca import registry
 from flower_pca.base import checks
@@ -24,6 +24,8 @@ from flower_pca.dp.noise import Floor
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
+ANSWERS: Final = ("fixed", "exact", "rows")
+FILLS: Final = ("own_mean", "mean")
 _NEEDED: Final = ("min_rows", "min_peers")  # numbers that are never left out
 _UNSIGNED: Final = (
     "masked_only without trusted_keys: a server can take part in sums as another node, and one invented peer is enough "
@@ -32,29 +34,9 @@ _UNSIGNED: Final = (
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
 
-class RuleKeywords(TypedDict, total=False):
-    """The attributes of `Rules` as keywords, for short forms."""
-
-    allow: Collection[str] | None
-    min_rows: int
-    memory_dir: str | os.PathLike[str] | None
-    output_dir: str | os.PathLike[str] | None
-    share_own: bool
-    min_noise: float | None
-    max_clip: float | None
-    masked_only: bool
-    single_masks: bool
-    sign_key: str | os.PathLike[str] | None
-    trusted_keys: str | os.PathLike[str] | None
-    max_messages: int | None
-    max_messages_ever: int | None
-    max_rank: int | None
-    max_epsilon: float | None
-    max_delta: float | None
-    max_colluders: int
-    min_peers: int
-    max_groups: int | None
-    max_lost: int | None
+def everything() -> tuple[str, ...]:
+    """All that a node can be asked for by name, algorithms and trackers."""
+    return (*registry.ALGORITHMS, *registry.TRACKERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +44,10 @@ class Rules:
     """What a node allows, and where it keeps what it keeps.
 
     Args:
-        allow: Names of the algorithms that the node serves; all of them if left out.
-        min_rows: Rows below which the node answers nothing.
+        allow: Names of the algorithms that the node serves. Left out, all that compare no rows: not consensus_rpca,
+            dcf_pca and the trackers, which are served only by name.
+        min_rows: Rows below which the node answers nothing; and gaps in a column below which no others than the node
+            itself say what stands for them.
         memory_dir: A folder of the node's own for its memory, instead of Flower's context: it outlives restarts.
         output_dir: A folder of the node's own for the result that its algorithm gives the node itself, if any: the
             file flower_pca-own-KEY.npz, KEY its partition-id or node id. Nothing of it goes to the server.
@@ -98,6 +82,14 @@ class Rules:
             given.
         max_lost: Members of a group, at most, that may be missing from its sums, all sums together: what is left of
             each of them is told. 0 if only max_groups is given.
+        answers: What answers come from. "fixed": statistics of the rows that were measured before the first message, so
+            that no number of a server meets a row; with memory_dir they are kept. "exact": likewise, from sums that
+            are the same on every machine and in any order of the rows, several times as costly once. "rows": products
+            of rows, for a server that is trusted with them.
+        missing: What stands for the node's missing values, in runs that allow for any: "own_mean", the mean of its own
+            values in that column; or "mean" where it lets the run choose that of all nodes. Then a server can tell
+            the rows with a gap in a column by their sum.
+        noise_seed: Seed of the noise under masks, for simulations: whoever knows it can take the noise off.
 
     Raises:
         ConfigError: If a rule is not one, or does not make sense beside the others.
@@ -123,9 +115,12 @@ class Rules:
     min_peers: int = 1
     max_groups: int | None = None
     max_lost: int | None = None
+    answers: str = "fixed"
+    missing: str = "own_mean"
+    noise_seed: int | None = None
 
     def __post_init__(self) -> None:
-        listed = (*registry.ALGORITHMS, *registry.TRACKERS)
+        listed = everything()
         for name in [] if self.allow is None else sorted(self.served):
             if name not in listed:
                 remedy = checks.did_you_mean(name, listed)
@@ -143,6 +138,10 @@ class Rules:
         if (self.max_groups is not None or self.max_lost is not None) and self.trusted_keys is None:
             remedy = "Give trusted_keys: without them a server can name whom it likes."
             raise ConfigError("max_groups and max_lost", must="used with trusted_keys", got="none", then=remedy)
+        checks.choice("answers", self.answers, ANSWERS)
+        checks.choice("missing of a node", self.missing, FILLS)
+        if self.noise_seed is not None:
+            checks.integer("noise_seed", self.noise_seed, most=2**62)
         _ = self.floor
         if self.masked_only and self.trusted_keys is None:
             logging.getLogger("flwr").warning(_UNSIGNED)
@@ -185,7 +184,7 @@ class Rules:
     def served(self) -> frozenset[str]:
         """The names of the algorithms that are served."""
         if self.allow is None:
-            return frozenset((*registry.ALGORITHMS, *registry.TRACKERS))
+            return frozenset(name for name in everything() if not registry.STAGES[name].by_row)
         return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
 
     @property

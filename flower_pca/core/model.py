@@ -25,6 +25,7 @@ class Model:
         n, d: Rows of all clients together; columns.
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
         trace: trace(C), the total sum of squares in the frame.
+        answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
         eps: The relative precision of the coarsest client's products.
         basis: Z, d x p orthonormal, best first where `values` is known.
         product: C Z, where the server knows it.
@@ -50,6 +51,7 @@ class Model:
     d: int = 0
     clients: int = 0
     trace: float = 0.0
+    answers: str = "rows"
     eps: float = 0.0
     basis: Array | None = None
     product: Array | None = None

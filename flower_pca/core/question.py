@@ -19,7 +19,7 @@ from flower_pca.core.settings import DP, MaskedSums
 from flower_pca.core.stage import Stage
 
 SCALES: Final = (None, "std", "max_abs")
-MISSING: Final = ("error", "mean")
+MISSING: Final = ("error", "own_mean", "mean")
 _NOISY_ROUNDS: Final = 100  # a budget over more than so many rounds leaves nothing but noise
 _NAME: Final = "Name a number."
 _LARGEST: Final = "A largest value cannot be told privately."
@@ -70,8 +70,8 @@ class Question:
         n_components: How many components, or the fraction of the total variance in (0, 1) that they shall exceed.
         center: Whether to subtract the mean of all rows; the algorithm's own default if left out.
         scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
-        missing: "error", or "mean": NaN then stands for a missing value, in whose place comes the mean of those that
-            its column has at all clients.
+        missing: "error", "own_mean" or "mean": NaN then stands for a missing value, in whose place comes the mean of
+            those that its column has at the same client, or at all clients.
         seed: Seed of everything random.
         fraction: The share of the clients present that each round of the algorithm goes to.
         evaluate: Whether to measure the reconstruction error on the clients at the end.

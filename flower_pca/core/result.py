@@ -42,9 +42,8 @@ class PCAResult:
         rounds: Rounds of the algorithm's stage; `history` has all messages.
         status: Why the run ended.
         history: What happened in each round.
-        algorithm: The algorithm's spec string.
-        seed: The seed of the run.
-        centered: Whether the run was centred.
+        algorithm, seed, centered: The algorithm's spec string, the seed, and whether the run was centred.
+        answers: "fixed" if every client answered from fixed statistics of its rows, else "rows".
         asked: What was asked for, as plain values: `flower_pca.assembly.question(**asked)` asks it again.
         own: What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.
         fill_: What stands for a missing value, (d,): the mean of each column; None if none were allowed.
@@ -53,11 +52,12 @@ class PCAResult:
     """
 
     _ARRAYS: ClassVar[tuple[str, ...]] = (
-        "components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_",
-    )  # fmt: skip
+        *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_"),
+    )
     _NUMBERS: ClassVar[tuple[str, ...]] = (
-        "total_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds", "algorithm", "seed", "centered",
-    )  # fmt: skip
+        *("total_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
+        *("algorithm", "seed", "centered", "answers"),
+    )
 
     components_: Array
     explained_variance_: Array
@@ -74,6 +74,7 @@ class PCAResult:
     algorithm: str
     seed: int
     centered: bool
+    answers: str = "rows"
     fill_: Array | None = None
     privacy: Spent | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
@@ -110,6 +111,7 @@ class PCAResult:
             "status": model.status,
             "seed": model.seed,
             "centered": model.center,
+            "answers": model.answers,
             "fill_": model.frame.fill,
         }
 
@@ -183,11 +185,9 @@ class PCAResult:
         with archive.meant(path, "result"):
             kind = _KINDS.get(header.get("class", cls.__name__), cls)
             if missing := {*kind._NUMBERS, "status", "history", *kind._ARRAYS} - {*header, *arrays, "scale_", "fill_"}:
-                rule = "a whole result that flower_pca has saved"
-                got = f"one without {', '.join(sorted(missing))}"
+                rule, got = "a whole result that flower_pca has saved", f"one without {', '.join(sorted(missing))}"
                 raise DataError(str(path), must=rule, got=got, then="Save it again.")
-            outcome, words = header["status"]
-            spent = header.get("privacy")
+            (outcome, words), spent = header["status"], header.get("privacy")
             return kind(
                 **{name: arrays.get(name) for name in kind._ARRAYS},  # type: ignore[arg-type]
                 **{name: header[name] for name in kind._NUMBERS},

@@ -231,7 +231,7 @@ class Run:
         now, asked = self._standing, frozenset(to)
         own = {client: arrays for client, arrays in now.stage.personal(now.state).items() if client in asked}
         # The opening speaks of raw rows: the frame is what it asks for.
-        frame = Frame() if self._standing.opening else now.model.frame
+        frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.frame
         self._sent = Broadcast(now.stage.name, len(self._history), self._arrays(), frame, to, own)
         self._began = time.perf_counter()
         return self._sent

@@ -35,7 +35,7 @@ Stack: TypeAlias = dict[int, Arrays]
 # What answers come together to, one at a time: merge(total, client, answer), with None for total before the first.
 Merge: TypeAlias = Callable[[Any, int, Arrays], Any]
 
-MOST_ROWS: Final = 2.0**40  # a bound on the rows of a client
+MOST_ROWS: Final = 2.0**32  # a bound on the rows of a client: in fixed point, sums of so many are exact
 MARGIN: Final = 2.0**10  # of a bound above what entries mostly are
 
 S = TypeVar("S")
@@ -47,6 +47,15 @@ class Unsized(Protocol):
 
     def of_columns(self, columns: int) -> Any:
         """The state where all clients are known to have so many columns."""
+
+
+@runtime_checkable
+class Gathering(Protocol):
+    """A stage's state of which some rounds are for all clients, even where a fraction of them is sampled."""
+
+    @property
+    def everyone(self) -> bool:
+        """Whether the coming round is one."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +128,15 @@ class Stage(ABC, Generic[S]):
             which a row of norm R changes by at most R^2 in all (in Frobenius norm), as long as the matrices of the
             message have norm 1. The client half must work on clipped rows: it may use `n`, `d`, `rows`, `matmat` and
             `gram` of its data, and keep nothing that would change the answer to another message.
+        by_row: Whether the client half compares rows, as one that treats large entries unlike others does. Only then it
+            gets rows at a node that answers from fixed statistics; and it is served there only by name.
     """
 
     name: ClassVar[str]
     State: ClassVar[type]
     fixed_set: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
+    by_row: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -149,7 +161,10 @@ class Stage(ABC, Generic[S]):
     @staticmethod
     @abstractmethod
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
-        """One client's half: what it returns and what it keeps. `data` is a LocalData; of a tracker, a Stream."""
+        """One client's half: what it returns and what it keeps. `data` is of the rows in the frame.
+
+        A LocalData, or a FixedData, which has no rows; of a `by_row` stage a LocalData, of a tracker a Stream.
+        """
 
     @staticmethod
     def own(memory: Arrays, data: Any) -> Arrays:
@@ -188,10 +203,6 @@ class Stage(ABC, Generic[S]):
     def personal(self, state: S) -> Mapping[int, Arrays]:
         """What single clients get beside the broadcast."""
         return {}
-
-    def everyone(self, state: S) -> bool:
-        """Whether the coming round is for all clients, even where a fraction of them is sampled."""
-        return False
 
     def metrics(self, state: S) -> dict[str, float]:
         """Figures of the newest round."""

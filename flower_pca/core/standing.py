@@ -31,7 +31,7 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.roll import Call, Roll
-from flower_pca.core.stage import Stage, add
+from flower_pca.core.stage import Gathering, Stage, add
 from flower_pca.core.terms import NoTerms
 
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
@@ -122,7 +122,8 @@ class Standing:
             return Call.OPENED if self.halfway else Call.OPENING
         if self.stage.fixed_set:
             return Call.MEMBERS
-        if self.role is Role.ALGORITHM and fraction < 1.0 and not self.stage.everyone(self.state):
+        everyone = isinstance(self.state, Gathering) and self.state.everyone
+        if self.role is Role.ALGORITHM and fraction < 1.0 and not everyone:
             return Call.SAMPLE
         return Call.ANYONE
 

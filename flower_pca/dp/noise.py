@@ -187,9 +187,9 @@ def system_bits(size: int) -> Array:
     return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
 
 
-def seeded_bits(seed: int, client: int) -> Bits:
-    """Bits that are the same every time, for tests and simulations."""
-    return cast(Bits, np.random.PCG64([seed, client]).random_raw)
+def seeded_bits(seed: int, *which: int) -> Bits:
+    """Bits that are the same every time, for tests and simulations: of a client, of what it is asked."""
+    return cast(Bits, np.random.PCG64([seed, *which]).random_raw)
 
 
 def _instruction(arrays: Arrays) -> tuple[float, float, float]:

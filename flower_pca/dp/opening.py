@@ -48,6 +48,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     """
 
     name: ClassVar[str] = "private_opening"
+    by_row: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
     width: int

@@ -17,6 +17,7 @@ from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import fixed, letters, messages, primitives
 from flower_pca.masking.demands import Demands
+from flower_pca.masking.grain import Grain, system_grain
 from flower_pca.masking.identity import NAME
 from flower_pca.masking.letters import require
 from flower_pca.masking.messages import Phase, raw, rows, texts
@@ -39,7 +40,12 @@ class Answer(Protocol):
 
 
 def answer(
-    arrays: Arrays, data: LocalData | Stream, memory: Arrays, stage: Answer, demands: Demands = _ANYBODY
+    arrays: Arrays,
+    data: LocalData | Stream,
+    memory: Arrays,
+    stage: Answer,
+    demands: Demands = _ANYBODY,
+    grain: Grain = system_grain,
 ) -> tuple[Arrays, Arrays]:
     """What a client returns and keeps.
 
@@ -49,6 +55,7 @@ def answer(
         memory: What the client has kept.
         stage: Gives its half of the stage that an upload is of.
         demands: What it asks of those that it is summed with.
+        grain: From a digest of what is asked to the bits of the noise that blurs the steps of fixed point.
     """
     own, secrets = messages.plain(memory), Secrets.of(memory)
     step = Phase(int(arrays["mask.step"]))
@@ -66,7 +73,7 @@ def answer(
         name = messages.inner_stage(arrays) or ""
         up, own = stage(name, messages.plain(arrays), data, own, summed=summed)
         said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame())
-        up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own), said)
+        up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own, grain(said)), said)
     else:
         up, secrets = _unmask(arrays, secrets, demands)
     return up, {**own, **secrets.stored()}

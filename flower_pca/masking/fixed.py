@@ -1,10 +1,14 @@
 """Fixed point: real numbers as integers mod 2^64, in which masks hide perfectly and sums are exact.
 
-An entry x with |x| <= B becomes round(2^f x), with the same f at all clients: the largest with N B 2^f < 2^61. So each
-client is off by at most 2^-(f+1), a sum by at most N^2 B 2^-60, and no sum can wrap; one beyond 2^61 tells that a mask
-was not removed. Where no bound is known an entry becomes four words of 48 bits (wide), from 2^-96 to 2^95. How these
-add up to carries would say a little more than the sum, so each client moves a random number of units of every word to
-the word below; which changes nothing in the sum.
+An entry x with |x| <= B becomes round(2^f x + g), with the same f at all clients: the largest with N B 2^f < 2^61. The
+step 2^-f follows from the server's bound. Rounded plainly, one that is as large as the answers would compare clients;
+so each adds noise of its own, g of 2 steps, of which rounding to whole steps shows nothing. A sum is off by some
+2 sqrt(N) steps, which are at most N B 2^-60 each, and no sum can wrap; one beyond 2^61 tells that a mask was not
+removed. Sums of counts are whole numbers again at the end, and what the noise may be alone is 0.
+
+Where no bound is known an entry becomes four words of 48 bits (wide), from 2^-96 to 2^95, likewise. How these add up to
+carries would say a little more than the sum, so each client moves a random number of units of every word to the word
+below; which changes nothing in the sum.
 """
 
 from __future__ import annotations
@@ -28,6 +32,11 @@ MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 _LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one
 _FINER: Final = 10  # bits by which the steps of fixed point are finer than a client's noise
 _WORDS, _BITS, _FRACTION = 4, 48, 96
+_GRAIN: Final = 2.0  # steps, the deviation of each client's noise
+_NOTHING: Final = 9.0  # deviations of all their noise, more than it ever has
+COUNTS: Final = frozenset({
+    "n", "rows", "single", "count", "counts", "far", "left", "deficient", "outliers", "clients", "probed",
+})  # fmt: skip
 
 
 def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> int:
@@ -50,9 +59,9 @@ def bounds_with_noise(names: Iterable[str], deviation: float, clients: int) -> A
     return {name: np.array(1.0 if name == "n" else bound) for name in names}
 
 
-def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int) -> Array:
-    """One client's arrays, in the order of their names, as numbers mod 2^64."""
-    return np.concatenate([_words(name, arrays[name], bounds[name], clients) for name in sorted(arrays)])
+def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int, bits: noise.Bits = noise.system_bits) -> Array:
+    """One client's arrays, in the order of their names, as numbers mod 2^64; with noise from these random bits."""
+    return np.concatenate([_words(name, arrays[name], bounds[name], clients, bits) for name in sorted(arrays)])
 
 
 def decode(total: Array, shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array], clients: int) -> Arrays:
@@ -61,7 +70,8 @@ def decode(total: Array, shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[
     signed = total.view(np.int64)
     for name in sorted(shapes):
         stop = start + size({name: shapes[name]}, bounds)
-        arrays[name] = _values(signed[start:stop], shapes[name], bounds[name], clients)
+        values = _values(signed[start:stop], shapes[name], bounds[name], clients)
+        arrays[name] = np.rint(values) if name in COUNTS else values
         start = stop
     return arrays
 
@@ -83,7 +93,7 @@ def check(arrays: Arrays, secrets: Secrets, summed: int) -> None:
             raise _refused("The bounds of a sum with noise", "those that follow from the noise", "others")
 
 
-def encoded(arrays: Arrays, up: Arrays, own: Arrays) -> Array:
+def encoded(arrays: Arrays, up: Arrays, own: Arrays, bits: noise.Bits) -> Array:
     """The answer in fixed point.
 
     One beyond a bound gives none, which tells something of this client alone. So that costs it the secrets of the
@@ -94,7 +104,7 @@ def encoded(arrays: Arrays, up: Arrays, own: Arrays) -> Array:
         remedy = "Install the same flower_pca everywhere."
         raise ProtocolError("The bounds of a sum", must=f"those of {', '.join(up)}", got=list(bounds), then=remedy)
     try:
-        return encode(up, bounds, int(arrays["mask.clients"]))
+        return encode(up, bounds, int(arrays["mask.clients"]), bits)
     except DataError as error:
         raise SpentError(str(error), own) from error
 
@@ -108,7 +118,7 @@ def _exponents(bound: Array, clients: int) -> Array:
     return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
 
 
-def _words(name: str, a: Array, bound: Array, clients: int) -> Array:
+def _words(name: str, a: Array, bound: Array, clients: int, bits: noise.Bits) -> Array:
     a = np.asarray(a, dtype=np.float64)
     wide = not bound.all()
     limit = 2.0 ** (_WORDS * _BITS - _FRACTION - 1) if wide else bound
@@ -116,13 +126,19 @@ def _words(name: str, a: Array, bound: Array, clients: int) -> Array:
         rule = f"finite and at most {float(np.max(limit)):.3g}, the bound of the masks, in size"
         remedy = "Nothing was sent. Scale the data, or give MaskedSums a larger bound."
         raise DataError(f"Every entry of {name} of this client", must=rule, got="a larger one", then=remedy)
+    steps = np.ldexp(a, _FRACTION if wide else _exponents(bound, clients))
+    rest = np.floor(steps)
+    grain = (
+        np.rint(steps - rest + _GRAIN * noise.normals(np.shape(a), bits)).astype(np.int64).ravel()
+    )  # no digit of it lost
     if not wide:
-        return np.rint(np.ldexp(a, _exponents(bound, clients))).astype(np.int64).view(np.uint64).ravel()
-    rest, words = np.rint(np.ldexp(a, _FRACTION)), []
+        return (rest.astype(np.int64).ravel() + grain).view(np.uint64)
+    words = []
     for place in reversed(range(_WORDS)):
         word = np.trunc(np.ldexp(rest, -_BITS * place))  # exact: the leading bits of a float
         rest = rest - np.ldexp(word, _BITS * place)
         words.append(word.astype(np.int64).ravel())
+    words[-1] += grain
     most = MOST_CLIENTS // (2 * clients)  # half of the room that so few clients leave
     for high, low in itertools.pairwise(words):
         moved = (noise.system_bits(len(low)) % np.uint64(2 * most + 1)).astype(np.int64) - most
@@ -136,10 +152,13 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
         got = "one that looks like noise"
         remedy = "A client has sent other shares than it should, or has been asked another thing."
         raise ProtocolError("A sum without its masks", must="as small as the bound says", got=got, then=remedy)
+    grain = _NOTHING * _GRAIN * math.sqrt(clients)
     if bound.all():
-        return np.asarray(np.ldexp(words.reshape(shape).astype(np.float64), -_exponents(bound, clients)))
+        words = np.where(np.abs(words) <= grain, 0, words).reshape(shape).astype(np.float64)
+        return np.asarray(np.ldexp(words, -_exponents(bound, clients)))
     parts = words.reshape(_WORDS, -1)
     whole = [0] * parts.shape[1]
     for part in parts:
         whole = [(high << _BITS) + int(low) for high, low in zip(whole, part, strict=True)]
+    whole = [0 if abs(value) <= grain else value for value in whole]
     return np.array([math.ldexp(value, -_FRACTION) for value in whole]).reshape(shape)

@@ -15,17 +15,19 @@ from flower_pca.base.linalg import Array
 class Frame:
     """The coordinates all clients share: a row x becomes (x - mean) / scale; None leaves that part out.
 
-    `fill` is what stands in x for a missing value, column by column; with None, none may be missing.
+    `fill` is what stands in x for a missing value, column by column; with None, none may be missing. With `own` it is
+    the mean of the client's own values, and `fill` only in columns of which it has none.
     """
 
     mean: Array | None = None
     scale: Array | None = None
     fill: Array | None = None
+    own: bool = False
 
     def same(self, other: Frame) -> bool:
         """Whether both frames map every row alike."""
         pairs = ((self.mean, other.mean), (self.scale, other.scale), (self.fill, other.fill))
-        return self is other or all(_equal(a, b) for a, b in pairs)
+        return self is other or (self.own == other.own and all(_equal(a, b) for a, b in pairs))
 
     @property
     def nbytes(self) -> int:

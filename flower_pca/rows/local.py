@@ -3,56 +3,39 @@
 from __future__ import annotations
 
 import functools
-import zlib
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from flower_pca.base import checks, linalg
-from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows.frame import Frame, ImplicitRows, Moments, apply, centred, filled, merge, sparse_moments, stored
+from flower_pca.rows.frame import Frame, ImplicitRows, Moments, apply, filled, merge
+from flower_pca.rows.stored import StoredRows
 
-_BLOCK: Final = 2**20  # entries of a block of rows: what a pass over chunked rows holds in memory
-_SINGLE: Final = 128  # rows whose sums single precision may hold, before they are added in double
 _SMALL: Final = 2**15  # entries below which framing a block anew is cheaper than keeping a second copy
 _HELD: Final = 2**26  # entries of a dense copy that may be held for a factorisation
 _DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
 
 
-class LocalData:
+class LocalData(StoredRows):
     """The rows X (n x d) of one client, as the operator that the algorithms need.
 
     Dense rows are framed once, sparse rows implicitly (never densified), memory-mapped rows block by block. Every
     kind of row is worked on in the same blocks, so that a memory-mapped array gives the bits of one in memory.
     float32 rows stay float32 in products, whose sums are taken in float64.
 
-    With `missing`, NaN stands for a value that is missing; a frame with `fill` says what takes its place.
+    With `missing`, NaN stands for a value that is missing; the frame says what takes its place.
     """
 
+    answers: ClassVar[str] = "rows"
+
     def __init__(self, X: Any, *, who: str = "the client", missing: bool = False) -> None:
-        self._X, self._who = stored(X, who), who
+        super().__init__(X, who=who, missing=missing)
         self.frame = Frame()
         self._keep = True
         self._child: LocalData | None = None
-        self.n, self.d = map(int, self._X.shape)
-        if self.n == 0 or self.d == 0:
-            raise DataError(
-                f"The data of {who}", must="at least one row and one column", got=self._X.shape, then="Leave it out."
-            )
-        blocks = (block.data if self.sparse else block for block in self._stored())
-        self.missing = checks.finite(who, blocks, missing=missing)
-
-    @property
-    def sparse(self) -> bool:
-        """Whether the rows are a scipy sparse array."""
-        return not isinstance(self._X, np.ndarray)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The precision that products are computed in."""
-        return np.dtype(np.float32 if self._X.dtype.itemsize <= 4 and self._X.dtype.kind == "f" else np.float64)
 
     def framed(self, frame: Frame, *, keep: bool = True) -> LocalData:
         """The same stored rows in another frame. The newest one is kept, with what it has cached, if `keep`."""
@@ -62,15 +45,15 @@ class LocalData:
             return self._child
         view = object.__new__(type(self))
         view.__dict__.update(_X=self._X, n=self.n, d=self.d, frame=frame, _keep=keep, _child=None)
-        view.__dict__.update(missing=self.missing, _who=self._who)
+        view.__dict__.update(missing=self.missing, who=self.who, known=self.known)
         if keep:
             self._child = view
         return view
 
     def complete(self) -> None:
         """Raise DataError if values are missing and the frame does not say what takes their place."""
-        if self.missing and self.frame.fill is None:
-            raise checks.not_finite(self._who, self.missing)
+        if self.missing and self._applied.fill is None:
+            raise checks.not_finite(self.who, self.missing)
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
         """X'(XZ). `reuse`: how many such products a run makes of these rows, which decides whether X'X pays."""
@@ -104,8 +87,8 @@ class LocalData:
             return float(sum(np.sum((B - (B @ Z) @ Z.T).astype(np.float64) ** 2) for B in self.rows()))
         m, mean, scale = self.moments(), self.frame.mean, self.frame.scale
         squares = m.m2 + m.seen * (m.mean if mean is None else m.mean - mean) ** 2
-        if self.frame.fill is not None:
-            squares += (m.n - m.seen) * (self.frame.fill if mean is None else self.frame.fill - mean) ** 2
+        if (fill := self._applied.fill) is not None:
+            squares += (m.n - m.seen) * (fill if mean is None else fill - mean) ** 2
         squares = squares if scale is None else squares / scale**2
         return max(float(squares.sum()) - float(np.sum(self.scores(Z).astype(np.float64) ** 2)), 0.0)
 
@@ -116,7 +99,7 @@ class LocalData:
     def rows(self) -> Iterator[Any]:
         """Blocks of framed rows; of sparse rows, operators that act as framed rows."""
         self.complete()
-        frame = self.frame
+        frame = self._applied
         if self.sparse:
             yield ImplicitRows(self._filled, frame)
         elif self._keep and not isinstance(self._X, np.memmap) and self._X.size > _SMALL:
@@ -132,38 +115,29 @@ class LocalData:
             return
         self.complete()
         for i in range(0, self.n, self._block_rows):
-            yield apply(self.frame, self._filled[i : i + self._block_rows].toarray(), self.dtype)
+            yield apply(self._applied, self._filled[i : i + self._block_rows].toarray(), self.dtype)
+
+    def root(self) -> Array:
+        """A matrix A with A'A = X'X: the framed rows as one array."""
+        return self.adjoint(np.eye(self.n)).T if self.sparse else np.concatenate(list(self.rows()))
+
+    def sketch(self, Z: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """XZ, and Y -> X'Y for a block with as many rows."""
+        return self.scores(Z), self.adjoint
 
     def moments(self) -> Moments:
-        """Moments of the stored rows, in one pass over blocks; exact to rounding even where mean >> deviation."""
-        return functools.reduce(merge, (moments for moments, _ in self.centred()))
+        """Moments of the stored rows, in one pass over blocks; exact to rounding even where mean >> deviation.
 
-    def centred(self) -> Iterator[tuple[Moments, Any]]:
-        """Blocks of stored rows: the moments of each, and its rows less its own mean."""
-        if self.sparse:
-            moments = sparse_moments(self._X)
-            yield moments, ImplicitRows(filled(self._X, moments.mean) if self.missing else self._X, Frame(moments.mean))
-        else:
-            yield from (centred(block, self.dtype) for block in self._stored())
+        Of rows whose gaps are filled with their own means, they are those of whole rows; else of the values there.
+        """
+        return functools.reduce(merge, (moments for moments, _ in self._centred()))
 
-    def peak(self) -> Array:
-        """The largest |x| of each stored column."""
-        largest = np.zeros(self.d)
-        for block in self._stored():
-            if self.sparse:
-                np.fmax.at(largest, block.indices, np.abs(block.data))  # which passes over missing values
-                continue
-            low, high = np.fmin.reduce(block, axis=0), np.fmax.reduce(block, axis=0)
-            largest = np.fmax(largest, np.fmax(high.astype(np.float64), -low.astype(np.float64)))
-        return largest
+    def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
+        """By blocks of stored rows: the moments, and the product of the rows less their own mean with a block."""
+        return ((moments, rows.T @ (rows @ block)) for moments, rows in self._centred())
 
-    def fingerprint(self) -> int:
-        """A checksum of the stored rows."""
-        total = 0
-        for block in self._stored():
-            for part in (block.data, block.indices, block.indptr) if self.sparse else (block,):
-                total = zlib.crc32(np.ascontiguousarray(part).data, total)
-        return total
+    def _centred(self) -> Iterator[tuple[Moments, Any]]:
+        return self._about_means(self.own_fill() if self.frame.own and self.missing else None)
 
     def top(self, k: int) -> tuple[Array, Array]:
         """The leading eigenvectors (d x r) and eigenvalues (r) of X'X, with r = min(k, rank)."""
@@ -174,29 +148,16 @@ class LocalData:
         elif self.d <= _DIRECT and (not self.sparse or k >= side):
             values, V = linalg.eigh_descending(self.gram().astype(np.float64))
         else:
-            values, V = self._lanczos(min(k, side, self.d - 1))
+            product = functools.partial(self.matmat, reuse=1)
+            tol = float(np.finfo(self.dtype).eps)
+            values, V = linalg.lanczos(product, self.d, min(k, side, self.d - 1), tol=tol)
         floor = side * float(np.finfo(self.dtype).eps) * max(float(values[0]), 0.0)
         r = int(np.sum(values[:k] > floor))
         return np.ascontiguousarray(V[:, :r]), np.ascontiguousarray(values[:r])
 
     def norm2(self, *, steps: int = 10) -> float:
         """||X||_2 squared, the largest eigenvalue of X'X, by a few block power steps: never above the true one."""
-        Z = linalg.random_basis(self.d, min(4, self.d), seed=0)
-        for _ in range(steps - 1):
-            Z = linalg.orth(self.matmat(Z, reuse=steps).astype(np.float64))
-        return float(np.linalg.eigvalsh(Z.T @ self.matmat(Z, reuse=steps))[-1])
-
-    @property
-    def _block_rows(self) -> int:
-        rows = max(16, _BLOCK // self.d)
-        return rows if self.dtype == np.float64 else min(rows, _SINGLE)
-
-    def _stored(self) -> Iterator[Any]:
-        if self.sparse:
-            yield self._X
-            return
-        step = self._block_rows
-        yield from (np.asarray(self._X[i : i + step]) for i in range(0, self.n, step))
+        return linalg.largest(functools.partial(self.matmat, reuse=steps), self.d, steps)
 
     def _gram_pays(self, p: int, reuse: int) -> bool:
         # n d^2 flops to form it, then 2 d^2 p a product instead of 4 n d p; never larger than the rows themselves.
@@ -217,11 +178,19 @@ class LocalData:
         return total
 
     def _passing_rows(self) -> Iterator[Array]:
-        return (apply(self.frame, block, self.dtype) for block in self._stored())
+        return (apply(self._applied, block, self.dtype) for block in self._stored())
+
+    @functools.cached_property
+    def _applied(self) -> Frame:
+        """The frame with what stands for missing values of these rows."""
+        if not (self.frame.own and self.missing):
+            return self.frame
+        given = 0.0 if self.frame.fill is None else self.frame.fill
+        return replace(self.frame, fill=np.where(self.there().seen > 0, self.own_fill(), given), own=False)
 
     @functools.cached_property
     def _filled(self) -> Any:
-        fill = self.frame.fill
+        fill = self._applied.fill
         return filled(self._X, fill) if self.missing and fill is not None else self._X
 
     @functools.cached_property
@@ -232,19 +201,5 @@ class LocalData:
         rows = np.empty(self._X.shape, dtype=self.dtype)
         for i in range(0, self.n, self._block_rows):
             part = slice(i, i + self._block_rows)
-            rows[part] = apply(self.frame, self._X[part], self.dtype)
+            rows[part] = apply(self._applied, self._X[part], self.dtype)
         return rows
-
-    def _lanczos(self, k: int) -> tuple[Array, Array]:
-        from scipy.sparse.linalg import LinearOperator, eigsh
-
-        def apply(z: Array) -> Array:
-            return self.matmat(z.reshape(self.d, -1), reuse=1).astype(np.float64)
-
-        operator = LinearOperator((self.d, self.d), matvec=apply, matmat=apply, dtype=np.float64)
-        start = linalg.random_block(self.d, 1, seed=0)[:, 0]
-        if not apply(start).any():  # no rows but zeros, from which ARPACK does not start
-            return np.zeros(k), np.zeros((self.d, k))
-        values, V = eigsh(operator, k=k, v0=start, tol=float(np.finfo(self.dtype).eps))
-        order = np.argsort(values)[::-1]
-        return values[order], V[:, order]

@@ -139,15 +139,16 @@ def compare(
 
 def pooled(shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str) -> Array:
     """The leading directions of all rows in one place (d x k, or more), by LAPACK."""
-    clients = clients_of(shards, missing=missing == "mean")
-    total = functools.reduce(merge, (client.moments() for client in clients))
+    clients = clients_of(shards, missing=missing != "error")
+    own = Frame(own=missing == "own_mean")
+    total = functools.reduce(merge, (client.framed(own).moments() for client in clients))
     divisor: Array | None = None
     if scale == "std":
         divisor = np.sqrt(total.m2 / total.seen)
     elif scale == "max_abs":
         divisor = np.max([client.peak() for client in clients], axis=0)
     divisor = None if divisor is None else np.where(divisor > 0.0, divisor, 1.0)
-    frame = Frame(total.mean if center else None, divisor, total.mean if missing == "mean" else None)
+    frame = Frame(total.mean if center else None, divisor, None if missing == "error" else total.mean, own=own.own)
     d = clients[0].d
     if d <= _GRAM:
         C = sum((client.framed(frame, keep=False).gram() for client in clients), np.zeros((d, d)))

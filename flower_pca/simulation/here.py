@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -19,6 +20,8 @@ from flower_pca.core.question import AskedHere, Question
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.dp.noise import Bits, seeded_bits, system_bits
+from flower_pca.masking.grain import seeded_grain
+from flower_pca.rows.fixed import FixedData, fixed
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
@@ -38,6 +41,7 @@ def simulate(
     *,
     participation: Participation | None = None,
     private: Collection[int] = (),
+    answers: str = "rows",
     checkpoint: str | os.PathLike[str] | None = None,
     on_round: Callable[[Driven], None] | None = None,
     backend: str | Ray = "in_process",
@@ -51,6 +55,8 @@ def simulate(
         participation: A function from the number of a message to the clients (by position) that can be reached then;
             or a share of the clients, which is another word for `fraction`.
         private: Clients, by position, whose own results are not handed over in `own` of the result.
+        answers: "rows": clients multiply rows, or X'X where that takes fewer operations; "fixed" or "exact": they
+            answer as nodes in a deployment do, with the same bits. See `Rules`.
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
             on from it, in process bit for bit; a finished run removes it.
         on_round: Called with the run after every round.
@@ -73,7 +79,8 @@ def simulate(
     if participation is not None and not callable(participation):
         question = replace(question, fraction=participation)
     question.check_checkpoint(checkpoint)
-    clients = clients_of(shards, missing=question.missing == "mean")
+    checks.choice("answers", answers, ("rows", "fixed", "exact"))
+    clients = clients_of(shards, missing=question.missing != "error")
     checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
     public = _public(private, len(clients))
     if engine is not None:
@@ -82,14 +89,18 @@ def simulate(
             raise ConfigError("participation with Ray", must="a fraction", got="a function", then=remedy)
         from flower_pca.simulation import ray
 
-        return ray.run(question, shards, public, engine=engine, checkpoint=checkpoint, on_round=on_round)
+        backed: Any = {"engine": engine, "checkpoint": checkpoint, "on_round": on_round, "answers": answers}
+        return ray.run(question, shards, public, **backed)
     seed = None if question.dp is None else question.dp.noise_seed
     bits = None if seed is None else [seeded_bits(seed, i) for i in range(len(clients))]
     present = _presence(participation, len(clients)) if callable(participation) else None
-    there = Shards(clients, present=present, bits=bits)
+    gaps = question.missing == "mean"
+    source = None if answers == "rows" else functools.partial(fixed, exactly=answers == "exact", gaps=gaps)
+    there = Shards(clients, present=present, bits=bits, seed=question.seed, source=source)
     result: PCAResult = drive(assembly.run(question), there, checkpoint=checkpoint, on_round=on_round)
     stage = registry.closing(question.algorithm).name
-    own = {i: registry.own(stage, there.memories[i], clients[i].framed(result.frame)) for i in public}
+    frame = replace(result.frame, own=question.missing == "own_mean")
+    own = {i: registry.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     return replace(result, own={i: arrays for i, arrays in own.items() if arrays})
 
 
@@ -141,6 +152,8 @@ class InProcess:
         clients: Their rows, or their streams.
         present: From the number of a message to the clients that can be reached then; all of them if left out.
         bits: Where each client's noise comes from; the operating system if left out.
+        seed: Seed of the noise under masks.
+        source: What gives clients that answer from fixed statistics theirs; None for those that multiply rows.
     """
 
     kind: ClassVar[str] = "tracking checkpoint"
@@ -151,10 +164,12 @@ class InProcess:
         *,
         present: Callable[[int], Iterable[int]] | None = None,
         bits: Sequence[Bits] | None = None,
+        seed: int = 0,
+        source: Callable[[LocalData], FixedData] | None = None,
     ) -> None:
         self.clients = clients
         self.memories: list[Arrays] = [{} for _ in clients]
-        self._present, self._bits = present, bits
+        self._present, self._bits, self._seed, self._source = present, bits, seed, source
         self._number = 0  # of the coming message
 
     def present(self) -> Iterable[int]:
@@ -169,8 +184,13 @@ class InProcess:
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """One client's answer; its memory moves on."""
-        arrays, bits = message.arrays_for(i), self._bits[i] if self._bits else system_bits
-        up, self.memories[i] = assembly.answer(message.stage, arrays, self.clients[i], self.memories[i], bits=bits)
+        return self._answered(i, message, self.clients[i])
+
+    def _answered(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
+        bits = self._bits[i] if self._bits else system_bits
+        given: Any = {"bits": bits, "grain": seeded_grain(self._seed, i), "fixed": self._source}
+        arrays = message.arrays_for(i)
+        up, self.memories[i] = assembly.answer(message.stage, arrays, data, self.memories[i], **given)
         return up
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
@@ -207,15 +227,13 @@ class Shards(InProcess):
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """One client's answer; where it fails, the error says at which client, and what it was sent."""
         data = self.clients[i].framed(message.frame)
-        arrays, bits = message.arrays_for(i), self._bits[i] if self._bits else system_bits
         try:
-            up, self.memories[i] = assembly.answer(message.stage, arrays, data, self.memories[i], bits=bits)
+            return self._answered(i, message, data)
         except Exception as error:
-            sent = {name: array.shape for name, array in arrays.items()}
+            sent = {name: array.shape for name, array in message.arrays_for(i).items()}
             where = f"at client {i} ({data.n} x {data.d}), stage {message.stage}, message {message.number}"
             error.add_note(f"{where}: {sent}")
             raise
-        return up
 
     def _marks(self) -> Any:
         return [[client.n, client.d, client.fingerprint()] for client in self.clients]

@@ -26,6 +26,7 @@ from flower_pca.simulation.backend import Ray
 from flower_pca.tracking.result import TrackingResult
 
 if TYPE_CHECKING:
+    from flower_pca.clients.keywords import RuleKeywords
     from flower_pca.strategies import TrackingStrategy
     from flower_pca.strategies.base import FlowerStrategy
 
@@ -42,6 +43,7 @@ def run(
     engine: Ray,
     checkpoint: str | os.PathLike[str] | None,
     on_round: Callable[[Driven], None] | None,
+    answers: str,
 ) -> PCAResult:
     """Run a PCAStrategy of a question over one virtual node per shard; own results of `public` ones come back."""
     _require_ray()
@@ -53,7 +55,8 @@ def run(
         return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
 
     strategy = PCAStrategy(question, min_nodes=len(shards), node_timeout=_START, checkpoint=checkpoint)
-    found, own = _simulated(strategy, shards, files.save, files.load, back, engine, on_round)
+    rules: RuleKeywords = {"answers": answers, "noise_seed": question.seed}
+    found, own = _simulated(strategy, shards, files.save, files.load, back, engine, on_round, rules)
     result: PCAResult = replace(found, own=own)
     return result
 
@@ -64,6 +67,7 @@ def track(
     *,
     engine: Ray,
     on_round: Callable[[Driven], None] | None,
+    seed: int,
 ) -> TrackingResult:
     """Run a TrackingStrategy, all but made, over one virtual node per stream; what streams keep comes back."""
     _require_ray()
@@ -77,7 +81,9 @@ def track(
             stream.take_over(own_file(output, i).with_suffix(""))
 
     made = strategy(min_nodes=len(streams), node_timeout=_START)
-    result: TrackingResult = _simulated(made, streams, streamed.save, streamed.load, back, engine, on_round)[0]
+    rules: RuleKeywords = {"noise_seed": seed}
+    found, _ = _simulated(made, streams, streamed.save, streamed.load, back, engine, on_round, rules)
+    result: TrackingResult = found
     return result
 
 
@@ -101,11 +107,13 @@ def _simulated(
     back: Callable[[Path], Any],
     engine: Ray,
     on_round: Callable[[Any], None] | None,
+    rules: RuleKeywords,
 ) -> tuple[Any, Any]:
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
     from flower_pca.clients import client_app
+    from flower_pca.clients.rules import everything
 
     results: list[Any] = []
     stopped = threading.Event()
@@ -122,7 +130,8 @@ def _simulated(
             save(folder, index, shard)
         # What a virtual node keeps lies in its worker's memory: it comes back as it does on a real node, by files.
         output = folder / "own"
-        clients = client_app(lambda context: load(folder, int(context.node_config["partition-id"])), output_dir=output)
+        rules = {"allow": everything(), "missing": "mean", **rules, "output_dir": output}  # a simulation has no foe
+        clients = client_app(lambda context: load(folder, int(context.node_config["partition-id"])), **rules)
         try:
             run_simulation(server, clients, len(shards), backend_config=_config(engine))
         except BaseException:

@@ -68,8 +68,9 @@ def track(
         from flower_pca.strategies import TrackingStrategy
 
         strategy = partial(TrackingStrategy, chosen, checkpoint=checkpoint, **asked)
-        return ray.track(strategy, clients, engine=engine, on_round=on_round)
-    result: TrackingResult = drive(run, InProcess(clients), checkpoint=checkpoint, on_round=on_round)
+        return ray.track(strategy, clients, engine=engine, on_round=on_round, seed=int(asked.get("seed", 0)))
+    there = InProcess(clients, seed=int(asked.get("seed", 0)))
+    result: TrackingResult = drive(run, there, checkpoint=checkpoint, on_round=on_round)
     return result
 
 

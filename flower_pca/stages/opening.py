@@ -19,7 +19,7 @@ from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
-from flower_pca.core.parts import NUMBER, ROWS, Kind, Part, Shape
+from flower_pca.core.parts import COUNT, NUMBER, ROWS, Kind, Part, Shape
 from flower_pca.core.stage import Arrays, Merge, Stage
 from flower_pca.rows.frame import Frame, Moments, merge
 from flower_pca.rows.local import LocalData
@@ -64,7 +64,7 @@ class Opening(Stage[OpeningState]):
 
     def start(self, model: Model) -> OpeningState:
         width = self.width if model.basis is None else model.basis.shape[1]
-        return OpeningState(model.seed, width, model.scale == "max_abs", model.missing == "mean", model.basis)
+        return OpeningState(model.seed, width, model.scale == "max_abs", model.missing != "error", model.basis)
 
     def broadcast(self, state: OpeningState) -> Arrays:
         asked = {"peaks": np.array(state.peaks), **({"gaps": np.array(True)} if state.gaps else {})}
@@ -76,7 +76,8 @@ class Opening(Stage[OpeningState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         names = ["mean", "m2", *(["peak"] if arrays["peaks"] else []), *(["count"] if "gaps" in arrays else [])]
         columns = dict.fromkeys(names, Part((d,), Kind.COLUMNS))
-        return {"n": ROWS, "eps": NUMBER, **columns, "product": Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)}
+        product = Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)
+        return {"n": ROWS, "rows": COUNT, "eps": NUMBER, **columns, "product": product}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -89,12 +90,13 @@ class Opening(Stage[OpeningState]):
             data.complete()
         block = block.astype(data.dtype, copy=False)
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
+        by_rows = np.array(int(data.answers == "rows"))
         parts = (
             {
-                **{"n": np.array(m.n), "eps": eps, "mean": m.mean, "m2": m.m2, "product": rows.T @ (rows @ block)},
+                **{"n": np.array(m.n), "rows": by_rows, "eps": eps, "mean": m.mean, "m2": m.m2, "product": product},
                 **({"count": np.broadcast_to(m.seen, data.d)} if gaps else {}),
             }
-            for m, rows in data.centred()
+            for m, product in data.products(block)
         )
         up = functools.reduce(functools.partial(_merge, block), parts)
         # What the client remembers is of another frame, and maybe of another set of clients: it starts afresh.
@@ -142,7 +144,8 @@ class Opening(Stage[OpeningState]):
         known = np.linalg.cond(R) <= _KEEP and not partial
         return replace(
             model,
-            frame=Frame(mean if model.center else None, scale, fill),
+            frame=Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean"),
+            answers="rows" if total["rows"] > 0 else "fixed",
             n=n,
             d=len(mean),
             eps=float(total["eps"]),
@@ -201,14 +204,23 @@ def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
     product = a["product"].astype(np.float64) + b["product"] + between
     eps = np.asarray(np.maximum(a["eps"], b["eps"]))
     count = {} if both.count is None else {"count": both.count}
-    return {"n": np.array(both.n), "eps": eps, "mean": both.mean, "m2": both.m2, "product": product, **count}
+    rows = np.asarray(np.maximum(a["rows"], b["rows"]))
+    return {
+        "n": np.array(both.n),
+        "rows": rows,
+        "eps": eps,
+        "mean": both.mean,
+        "m2": both.m2,
+        "product": product,
+        **count,
+    }
 
 
 def _fill(total: Arrays) -> Array | None:
     """What missing values become: the mean of those that are there."""
     if "count" not in total:
         return None
-    _refuse('Every column under missing="mean"', "there at some client", "empty", total["count"] == 0, "Drop them.")
+    _refuse("Every column of rows with gaps", "there at some client", "empty", total["count"] == 0, "Drop them.")
     return total["mean"]
 
 

@@ -56,7 +56,7 @@ class SummedOpening(Stage[SummedState]):
 
     def start(self, model: Model) -> SummedState:
         width = self.width if model.basis is None else model.basis.shape[1]
-        return SummedState(model.seed, width, model.missing == "mean", model.basis)
+        return SummedState(model.seed, width, model.missing != "error", model.basis)
 
     def broadcast(self, state: SummedState) -> Arrays:
         if state.reference is None:
@@ -67,29 +67,29 @@ class SummedOpening(Stage[SummedState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         d = len(arrays["reference"]) if "reference" in arrays else d
         names = ("sums", "squares", "count") if "gaps" in arrays else ("sums", "squares")
-        both = {"n": ROWS, "single": COUNT, **dict.fromkeys(names, Part((d,), Kind.COLUMNS))}
+        both = {"n": ROWS, "single": COUNT, "rows": COUNT, **dict.fromkeys(names, Part((d,), Kind.COLUMNS))}
         return both if "reference" not in arrays else {**both, "product": Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        single = np.array(int(data.dtype == np.float32))
+        kind = {"single": np.array(int(data.dtype == np.float32)), "rows": np.array(int(data.answers == "rows"))}
         if set(arrays) <= {"gaps"}:
             if "gaps" not in arrays:
                 data.complete()
             m = data.moments()
             count = {"count": np.broadcast_to(m.seen, data.d)} if "gaps" in arrays else {}
             sums = {"sums": m.seen * m.mean, "squares": m.m2 + m.seen * m.mean**2}
-            return {"n": np.array(m.n), "single": single, **sums, **count}, {}
+            return {"n": np.array(m.n), **kind, **sums, **count}, {}
         own, _ = Opening.client(arrays, data, {})
         e, seen = own["mean"] - arrays["reference"], own.get("count", own["n"])
         block = block_of(arrays, data.d)
         product = own["product"].astype(np.float64) + _between(e, seen, block)
         count = {"count": seen} if "count" in own else {}
         sums = {"sums": seen * e, "squares": own["m2"] + seen * e**2}
-        return {"n": own["n"], "single": single, **sums, "product": product, **count}, {}
+        return {"n": own["n"], **kind, **sums, "product": product, **count}, {}
 
     def bounds(self, state: SummedState, model: Model) -> Mapping[str, Array | float]:
-        counts = {"n": MOST_ROWS, "single": 1.0, **({"count": MOST_ROWS} if state.gaps else {})}
+        counts = {"n": MOST_ROWS, "single": 1.0, "rows": 1.0, **({"count": MOST_ROWS} if state.gaps else {})}
         if state.reference is None:
             return {**counts, "sums": 0.0, "squares": 0.0}
         assert state.squares is not None
@@ -111,6 +111,7 @@ class SummedOpening(Stage[SummedState]):
             state,
             total={
                 "n": np.array(n),
+                "rows": total["rows"],
                 "eps": np.array(eps, dtype=np.float64),
                 "mean": state.reference + e,
                 "m2": np.maximum(squares - seen * e**2, 0.0),

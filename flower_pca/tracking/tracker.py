@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -50,6 +50,8 @@ class Tracker(Stage[TrackState]):
         tol: Estimated sine of the angle to the true eigenvectors of a batch at which a step ends.
         oversample: Random columns beside the old basis, for "krylov".
     """
+
+    by_row: ClassVar[bool] = True
 
     refine: bool = False
     reuse: int = 0

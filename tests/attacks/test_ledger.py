@@ -257,7 +257,8 @@ def test_two_processes_cannot_give_both_shares_of_a_peer(trial, tmp_path):
 def test_what_a_node_keeps_is_its_own(tmp_path):
     before = os.umask(0o022)
     try:
-        node = Node(0, X, output_dir=tmp_path / "own", memory_dir=tmp_path / "memory", max_rank=12)
+        folders = {"output_dir": tmp_path / "own", "memory_dir": tmp_path / "memory"}
+        node = Node(0, X, **folders, max_rank=12, allow="consensus_rpca")
         low = {"U": np.eye(D)[:, :2], "lam": 0.5, "rho": 0.0, "sigma": 1.0}
         node.ask("low_rank", low, algorithm="consensus_rpca")
     finally:

@@ -30,7 +30,7 @@ ROBUST = {"U": U, "lam": 0.0, "rho": 0.0, "sigma": 1.0, "inner_steps": 1}
 @pytest.mark.parametrize("stage", ["consensus_rpca", "low_rank"])
 def test_no_threshold_makes_a_node_loop(stage, lam, sigma):
     """By the number of products: the path of thresholds has an end of its own, and numbers next to 0 are refused."""
-    node = Node(0, X)
+    node = Node(0, X, allow="consensus_rpca")
     asked = {**ROBUST, "lam": lam, "sigma": sigma}
     if sigma < limits.SMALLEST or lam < 0.0:
         with pytest.raises(RefusedError, match="must be 0 or at least 1e-150"):
@@ -266,7 +266,7 @@ def test_another_version_is_named_in_one_sentence_on_both_sides(version):
 def test_a_header_is_text_of_ours(tmp_path):
     """What a node writes of a message's own words can be read back, whatever they are."""
     run = "\x00/../" + "y" * 100
-    node = Node(0, X, output_dir=tmp_path)
+    node = Node(0, X, output_dir=tmp_path, allow="consensus_rpca")
     node.ask("low_rank", ROBUST, algorithm="consensus_rpca", run=run)
     header, _ = archive.read(tmp_path / "flower_pca-own-0.npz", "own result")
     assert json.dumps(header["run"]) == json.dumps(run)

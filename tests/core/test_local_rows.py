@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from flower_pca.base import linalg
 from flower_pca.base.errors import DataError
-from flower_pca.rows import local
+from flower_pca.rows import stored as stored_rows
 from flower_pca.rows.frame import Frame, Moments, merge
 from flower_pca.rows.local import LocalData
 
@@ -47,7 +47,7 @@ def frames(d):
 @pytest.mark.parametrize("shape", [(100, 7), (5000, 20), (30, 600)], ids=["small", "tall", "wide"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_memory_mapped_rows_give_the_very_bits_of_rows_in_memory(name, shape, dtype, frame, tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "_BLOCK", 2**14)
+    monkeypatch.setattr(stored_rows, "_BLOCK", 2**14)
     X, at = rows(*shape, dtype), frames(shape[1])[frame]
     on_disk = mapped(X, tmp_path / "rows.npy")
     assert isinstance(on_disk, np.memmap)
@@ -61,10 +61,10 @@ def test_memory_mapped_rows_give_the_very_bits_of_rows_in_memory(name, shape, dt
 @pytest.mark.parametrize("name", ["open", *OPERATIONS])
 def test_memory_of_a_pass_over_mapped_rows_is_bounded_by_the_block(name, dtype, frame, tmp_path, monkeypatch):
     d, n = 32, 2**15
-    monkeypatch.setattr(local, "_BLOCK", 2**13)
-    block = 8 * local._BLOCK
+    monkeypatch.setattr(stored_rows, "_BLOCK", 2**13)
+    block = 8 * stored_rows._BLOCK
     X = mapped(rows(n, d, dtype), tmp_path / "rows.npy")
-    assert n * d > 100 * local._BLOCK
+    assert n * d > 100 * stored_rows._BLOCK
     data = LocalData(X).framed(frames(d)[frame])
     linalg.random_block(n, 1, 2), linalg.random_basis(d, 4, 1)  # the operands are the caller's
     tracemalloc.start()
@@ -81,7 +81,7 @@ def test_memory_of_a_pass_over_mapped_rows_is_bounded_by_the_block(name, dtype, 
 @pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, sp.csr_array])
 @pytest.mark.parametrize("block", [2**20, 64])
 def test_moments_are_exact_where_the_mean_dwarfs_the_deviation(kind, block, monkeypatch):
-    monkeypatch.setattr(local, "_BLOCK", block)
+    monkeypatch.setattr(stored_rows, "_BLOCK", block)
     rng = np.random.default_rng(3)
     sd = np.array([1.0, 1e-3, 1e3, 1.0])
     X = rng.standard_normal((1000, 4)) * sd + np.array([1e5, -1e2, 1e8, 0.0])
@@ -132,7 +132,7 @@ def test_entries_that_are_not_finite_are_counted_under_the_clients_name(kind):
 
 
 def test_entries_that_are_not_finite_are_counted_over_all_blocks(monkeypatch, tmp_path):
-    monkeypatch.setattr(local, "_BLOCK", 64)
+    monkeypatch.setattr(stored_rows, "_BLOCK", 64)
     X = spoiled(((0, 0), np.nan), ((30, 2), np.nan), ((49, 3), -np.inf))
     for kept in (X, mapped(X, tmp_path / "rows.npy")):
         with pytest.raises(DataError, match=r"Got 2 NaN and 1 infinite entries\."):
@@ -186,7 +186,7 @@ def test_rows_that_are_no_real_matrix_are_refused(X, got):
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("block", [48, 2**20])
 def test_single_precision_rows_are_summed_in_double_precision(block, frame, kind, monkeypatch):
-    monkeypatch.setattr(local, "_BLOCK", block)
+    monkeypatch.setattr(stored_rows, "_BLOCK", block)
     n = 2**16
     X = np.repeat(np.array([[70.0, 40.0, 50.0]]), n, axis=0).astype(np.float32)
     X[: n // 2] += np.float32(16.0)

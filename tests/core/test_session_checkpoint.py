@@ -110,7 +110,7 @@ def test_a_checkpoint_of_other_arguments_is_refused(name):
 F = 8  # bytes of a float
 d, k, p, N = 6, 2, 4, 4  # features, components, columns (krylov oversamples by 2), clients
 DRAW = 1 + 8 + 8  # the opening's message: a flag, a seed and a width
-MOMENTS = F * (2 + 2 * d)  # n, eps, mean, m2
+MOMENTS = F * (3 + 2 * d)  # n, rows, eps, mean, m2
 
 
 def test_bytes_of_a_krylov_run_are_those_of_its_arrays():

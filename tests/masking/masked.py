@@ -6,6 +6,7 @@ from fake_grid import config_of
 from flower_pca import MaskedSums, assembly, make
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking.demands import Demands
+from flower_pca.masking.grain import seeded_grain
 from flower_pca.rows.local import LocalData
 
 STEPS = ("keys", "shares", "upload", "unmask")
@@ -52,7 +53,7 @@ class Run:
     def answer(self, message, i):
         """One client's answer; its memory moves on."""
         data = self.nodes[i].framed(message.frame)
-        keep = {"demands": Demands(self.identities[i])}
+        keep = {"demands": Demands(self.identities[i]), "grain": seeded_grain(0, i)}
         up, self.memories[i] = assembly.answer(message.stage, message.arrays_for(i), data, self.memories[i], **keep)
         return Reply(i, message.number, up)
 

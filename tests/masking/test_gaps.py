@@ -54,7 +54,7 @@ def test_a_column_that_is_missing_everywhere_is_named():
     parts = [X.copy() for X in two_lead(5)]
     for X in parts:
         X[:, 2] = np.nan
-    with pytest.raises(DataError, match=r'Every column under missing="mean" must be there at some client\. Got empty'):
+    with pytest.raises(DataError, match=r"Every column of rows with gaps must be there at some client\. Got empty"):
         simulate("krylov", parts, n_components=2, **BOTH)
 
 

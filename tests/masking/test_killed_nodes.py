@@ -53,7 +53,7 @@ def test_in_sums_without_self_masks(when):
 def test_in_the_steps_of_a_tracker(step, when):
     """In the set-up and in a later sum."""
     streams = [Stream(own) for own in batches(5)]
-    grid = FakeGrid(client_app(lambda c: streams[int(c.node_config["partition-id"])]), 5)
+    grid = FakeGrid(client_app(lambda c: streams[int(c.node_config["partition-id"])], allow=["st_miss"]), 5)
     dead = grid.node(2)
     kill_when(grid, [dead], lambda message: step_of(message) == step, when=when)
     result = strategies.STMiss(n_components=3, first_products=4, products=2, min_nodes=3, mask=True).fit(grid)

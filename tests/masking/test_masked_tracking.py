@@ -291,7 +291,8 @@ def test_a_run_goes_on_from_a_checkpoint_of_its_kind(tmp_path):
 
 def grid_of(streams, **rules):
     made = [Stream(own) if isinstance(own, list) else own for own in streams]
-    return FakeGrid(client_app(lambda c: made[int(c.node_config["partition-id"])], **rules), len(made))
+    given = {"allow": ["st_miss", "robust_tracking"], "noise_seed": 0, **rules}
+    return FakeGrid(client_app(lambda c: made[int(c.node_config["partition-id"])], **given), len(made))
 
 
 @pytest.mark.usefixtures("lines")

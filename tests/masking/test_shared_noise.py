@@ -205,7 +205,7 @@ def test_no_entry_with_noise_is_beyond_the_bound_whatever_the_units(method, epsi
 def test_fixed_point_is_finer_than_the_noise_by_ten_bits_and_leaves_room_for_rows(clients, deviation):
     """What one step of the last bit is, measured on the words themselves."""
     bound = np.array(fixed.bound_with_noise(deviation, clients))
-    words = np.array([0, 1], dtype=np.uint64)
+    words = np.array([10_000, 10_001], dtype=np.uint64)
     low, high = fixed.decode(words, {"Y": (2,)}, {"Y": bound}, clients)["Y"]
     assert deviation / 2**11 < high - low <= deviation / 2**10
     assert bound >= 2**36 * deviation

@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA384
-from fake_grid import FakeGrid, is_pca_of
+from fake_grid import FakeGrid, app_of, is_pca_of
 from masked import Run
 
 from flower_pca import ConfigError, NotEnoughNodes, assembly, keys, simulate, strategies
 from flower_pca.base.errors import ProtocolError
-from flower_pca.clients import PCAClient, client_app
+from flower_pca.clients import PCAClient
 from flower_pca.masking import messages, primitives
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.identity import Identity
@@ -233,7 +233,7 @@ def test_letters_there_and_back_have_keys_of_their_own_whatever_positions_a_serv
 
 def grid_with(rules):
     """A grid whose nodes have rules of their own."""
-    apps = [client_app(lambda context: FOUR[context.node_config["partition-id"]], **own) for own in rules]
+    apps = [app_of(FOUR, **own) for own in rules]
     return FakeGrid(lambda message, context: apps[context.node_config["partition-id"]](message, context), len(rules))
 
 

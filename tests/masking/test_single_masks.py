@@ -141,7 +141,8 @@ def test_a_server_that_lies_about_drop_outs_opens_an_upload_unless_there_are_sel
     y = opened(run, victim, lied_to(run, victim))
     up, _ = run.session.standing.stage.client(messages.plain(message.arrays), run.nodes[victim], {})
     truth = fixed.encode(up, messages.bounds(message.arrays), 5)
-    assert np.array_equal(y, truth) is not self_masks
+    apart = np.abs((y - truth).view(np.int64)).max()  # two draws of the noise that blurs its last digits
+    assert (apart < 40) is not self_masks
 
 
 def key_of(memory, number):

@@ -44,6 +44,11 @@ class PersonalState:
     theta: float
     progress: Progress
 
+    @property
+    def everyone(self) -> bool:
+        """The start asks all clients, even where a fraction of them is sampled."""
+        return self.start is not None
+
 
 S = TypeVar("S", bound=PersonalState)
 
@@ -133,9 +138,6 @@ class Personalized(Iterative[S]):
         if self.init == "projection":
             return {"k": k, "B": state.start.block, **samples}
         return {"k": k, "scaled": np.array(self.init == "qu"), **samples}
-
-    def everyone(self, state: S) -> bool:
-        return state.start is not None
 
     def merging(self, state: S) -> Merge:
         return add if state.start is None or self.init == "projection" else stack

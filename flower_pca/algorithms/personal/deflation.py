@@ -57,8 +57,7 @@ def _stepped(data: LocalData, U: Array, V: Array, steps: int) -> Array:
 
 def _by_rows(data: LocalData, U: Array, r: int) -> Array:
     # Deflated before it is squared: what U explains does not drown what is left.
-    X = data.adjoint(np.eye(data.n)).T if data.sparse else np.concatenate(list(data.rows()))
-    X = X.astype(np.float64)
+    X = data.root().astype(np.float64)
     D = X - (X @ U) @ U.T
     values, W = _leading(D @ D.T, r)
     eps = data.n * float(np.finfo(data.dtype).eps)

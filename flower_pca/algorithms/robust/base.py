@@ -56,6 +56,7 @@ class LowRank(Stage[LowRankState]):
     """
 
     name: ClassVar[str] = "low_rank"
+    by_row: ClassVar[bool] = True
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> LowRankState:
@@ -134,6 +135,7 @@ class Robust(Iterative[S]):
     quantity: ClassVar[str] = "change of the basis in a round relative to its norm"
     centers: ClassVar[bool] = False
     caches: ClassVar[bool] = True
+    by_row: ClassVar[bool] = True
     remedy: ClassVar[str]
 
     inner_steps: int = 3

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from flwr.app import ArrayRecord, Message, RecordDict
 
-from flower_pca import Stream
+from flower_pca import Stream, registry
 from flower_pca.clients import client_app
 
 
@@ -21,7 +21,8 @@ def load(context):
     return Stream(rows, batch=int(cut.read_text())) if cut.exists() else rows
 
 
-app = client_app(load)
+# Answers as those of a simulation, which the tests compare with.
+app = client_app(load, allow=[*registry.ALGORITHMS, *registry.TRACKERS], answers="rows", missing="mean", noise_seed=0)
 
 
 @app.train("plain")

@@ -1,0 +1,120 @@
+"""StoredRows: one client's rows as they are at rest, in blocks; what is known of them before any frame."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import checks
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
+from flower_pca.rows.frame import Frame, ImplicitRows, Moments, centred, filled, merge, sparse_moments, stored
+
+_BLOCK: Final = 2**20  # entries of a block of rows: what a pass over chunked rows holds in memory
+_SINGLE: Final = 128  # rows whose sums single precision may hold, before they are added in double
+
+
+class StoredRows:
+    """The rows (n x d) of one client, stored dense, sparse or memory-mapped. They are passed over in the same blocks.
+
+    With `missing`, NaN stands for a value that is missing; `missing` is then the number of these.
+    """
+
+    def __init__(self, X: Any, *, who: str, missing: bool) -> None:
+        self._X, self.who = stored(X, who), who
+        self.n, self.d = map(int, self._X.shape)
+        if self.n == 0 or self.d == 0:
+            raise DataError(
+                f"The data of {who}", must="at least one row and one column", got=self._X.shape, then="Leave it out."
+            )
+        blocks = (block.data if self.sparse else block for block in self._stored())
+        self.missing = checks.finite(who, blocks, missing=missing)
+        self.known: dict[Any, Any] = {}  # what follows from the stored rows alone, for all their views
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the rows are a scipy sparse array."""
+        return not isinstance(self._X, np.ndarray)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The precision that products are computed in."""
+        return np.dtype(np.float32 if self._X.dtype.itemsize <= 4 and self._X.dtype.kind == "f" else np.float64)
+
+    @property
+    def stored(self) -> Any:
+        """The rows as they are kept: an array, a memory-mapped one, or CSR."""
+        return self._X
+
+    def blocks(self) -> Iterator[Array]:
+        """Blocks of stored rows as arrays, of sparse rows too."""
+        if self.sparse:
+            starts = range(0, self.n, self._block_rows)
+            yield from (self._X[i : i + self._block_rows].toarray() for i in starts)
+        else:
+            yield from self._stored()
+
+    def there(self) -> Moments:
+        """The moments of the values that are there."""
+        if "moments" not in self.known:
+            self.known["moments"] = functools.reduce(merge, (moments for moments, _ in self._about_means(None)))
+        found: Moments = self.known["moments"]
+        return found
+
+    def peak(self) -> Array:
+        """The largest |x| of each stored column."""
+        largest = np.zeros(self.d)
+        for block in self._stored():
+            if self.sparse:
+                np.fmax.at(largest, block.indices, np.abs(block.data))  # which passes over missing values
+                continue
+            low, high = np.fmin.reduce(block, axis=0), np.fmax.reduce(block, axis=0)
+            largest = np.fmax(largest, np.fmax(high.astype(np.float64), -low.astype(np.float64)))
+        return largest
+
+    def fingerprint(self) -> int:
+        """A checksum of the stored rows."""
+        if "fingerprint" not in self.known:
+            total = 0
+            for block in self._stored():
+                for part in (block.data, block.indices, block.indptr) if self.sparse else (block,):
+                    total = zlib.crc32(np.ascontiguousarray(part).data, total)
+            self.known["fingerprint"] = total
+        return int(self.known["fingerprint"])
+
+    def own_fill(self) -> Array:
+        """What stands for missing values where these are the rows' own: their mean; 0 in a column without any."""
+        return self.there().mean
+
+    def _about_means(self, fill: Array | None) -> Iterator[tuple[Moments, Any]]:
+        """Blocks of stored rows: the moments of each, and its rows less its own mean; with `fill` in their gaps.
+
+        Filled rows are whole, but for columns of which no value is there.
+        """
+        count = None if fill is None or np.all(self.there().seen > 0) else np.where(self.there().seen > 0, 1, 0)
+        for block in self._stored():
+            if self.sparse:
+                S = block if fill is None else filled(block, fill)
+                moments = sparse_moments(S)
+                S = filled(S, moments.mean) if self.missing and fill is None else S
+                rows: Any = ImplicitRows(S, Frame(moments.mean))
+            else:
+                moments, rows = centred(block if fill is None else np.where(np.isnan(block), fill, block), self.dtype)
+            yield moments if count is None else replace(moments, count=count * moments.n), rows
+
+    @property
+    def _block_rows(self) -> int:
+        rows = max(16, _BLOCK // self.d)
+        return rows if self.dtype == np.float64 else min(rows, _SINGLE)
+
+    def _stored(self) -> Iterator[Any]:
+        if self.sparse:
+            yield self._X
+            return
+        step = self._block_rows
+        yield from (np.asarray(self._X[i : i + step]) for i in range(0, self.n, step))

@@ -1,0 +1,249 @@
+"""Fixed statistics against independent references: numpy's products, exact fractions, Python's whole numbers."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from flower_pca.base.errors import DataError
+from flower_pca.rows import exact, limbs, statistics
+from flower_pca.rows import stored as stored_rows
+from flower_pca.rows.fixed import fixed
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.limbs import WholeRows
+from flower_pca.rows.local import LocalData
+
+KINDS = {
+    "dense": np.asarray,
+    "single": lambda X: X.astype(np.float32),
+    "sparse": sparse.csr_array,
+    "fortran": np.asfortranarray,
+}
+
+
+def table(n, d=8, seed=0, gaps=0.0):
+    rng = np.random.default_rng([seed, n])
+    X = rng.standard_normal((n, d)) * np.exp(rng.standard_normal(d)) + rng.standard_normal(d)
+    X[rng.random((n, d)) < 0.3] = 0.0
+    X = X.astype(np.float32).astype(np.float64)
+    X[rng.random((n, d)) < gaps] = np.nan
+    if gaps:
+        X[:, 2] = np.nan
+    return X
+
+
+FRAMES = {"none": lambda r, d: Frame(), "both": lambda r, d: Frame(r.standard_normal(d), np.exp(r.standard_normal(d)))}
+
+
+@pytest.mark.parametrize("answers", ["fixed", "exact"])
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("n", [1, 2, 5, 7, 8, 9, 200])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame, answers):
+    X, rng = table(n), np.random.default_rng(1)
+    d, frame = X.shape[1], FRAMES[frame](rng, X.shape[1])
+    F = (X - (0.0 if frame.mean is None else frame.mean)) / (1.0 if frame.scale is None else frame.scale)
+    data = fixed(LocalData(KINDS[kind](X)).framed(frame), exactly=answers == "exact")
+    Z = np.linalg.qr(rng.standard_normal((d, 3)))[0]
+    size = np.linalg.norm(F) ** 2 + 1e-300
+    bound = {"rtol": 0, "atol": (1e-12 if answers == "exact" else 1e-14) * size}
+    np.testing.assert_allclose(data.matmat(Z), F.T @ (F @ Z), **bound)
+    np.testing.assert_allclose(data.gram(), F.T @ F, **bound)
+    np.testing.assert_allclose(data.root().T @ data.root(), F.T @ F, **bound)
+    np.testing.assert_allclose(data.squared_error(Z), np.sum((F - F @ Z @ Z.T) ** 2), **bound)
+    along, adjoint = data.sketch(Z)
+    np.testing.assert_allclose(along.T @ along, Z.T @ F.T @ F @ Z, **bound)
+    np.testing.assert_allclose(adjoint(along), F.T @ (F @ Z), **bound)
+    V, values = data.top(3)
+    np.testing.assert_allclose(values, np.linalg.svd(F, compute_uv=False)[: len(values)] ** 2, **bound)
+    np.testing.assert_allclose(data.gram() @ V, V * values, rtol=0, atol=1e-11 * size)
+    assert 0.9 * values[0] <= data.norm2() <= np.linalg.norm(F, 2) ** 2 * (1 + 1e-12) + bound["atol"]
+    moments, (pair,) = data.moments(), data.products(Z)
+    np.testing.assert_allclose(moments.mean, X.mean(axis=0), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(moments.m2, np.sum((X - X.mean(axis=0)) ** 2, axis=0), rtol=1e-10, atol=1e-11)
+    about = X - X.mean(axis=0)
+    np.testing.assert_allclose(pair[1], about.T @ (about @ Z), rtol=0, atol=1e-11 * (1 + np.linalg.norm(X)) ** 2)
+    np.testing.assert_array_equal(data.peak(), np.abs(X).max(axis=0))
+
+
+@pytest.mark.parametrize("answers", ["fixed", "exact"])
+@pytest.mark.parametrize("own", [False, True], ids=["mean", "own_mean"])
+@pytest.mark.parametrize("n", [5, 12, 60])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_gaps_are_filled_as_the_frame_says(kind, n, own, answers):
+    X, rng = table(n, gaps=0.2), np.random.default_rng(2)
+    d = X.shape[1]
+    frame = Frame(rng.standard_normal(d), np.exp(rng.standard_normal(d)), rng.standard_normal(d), own)
+    there = ~np.isnan(X)
+    mean = np.where(there, X, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
+    fill = np.where(there.any(axis=0), mean, frame.fill) if own else frame.fill
+    F = (np.where(there, X, fill) - frame.mean) / frame.scale
+    rows = LocalData(KINDS[kind](X), missing=True).framed(frame)
+    Z = np.linalg.qr(rng.standard_normal((d, 3)))[0]
+    for data in (rows, fixed(rows, exactly=answers == "exact", gaps=not own)):
+        size = np.linalg.norm(F) ** 2
+        np.testing.assert_allclose(data.matmat(Z), F.T @ (F @ Z), rtol=0, atol=1e-12 * size)
+        np.testing.assert_allclose(data.squared_error(Z), np.sum((F - F @ Z @ Z.T) ** 2), rtol=0, atol=1e-12 * size)
+        np.testing.assert_allclose(data.root().T @ data.root(), F.T @ F, rtol=0, atol=1e-12 * size)
+        moments = data.moments()
+        seen = np.where(there.any(axis=0), n, 0) if own else there.sum(axis=0)
+        np.testing.assert_array_equal(np.broadcast_to(moments.seen, d), seen)
+        np.testing.assert_allclose(moments.mean, mean, rtol=1e-12, atol=1e-13)
+
+
+def test_gaps_without_a_fill_are_refused():
+    data = fixed(LocalData(table(20, gaps=0.2), missing=True))
+    for use in (data.gram, data.root, lambda: data.matmat(np.eye(8)), lambda: data.top(2), data.norm2):
+        with pytest.raises(DataError, match="The data of the client must be finite"):
+            use()
+
+
+@pytest.mark.parametrize("far", [0.0, 1e3, 1e9])
+def test_sparse_columns_that_would_cancel_are_centred_first(far):
+    rng = np.random.default_rng(3)
+    X = rng.integers(-3, 4, (300, 6)) * (rng.random((300, 6)) < 0.4).astype(float)
+    X[:, 1] += far
+    X[:, 4] = 7.0
+    C = statistics.measured(LocalData(sparse.csr_array(X))).scatter
+    about = X - X.mean(axis=0)
+    np.testing.assert_allclose(C, about.T @ about, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(C, C.T)
+
+
+# ---- exact sums
+
+
+def on_the_grid(X):
+    """Means and C of rows by the definition, in fractions: deviations rounded to 2^-45 of what is above the largest."""
+    n, d = X.shape
+    mean = np.array([float(sum(map(Fraction, column)) / n) for column in X.T])
+    about = X - mean
+    units = [Fraction(2) ** int(e) for e in np.frexp(np.abs(about).max(axis=0))[1] - 45]
+    whole = [[round(Fraction(x) / u) for x, u in zip(row, units, strict=True)] for row in about]
+    C = np.array([[float(sum(r[j] * r[k] for r in whole) * units[j] * units[k]) for k in range(d)] for j in range(d)])
+    return mean, C
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_exact_sums_are_those_of_fractions_on_the_grid(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((150, 5)) * 10.0 ** rng.integers(-6, 6, 5) + rng.standard_normal(5) * 10.0 ** (3 * seed)
+    found = statistics.measured(LocalData(X), exactly=True)
+    mean, C = on_the_grid(X)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-15, atol=1e-15 * np.abs(X).max())
+    if np.array_equal(found.mean, mean):
+        np.testing.assert_array_equal(found.scatter, C)
+    np.testing.assert_allclose(found.scatter, C, rtol=0, atol=1e-11 * np.sqrt(np.outer(np.diag(C), np.diag(C))).max())
+
+
+@given(st.lists(st.integers(1 - 2**45, 2**45 - 1), min_size=2, max_size=40))
+def test_sums_of_squares_are_rounded_once(column):
+    """Whole numbers, every one with its opposite: their mean is 0, and their grid is that of whole numbers."""
+    values = np.array([*column, *(-v for v in column), 2**45 - 1, 1 - 2**45], dtype=np.float64)
+    _, _, C = exact.scatter(lambda: iter([values[:, None]]), 1)
+    assert C[0, 0] == float(sum(int(v) ** 2 for v in values))
+
+
+def test_exact_statistics_are_the_same_in_any_order_and_in_blocks_of_any_size(monkeypatch):
+    X = table(700, seed=5)
+    order = np.random.default_rng(0).permutation(len(X))
+    reference = statistics.measured(LocalData(X), exactly=True)
+    others = [X[order], sparse.csr_array(X), np.asfortranarray(X[order[::-1]])]
+    for block in (16, 10_000):
+        monkeypatch.setattr(stored_rows, "_BLOCK", 8 * block)
+        for rows in others:
+            found = statistics.measured(LocalData(rows), exactly=True)
+            np.testing.assert_array_equal(found.mean, reference.mean)
+            np.testing.assert_array_equal(found.scatter, reference.scatter)
+
+
+def test_exact_sums_do_not_wrap_where_they_are_carried(monkeypatch):
+    """All products at their largest, over more rows than 64 bits hold: carried on, they are exact."""
+    monkeypatch.setattr(exact, "_CARRY", 256)
+    X = np.where(np.arange(2000)[:, None] % 2, 1.0, -1.0) * [1.0, 3.0, 2.0**20]
+    X[:, 0] *= 1.0 - 2.0**-45
+    carried = statistics.measured(LocalData(X), exactly=True).scatter
+    monkeypatch.undo()
+    np.testing.assert_array_equal(carried, statistics.measured(LocalData(X), exactly=True).scatter)
+    np.testing.assert_array_equal(carried, on_the_grid(X)[1])
+
+
+def test_words_become_the_nearest_number():
+    rng = np.random.default_rng(1)
+    for bits in (20, 53, 60, 93, 99, 108, 110, 125, 137):
+        numbers = [int(rng.integers(2**40)) << max(bits - 40, 0) for _ in range(40)]
+        numbers += [n + int(k) for n in numbers for k in rng.integers(-3, 4, 3)] + [-n for n in numbers]
+        words = np.array([[n & (2**46 - 1), (n >> 46) & (2**46 - 1), n >> 92] for n in numbers]).T
+        np.testing.assert_array_equal(exact._rounded(words[:, None].astype(np.int64))[0], [float(n) for n in numbers])
+
+
+# ---- whole numbers
+
+
+def whole(rows):
+    """The rows on the grid of 2^-26, and its units, in Python's whole numbers."""
+    units = np.frexp(np.abs(rows).max(axis=0))[1] - 26
+    return [[round(Fraction(x) / Fraction(2) ** int(u)) for x, u in zip(r, units, strict=True)] for r in rows], units
+
+
+@pytest.mark.parametrize("shape", [(40, 7), (3, 30), (1, 1), (300, 2)])
+def test_products_of_large_sparse_rows_are_those_of_whole_numbers(shape):
+    rng = np.random.default_rng(shape)
+    X = np.where(rng.random(shape) < 0.6, rng.standard_normal(shape) * 10.0 ** rng.integers(-5, 5, shape[1]), 0.0)
+    X[0] = 1.0
+    S, units = whole(X)
+    rows = WholeRows(sparse.csr_array(X), np.zeros(shape[1]), "the client")
+    W = rng.integers(-(2**52), 2**52, (shape[1], 2))
+    W[0, 0], W[-1, -1] = 2**52, -(2**52)
+    words = rows.whole(W)
+    entries = [(j, c) for j in range(shape[1]) for c in range(2)]
+    found = [sum(int(w[place]) << (rows._bits * k) for k, w in enumerate(words)) for place in entries]
+    across = [[sum(s * int(w) for s, w in zip(r, W[:, c], strict=True)) for c in range(2)] for r in S]
+    assert found == [sum(S[i][j] * across[i][c] for i in range(len(S))) for j, c in entries]
+    Z = rng.standard_normal((shape[1], 2)) * 10.0 ** rng.integers(-3, 3, (shape[1], 1))
+    grid = np.array(S, dtype=np.float64) * 2.0**units
+    wanted = grid.T @ (grid @ Z)
+    np.testing.assert_allclose(rows.product(Z), wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
+    np.testing.assert_allclose(rows.mean, grid.mean(axis=0), rtol=1e-15)
+    squares = [float(sum(r[j] ** 2 for r in S)) for j in range(shape[1])]
+    np.testing.assert_array_equal(rows.squares, squares * 2.0 ** (2 * units))
+
+
+@pytest.mark.parametrize("ones", [2**10, 2**20])
+def test_nothing_wraps_at_the_limits_of_the_limbs(ones):
+    """Every entry, of rows and of the block, as large as it can be, in as long a column."""
+    S = sparse.csr_array(np.ones((ones, 1)))
+    rows = WholeRows(S, np.zeros(1), "the client")
+    words = rows.whole(np.array([[2**52]]))
+    total = sum(int(w[0, 0]) << (rows._bits * k) for k, w in enumerate(words))
+    assert total == ones * (2**25) ** 2 * 2**52  # 1 is half of the power of two above it
+    np.testing.assert_array_equal(rows.product(np.array([[3.0]])), [[3.0 * ones]])
+
+
+def test_limbs_that_do_not_fit_are_refused_in_words(monkeypatch):
+    monkeypatch.setattr(limbs, "_SUM", limbs._ENTRY + 3)
+    with pytest.raises(DataError) as caught:
+        WholeRows(sparse.csr_array(np.ones((9, 2))), np.zeros(2), "this node")
+    wanted = "The rows of this node must be small enough for exact products. Got 9 entries in a row or column. "
+    assert str(caught.value).startswith(wanted)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_large_sparse_rows_answer_as_small_ones_do(frame, monkeypatch):
+    X, rng = table(90, seed=7), np.random.default_rng(8)
+    rows, frame = LocalData(sparse.csr_array(X)), FRAMES[frame](rng, 8)
+    small = fixed(rows.framed(frame))
+    monkeypatch.setattr(statistics, "_LARGEST", 10)
+    big = fixed(LocalData(sparse.csr_array(X)).framed(frame))
+    assert big._whole is not None
+    Z = np.linalg.qr(rng.standard_normal((8, 3)))[0]
+    size = np.linalg.norm(small.matmat(Z))
+    for of in (lambda data: data.matmat(Z), lambda data: data.squared_error(Z), lambda data: data.top(3)[1],
+               lambda data: data.norm2(), lambda data: data.moments().m2, lambda data: next(data.products(Z))[1],
+               lambda data: data.sketch(Z)[1](data.sketch(Z)[0])):  # fmt: skip
+        np.testing.assert_allclose(of(big), of(small), rtol=0, atol=1e-6 * size)
+    with pytest.raises(DataError, match="The columns of sparse rows of the client must be at most"):
+        big.gram()

@@ -1,0 +1,169 @@
+"""A server that makes rounding a comparison reads single rows out of products of rows, and nothing out of our nodes.
+
+Every attack is mounted twice: on a frozen copy of the product that nodes once answered with, where it succeeds, and on
+a real node by real messages, plainly and under masks, where nothing that it recovers is near any row.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from player import Masked, Node, RefusedError
+
+from flower_pca.rows.frame import Frame
+
+D, K, A, L, COUNT = 24, 0, 5, 10, 3  # columns: the two that cancel lie around the one that is compared
+STEP = 2.0**40  # that sums are rounded to
+HUGE = 1.5 * 2.0**52 * STEP
+FAR = 1.5 * 2.0**62  # large enough for an entry to vanish beside it
+OUT = [c for c in range(D) if c not in (K, A, L, COUNT)]
+
+
+def rows(n, seed):
+    return np.random.default_rng([seed, n]).standard_normal((n, D)) * 3.0 + 1.0
+
+
+def shifted(X, frame):
+    """Rows in a frame, as nodes once had them."""
+    X = X if frame.fill is None else np.where(np.isnan(X), frame.fill, X)
+    X = X if frame.mean is None else X - frame.mean
+    return X if frame.scale is None else X / frame.scale
+
+
+def old_product(X, frame, Z):
+    """X'(XZ) from rows, every dot product summed from the first column to the last."""
+    B = shifted(X, frame)
+    return B.T @ np.stack([np.add.accumulate(B * z, axis=1)[:, -1] for z in Z.T], axis=1)
+
+
+def old(parts, frame, Z):
+    return sum(old_product(X, frame, Z) for X in parts)
+
+
+def plain(tmp_path, X, **rules):
+    node = Node(0, X, min_rows=20, max_rank=D, memory_dir=tmp_path, **rules)
+    return lambda frame, Z: node.ask("ssi", {"Z": Z}, frame)["Y"]
+
+
+def masked(parts, bound):
+    nodes = [Node(i, X, masked_only=True, min_rows=20) for i, X in enumerate(parts)]
+    shapes, bounds, runs = {"Y": (D, 1), "n": ()}, {"Y": bound, "n": 2.0**32}, itertools.count()
+
+    def ask(frame, Z):
+        run = Masked(nodes, run=f"attack {next(runs)}")  # a client that is asked too much ends its set-up
+        return run.sum("ssi", {"Z": Z}, shapes, bounds, frame)["Y"]
+
+    return ask
+
+
+def by_frame(tau):
+    """Two means so large that what a row has beside them counts as a step, or as nothing."""
+    mean, Z = np.zeros(D), np.zeros((D, 1))
+    mean[[K, L]], mean[A], mean[COUNT] = HUGE, tau - 30.0, -1e7
+    Z[[K, A, L], 0] = 1.0, STEP / 60.0, -1.0
+    return Frame(mean=mean), Z, STEP
+
+
+def by_scale(tau):
+    """The same with smaller means divided by small scales; the block has entries 1 and -1."""
+    frame, Z, step = by_frame(tau)
+    mean, scale = frame.mean.copy(), np.ones(D)
+    mean[[K, L]], scale[[K, L]], scale[A] = FAR, FAR / HUGE, 60.0 / STEP
+    return Frame(mean=mean, scale=scale), np.sign(Z), step
+
+
+def by_block(tau):
+    """The same with smaller means, which the block blows up."""
+    frame, Z, step = by_frame(tau)
+    mean = frame.mean.copy()
+    mean[[K, L]], Z[[K, L]] = FAR, Z[[K, L]] * HUGE / FAR
+    return Frame(mean=mean), Z, step
+
+
+def nearest(ask, X, query, *, messages=24):
+    """Bisect for a threshold above which a single row lies; how far the best guess of it is from any row."""
+    found, low, high = np.inf, 0.0, 40.0
+    lengths = np.linalg.norm(X[:, OUT], axis=1)
+    for _ in range(messages):
+        tau = (low + high) / 2.0
+        frame, Z, step = query(tau)
+        try:
+            y = ask(frame, Z)[:, 0].astype(np.float64)
+        except RefusedError:
+            high = tau
+            continue
+        guess = (y / step)[OUT]
+        found = min(found, float((np.linalg.norm(guess - X[:, OUT], axis=1) / lengths).min()))
+        above = y[COUNT] / (step * 1e7)
+        low, high = (tau, high) if above > 1.5 else (low, tau)
+    return found
+
+
+QUERIES = [by_frame, by_scale, by_block]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_product_of_rows_tells_a_single_one(query):
+    X = rows(120, 0)
+    assert nearest(lambda frame, Z: old([X], frame, Z), X, query) <= 1e-2
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("answers", ["fixed", "exact"])
+def test_a_node_does_not(query, answers, tmp_path):
+    X = rows(120, 0)
+    assert nearest(plain(tmp_path, X, answers=answers), X, query) > 0.5
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [D - 4, 3000])
+def test_nor_does_one_of_other_sizes_and_types(n, dtype, tmp_path):
+    X = rows(n, 1).astype(dtype)
+    assert nearest(plain(tmp_path, X), X.astype(np.float64), by_frame) > 0.5
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_nor_does_a_masked_sum(query):
+    parts = [rows(60, i) for i in range(5)]
+    X = np.vstack(parts)
+    assert nearest(lambda frame, Z: old(parts, frame, Z), X, query, messages=30) <= 1e-2
+    bound = np.full((D, 1), 1e5 * STEP)
+    bound[COUNT], bound[[K, A, L]] = 1e7 * 1e3 * STEP, 1e60
+    assert nearest(masked(parts, bound), X, query, messages=30) > 0.5
+    assert nearest(masked(parts, np.array(0.0)), X, query, messages=6) > 0.5
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_nor_does_noise_that_is_none_open_a_way_to_rows(query):
+    X, node = rows(120, 0), Node(0, rows(120, 0))
+
+    def ask(frame, Z, budget=1e300, std=1e-300):
+        dp = {"dp.clip": np.array(1e60), "dp.noise": np.array(std), "dp.budget": np.array(budget)}
+        return node.ask("ssi", {"Z": Z / np.linalg.norm(Z), **dp}, frame)["Y"]
+
+    with pytest.raises(RefusedError, match="The budget of a run with noise at this node must be at most 256"):
+        ask(*query(1.0)[:2])
+    with pytest.raises(RefusedError, match="What this client tells must be within the run's privacy budget"):
+        ask(*query(1.0)[:2], budget=256.0)
+    loud = lambda frame, Z: ask(frame, Z, 256.0, 1e120) * np.linalg.norm(Z)  # noqa: E731
+    assert nearest(loud, X, query) > 0.5
+
+
+def test_twin_columns_and_a_block_of_norm_below_one():
+    """Centred at the node's own mean, with an orthonormal block: large twins cancel, and what is beside them rounds."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((200, D))
+    X[:, L] = X[:, K] = 2.0**52 * rng.integers(1, 8, 200)
+    X -= X.mean(axis=0)
+    Z = np.zeros((D, 1))
+    Z[[K, A, L], 0] = 0.6, 0.01, -0.6
+    exact = X.T @ (X[:, [A]] * 0.01)
+    told = old_product(X, Frame(), Z)
+    assert np.linalg.norm((told - exact)[OUT]) > 0.5 * np.linalg.norm(
+        exact[OUT]
+    )  # what was told is not C Z: it compares
+    up = Node(0, X).ask("ssi", {"Z": Z}, Frame())["Y"]
+    again = Node(0, np.vstack([X[100:], X[:100]]), answers="exact").ask("ssi", {"Z": Z}, Frame())["Y"]
+    same = Node(0, X, answers="exact").ask("ssi", {"Z": Z}, Frame())["Y"]
+    assert np.array_equal(again, same)
+    assert up.shape == same.shape

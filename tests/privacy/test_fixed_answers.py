@@ -1,0 +1,240 @@
+"""What a node answers is a function of the message and of statistics that were there before it, to the last bit.
+
+Tables with other rows and the same statistics are made of whole numbers: with Q = 11'/2 - I on every four rows, QX has
+the sums and the squares of X, all of them exact.
+"""
+
+import os
+import stat
+
+import numpy as np
+import pytest
+from builders import mixed
+from fake_grid import FakeGrid, in_a_run
+from flwr.app import Context, RecordDict
+from player import Node, RefusedError
+from scipy import sparse
+
+from flower_pca import make, registry, simulate
+from flower_pca.base.errors import DataError
+from flower_pca.clients import ConsensusRPCAClient, Rules, client_app
+from flower_pca.core.stage import Stage
+from flower_pca.rows import statistics
+from flower_pca.rows.fixed import FixedData, fixed
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+from flower_pca.strategies import PCAStrategy
+
+D = 9
+PLAIN = sorted(name for name, stage in registry.STAGES.items() if not stage.by_row)
+SAFE = sorted(name for name in registry.ALGORITHMS if not registry.STAGES[name].by_row)
+
+
+def twins(n=64, seed=0, kind=np.asarray):
+    """Two tables with no row in common and the same statistics; the last rows, with the peaks, are those of both."""
+    rng = np.random.default_rng([seed, n])
+    X = 2 * rng.integers(-20, 20, (n, D)) * (rng.random((n, D)) < 0.7)
+    X += 8 * rng.integers(-4, 5, (n, 1)) * np.arange(D)
+    X[-4:-2], X[-2:] = 1000, -1000
+    Y = X.copy()
+    for i in range(0, n - 4, 4):
+        Y[i : i + 4] = X[i : i + 4].sum(axis=0) // 2 - X[i : i + 4]
+    order = rng.permutation(n)
+    return kind(X.astype(np.float64)), kind(Y[order].astype(np.float64))
+
+
+def test_the_twins_are_some():
+    X, Y = twins()
+    assert not np.array_equal(np.sort(X, axis=0)[:-4], np.sort(Y, axis=0)[:-4])
+    a, b = (statistics.measured(LocalData(rows)) for rows in (X, Y))
+    for name, value in vars(a).items():
+        np.testing.assert_array_equal(value, getattr(b, name), err_msg=name)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("answers", ["fixed", "exact"])
+@pytest.mark.parametrize("name", SAFE)
+def test_two_tables_with_the_same_statistics_give_the_same_run(name, answers, kind):
+    others = [X + 1.0 for X in mixed(0).shards[1:]]
+    others = [X[:, :D] for X in others]
+    results = []
+    for rows in twins(kind=kind):
+        settings = {"n_components": 2, "evaluate": True, "answers": answers, "scale": "std", "center": True}
+        limits = {"max_rounds": 12} if "max_rounds" in make(name).__dataclass_fields__ else {}
+        results.append(simulate(make(name, **limits), [rows, *others], **settings))
+    one, other = results
+    for field in ("components_", "explained_variance_", "residuals_", "mean_", "scale_"):
+        np.testing.assert_array_equal(getattr(one, field), getattr(other, field), strict=True)
+    assert (one.mse_, one.total_variance_, one.status) == (other.mse_, other.total_variance_, other.status)
+    assert one.answers == "fixed"
+    for i in one.own:
+        for field in one.own[i]:
+            np.testing.assert_array_equal(one.own[i][field], other.own[i][field])
+
+
+def drawn(rng):
+    """Frames and blocks as no strategy sends them: of all sizes, short of rank, with columns far apart."""
+    size = 10.0 ** rng.integers(-300, 300) if rng.random() < 0.5 else 10.0 ** rng.integers(-8, 30)
+    mean = rng.standard_normal(D) * 10.0 ** rng.integers(-20, 60, D)
+    scale = np.exp(rng.standard_normal(D)) * 10.0 ** rng.integers(-30, 30, D)
+    Z = rng.standard_normal((D, 3)) * size
+    if rng.random() < 0.5:
+        Z = np.outer(Z[:, 0], rng.standard_normal(3))
+    if rng.random() < 0.5:
+        Z, _ = np.linalg.qr(rng.standard_normal((D, 3)))
+    return Frame(mean if rng.random() < 0.8 else None, scale if rng.random() < 0.5 else None), Z
+
+
+def questions(rng, Z):
+    """A message for every stage that compares no rows."""
+    number = lambda value: np.array(value)  # noqa: E731
+    return {
+        "opening": {"peaks": number(True), "block": Z},
+        "summed_opening": {"peaks": number(False), "reference": rng.standard_normal(D) * 1e15, "block": Z},
+        "ritz": {"Z": Z}, "evaluate": {"Z": Z}, "ssi": {"Z": Z}, "krylov": {"B": Z}, "fed_oapm": {"U": Z},
+        "local_power": {"Z": Z, "steps": number(3), "aligned": number(True)},
+        "faps": {"Z": Z, "inner_steps": number(2), "inner_tol": number(0.0)},
+        "uda": {"rank": number(3), "weighted": number(False)}, "wda": {"rank": number(3), "weighted": number(True)},
+        "dist_pca": {"rank": number(5), "weighted": number(False)},
+        "dr_svd": {"step": number(2), "block": Z, "part": rng.standard_normal((3, 3))},
+        "noisy_covariance": {"columns": number(D)},
+        "per_pca": {"U": Z, "b": Z[:, :1], "own": number(2), "samples": number(False), "eta": number(1e-3),
+                    "choice": number(1), "polar": number(True), "seed": number(1)},
+        "exact_per_pca": {"U": Z, "b": Z[:, :1], "own": number(2), "samples": number(True), "steps": number(0)},
+        "personal": {"U": Z, "b": Z[:, :1], "own": number(2), "exact": number(True), "steps": number(0),
+                     "collect": number(True)},
+    }  # fmt: skip
+
+
+def told(node, stage, arrays, frame, number):
+    algorithm = next(iter(sorted(registry.owners(stage))), "krylov")
+    try:
+        return node.ask(stage, arrays, frame, number=number, algorithm=algorithm)
+    except RefusedError as refusal:
+        return {"refused": np.array(str(refusal))}
+
+
+def test_there_is_a_question_for_every_stage():
+    assert set(questions(np.random.default_rng(0), np.eye(D)[:, :3])) == set(PLAIN)
+
+
+@pytest.mark.parametrize("stage", PLAIN)
+def test_whatever_is_asked_the_same_statistics_give_the_same_answer(stage):
+    rng = np.random.default_rng(PLAIN.index(stage))
+    X, Y = twins(seed=1)
+    one, other = (Node(0, rows, share_own=True) for rows in (X, Y))
+    answered = 0
+    for number in range(60):
+        frame, Z = drawn(rng)
+        arrays = questions(rng, Z)[stage]
+        a, b = (told(node, stage, arrays, frame, number) for node in (one, other))
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name], err_msg=f"{stage} {number} {name}")
+        assert all(np.all(np.isfinite(v)) for v in a.values() if np.asarray(v).dtype.kind == "f")
+        answered += "refused" not in a
+    assert answered >= 5
+
+
+class Sealed:
+    """Rows that must not be read."""
+
+    dtype, shape, size, ndim = np.dtype(np.float64), (64, D), 64 * D, 2
+
+    def __getattr__(self, name):
+        raise AssertionError(f"the rows were read: {name}")
+
+    def __getitem__(self, place):
+        raise AssertionError("the rows were read")
+
+    def __array__(self, *args, **kwargs):
+        raise AssertionError("the rows were read")
+
+
+@pytest.mark.parametrize("n", [64, D - 2], ids=["C", "R"])
+def test_once_they_are_measured_no_half_reads_a_row(n, monkeypatch):
+    rng = np.random.default_rng(4)
+    data = LocalData(rng.standard_normal((n, D)))
+    fixed(data)
+    monkeypatch.setattr(LocalData, "sparse", False)
+    data._X = Sealed()
+    for number in range(3):
+        Z = np.linalg.qr(rng.standard_normal((D, 3)))[0]
+        for stage, arrays in questions(rng, Z).items():
+            frame = Frame(rng.standard_normal(D), np.exp(rng.standard_normal(D)))
+            up, _ = registry.answer(stage, arrays, data.framed(frame), {}, fixed=fixed)
+            assert up, number
+
+
+def test_halves_that_get_rows_are_these():
+    listed = {name for name, stage in registry.STAGES.items() if stage.by_row}
+    assert listed == {"consensus_rpca", "dcf_pca", "low_rank", "private_opening", "robust_tracking", "st_miss"}
+    assert not Stage.by_row
+    assert not any(hasattr(FixedData, name) for name in ("rows", "dense", "blocks", "stored", "scores", "adjoint"))
+
+
+@pytest.mark.parametrize("name", ["consensus_rpca", "dcf_pca"])
+def test_they_are_served_by_name_only(name):
+    X, _ = twins()
+    message = {"top": np.array(3)}
+    with pytest.raises(RefusedError) as refusal:
+        Node(0, X).ask(name, message)
+    assert str(refusal.value) == (
+        f"The algorithm must be one whose answers compare no rows, or one that this node's operator has named. "
+        f"Got {name}. Ask the node's operator."
+    )
+    assert "counts" in Node(0, X, allow=[name]).ask(name, message)
+    with pytest.raises(RefusedError, match="compare no rows"):
+        Node(0, X).ask("low_rank", {}, algorithm="krylov")
+    assert Rules(allow=[name]).served == {name}
+    served = ConsensusRPCAClient(X, context=Context(1, 1, {"partition-id": 0}, RecordDict(), {}))
+    assert served.get_properties({})["algorithms"] == "consensus_rpca"
+
+
+def test_an_answer_that_is_not_finite_is_refused():
+    with pytest.raises(RefusedError) as refusal:
+        Node(0, twins()[0]).ask("ssi", {"Z": np.full((D, 1), 1e300)}, Frame(mean=np.full(D, 1e200)))
+    wanted = "The answer of this node must be finite. Got others. Check the frame and the block."
+    assert str(refusal.value) == wanted
+
+
+@pytest.mark.filterwarnings("ignore:theta must be")
+@pytest.mark.parametrize("name", SAFE)
+@pytest.mark.parametrize("answers", ["fixed", "exact"])
+def test_a_node_gives_the_bits_of_a_simulation_that_answers_alike(name, answers):
+    shards = [X[:, :D] for X in mixed(1).shards]
+    algorithm = make(name, max_rounds=6) if "max_rounds" in make(name).__dataclass_fields__ else make(name)
+    wanted = simulate(algorithm, shards, n_components=2, answers=answers)
+    with in_a_run():
+        app = client_app(lambda context: shards[context.node_config["partition-id"]], answers=answers, share_own=True)
+        result = PCAStrategy(algorithm, n_components=2).fit(FakeGrid(app, 3))
+    assert result.components_.tobytes() == wanted.components_.tobytes()
+    assert (result.answers, wanted.answers) == ("fixed", "fixed")
+    assert simulate(algorithm, shards, n_components=2).answers == "rows"
+
+
+def test_statistics_outlive_a_restart_and_are_the_owners_alone(tmp_path, monkeypatch):
+    X, _ = twins()
+    rng = np.random.default_rng(0)
+    Z, frame = rng.standard_normal((D, 2)), Frame(rng.standard_normal(D))
+    first = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
+    path = tmp_path / "flower_pca-fixed-3.npz"
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    statistics._ready.clear()
+    monkeypatch.setattr(statistics, "measured", None)
+    again = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
+    np.testing.assert_array_equal(again["Y"], first["Y"], strict=True)
+    monkeypatch.undo()
+    statistics._ready.clear()
+    other = Node(3, X + np.eye(64, D), memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
+    assert not np.array_equal(other["Y"], first["Y"])
+    path.write_bytes(b"damaged")
+    statistics._ready.clear()
+    mended = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
+    np.testing.assert_array_equal(mended["Y"], first["Y"])
+
+
+def test_exact_statistics_have_a_limit_in_words():
+    data = LocalData(sparse.csr_array((3, 12_000)))
+    with pytest.raises(DataError, match="The columns of rows under exact answers must be at most 11585"):
+        fixed(data, exactly=True)

@@ -1,0 +1,148 @@
+"""What stands for missing values at a node: its own means, or what a run says where the node's rule lets it."""
+
+import numpy as np
+import pytest
+from builders import mixed, pooled, sine
+from fake_grid import FakeGrid, app_of, in_a_run
+from player import Masked, Node, RefusedError
+from scipy import sparse
+
+from flower_pca import simulate
+from flower_pca.rows.frame import Frame
+from flower_pca.strategies import PCAStrategy
+
+D, GAP = 10, 4
+REST = [c for c in range(D) if c != GAP]
+
+
+def rows(gaps, n=80, seed=0):
+    X = np.random.default_rng([seed, n]).standard_normal((n, D)) + 1.0
+    whole = X.copy()
+    X[:gaps, GAP] = np.nan
+    return X, whole
+
+
+def told(ask, fills):
+    """C e_GAP under two fills: where the server chooses them, their difference is the sum of the rows with a gap."""
+    one, other = (ask(Frame(fill=fill * np.eye(D)[GAP]), np.eye(D)[:, [GAP]]) for fill in fills)
+    return ((other - one) / (fills[1] - fills[0]))[REST, 0]
+
+
+def ask(node):
+    return lambda frame, Z: node.ask("ssi", {"Z": Z}, frame)["Y"]
+
+
+@pytest.mark.parametrize("fills", [(0.0, 1.0), (0.0, 1e12)])
+def test_two_fills_tell_the_rows_with_gaps_where_a_server_chooses_them(fills):
+    X, whole = rows(1)
+    open_to_it = told(ask(Node(0, X, missing="mean")), fills)
+    assert np.abs(open_to_it - whole[0, REST]).max() <= 1e-3
+    with pytest.raises(RefusedError) as refusal:
+        told(ask(Node(0, X)), fills)
+    assert str(refusal.value) == (
+        "The missing values of this node must be filled with its own means: that is its rule. "
+        'Got missing="mean". Run with missing="own_mean", or ask the node\'s operator.'
+    )
+
+
+@pytest.mark.parametrize("answers", ["fixed", "exact", "rows"])
+@pytest.mark.parametrize("own", [True, False])
+def test_own_means_are_not_the_servers_to_choose(own, answers):
+    X, _ = rows(3)
+    node = Node(0, X, answers=answers)
+    block = np.eye(D)[:, [GAP]]
+    if not own:
+        for frame in (Frame(fill=np.ones(D)), Frame(np.zeros(D), None, np.zeros(D))):
+            with pytest.raises(RefusedError, match="filled with its own means"):
+                node.ask("ssi", {"Z": block}, frame)
+        asked = {"peaks": np.array(False), "gaps": np.array(True), "block": block}
+        with pytest.raises(RefusedError, match="filled with its own means"):
+            node.ask("opening", asked, algorithm="krylov")
+        with pytest.raises(RefusedError, match="must be finite"):
+            node.ask("ssi", {"Z": block}, Frame(np.zeros(D)))
+        return
+    answers = [node.ask("ssi", {"Z": block}, Frame(None, None, f * np.ones(D), own=True))["Y"] for f in (0.0, 1e12)]
+    np.testing.assert_array_equal(*answers)
+
+
+@pytest.mark.parametrize("gaps", [1, 4, 5, 0])
+def test_a_column_with_few_gaps_is_never_filled_by_others(gaps):
+    X, _ = rows(gaps)
+    X[:20, 0] = np.nan
+    node = Node(0, X, missing="mean", min_rows=5)
+    given = {"Z": np.eye(D)[:, [GAP]]}, Frame(fill=np.ones(D))
+    if gaps in (0, 5):
+        assert "Y" in node.ask("ssi", *given)
+        return
+    with pytest.raises(RefusedError) as refusal:
+        node.ask("ssi", *given)
+    assert str(refusal.value) == (
+        "The gaps in a column of this node must be at least 5, its min_rows, to be filled with means of others. "
+        'Got fewer. Run with missing="own_mean", or ask the node\'s operator.'
+    )
+
+
+def test_masks_do_not_hide_it_and_the_rule_does():
+    tables = [rows(1 if i == 2 else 0, seed=i) for i in range(4)]
+
+    def recovered(rule):
+        nodes = [Node(i, X, masked_only=True, missing=rule) for i, (X, _) in enumerate(tables)]
+        shapes, bounds = {"Y": (D, 1), "n": ()}, {"Y": 1e6, "n": 2.0**32}
+        masks = Masked(nodes, run="gaps")
+        return told(lambda frame, Z: masks.sum("ssi", {"Z": Z}, shapes, bounds, frame)["Y"], (0.0, 1.0))
+
+    assert np.abs(recovered("mean") - tables[2][1][0, REST]).max() <= 1e-6
+    with pytest.raises(RefusedError, match="filled with its own means"):
+        recovered("own_mean")
+
+
+def gappy():
+    shards = [X.copy() for X in mixed(2).shards]
+    rng = np.random.default_rng(5)
+    for X in shards[:-1]:
+        X[rng.random(X.shape) < 0.15] = np.nan
+    shards[0][:, 5] = np.nan
+    return shards
+
+
+def filled_by_own(shards):
+    there = [~np.isnan(X) for X in shards]
+    means = [np.where(t, X, 0.0).sum(axis=0) / np.maximum(t.sum(axis=0), 1) for X, t in zip(shards, there, strict=True)]
+    weights = np.array([len(X) * t.any(axis=0) for X, t in zip(shards, there, strict=True)])
+    common = (weights * means).sum(axis=0) / weights.sum(axis=0)
+    fills = [np.where(t.any(axis=0), m, common) for t, m in zip(there, means, strict=True)]
+    return [np.where(t, X, fill) for X, t, fill in zip(shards, there, fills, strict=True)], common
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed", "exact"])
+@pytest.mark.parametrize(("center", "scale"), [(True, None), (False, None), (True, "max_abs")])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("mask", [False, True])
+def test_own_means_give_the_pca_of_rows_filled_so(mask, kind, center, scale, answers):
+    if mask and scale:
+        return  # peaks are no sums
+    shards = gappy()
+    whole, common = filled_by_own(shards)
+    settings = {"n_components": 3, "center": center, "scale": scale, "tol": 1e-10, "answers": answers, "mask": mask}
+    result = simulate("krylov", [kind(X) for X in shards], missing="own_mean", **settings)
+    reference = pooled(whole, center=center, scale=scale)
+    assert sine(result.components_, reference.components[:3]) <= 1e-7
+    np.testing.assert_allclose(result.explained_variance_, reference.variances[:3], rtol=1e-9)
+    np.testing.assert_allclose(result.total_variance_, reference.total, rtol=1e-9)
+    np.testing.assert_allclose(result.fill_, common, rtol=1e-10)
+    assert result.asked["missing"] == "own_mean"
+
+
+@pytest.mark.parametrize("missing", ["mean", "own_mean"])
+def test_nodes_answer_as_a_simulation_does(missing):
+    shards = gappy()
+    wanted = simulate("krylov", shards, n_components=3, missing=missing, answers="fixed")
+    with in_a_run():
+        grid = FakeGrid(app_of(shards, answers="fixed", missing=missing), 3)
+        result = PCAStrategy("krylov", n_components=3, missing=missing).fit(grid)
+        assert result.components_.tobytes() == wanted.components_.tobytes()
+        assert (result.asked["missing"], result.answers) == (missing, "fixed")
+        if missing == "mean":  # nodes that do not agree stay out
+            grid = FakeGrid(app_of(shards, answers="fixed", missing="own_mean"), 3)
+            alone = PCAStrategy("krylov", n_components=3, missing="mean", min_nodes=1).fit(grid)
+            assert alone.n_samples_ == len(shards[2])

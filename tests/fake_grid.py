@@ -197,12 +197,13 @@ def kill_when(grid: FakeGrid, nodes: Collection[int], due: Callable[[Message], b
 
 
 # Rules of nodes that answer as the clients of a simulation do: all that they are asked, by the same products and noise.
-LIKE_SIMULATED: dict[str, Any] = {"allow": everything(), "answers": "rows", "missing": "mean", "noise_seed": 0}
+LIKE_SIMULATED: dict[str, Any] = {"answers": "rows", "missing": "mean", "noise_seed": 0}
 
 
 def app_of(shards: Sequence[Any], **policy: Any) -> ClientApp:
     """A ClientApp whose nodes hold these rows, by position, and answer like simulated clients."""
-    return client_app(lambda context: shards[next(iter(context.node_config.values()))], **{**LIKE_SIMULATED, **policy})
+    rules = {"allow": everything(), **LIKE_SIMULATED, **policy}
+    return client_app(lambda context: shards[next(iter(context.node_config.values()))], **rules)
 
 
 def grid_of(shards: Sequence[Any], n: int | None = None, *, seed: int = 0, **policy: Any) -> FakeGrid:

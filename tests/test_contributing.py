@@ -136,6 +136,7 @@ def test_with_noise_it_spends_its_budget_and_no_more(algorithm, mask):
 def test_the_command_line_runs_and_lists_it(algorithm, tmp_path, capsys):
     np.save(tmp_path / "rows.npy", rows())
     given = ["--clients", "3", "--components", "3", "--algorithm", "momentum(oversample=4)", "--json"]
+    given += ["--out", str(tmp_path / "out")]
     assert main(["run", str(tmp_path / "rows.npy"), *given]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["algorithm"] == "momentum(oversample=4)"

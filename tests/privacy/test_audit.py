@@ -147,6 +147,17 @@ def test_dr_svd_tells_c_on_both_of_its_wide_blocks():
     assert all(leak.symmetric < 1e-6 for leak in found.leaks if leak.message >= 4)
 
 
+@pytest.mark.parametrize("algorithm", ["exact_per_pca(max_rounds=5)", "per_pca(max_rounds=5)"])
+def test_the_closing_product_of_a_personalized_run_is_a_product(algorithm):
+    found = audit(algorithm, SHARDS, n_components=K)
+    opening = next(leak for leak in found.leaks if leak.client == 0)
+    *_, before, closing = (leak for leak in found.leaks if leak.client == 0)
+    assert closing.stage == "personal" != before.stage
+    assert before.numbers == opening.numbers  # rounds are none
+    assert closing.numbers == min(numbers(D, 2 * K) + D, D * (D + 1) // 2)
+    assert closing.exact < before.exact
+
+
 def test_the_covariance_without_noise_is_told_at_once():
     found = audit("noisy_covariance", SHARDS, n_components=K)
     assert found.messages_to(1e-12) == 2

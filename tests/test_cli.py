@@ -328,7 +328,7 @@ def interrupted(words, checkpoint, *, tries=5):
 def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path, capsys):
     out, checkpoint = tmp_path / "out", tmp_path / "run.ckpt"
     data = ["run", "geometric(n=600, d=300, xi=1.001)", "--algorithm", "ssi", "--tol", 1e-14, "--components", 20]
-    data += ["--clients", 2, "--max-rounds", 200, "--out", out]
+    data += ["--clients", 2, "--max-rounds", 600, "--out", out]
     code, said, err = interrupted([*data, "--checkpoint", checkpoint], checkpoint)
     assert (code, said) == (130, "")
     assert (
@@ -340,7 +340,7 @@ def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_pa
     resumed = PCAResult.load(out / "result.npz")
     assert flower_pca(capsys, *data)[0] == 1
     whole = PCAResult.load(out / "result.npz")
-    assert resumed.rounds == whole.rounds == 200
+    assert resumed.rounds == whole.rounds == 600
     assert resumed.components_.tobytes() == whole.components_.tobytes()
 
 

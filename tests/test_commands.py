@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import pytest
 from pages import EVERY, ROOT, SHELLS, blocks, languages, text
 
 from flower_pca import PCAResult, cli, registry
+from flower_pca.clients.rules import Rules
 from flower_pca.data import partition, sources
 from flower_pca.masking.identity import Identity
 
@@ -141,14 +143,9 @@ def test_the_run_configs_set_what_the_app_has():
 
 def test_the_node_configs_set_what_the_app_reads():
     source = text("flower_pca/app.py")
-    rules = re.search(r"^_RULES.*?^\)$", source, re.DOTALL | re.MULTILINE)[0]
-    read = {*re.findall(r"node(?:\.get\(|\[)\"([a-z-]+)\"", source), *re.findall(r"\"([a-z-]+)\"", rules)}
-    assert read == {
-        *("data", "batch", "allow", "min-rows", "memory-dir", "output-dir", "share-own"),
-        *("min-noise", "max-clip", "masked-only", "max-messages", "max-rank"),
-        *("single-masks", "sign-key", "trusted-keys"),
-        *("partition-id", "num-partitions"),
-    }
+    rules = {field.name.replace("_", "-") for field in fields(Rules)}
+    read = {*re.findall(r"node(?:\.get\(|\[)\"([a-z-]+)\"", source), *rules}
+    assert read == rules | {"data", "batch", "partition-id", "num-partitions"}
     found = 0
     for _, command in ALL:
         for given in map(settings, after(command, "--node-config")):

@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 
 from flower_pca import registry, simulate, strategies
 from flower_pca.base.errors import DataError, FlowerPCAError, NotEnoughNodes
-from flower_pca.strategies import PCAStrategy, base
+from flower_pca.strategies import PCAStrategy, nodes
 from flower_pca.strategies.exchange import WINDOW
 
 pytestmark = pytest.mark.usefixtures("lines")
@@ -283,7 +283,7 @@ def test_too_few_nodes_end_the_run_after_node_timeout():
 
 
 def test_nodes_that_come_while_the_server_waits(monkeypatch):
-    monkeypatch.setattr(base, "_POLL", 0.0)
+    monkeypatch.setattr(nodes, "_POLL", 0.0)
     grid, looks = grid_of(SHARDS, 2), iter(range(99))
 
     def look():

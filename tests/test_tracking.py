@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flower_pca import AirChannel, DataError, RobustTracking, STMiss, Stream, TrackingResult, track
-from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.errors import ConfigError
 from flower_pca.tracking.modified_cs import modified_cs
 from sims.over_air import moving, trackers
 
@@ -297,7 +297,7 @@ def test_result_transform_save_and_load(problems, tmp_path):
     with pytest.raises(ConfigError, match=r"The truth must be of shape \(20, r, 200\)"):
         result.subspace_error(np.ones((3, 5, 200)))
     (tmp_path / "x.npz").write_bytes(b"no")
-    with pytest.raises(ProtocolError):
+    with pytest.raises(DataError):
         TrackingResult.load(tmp_path / "x.npz")
 
 

@@ -124,7 +124,8 @@ def asked_share(arrays: Arrays, summed: int) -> float:
 def cost(arrays: Arrays) -> float:
     """What an answer to a message with noise costs, as mu^2: sensitivity over deviation, squared."""
     clip, std, _ = _instruction(arrays)
-    return (clip**2 / std) ** 2
+    ratio = clip * clip / std
+    return ratio * ratio  # beyond all numbers it is infinite, where a power would raise
 
 
 def named_budget(arrays: Arrays) -> float:

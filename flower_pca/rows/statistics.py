@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import archive, linalg
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows import exact
 from flower_pca.rows.frame import filled
@@ -223,6 +223,6 @@ _ARRAYS: Final = ("mean", "seen", "peak", "gaps", "m2", "rest", "scatter", "fact
 def _read(path: Path, mark: list[Any]) -> Statistics | None:
     try:
         header, arrays = archive.read(path, _FILE)
-    except (FileNotFoundError, ProtocolError):  # of another version: they are measured anew
+    except (FileNotFoundError, DataError):  # of another version: they are measured anew
         return None
     return Statistics(header["n"], **arrays) if header.get("rows") == mark else None

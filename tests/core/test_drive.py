@@ -5,7 +5,7 @@ import pytest
 from builders import three_clients
 from by_hand import Honest, clients, session
 
-from flower_pca import ConfigError, ProtocolError
+from flower_pca import ConfigError, DataError
 from flower_pca.base import archive
 from flower_pca.core.drive import drive, rounds
 
@@ -103,5 +103,5 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_in_one_sentence(tmp_path)
 def test_a_file_of_another_kind_is_refused(tmp_path):
     path = tmp_path / "run.ckpt"
     archive.write(path, "result", {}, {})
-    with pytest.raises(ProtocolError, match=r"must be a checkpoint that flower_pca has saved\. Got a result"):
+    with pytest.raises(DataError, match=r"must be a checkpoint that flower_pca has saved\. Got a result"):
         drive(session("krylov"), Kept(clients(SHARDS)), checkpoint=path)

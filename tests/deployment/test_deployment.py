@@ -14,6 +14,7 @@ from flower_pca import TrackingResult, keys, simulate, track
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
 
 RUN = {"n_components": 2, "seed": 3}
+FIXED = {**RUN, "answers": "fixed"}  # as nodes answer
 
 
 def stages(result):
@@ -29,7 +30,12 @@ def assert_pooled(result, shards, within=1e-6):
     np.testing.assert_allclose(result.explained_variance_, reference.variances[:2], rtol=within)
 
 
-def test_same_bits_as_in_process_and_again_after_the_server_was_killed(federation, tmp_path):
+def assert_alike(result, here):
+    """The same but for rounding, and for the noise that blurs the steps of fixed point under masks."""
+    np.testing.assert_allclose(result.components_, here.components_, rtol=0, atol=1e-9)
+
+
+def test_as_in_process_and_the_same_bits_again_after_the_server_was_killed(federation, tmp_path):
     federation.present(0, 1)
     checkpoint, parts = tmp_path / "run.ckpt", federation.shards[:2]
     interrupted = federation.run("Krylov", hold=1, checkpoint=str(checkpoint), **RUN)
@@ -43,7 +49,7 @@ def test_same_bits_as_in_process_and_again_after_the_server_was_killed(federatio
     resumed = federation.run("Krylov", checkpoint=str(checkpoint), **RUN)
 
     krylov = whole.result()
-    assert_same_bits(krylov, simulate("krylov", parts, **RUN))
+    assert_alike(krylov, simulate("krylov", parts, **FIXED))
     assert stages(krylov) == ["opening", "krylov"]  # one message for each product, none beside
     assert krylov.rounds == 1
     assert_pooled(krylov, parts)
@@ -52,10 +58,10 @@ def test_same_bits_as_in_process_and_again_after_the_server_was_killed(federatio
     assert stages(resumed.result()) == stages(krylov)
     assert not checkpoint.exists()
 
-    assert_same_bits(faps.result(), simulate("faps", parts, max_rounds=2, **RUN))
+    assert_alike(faps.result(), simulate("faps", parts, max_rounds=2, **FIXED))
     assert stages(faps.result()) == ["opening", "faps", "faps", "ritz"]
 
-    assert_same_bits(masked.result(), simulate("krylov", parts, mask=True, **RUN))
+    assert_alike(masked.result(), simulate("krylov", parts, mask=True, **FIXED))
     assert stages(masked.result())[:4] == ["mask.keys", "mask.shares", "summed_opening", "mask.sum"]
     assert_pooled(masked.result(), parts)
     assert whole.status() == "finished:completed"

@@ -36,6 +36,7 @@ class Model:
         restarts: How often the run went back to the opening because its set of clients had changed.
         status: Why the algorithm ended.
         mse: Mean squared reconstruction error of a row, where it was evaluated.
+        histograms: How many rows of all clients lie how far from the components, where the run was asked to monitor.
         left: What the algorithm leaves to its closing stage and to its result, by names that these agree on.
     """
 
@@ -62,6 +63,7 @@ class Model:
     restarts: int = 0
     status: Status | None = None
     mse: float | None = None
+    histograms: Array | None = None
     left: dict[str, Array] = field(default_factory=dict)
 
     @property

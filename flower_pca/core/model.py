@@ -23,6 +23,7 @@ class Model:
         summed: Whether the server sees sums of answers only, and no answer of a single client.
         frame: The mean and scale of all clients together.
         n, d: Rows of all clients together; columns.
+        feature_names: Names of the columns, in their order; None where columns go by position, or nodes keep them.
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
         trace: trace(C), the total sum of squares in the frame.
         answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
@@ -50,6 +51,7 @@ class Model:
     frame: Frame = field(default_factory=Frame)
     n: int = 0
     d: int = 0
+    feature_names: tuple[str, ...] | None = None
     clients: int = 0
     trace: float = 0.0
     answers: str = "rows"

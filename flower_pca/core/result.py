@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
 from flower_pca.base import archive, linalg
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
+from flower_pca.base.status import Status
+from flower_pca.core import saved
 from flower_pca.core.model import Model
 from flower_pca.core.spent import Spent
 from flower_pca.rows.frame import Frame
@@ -47,6 +48,9 @@ class PCAResult:
         asked: What was asked for, as plain values: `flower_pca.assembly.question(**asked)` asks it again.
         own: What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.
         fill_: What stands for a missing value, (d,): the mean of each column; None if none were allowed.
+        feature_names_in_: Names of the columns, in the order of all that has columns here, (d,); None where columns go
+            by position.
+        site_names: Names of the clients that have one, by key, as `own`; {} where none have.
         privacy: What the run has cost under differential privacy; None without it. Counts, means and variances are
             then those with noise.
     """
@@ -76,6 +80,8 @@ class PCAResult:
     centered: bool
     answers: str = "rows"
     fill_: Array | None = None
+    feature_names_in_: Array | None = None
+    site_names: Mapping[int, str] = field(default_factory=dict)
     privacy: Spent | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[int, dict[str, Array]] = field(default_factory=dict)
@@ -113,6 +119,7 @@ class PCAResult:
             "centered": model.center,
             "answers": model.answers,
             "fill_": model.frame.fill,
+            "feature_names_in_": saved.texts(model.feature_names),
         }
 
     @property
@@ -146,6 +153,10 @@ class PCAResult:
         """The coordinates that components and variances refer to."""
         return Frame(self.mean_ if self.centered else None, self.scale_, self.fill_)
 
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""
+        return saved.texts([f"pc{j + 1}" for j in range(self.n_components_)])
+
     def transform(self, X: Any) -> Array:
         """Coordinates of the rows of X, (n, d) dense or sparse, along the components: (n, k)."""
         return self._data(X).scores(self.components_.T)
@@ -172,11 +183,7 @@ class PCAResult:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result, but for `own`, as an npz with a JSON header; returns the path."""
         arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
-        header = {name: getattr(self, name) for name in (*self._NUMBERS, "asked")}
-        header["class"] = type(self).__name__
-        header["status"] = [self.status.outcome.value, self.status.words]
-        header["privacy"] = None if self.privacy is None else asdict(self.privacy)
-        return archive.write(path, "result", {**header, "history": self.history.to_json()}, arrays)
+        return archive.write(path, "result", saved.header(self, self._NUMBERS), arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
@@ -184,18 +191,7 @@ class PCAResult:
         header, arrays = archive.read(path, "result")
         with archive.meant(path, "result"):
             kind = _KINDS.get(header.get("class", cls.__name__), cls)
-            if missing := {*kind._NUMBERS, "status", "history", *kind._ARRAYS} - {*header, *arrays, "scale_", "fill_"}:
-                rule, got = "a whole result that flower_pca has saved", f"one without {', '.join(sorted(missing))}"
-                raise DataError(str(path), must=rule, got=got, then="Save it again.")
-            (outcome, words), spent = header["status"], header.get("privacy")
-            return kind(
-                **{name: arrays.get(name) for name in kind._ARRAYS},  # type: ignore[arg-type]
-                **{name: header[name] for name in kind._NUMBERS},
-                status=Status(Outcome(outcome), words),
-                history=History.from_json(header["history"]),
-                asked=header.get("asked", {}),
-                privacy=None if spent is None else Spent(**spent),
-            )
+            return kind(**saved.fields(path, header, arrays, names=kind._ARRAYS, numbers=kind._NUMBERS))
 
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Sequence[Any] | None = None) -> Path:
         """Draw a picture into an SVG or PNG file. Needs matplotlib.

@@ -16,6 +16,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
+from flower_pca.core import saved
 from flower_pca.core.model import Model
 from flower_pca.rows import gaps
 
@@ -45,6 +46,8 @@ class TrackingResult:
         algorithm: The tracker's spec string.
         seed: The seed of the run.
         asked: What was asked for, as plain values.
+        feature_names_in_: Names of the columns, in their order, (d,); None where columns go by position.
+        site_names: Names of the clients that have one, by key; {} where none have.
     """
 
     components_: Array
@@ -60,6 +63,8 @@ class TrackingResult:
     algorithm: str
     seed: int
     asked: Mapping[str, Any] = field(default_factory=dict)
+    feature_names_in_: Array | None = None
+    site_names: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> TrackingResult:
@@ -69,7 +74,7 @@ class TrackingResult:
         figures = ("values", "rows", "residuals", "deficient", "outliers")
         return cls(
             components_=np.stack([np.ascontiguousarray(linalg.fix_signs(P).T) for P in model.left["bases"]]),
-            **{f"{name}_": model.left[name] for name in figures},
+            **{f"{name}_": model.left[name] for name in figures},  # type: ignore[arg-type]
             changes_=np.flatnonzero(changed),
             statistics_={j: float(s) for j, s in enumerate(statistics) if not np.isnan(s)},
             status=model.status,
@@ -77,6 +82,7 @@ class TrackingResult:
             algorithm=algorithm,
             seed=model.seed,
             asked=asked,
+            feature_names_in_=saved.texts(model.feature_names),
         )
 
     @property
@@ -134,7 +140,7 @@ class TrackingResult:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result as an npz with a JSON header; returns the path."""
-        header = {name: getattr(self, name) for name in (*_HEADER, "asked")}
+        header = {name: getattr(self, name) for name in (*_HEADER, "asked")} | saved.names_of(self)
         status = [self.status.outcome.value, self.status.words]
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return archive.write(
@@ -152,13 +158,14 @@ class TrackingResult:
         with archive.meant(path, "tracking result"):
             outcome, words = header["status"]
             return cls(
-                **{name: arrays[name] for name in _ARRAYS},
+                **{name: arrays[name] for name in _ARRAYS},  # type: ignore[arg-type]
                 statistics_={int(step): value for step, value in header["statistics_"].items()},
                 algorithm=header["algorithm"],
                 seed=header["seed"],
                 status=Status(Outcome(outcome), words),
                 history=History.from_json(header["history"]),
                 asked=header.get("asked", {}),
+                **saved.named(header),
             )
 
     def table(self) -> str:

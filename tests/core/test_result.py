@@ -165,6 +165,22 @@ def test_saving_and_loading_gives_the_same_result(tmp_path, setting, evaluate):
     np.testing.assert_array_equal(loaded.transform(NEW), result.transform(NEW))
 
 
+def test_names_of_columns_and_sites_are_saved_with_a_result(tmp_path):
+    names = np.array(["age", "Größe", "c", "d", "e", "f", "g, h"], dtype=object)
+    result = dataclasses.replace(run(), feature_names_in_=names, site_names={0: "north", 2: "south"})
+    loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
+    assert_equal(loaded, result)
+    assert loaded.site_names == {0: "north", 2: "south"}
+    assert run().feature_names_in_ is None
+    assert run().site_names == {}
+
+
+def test_scores_are_named_by_their_component():
+    names = run(k=2).get_feature_names_out()
+    assert names.dtype == object
+    assert names.tolist() == ["pc1", "pc2"]
+
+
 def test_a_saved_result_holds_a_json_header_and_no_pickle(tmp_path):
     path = run(scale="std").save(str(tmp_path / "no suffix"))
     with np.load(path, allow_pickle=False) as file:

@@ -1,0 +1,78 @@
+"""Results in files: what their header says beside the arrays, and the fields of a result that it amounts to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final, overload
+
+import numpy as np
+
+from flower_pca.base.errors import DataError
+from flower_pca.base.history import History
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Outcome, Status
+from flower_pca.core.spent import Spent
+
+_MAY_LACK: Final = {"scale_", "fill_"}  # arrays that are None in some results
+
+
+def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
+    """What is known of a result beside its arrays, as plain values."""
+    return {
+        **{name: getattr(result, name) for name in (*numbers, "asked")},
+        "class": type(result).__name__,
+        "status": [result.status.outcome.value, result.status.words],
+        "privacy": None if result.privacy is None else asdict(result.privacy),
+        **names_of(result),
+        "history": result.history.to_json(),
+    }
+
+
+def names_of(result: Any) -> dict[str, Any]:
+    """The names of columns and sites of a result, as plain values."""
+    names = result.feature_names_in_
+    sites = {str(key): name for key, name in result.site_names.items()}
+    return {"feature_names": None if names is None else list(names), "site_names": sites}
+
+
+def named(header: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that `names_of` has taken apart."""
+    sites = {int(key): name for key, name in header.get("site_names", {}).items()}
+    return {"feature_names_in_": texts(header.get("feature_names")), "site_names": sites}
+
+
+def fields(
+    path: str | os.PathLike[str],
+    header: Mapping[str, Any],
+    arrays: Mapping[str, Array],
+    *,
+    names: Sequence[str],
+    numbers: Sequence[str],
+) -> dict[str, Any]:
+    """The fields of the result in a file, whose class has arrays and numbers of these names."""
+    if missing := {*numbers, "status", "history", *names} - {*header, *arrays, *_MAY_LACK}:
+        rule, got = "a whole result that flower_pca has saved", f"one without {', '.join(sorted(missing))}"
+        raise DataError(str(path), must=rule, got=got, then="Save it again.")
+    (outcome, words), spent = header["status"], header.get("privacy")
+    return {
+        **{name: arrays.get(name) for name in names},
+        **{name: header[name] for name in numbers},
+        "status": Status(Outcome(outcome), words),
+        "history": History.from_json(header["history"]),
+        "asked": header.get("asked", {}),
+        "privacy": None if spent is None else Spent(**spent),
+        **named(header),
+    }
+
+
+@overload
+def texts(names: None) -> None: ...
+@overload
+def texts(names: Sequence[str]) -> Array: ...
+@overload
+def texts(names: Sequence[str] | None) -> Array | None: ...
+def texts(names: Sequence[str] | None) -> Array | None:
+    """Names as scikit-learn has them, an array of objects."""
+    return None if names is None else np.array(list(names), dtype=object)

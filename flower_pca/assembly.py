@@ -97,7 +97,7 @@ def _heard(asked: Question) -> Question:
 
 
 def run(asked: Question) -> AnyRun:
-    """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz); an evaluation and histograms if asked for."""
+    """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz); an evaluation, histograms if asked for."""
     algorithm, masked = _heard(asked).algorithm, asked.mask is not None
     width = algorithm.width(asked.n_components)
     terms = NoTerms()

@@ -188,6 +188,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "summed_opening",
         "ritz",
         "evaluate",
+        "monitor",
         "low_rank",
         "personal",
     }

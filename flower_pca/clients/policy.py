@@ -59,7 +59,7 @@ class Policy:
         self._count()
 
     def _check_algorithm(self, request: wire.Request) -> None:
-        """The algorithm that the message names, what comes after it, and those that its stage belongs to must be served."""
+        """What the message names, and the algorithms that its stage belongs to, must be served."""
         inner = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else None
         stage = inner or request.stage
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))

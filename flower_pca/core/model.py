@@ -83,6 +83,18 @@ class Model:
         return self.clients or self.n
 
     @property
+    def sine_estimate(self) -> float | None:
+        """||residual of the wanted columns|| / gap, where a Ritz gap exists."""
+        assert self.values is not None
+        assert self.residuals is not None
+        if self.next_value is None:
+            return None if self.k < self.d else 0.0
+        residual = float(np.linalg.norm(self.residuals[: self.k]))
+        gap = float(self.values[self.k - 1]) - self.next_value
+        tied = gap <= 1e-12 * float(self.values[0]) or gap <= residual
+        return None if tied else residual / gap
+
+    @property
     def columns(self) -> Array:
         """The basis, which the opening has set."""
         if self.basis is None:

@@ -15,7 +15,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.spent import Spent
 
-_MAY_LACK: Final = {"scale_", "fill_"}  # arrays that are None in some results
+_MAY_LACK: Final = {"scale_", "fill_", "histograms_"}  # arrays that are None in some results
 
 
 def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:

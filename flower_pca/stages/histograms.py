@@ -102,11 +102,11 @@ class Histograms(Stage[HistogramsState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        Z, counts, k = arrays["Z"].astype(np.float64), np.zeros((2, BINS)), arrays["Z"].shape[1]
+        Z, rest, counts = arrays["Z"].astype(np.float64), float(arrays["rest"]), np.zeros((2, BINS))
         with np.errstate(all="ignore"):
             for block in data.dense():
                 t2, spe = distances(block, Z, arrays["variances"])
-                counts += counted(t2 / k), counted(spe / arrays["rest"])
+                counts += counted(t2 / Z.shape[1]), counted(spe / rest if rest > 0.0 else np.zeros_like(spe))
         return {"counts": counts}, memory
 
     def bounds(self, state: HistogramsState, model: Model) -> Mapping[str, Array | float]:

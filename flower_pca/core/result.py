@@ -190,7 +190,7 @@ class PCAResult:
         """Read what `save` has written, as the class of result that was saved."""
         header, arrays = archive.read(path, "result")
         with archive.meant(path, "result"):
-            kind = _KINDS.get(header.get("class", cls.__name__), cls)
+            kind = saved.known(path, header, _KINDS)
             return kind(**saved.fields(path, header, arrays, names=kind._ARRAYS, numbers=kind._NUMBERS))
 
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Sequence[Any] | None = None) -> Path:
@@ -232,6 +232,9 @@ class PCAResult:
             remedy = "Give the features that the run had, in its order."
             raise ConfigError("The number of columns", must=str(self.n_features_in_), got=data.d, then=remedy)
         return data.framed(self.frame, keep=False)
+
+
+_KINDS["PCAResult"] = PCAResult
 
 
 def _sine(model: Model) -> float | None:

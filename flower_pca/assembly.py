@@ -114,7 +114,8 @@ def run(asked: Question) -> AnyRun:
         summed=masked,
     )
     roll = Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=masked)
-    after = [*([Evaluate()] if asked.evaluate else []), *([Histograms()] if asked.monitor else [])]
+    after: list[Stage[Any]] = [Evaluate()] if asked.evaluate else []
+    after += [Histograms()] if asked.monitor else []
     stages: tuple[Stage[Any], ...] = (opening, algorithm, registry.closing(algorithm)(), *after)
     kind = registry.result(algorithm)
     made = Run(stages, model=model, roll=roll, result=kind, terms=terms, channel=asked.channel, asked=asked.plain())

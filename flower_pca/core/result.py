@@ -123,7 +123,7 @@ class PCAResult:
             "answers": model.answers,
             "fill_": model.frame.fill,
             "histograms_": model.histograms,
-            "feature_names_in_": saved.texts(model.feature_names),
+            "feature_names_in_": saved.columns(model.feature_names),
         }
 
     @property
@@ -194,7 +194,7 @@ class PCAResult:
         """Read what `save` has written, as the class of result that was saved."""
         header, arrays = archive.read(path, "result")
         with archive.meant(path, "result"):
-            kind = _KINDS.get(header.get("class", cls.__name__), cls)
+            kind = saved.known(path, header, _KINDS)
             return kind(**saved.fields(path, header, arrays, names=kind._ARRAYS, numbers=kind._NUMBERS))
 
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Sequence[Any] | None = None) -> Path:
@@ -236,3 +236,6 @@ class PCAResult:
             remedy = "Give the features that the run had, in its order."
             raise ConfigError("The number of columns", must=str(self.n_features_in_), got=data.d, then=remedy)
         return data.framed(self.frame, keep=False)
+
+
+_KINDS["PCAResult"] = PCAResult

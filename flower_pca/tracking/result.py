@@ -82,7 +82,7 @@ class TrackingResult:
             algorithm=algorithm,
             seed=model.seed,
             asked=asked,
-            feature_names_in_=saved.texts(model.feature_names),
+            feature_names_in_=saved.columns(model.feature_names),
         )
 
     @property

@@ -12,6 +12,14 @@ from flower_pca.base.status import Status
 from flower_pca.rows.frame import Frame
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a client has said of its own rows: how many there are, and their sum of squares in the frame."""
+
+    n: int
+    squares: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """What was asked for, the frame and totals of the opening, and the best basis known.
@@ -26,6 +34,7 @@ class Model:
         feature_names: Names of the columns, in their order; None where columns go by position, or nodes keep them.
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
         trace: trace(C), the total sum of squares in the frame.
+        claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
         answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
         eps: The relative precision of the coarsest client's products.
         basis: Z, d x p orthonormal, best first where `values` is known.
@@ -53,6 +62,7 @@ class Model:
     feature_names: tuple[str, ...] | None = None
     clients: int = 0
     trace: float = 0.0
+    claims: dict[int, Claim] = field(default_factory=dict)
     answers: str = "rows"
     eps: float = 0.0
     basis: Array | None = None

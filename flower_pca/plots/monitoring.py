@@ -42,7 +42,9 @@ def draw(scored: Mapping[Any, Scored], limits: Limits, path: str | os.PathLike[s
     named = len(far) <= len(style.COLOURS)
     for i, (site, places) in enumerate(far.items()):
         colour = style.COLOURS[i] if named else style.COLOURS[1]
-        ax.scatter(*places.T, s=16, lw=0, alpha=0.85, c=colour, label=str(site) if named else None, zorder=3)
+        ax.scatter(
+            places[:, 0], places[:, 1], s=16, lw=0, alpha=0.85, c=colour, label=str(site) if named else None, zorder=3
+        )
     for along, limit in ((ax.axvline, limits.t2), (ax.axhline, limits.spe)):
         along(limit, color=style.INK, lw=1.0, ls="--", zorder=2)
     ax.set(xscale="log", yscale="log")
@@ -59,7 +61,7 @@ def draw(scored: Mapping[Any, Scored], limits: Limits, path: str | os.PathLike[s
 def _within(ax: Axes, points: Any) -> None:
     step = max(1, -(-len(points) // _POINTS))
     many = len(points) > _VECTOR
-    ax.scatter(*points[::step].T, s=8, lw=0, alpha=0.7, c=style.BAR, rasterized=many, zorder=1)
+    ax.scatter(points[::step, 0], points[::step, 1], s=8, lw=0, alpha=0.7, c=style.BAR, rasterized=many, zorder=1)
 
 
 def _shown(values: Any, limit: float) -> Any:

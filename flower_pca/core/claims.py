@@ -96,16 +96,14 @@ class Judge:
             size = _size(part.kind, up[name])
             if part.kind in _JUDGED:
                 most = self._judged(name, own)
-            elif part.kind is Kind.EIGENVALUES:
-                most = own.squares / (1 if known is None else own.n)
             else:
-                most = _most(part, sent, parts, own, model.d)
+                most = _most(part, sent, parts, own, model.d, least=1 if known is None else own.n)
             if (size > (1.0 + _SLACK) * most).any():
                 rows = "its own rows" if known is not None else f"{MARGIN:g} times all rows together"
                 what = f"The answer of client {client}, {name},"
                 raise ProtocolError(what, must=f"as small as {rows} allow", got="larger entries", then=_REMEDY)
 
-    def _judged(self, name: str, own: Claim) -> Array:
+    def _judged(self, name: str, own: Claim) -> Any:
         """The stage's own bound of one client's answer, as if there were these rows only; inf where it knows none."""
         alone = replace(self.model, n=own.n, trace=own.squares)
         bound = np.asarray(self.stage.bounds(self.state, alone).get(name, 0.0))
@@ -127,8 +125,8 @@ def _size(kind: Kind, a: Array) -> Array:
     return np.abs(a)
 
 
-def _most(part: Part, sent: Arrays, parts: Mapping[str, Part], own: Claim, d: int) -> Any:
-    """How large that can be by Cauchy-Schwarz; infinite where it says nothing."""
+def _most(part: Part, sent: Arrays, parts: Mapping[str, Part], own: Claim, d: int, *, least: int) -> Any:
+    """How large that can be by Cauchy-Schwarz, of `least` rows at least; infinite where it says nothing."""
     t = own.squares
     match part.kind:
         case Kind.PRODUCT:
@@ -136,6 +134,8 @@ def _most(part: Part, sent: Arrays, parts: Mapping[str, Part], own: Claim, d: in
             return t if chosen else t * linalg.column_norms(_block(sent, part))
         case Kind.IMAGE | Kind.SQUARES | Kind.MEAN_SQUARES | Kind.GRAM:
             return t
+        case Kind.EIGENVALUES:
+            return t / least
         case Kind.BLOCK:
             return 1.0
         case Kind.FACTOR:

@@ -108,10 +108,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Failure:
-    """A client that was asked and gave no usable answer; `lasting` if it is not to be asked again.
-
-    The reason may have words of another machine in it: it is kept as a short text that steers no terminal.
-    """
+    """A client without a usable answer, and why, in a short text that steers no terminal; `lasting` if for good."""
 
     client: int
     reason: str

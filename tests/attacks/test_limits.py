@@ -246,6 +246,27 @@ def test_texts_of_nodes_are_cut_and_steer_no_terminal():
     assert wire.read_reply(content, "train").refusal == said
 
 
+def test_names_of_a_node_are_cut_and_steer_no_terminal():
+    """Those of the arrays of an answer, which the server has to repeat where they are wrong."""
+    shards = unequal()
+
+    def spoil(message, reply):
+        if message.metadata.dst_node_id == grid.node(2):
+            metrics = reply.content.config_records["fitres.metrics"]
+            metrics["names"] = metrics["names"].replace("product", "\x1b[2J" + "x" * 5000)
+        return reply
+
+    with in_a_run() as lines:
+        grid = FakeGrid(app_of(shards), len(shards))
+        grid.tamper = spoil
+        result = strategies.Krylov(n_components=2).fit(grid)
+    (said,) = {r.failures[str(grid.node(2))] for r in result.history if str(grid.node(2)) in r.failures}
+    assert "must be made of" in said
+    assert len(said) < 600
+    assert said.isprintable()
+    assert not any("\x1b" in line for line in lines)
+
+
 @pytest.mark.parametrize("version", ["0.2", None, 3, "\x1b" * 9])
 def test_another_version_is_named_in_one_sentence_on_both_sides(version):
     parameters, config = request("ssi", {"Z": U})

@@ -40,12 +40,13 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.dp import noise
+from flower_pca.dp import draw, noise
 from flower_pca.dp.opening import PrivateOpening
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.stages.evaluate import Evaluate
+from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.stages.summed_opening import SummedOpening
@@ -88,13 +89,15 @@ TABLE: Final[dict[str, Entry]] = {
         Entry(ExactPerPCA, PersonalClosing, PersonalResult),
     )
 }
+# Stages beside algorithm and closing that compare rows: a node's operator has to name them, as algorithms that do.
+BESIDE: Final[dict[str, type[Stage[Any]]]] = {Histograms.name: Histograms}
 TRACKERS: Final[dict[str, type[Tracker]]] = {tracker.name: tracker for tracker in (STMiss, RobustTracking)}
 
 ALGORITHMS: Final[dict[str, type[Algorithm[Any]]]] = {name: entry.algorithm for name, entry in TABLE.items()}
 STAGES: Final[dict[str, type[Stage[Any]]]] = {
     **ALGORITHMS,
     **TRACKERS,
-    **{stage.name: stage for stage in (Opening, PrivateOpening, SummedOpening, RayleighRitz, Evaluate)},
+    **{stage.name: stage for stage in (Opening, PrivateOpening, SummedOpening, RayleighRitz, Evaluate, Histograms)},
     **{entry.closing.name: entry.closing for entry in TABLE.values()},
 }
 
@@ -196,7 +199,7 @@ def answer(
     data: Any,
     memory: Arrays,
     *,
-    bits: noise.Bits = noise.system_bits,
+    bits: draw.Bits = draw.system_bits,
     summed: int = 1,
     fixed: Callable[[LocalData], FixedData] | None = None,
 ) -> tuple[Arrays, Arrays]:

@@ -15,6 +15,14 @@ from flower_pca.rows.frame import Frame
 _ROUNDING: Final = 1e-12  # of a share of the variance
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a client has said of its own rows: how many there are, and their sum of squares in the frame."""
+
+    n: int
+    squares: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """What was asked for, the frame and totals of the opening, and the best basis known.
@@ -29,6 +37,7 @@ class Model:
         feature_names: Names of the columns, in their order; None where columns go by position, or nodes keep them.
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
         trace: trace(C), the total sum of squares in the frame.
+        claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
         answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
         eps: The relative precision of the coarsest client's products.
         basis: Z, d x p orthonormal, best first where `values` is known.
@@ -40,6 +49,7 @@ class Model:
         restarts: How often the run went back to the opening because its set of clients had changed.
         status: Why the algorithm ended.
         mse: Mean squared reconstruction error of a row, where it was evaluated.
+        histograms: How many rows of all clients lie how far from the components, where the run was asked to monitor.
         left: What the algorithm leaves to its closing stage and to its result, by names that these agree on.
     """
 
@@ -56,6 +66,7 @@ class Model:
     feature_names: tuple[str, ...] | None = None
     clients: int = 0
     trace: float = 0.0
+    claims: dict[int, Claim] = field(default_factory=dict)
     answers: str = "rows"
     eps: float = 0.0
     basis: Array | None = None
@@ -67,6 +78,7 @@ class Model:
     restarts: int = 0
     status: Status | None = None
     mse: float | None = None
+    histograms: Array | None = None
     left: dict[str, Array] = field(default_factory=dict)
 
     @property
@@ -82,6 +94,18 @@ class Model:
     def units(self) -> int:
         """What the `n` in the replies of all clients adds up to: their rows, or one for each client."""
         return self.clients or self.n
+
+    @property
+    def sine_estimate(self) -> float | None:
+        """||residual of the wanted columns|| / gap, where a Ritz gap exists."""
+        assert self.values is not None
+        assert self.residuals is not None
+        if self.next_value is None:
+            return None if self.k < self.d else 0.0
+        residual = float(np.linalg.norm(self.residuals[: self.k]))
+        gap = float(self.values[self.k - 1]) - self.next_value
+        tied = gap <= 1e-12 * float(self.values[0]) or gap <= residual
+        return None if tied else residual / gap
 
     @property
     def columns(self) -> Array:

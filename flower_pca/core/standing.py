@@ -81,6 +81,12 @@ class Standing:
         return self.stages[1 if self.opens else 0]
 
     @property
+    def named(self) -> str:
+        """What nodes have to serve: the algorithm's name; after a plus those of later stages that compare rows."""
+        later = (stage.name for stage in self.stages[Role.AFTER :] if stage.by_row)
+        return "+".join((self.algorithm.name, *later))
+
+    @property
     def finished(self) -> bool:
         """Whether all stages are done."""
         return self.index == len(self.stages)
@@ -195,7 +201,7 @@ class Standing:
         if block is not None and model.frame.scale is not None:
             block = block / model.frame.scale[:, None]
         basis = None if block is None else block[:, : model.d]
-        model = replace(model, basis=basis, product=None, restarts=model.restarts + 1)
+        model = replace(model, basis=basis, product=None, claims={}, restarts=model.restarts + 1)
         state = self.stages[0].start(model)
         return replace(self, model=model, state=state, index=0, halfway=False, last=last)
 

@@ -9,12 +9,13 @@ with what is remembered of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, TypeVar
 
 import numpy as np
 
-from flower_pca.algorithms.robust import huber, median
+from flower_pca.algorithms.robust import hidden, huber, median
+from flower_pca.algorithms.robust.determined import weak_rows
 from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
@@ -32,18 +33,23 @@ NORMAL: Final = 1.4826  # a normal entry's deviation over the median of its abso
 _STREAM: Final = 2**62
 _FAR: Final = 10.0  # thresholds from the low-rank part beyond which an entry counts as an outlier
 _NOTHING: Final = 1e-6  # of the squares of ordinary entries, below which a low-rank part is none
-_MOST: Final = 0.5  # share of outliers above which no low-rank part has been found
 
 
 @dataclass(frozen=True)
 class LowRankState:
-    """The basis U with the threshold and ridge it was found for, the size of an entry, and the sums of the end."""
+    """The basis U with the threshold, ridge and cut it was found for, and the size of an entry; the sums of the end.
+
+    `tag` says which V at the clients belongs to U; `told` is what the result says beside.
+    """
 
     U: Array
     lam: float
     rho: float
     sigma: float
+    cut: float = np.inf
+    tag: int = -1
     total: Arrays | None = None
+    told: dict[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +68,15 @@ class LowRank(Stage[LowRankState]):
     def start(self, model: Model) -> LowRankState:
         Z = model.columns
         U = Z @ (Z.T @ model.left["U"])  # U itself, but for the last rounding, unless the frame has changed since
-        lam, rho, sigma = (float(model.left[name]) for name in ("lam", "rho", "sigma"))
-        return LowRankState(U, lam, rho, sigma)
+        left = dict(model.left)
+        lam, rho, sigma = (float(left.pop(name)) for name in ("lam", "rho", "sigma"))
+        cut, tag = float(left.pop("cut", np.inf)), int(left.pop("tag", -1))
+        del left["U"]
+        return LowRankState(U, lam, rho, sigma, cut, tag, told=left)
 
     def broadcast(self, state: LowRankState) -> Arrays:
-        return {"U": state.U, **{name: np.array(getattr(state, name)) for name in ("lam", "rho", "sigma")}}
+        numbers = {name: np.array(getattr(state, name)) for name in ("lam", "rho", "sigma", "tag")}
+        return {"U": state.U, **numbers, **({"cut": np.array(state.cut)} if np.isfinite(state.cut) else {})}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -79,25 +89,37 @@ class LowRank(Stage[LowRankState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         U, lam, rho, sigma = arrays["U"], *(float(arrays[name]) for name in ("lam", "rho", "sigma"))
-        regression, parts, far = Regression(U, lam, rho), [], 0
-        for X, before in rows_with(memory.get("V"), data, U.shape[1]):
-            # A node that has been started anew has no V to start from.
-            V = huber.recover(X, U, start=sigma, lam=lam, rho=rho) if before is None else regression.settle(X, before)
+        cut, parts, far, start = float(arrays.get("cut", np.inf)), [], 0, 0
+        regression, beyond = Regression(U, lam, rho, cut), lam * min(cut, _FAR)
+        unseen = hidden.unseen(data, seed=0, share=0.0)
+        before = memory.get("V") if int(memory.get("tag", -1)) == int(arrays["tag"]) else None
+        for X, V in rows_with(before, data, U.shape[1]):
+            gaps = unseen.of_rows(start, start + len(X))[0]
+            if V is None:  # a node that has been started anew has none to start from
+                V = huber.recover(X, U, start=sigma, lam=lam, rho=rho, cut=cut, out=gaps)
+            else:
+                V = regression.settle(X, V, gaps)
             parts.append(V)
-            far += int(np.sum(np.abs(X - V @ U.T) > _FAR * lam))
+            off = np.abs(X - V @ U.T) > beyond
+            off.reshape(-1)[gaps] = False
+            far, start = far + int(np.sum(off)), start + len(X)
         V = np.concatenate(parts)
-        return {"n": np.array(data.n), "G": V.T @ V, "far": np.array(far)}, {"V": V, "U": U, "lam": np.array(lam)}
+        kept = {"V": V, "U": U, "lam": np.array(lam), "cut": np.array(cut)}
+        return {"n": np.array(data.n), "G": V.T @ V, "far": np.array(far)}, kept
 
     @staticmethod
     def own(memory: Arrays, data: LocalData) -> Arrays:
         if "U" not in memory:  # a client that was gone before the end
             return {}
-        V, U, lam = memory["V"], memory["U"], float(memory["lam"])
+        V, U, lam, cut = memory["V"], memory["U"], float(memory["lam"]), float(memory["cut"])
         mean, scale = data.frame.mean, data.frame.scale
-        L = V @ U.T
-        sparse = huber.soft(np.concatenate(list(data.dense())) - L, lam)
+        L, gaps = V @ U.T, hidden.unseen(data, seed=0, share=0.0).gaps
+        R = np.concatenate(list(data.dense())) - L
+        R.reshape(-1)[gaps] = 0.0  # there is nothing to be told from the low-rank part
+        found = {} if np.isinf(cut) else {"undetermined": undetermined(R, U, lam * cut, gaps)}
+        sparse = huber.sparse(R, lam, cut)
         L, sparse = (L, sparse) if scale is None else (L * scale, sparse * scale)
-        return {"V": V, "L": L if mean is None else L + mean, "S": sparse}
+        return {"V": V, "L": L if mean is None else L + mean, "S": sparse, **found}
 
     def server(self, state: LowRankState, total: Arrays, answered: frozenset[int]) -> LowRankState:
         return replace(state, total=total)
@@ -110,7 +132,8 @@ class LowRank(Stage[LowRankState]):
         total, n = state.total, int(state.total["n"])
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, total["G"]))
         values = np.maximum(values, 0.0)
-        told = {"lam": state.lam, "sigma": state.sigma, "outliers": total["far"] / (n * model.d)}
+        told = {"lam": state.lam, "sigma": state.sigma, "outliers": total["far"] / (n * model.d), **state.told}
+        told |= {"cut": state.cut} if np.isfinite(state.cut) else {}
         return replace(
             model,
             n=n,
@@ -126,17 +149,12 @@ class LowRank(Stage[LowRankState]):
 
 @dataclass(frozen=True, kw_only=True)
 class Robust(Iterative[S]):
-    """A low-rank part in a sea of far entries. Uncentred unless asked for: far entries would move the mean.
-
-    Attributes:
-        remedy: What to do about a run that has found no low-rank part.
-    """
+    """A low-rank part in a sea of far entries. Uncentred unless asked for: far entries would move the mean."""
 
     quantity: ClassVar[str] = "change of the basis in a round relative to its norm"
     centers: ClassVar[bool] = False
     caches: ClassVar[bool] = True
     by_row: ClassVar[bool] = True
-    remedy: ClassVar[str]
 
     inner_steps: int = 3
     sigma: float | None = None
@@ -155,14 +173,11 @@ class Robust(Iterative[S]):
         return super().width(n_components)
 
     def verify(self, model: Model) -> Status | None:
-        status, sigma, outliers = model.status, float(model.left["sigma"]), float(model.left["outliers"])
+        sigma = float(model.left["sigma"])
         if model.trace <= _NOTHING * sigma**2 * model.n * model.d and sigma > 0.0:
             words = "the low-rank part has collapsed to zero: the ridge rho is above the spectral norm of the rows"
             return Status(Outcome.STALLED, f"{words} clipped at the threshold. Lower the ridge.")
-        if outliers > _MOST and status is not None and status.ok:
-            words = f"the rounds settled, but {outliers:.0%} of all entries lie far from the low-rank part"
-            return Status(Outcome.STALLED, f"{words}: no low-rank part was found. {self.remedy}")
-        return status
+        return model.status
 
 
 def start_block(model: Model) -> Array:
@@ -213,6 +228,13 @@ def spread(counts: Array, rms: float) -> float:
             "The median of |x|", must="above 0", got=got, then="Give sigma, the size of an entry of the low-rank part."
         )
     return sigma
+
+
+def undetermined(R: Array, U: Array, far: float, gaps: Array) -> Array:
+    """The rows that their entries within `far` of the low-rank part, but for gaps, do not determine."""
+    clean = np.abs(R) <= far
+    clean.reshape(-1)[gaps] = False
+    return np.flatnonzero(weak_rows(clean.astype(np.float64), linalg.orth(U)))
 
 
 def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array, Array | None]]:

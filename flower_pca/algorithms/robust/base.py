@@ -92,7 +92,8 @@ class LowRank(Stage[LowRankState]):
         cut, parts, far, start = float(arrays.get("cut", np.inf)), [], 0, 0
         regression, beyond = Regression(U, lam, rho, cut), lam * min(cut, _FAR)
         unseen = hidden.unseen(data, seed=0, share=0.0)
-        before = memory.get("V") if int(memory.get("tag", -1)) == int(arrays["tag"]) else None
+        late = float(memory.get("lam", lam)) > huber.LATE * lam
+        before = None if late or int(memory.get("tag", -1)) != int(arrays["tag"]) else memory.get("V")
         for X, V in rows_with(before, data, U.shape[1]):
             gaps = unseen.of_rows(start, start + len(X))[0]
             if V is None:  # a node that has been started anew has none to start from

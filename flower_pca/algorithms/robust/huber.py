@@ -20,6 +20,7 @@ _LONGEST: Final = 162  # thresholds: down to where what is left of `start` is ro
 _STEPS: Final = 3  # on each threshold of that path
 _FINAL: Final = 200  # at most, on the last one
 _SETTLED: Final = 1e-9  # relative change of V at which it is found
+LATE: Final = 2.0  # times a threshold: a V that was found for more has lost its way, and is found anew
 
 
 class Regression:
@@ -47,14 +48,17 @@ class Regression:
     def settle(self, X: Array, V: Array, out: Array | None = None) -> Array:
         """The minimiser, from a V that is near it: the same steps with momentum, which a row loses as it overshoots."""
         R, W, t = np.empty_like(X), V, np.ones((len(X), 1))
+        moving = np.ones((len(X), 1), dtype=bool)  # each row by itself, so that it is the same in whatever block
         for _ in range(_FINAL):
-            step = self._step(X, W, R, out)
-            V, before = W + step, V
+            step = np.where(moving, self._step(X, W, R, out), 0.0)
+            V, before = np.where(moving, W + step, V), V
             moved = V - before
             t = np.where(np.sum(step * moved, axis=1, keepdims=True) < 0.0, 1.0, t)
             t, old = (1.0 + np.sqrt(1.0 + 4.0 * t**2)) / 2.0, t
             W = V + (old - 1.0) / t * moved
-            if np.linalg.norm(step) <= _SETTLED * np.linalg.norm(V):
+            size = np.linalg.norm(V, axis=1, keepdims=True)
+            moving &= np.linalg.norm(step, axis=1, keepdims=True) > _SETTLED * size
+            if not moving.any():
                 break
         return V
 

@@ -1,6 +1,6 @@
 """What a client does in a round of consensus_rpca, and when a low-rank part is to be proven: block by block of its rows.
 
-It keeps V of its rows, in their own units, with the tag of what V belongs to. Where that is another than the message's,
+It keeps V of its rows, in their own units, with the threshold and the tag of what V belongs to. Where that is another than the message's,
 V is turned if the message says how, and else found anew.
 """
 
@@ -54,7 +54,8 @@ class Task:
         proving, top = bool(arrays["proof"]), int(arrays["top"])
         Q, up, kept = linalg.orth(U), {"n": np.array(self.data.n)}, []
         for block in self.blocks():
-            V, R = regression.steps(block.X, block.V, int(arrays["inner_steps"]), block.out)
+            V = regression.settle(block.X, block.V, block.out) if proving else block.V
+            V, R = regression.steps(block.X, V, int(arrays["inner_steps"]), block.out)
             flat, counts = R.reshape(-1), np.empty((2, sizes.BINS))
             counts[1] = sizes.counted(flat[block.hidden], top)
             counts[0] = sizes.counted(flat, top) - sizes.counted(flat[block.out], top)
@@ -74,7 +75,8 @@ class Task:
             kept.append(V * block.unit)
         if not proving:
             up["B"] = U @ up["G"] + up.pop("rest")  # X - S = VU' + C
-        return up, {"V": np.concatenate(kept), "tag": np.array(int(arrays["tag"]))}
+        remembered = {"tag": np.array(int(arrays["tag"])), "lam": np.array(self.number("lam"))}
+        return up, {"V": np.concatenate(kept), **remembered}
 
     def blocks(self) -> Iterator[Block]:
         """The rows, block by block."""
@@ -87,20 +89,20 @@ class Task:
             out = np.concatenate([gaps, places])
             unit = row_sizes(X, gaps) if self.arrays["rowwise"] else np.ones((len(X), 1))
             X = (X / unit).astype(X.dtype, copy=False) if self.arrays["rowwise"] else X
+            path = {name: self.number(name) for name in ("start", "lam", "rho", "cut")}
             if V is not None:
                 first = V[start:stop] / unit
             elif self.number("lam") >= self.number("start"):  # at the start of an attempt
                 first = np.zeros((len(X), p))
             else:  # late: the threshold's fall is made up for
-                path = {name: self.number(name) for name in ("start", "lam", "rho", "cut")}
                 first = huber.recover(X, U, **path, out=out)
             yield Block(X, first, unit, out, places)
             start = stop
 
     def _known(self) -> Array | None:
-        """V as it is remembered, if it is of this basis or can be turned to it."""
+        """V as it is remembered, if it is of this basis or can be turned to it, and has not missed some rounds."""
         V, tag, p = self.memory.get("V"), int(self.memory.get("tag", -1)), self.arrays["U"].shape[1]
-        if V is None or len(V) != self.data.n:
+        if V is None or len(V) != self.data.n or float(self.memory["lam"]) > huber.LATE * self.number("lam"):
             return None
         turn = self.arrays.get("turn")
         if tag == int(self.arrays["tag"]):

@@ -1,7 +1,7 @@
 """Whether consensus_rpca knows when it is right: fresh problems on a grid of ranks, far entries, their kinds and noise.
 
-A low-rank part is right if relL is at most 1e-5; with noise, at most 1.5 times that of an oracle who knows which entries
-are far, and fits the others from the truth on. `python -m benchmarks.certain --help` says how many problems there are.
+A low-rank part is right if relL is at most 1e-5; with noise, at most 1.5 times that of an oracle who knows which
+entries are far, and fits the others from the truth on. `python -m benchmarks.certain --help` says what can be chosen.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
 
 
 def summary(found: list[Case]) -> str:
-    """By size, kind and noise: how many were right, what was called converged though wrong, what alarmed though right."""
+    """By size, kind and noise: how many were right, converged though wrong, alarmed though right; and messages."""
     rows: list[list[object]] = []
     keys = sorted({(c.n, c.noise, KINDS.index(c.kind)) for c in found})
     for n, noise, kind in keys:

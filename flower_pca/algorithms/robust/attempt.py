@@ -2,13 +2,13 @@
 
 Theory of operation. s_v and s_h are the sizes of ordinary entries of X - VU', of visible ones and of hidden ones.
 
-| phase   | lam                      | a round leads to                                                                        |
-| ------- | ------------------------ | --------------------------------------------------------------------------------------- |
-| FALLING | falls by gamma           | NOISY, where s_h stays while lam falls: that is dense noise. LOST, if s_h is too large  |
-|         | at its floor             | PROVING, once the basis is at rest: there is no noise                                   |
-| NOISY   | 2 s, s estimated         | PROVING, once the basis is at rest; with fewer columns NOISY once more                  |
-| PROVING | as it was                | a verdict (`proof`); NOISY's wider basis, if with fewer columns structure has been left |
-| LOST    |                          | the next attempt (`attempts`)                                                           |
+| phase   | lam              | a round leads to                                                                     |
+| ------- | ---------------- | ------------------------------------------------------------------------------------ |
+| FALLING | falls by gamma   | NOISY, where s_h stays while lam falls: that is noise. LOST, if s_h is too large     |
+|         | at its floor     | PROVING, once the basis is at rest: there is no noise                                |
+| NOISY   | 2 s, s estimated | PROVING, once the basis is at rest; with fewer columns NOISY once more               |
+| PROVING | as it was        | a verdict (`proof`); with all columns again, if structure has been left without them |
+| LOST    |                  | the next attempt (`attempts`)                                                        |
 
 Visible errors are too small by what is fitted, hidden ones too large by as much: s is their geometric mean.
 """
@@ -22,7 +22,8 @@ from typing import Final
 import numpy as np
 
 from flower_pca.algorithms.robust import sizes
-from flower_pca.algorithms.robust.base import moments
+from flower_pca.algorithms.robust.problem import Problem
+from flower_pca.algorithms.robust.spectra import change, gap, narrow, spectrum
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
@@ -45,37 +46,6 @@ class Phase(enum.StrEnum):
     FALLING, NOISY, PROVING, LOST = "falling", "noisy", "proving", "lost"
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What is known before the first attempt, and what was asked for.
-
-    Attributes:
-        n, d: Rows of all clients, and columns.
-        sigma: The size of an ordinary entry.
-        top: Where bins of entries by size end, as a power of two.
-        floor: Of sigma: where lam ends without noise.
-        tol: At which change of the basis it counts as at rest.
-        noise: The deviation of dense noise; None if it is to be estimated.
-        ridge: rho / (lam sqrt(max(n, d))).
-        patience: Rounds at the end of an attempt, in which the basis should come to rest.
-    """
-
-    n: int
-    d: int
-    sigma: float
-    top: int
-    floor: float
-    tol: float
-    noise: float | None
-    ridge: float
-    patience: int
-
-    @property
-    def edge(self) -> float:
-        """sqrt(n) + sqrt(d): the norm of so many independent entries of deviation one."""
-        return float(np.sqrt(self.n) + np.sqrt(self.d))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
     """Where an attempt stands.
@@ -96,7 +66,7 @@ class Attempt:
         Z: The block that looks for structure in what is left, and `left`, the square of the largest one found.
         squares: Of all entries that are left.
         wide: Whether the basis has all its columns back.
-        all_U, all_G, all_left: The basis of all columns, with what was left by it.
+        whole_basis, whole_gram, whole_left: The basis of all columns, with what was left by it.
     """
 
     U: Array
@@ -121,9 +91,9 @@ class Attempt:
     Z: Array | None = None
     left: float = 0.0
     squares: float = 0.0
-    all_U: Array | None = None
-    all_G: Array | None = None
-    all_left: float = 0.0
+    whole_basis: Array | None = None
+    whole_gram: Array | None = None
+    whole_left: float = 0.0
 
     @property
     def p(self) -> int:
@@ -167,40 +137,20 @@ def moved(
     return _noisy(now, problem, early) if now.phase is Phase.NOISY else _fallen(now, problem, share, early)
 
 
-def change(old: Array, new: Array, G: Array) -> float:
-    """|A - ZZ'A| / |A| for A = U_new G^(1/2), Z = orth(U_old): free of gauge, weak components weigh little."""
-    E = linalg.complement(new, linalg.orth(old))
-    whole = float(np.sum((new @ G) * new))
-    return float(np.sqrt(max(float(np.sum((E @ G) * E)), 0.0) / whole)) if whole > 0.0 else 0.0
-
-
-def spectrum(U: Array, G: Array) -> Array:
-    """The singular values of VU', largest first, for G = V'V."""
-    values = linalg.rayleigh_ritz(*moments(U, G))[0]
-    return np.asarray(np.sqrt(np.maximum(values, 0.0)))
-
-
-def gap(s: Array, least: float) -> int | None:
-    """How many singular values come before the widest gap, if that is a ratio of `least` at least."""
-    s = np.maximum(s, np.finfo(np.float64).tiny)
-    ratios = s[:-1] / s[1:]
-    return int(np.argmax(ratios)) + 1 if len(ratios) and ratios.max() >= least else None
-
-
 def _fallen(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
     course = (*now.course, (now.lam, now.hidden))
     floor = _floor(now, problem)
-    if problem.noise is None and (before := _before(course, now.lam / now.gamma**_BACK)) is not None:
-        if now.hidden > _NEAR * now.lam and now.hidden > _STAYS * before:
-            if now.hidden > MOST_NOISE * _unit(now, problem):
-                return replace(now, phase=Phase.LOST)
-            return _with_noise(now, problem, max(_between(now), now.lam))
+    before = _before(course, now.lam / now.gamma**_BACK) if problem.noise is None else None
+    if before is not None and now.hidden > max(_NEAR * now.lam, _STAYS * before):
+        if now.hidden > MOST_NOISE * _unit(now, problem):
+            return replace(now, phase=Phase.LOST)
+        return _with_noise(now, problem, max(_between(now), now.lam))
     if now.lam > floor:
         return replace(now, lam=max(floor, now.lam * now.gamma**share), course=course)
     if problem.noise:
         return _with_noise(now, problem, now.lam)
     rounds = now.rounds + 1
-    if early or (now.stop > problem.tol and rounds < problem.patience):
+    if early or (not resting(now, problem) and rounds < problem.patience):
         return replace(now, rounds=rounds)
     if now.rowwise:  # once more in the rows' own units
         own = replace(now, rowwise=False, rounds=0)
@@ -216,12 +166,12 @@ def _noisy(now: Attempt, problem: Problem, early: bool) -> Attempt:
         if newer > 0.0 and (rounds <= _AT_FIRST or newer < _FALLS * s):
             s = newer
     now = replace(now, rounds=rounds, noise=s, lam=_WIDE * s)
-    rest = now.stop <= max(problem.tol, _ROUGH * s / _unit(now, problem))
-    if early or (not (rounds >= _AT_LEAST and rest) and rounds < problem.patience):
+    rest = rounds >= _AT_LEAST and resting(now, problem)
+    if early or (not rest and rounds < problem.patience):
         return now
     if now.rowwise:
         return replace(now, rowwise=False, rounds=0, noise=s * problem.sigma, lam=_WIDE * s * problem.sigma)
-    if now.all_U is not None:
+    if now.whole_basis is not None:
         return replace(now, phase=Phase.PROVING)
     values = now.spectrum
     r = min(int(np.sum(values > _OF_NOISE * s * problem.edge)), gap(values, _GAP) or now.p)
@@ -229,13 +179,18 @@ def _noisy(now: Attempt, problem: Problem, early: bool) -> Attempt:
         return replace(now, phase=Phase.LOST)
     if r == now.p:
         return replace(now, phase=Phase.PROVING)
-    return replace(_narrowed(now, r), rounds=0, all_U=now.U, all_G=now.G, all_left=now.left)
+    return replace(_narrowed(now, r), rounds=0, whole_basis=now.U, whole_gram=now.G, whole_left=now.left)
+
+
+def resting(now: Attempt, problem: Problem) -> bool:
+    """Whether the basis is at rest."""
+    return now.stop <= max(problem.tol, _ROUGH * now.noise / _unit(now, problem))
 
 
 def widened(now: Attempt) -> Attempt:
     """With all columns back, to be proven so."""
-    assert now.all_U is not None
-    kept = {"U": now.all_U, "G": now.all_G, "left": now.all_left, "all_U": None, "all_G": None}
+    assert now.whole_basis is not None
+    kept = {"U": now.whole_basis, "G": now.whole_gram, "left": now.whole_left, "whole_basis": None, "whole_gram": None}
     return replace(now, **kept, tag=now.tag + 1, turn=None, phase=Phase.PROVING)  # type: ignore[arg-type]
 
 
@@ -246,13 +201,9 @@ def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
 
 
 def _narrowed(now: Attempt, r: int) -> Attempt:
-    """On the r leading components, U and V balanced: U <- Z sqrt(s), V <- V T with T = R'W / sqrt(s), U = QR, Z = QW."""
+    """On the r leading components, U and V balanced: U = QR <- QW sqrt(s), V <- V R'W / sqrt(s)."""
     assert now.G is not None
-    Q, R = linalg.qr(now.U)
-    values, W = linalg.eigh_descending(R @ now.G @ R.T)
-    root = np.sqrt(np.sqrt(np.maximum(values[:r], np.finfo(np.float64).tiny)))
-    turn = R.T @ W[:, :r] / root
-    U, G = Q @ W[:, :r] * root, np.diag(root**2)
+    U, G, turn = narrow(now.U, now.G, r)
     return replace(now, U=U, G=G, turn=turn, origin=now.tag, tag=now.tag + 1)
 
 
@@ -262,7 +213,9 @@ def _between(now: Attempt) -> float:
 
 def _floor(now: Attempt, problem: Problem) -> float:
     """Where lam ends."""
-    least = problem.floor * problem.sigma if problem.noise is None else max(problem.noise, problem.floor * problem.sigma)
+    least = (
+        problem.floor * problem.sigma if problem.noise is None else max(problem.noise, problem.floor * problem.sigma)
+    )
     return least / problem.sigma * _unit(now, problem)
 
 

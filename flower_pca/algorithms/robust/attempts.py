@@ -2,14 +2,14 @@
 
 Each attempt has a block of its own to start from; the first whose proof passes is the answer:
 
-| attempt | gamma | lam at first | else                                                                                      |
-| ------- | ----- | ------------ | ----------------------------------------------------------------------------------------- |
-| 1       | .9    | sigma        |                                                                                           |
-| 2       | .95   | sigma        |                                                                                           |
-| probe   | .9    | sigma        | with 2k + 2 columns, if the second was lost or has left structure: is there more than k?   |
-| 3       | .95   | 3 sigma      |                                                                                           |
-| 4       | .95   | sigma        | on rows divided by the size of their own entries, and at the end as they are               |
-| 5       | .95   | 10 sigma     |                                                                                           |
+| attempt | gamma | lam at first | else                                                                              |
+| ------- | ----- | ------------ | --------------------------------------------------------------------------------- |
+| 1       | .9    | sigma        |                                                                                   |
+| 2       | .95   | sigma        |                                                                                   |
+| probe   | .9    | sigma        | if these two were lost or left structure: 2k + 2 columns, are there more than k?  |
+| 3       | .95   | 3 sigma      |                                                                                   |
+| 4       | .95   | sigma        | on rows divided by the size of their own entries, and at the end as they are      |
+| 5       | .95   | 10 sigma     |                                                                                   |
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
-from flower_pca.algorithms.robust.attempt import Attempt, Phase, Problem, gap, spectrum
+from flower_pca.algorithms.robust.attempt import Attempt, Phase
+from flower_pca.algorithms.robust.problem import Problem
 from flower_pca.algorithms.robust.proof import Verdict
-from flower_pca.base import linalg
+from flower_pca.algorithms.robust.spectra import apart, gap, spectrum
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 
 GAMMA: Final = 0.9
 _SLOWER: Final = 0.95
-_PLAN: Final = ((GAMMA, 1.0, False), (_SLOWER, 1.0, False), (_SLOWER, 3.0, False), (_SLOWER, 1.0, True), (_SLOWER, 10.0, False))
+_PLAN: Final = (  # gamma, lam at first over sigma, and whether rows are divided
+    (GAMMA, 1.0, False),
+    (_SLOWER, 1.0, False),
+    (_SLOWER, 3.0, False),
+    (_SLOWER, 1.0, True),
+    (_SLOWER, 10.0, False),
+)
 MOST: Final = len(_PLAN) - 1  # restarts
 _PROBED: Final = 2  # attempts before a probe
 _CLEAR: Final = 100.0  # gap of the singular values of a failed attempt that its rank is read off
@@ -74,7 +79,12 @@ class Book:
     @property
     def agree(self) -> bool:
         """Whether two attempts have found the same, although both have left structure."""
-        return len(self.two) == 2 and _apart(*(found.attempt for found in self.two)) <= _SAME
+        if len(self.two) < 2:
+            return False
+        (one, other), grams = (found.attempt for found in self.two), [found.attempt.G for found in self.two]
+        assert grams[0] is not None
+        assert grams[1] is not None
+        return apart(one.U, grams[0], other.U, grams[1]) <= _SAME
 
     def begin(self, problem: Problem, U: Array, tag: int) -> tuple[Book, Attempt]:
         """The next attempt, from this block: as many columns as `columns` says."""
@@ -98,9 +108,8 @@ class Book:
     def add(self, found: Found) -> Book:
         """With an attempt more that has ended."""
         attempt, verdict = found.attempt, found.verdict
-        best = found if self.best is None or verdict.order < self.best.verdict.order else self.best
-        if attempt.probe and not verdict.passes:
-            best = self.best
+        better = self.best is None or verdict.order < self.best.verdict.order
+        best = found if better and (verdict.passes or not attempt.probe) else self.best
         p, two = self.p, self.two
         if not verdict.passes and not attempt.probe and attempt.G is not None:
             r = gap(spectrum(attempt.U, attempt.G), _CLEAR)
@@ -123,17 +132,17 @@ class Book:
         verdict = self.best.verdict
         return (not verdict.predicted or verdict.structured) and 2 * self.k + 2 <= min(problem.n, problem.d) / 2
 
-    def status(self, rounds: int, quantity: str) -> Status:
+    def status(self, rounds: int) -> Status:
         """In which words a run ends that has tried all there is to try."""
         assert self.best is not None
         v, attempt = self.best.verdict, self.best.attempt
         noise = f"dense noise of deviation {attempt.noise:.2g}" if attempt.noise > 0.0 else "no dense noise was found"
-        found = f"{noise}; the low-rank part has rank {v.rank} of at most {self.k}, after {_rounds(rounds)}"
+        found = f"{noise}; the low-rank part has rank {v.rank} of at most {self.k}, after {_many(rounds, 'round')}"
         if v.passes and v.rank > self.k:
             words = f"a low-rank part of rank {v.rank} was found: ask for n_components={v.rank}"
             return Status(Outcome.STALLED, words)
         if v.passes and not v.rest:
-            return Status(Outcome.MAX_ROUNDS, f"{quantity} {attempt.stop:.2g} has not come to rest; {found}")
+            return Status(Outcome.MAX_ROUNDS, f"the basis still changes by {attempt.stop:.2g} in a round; {found}")
         if v.passes:
             return Status(Outcome.CONVERGED, found)
         if self.agree:
@@ -144,12 +153,11 @@ class Book:
             missed = f"predicts hidden entries (they are off by {v.error:.2g} of an ordinary entry)"
             return Status(Outcome.STALLED, f"no low-rank part of rank up to {self.k} {missed}: {why}")
         if v.structured:
-            words = f"structure of {v.structure:.1%} is left of the noise, in {_tries(self.count)}: ask for more components"
+            words = f"structure of {v.structure:.1%} is left of the noise, in {_many(self.count, 'attempt')}: ask for more components"
             return Status(Outcome.STALLED, words)
         shown = ", ".join(str(j) for j in v.columns[:10]) + (", ..." if len(v.columns) > 10 else "")
-        where = f"{len(v.columns)} columns ({shown})" if v.columns else ""
-        lines = f"{v.rows} rows" if v.rows else ""
-        both = " and ".join(part for part in (where, lines) if part)
+        columns = f"{_many(len(v.columns), 'column')} ({shown})" if v.columns else ""
+        both = " and ".join(part for part in (columns, _many(v.rows, "row") if v.rows else "") if part)
         words = f"a low-rank part of rank {v.rank} was found but for {both}, whose clean entries do not determine them"
         return Status(Outcome.STALLED, words)
 
@@ -160,28 +168,11 @@ def lost(attempt: Attempt, problem: Problem) -> Found:
     return Found(replace(attempt, phase=Phase.LOST), Verdict(rank=0, error=attempt.hidden / unit))
 
 
-def unfinished(rounds: int, number: int) -> Status:
-    """The end of a run that has used up its rounds."""
-    words = f"{_rounds(rounds)} were not enough: nothing is proven, in {_tries(number)}. Raise max_rounds"
+def unfinished(rounds: int) -> Status:
+    """The end of a run whose first attempt has used up its rounds."""
+    words = f"{_many(rounds, 'round')} were not enough for one attempt: nothing is proven. Raise max_rounds"
     return Status(Outcome.MAX_ROUNDS, words)
 
 
-def _apart(one: Attempt, other: Attempt) -> float:
-    """How far two low-rank parts are apart: the second's share off the first's columns, or of the singular values."""
-    assert one.G is not None
-    assert other.G is not None
-    E = linalg.complement(other.U, linalg.orth(one.U))
-    whole = float(np.sum((other.U @ other.G) * other.U))
-    off = float(np.sqrt(max(float(np.sum((E @ other.G) * E)), 0.0) / whole)) if whole > 0.0 else np.inf
-    a, b = spectrum(one.U, one.G), spectrum(other.U, other.G)
-    width = max(len(a), len(b))
-    a, b = (np.pad(s, (0, width - len(s))) for s in (a, b))
-    return max(off, float(np.linalg.norm(a - b) / np.linalg.norm(a)))
-
-
-def _rounds(number: int) -> str:
-    return "1 round" if number == 1 else f"{number} rounds"
-
-
-def _tries(number: int) -> str:
-    return "one attempt" if number == 1 else f"{number} attempts"
+def _many(number: int, thing: str) -> str:
+    return f"1 {thing}" if number == 1 else f"{number} {thing}s"

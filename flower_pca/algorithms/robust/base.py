@@ -15,8 +15,9 @@ from typing import ClassVar, Final, TypeVar
 import numpy as np
 
 from flower_pca.algorithms.robust import hidden, huber, median
-from flower_pca.algorithms.robust.determined import weak_rows
+from flower_pca.algorithms.robust.determined import undetermined
 from flower_pca.algorithms.robust.huber import Regression
+from flower_pca.algorithms.robust.spectra import moments
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
@@ -75,8 +76,8 @@ class LowRank(Stage[LowRankState]):
         return LowRankState(U, lam, rho, sigma, cut, tag, told=left)
 
     def broadcast(self, state: LowRankState) -> Arrays:
-        numbers = {name: np.array(getattr(state, name)) for name in ("lam", "rho", "sigma", "tag")}
-        return {"U": state.U, **numbers, **({"cut": np.array(state.cut)} if np.isfinite(state.cut) else {})}
+        names = ("lam", "rho", "sigma", *(("cut", "tag") if np.isfinite(state.cut) else ()))
+        return {"U": state.U, **{name: np.array(getattr(state, name)) for name in names}}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -93,7 +94,7 @@ class LowRank(Stage[LowRankState]):
         regression, beyond = Regression(U, lam, rho, cut), lam * min(cut, _FAR)
         unseen = hidden.unseen(data, seed=0, share=0.0)
         late = float(memory.get("lam", lam)) > huber.LATE * lam
-        before = None if late or int(memory.get("tag", -1)) != int(arrays["tag"]) else memory.get("V")
+        before = None if late or int(memory.get("tag", -1)) != int(arrays.get("tag", -1)) else memory.get("V")
         for X, V in rows_with(before, data, U.shape[1]):
             gaps = unseen.of_rows(start, start + len(X))[0]
             if V is None:  # a node that has been started anew has none to start from
@@ -105,14 +106,15 @@ class LowRank(Stage[LowRankState]):
             off.reshape(-1)[gaps] = False
             far, start = far + int(np.sum(off)), start + len(X)
         V = np.concatenate(parts)
-        kept = {"V": V, "U": U, "lam": np.array(lam), "cut": np.array(cut)}
+        kept = {"V": V, "U": U, "lam": np.array(lam)}
+        kept |= {"cut": arrays["cut"]} if "cut" in arrays else {}
         return {"n": np.array(data.n), "G": V.T @ V, "far": np.array(far)}, kept
 
     @staticmethod
     def own(memory: Arrays, data: LocalData) -> Arrays:
         if "U" not in memory:  # a client that was gone before the end
             return {}
-        V, U, lam, cut = memory["V"], memory["U"], float(memory["lam"]), float(memory["cut"])
+        V, U, lam, cut = memory["V"], memory["U"], float(memory["lam"]), float(memory.get("cut", np.inf))
         mean, scale = data.frame.mean, data.frame.scale
         L, gaps = V @ U.T, hidden.unseen(data, seed=0, share=0.0).gaps
         R = np.concatenate(list(data.dense())) - L
@@ -231,22 +233,9 @@ def spread(counts: Array, rms: float) -> float:
     return sigma
 
 
-def undetermined(R: Array, U: Array, far: float, gaps: Array) -> Array:
-    """The rows that their entries within `far` of the low-rank part, but for gaps, do not determine."""
-    clean = np.abs(R) <= far
-    clean.reshape(-1)[gaps] = False
-    return np.flatnonzero(weak_rows(clean.astype(np.float64), linalg.orth(U)))
-
-
 def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array, Array | None]]:
     """The blocks of rows, each with its part of V; with None where there is no V of the right shape."""
     known, start = V is not None and V.shape == (data.n, p), 0
     for X in data.dense():
         yield X, V[start : start + len(X)] if known and V is not None else None
         start += len(X)
-
-
-def moments(U: Array, G: Array) -> tuple[Array, Array]:
-    """An orthonormal basis Z of span(U), and L'L Z for L'L = U G U'."""
-    Z, R = linalg.qr(U)
-    return Z, Z @ (R @ ((G + G.T) / 2) @ R.T)

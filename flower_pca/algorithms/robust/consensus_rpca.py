@@ -1,10 +1,10 @@
 """ConsensusRPCA: robust PCA by the normal equations of all clients, with a threshold that falls; it proves its answer.
 
-A run asks how many entries there are of each size, unless sigma is given. Then it makes attempts (`attempts`): rounds in
-which the threshold falls to the noise, or to rounding (`attempt`), and one to eight messages in which all clients say
-whether the low-rank part holds for entries that it has not seen, and is determined by those that are clean (`proof`).
-The first attempt whose proof passes is the answer. A client keeps V from round to round (`rounds`); the server keeps U,
-and sums for clients that miss.
+A run asks how many entries there are of each size, unless sigma is given. Then it makes attempts (`attempts`): rounds
+in which the threshold falls to the noise, or to rounding (`attempt`), and one to eight messages in which all clients
+say whether the low-rank part holds for entries that it has not seen, and is determined by those that are clean
+(`proof`). The first attempt whose proof passes is the answer. A client keeps V from round to round (`rounds`); the
+server keeps U, and sums for clients that miss.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import numpy as np
 
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.robust import attempts, hidden, median, proof, sizes
-from flower_pca.algorithms.robust.attempt import Attempt, Phase, Problem, moved, widened
-from flower_pca.algorithms.robust.attempts import Book, Found
+from flower_pca.algorithms.robust.attempts import Book
 from flower_pca.algorithms.robust.base import (
     Robust,
     asked_counts,
     counts_bounds,
     counts_parts,
     counts_reply,
-    moments,
     root_mean_square,
-    sized,
     spread,
     start_block,
 )
+from flower_pca.algorithms.robust.problem import Problem
 from flower_pca.algorithms.robust.rounds import Task
+from flower_pca.algorithms.robust.spectra import moments
+from flower_pca.algorithms.robust.state import ConsensusState
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
+from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Progress
 from flower_pca.core.model import Model
 from flower_pca.core.parts import ROWS, Kind, Part
@@ -46,39 +46,6 @@ _RIDGE: Final = 0.3
 _FLOOR: Final = 1e-6  # of sigma: where the threshold ends if there is no noise, or at tol
 _EPS: Final = 32.0  # multiples of the data's eps below which no residual can be told from rounding
 _TINY: Final = float(np.finfo(np.float64).tiny)
-_STREAM: Final = 2**61
-
-
-@dataclass(frozen=True)
-class ConsensusState:
-    """What the run knows of its problem, the attempt under way with those before it, and the sums held.
-
-    `sigma` is the size of an ordinary entry, None while it is asked for; `first` the block of the first attempt. `x`,
-    `steps` and `weak` belong to the proof under way: its power steps, and the columns that are not determined.
-    """
-
-    problem: Problem
-    sigma: float | None
-    rms: float
-    seed: int
-    first: Array
-    cache: CachedSums
-    progress: Progress
-    book: Book
-    attempt: Attempt | None = None
-    x: Array | None = None
-    steps: int = 0
-    verdict: Status | None = None
-
-    @property
-    def everyone(self) -> bool:
-        """Whether the coming message is for all clients: a proof is."""
-        return self.proving
-
-    @property
-    def proving(self) -> bool:
-        """Whether the attempt is to be proven."""
-        return self.attempt is not None and self.attempt.phase is Phase.PROVING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +60,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
       it sends B_i = (VU' + C)'V_i, G_i = V_i'V_i, and how large |X - VU'| is at visible and at hidden entries;
       the server: U <- (sum B_i)(sum G_i + rho I)^-1; lambda <- max(gamma lambda, floor).
     rho = ridge lambda sqrt(max(n, d)). Two hundredths of the entries are hidden. Where the low-rank part does not get
-    nearer to them any more while lambda falls, that is dense noise, of deviation s: lambda = 2 s from there, and what is
-    beyond 6 s pulls no more. The rank is that of VU' above the noise, at most n_components + oversample.
+    nearer to them any more while lambda falls, that is dense noise, of deviation s: lambda = 2 s from there, and what
+    is beyond 6 s pulls no more. The rank is that of VU' above the noise, at most n_components + oversample.
     A basis at rest is proven: see `proof`. One that fails is tried again, otherwise: see `attempts`.
 
     A client that misses a round counts with its last answer, lambda then falls by gamma to the share of the rows that
@@ -151,11 +118,13 @@ class ConsensusRPCA(Robust[ConsensusState]):
             noise=None if isinstance(self.noise, str) else self.noise,
             ridge=self.ridge,
             patience=self.patience,
+            least_rounds=self.min_rounds,
+            most_rounds=self.max_rounds,
         )
         book = Book(k=p, p=p, gamma=self.gamma, restarts=self.restarts)
         cache = CachedSums(model.n, summed=model.summed)
         state = ConsensusState(problem, self.sigma, rms, model.seed, start_block(model), cache, progress, book)
-        return state if self.sigma is None else self._begun(state)
+        return state if self.sigma is None else state.begun()
 
     def broadcast(self, state: ConsensusState) -> Arrays:
         if state.attempt is None:
@@ -213,12 +182,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     def server(self, state: ConsensusState, total: Any, answered: frozenset[int]) -> ConsensusState:
         if state.attempt is None:
-            sigma = spread(total["counts"], state.rms)
-            state = replace(state, sigma=sigma, problem=replace(state.problem, sigma=sigma))
-            if sigma > 0.0:
-                return self._begun(state)
-            return replace(state, verdict=Status(Outcome.CONVERGED, "all entries are 0"))
-        return self._proven(state, total) if state.proving else self._round(state, total)
+            return state.measured(spread(total["counts"], state.rms))
+        return state.after_proof(total) if state.proving else state.after_round(total)
 
     def status(self, state: ConsensusState) -> Status | None:
         return state.verdict
@@ -234,8 +199,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
         best = state.book.best
         attempt = best.attempt if state.verdict is not None and best is not None else state.attempt
         if attempt is None:
-            left = {"U": state.first, "lam": 0.0, "rho": 0.0, "sigma": state.sigma or 0.0}
-            return replace(model, left={name: np.array(a) for name, a in left.items()})
+            nothing = {name: np.zeros(()) for name in ("lam", "rho", "sigma")}  # nor anything known yet
+            return replace(model, left={"U": state.first, **nothing})
         Z = linalg.orth(attempt.U)
         if attempt.G is not None:
             Z = linalg.rayleigh_ritz(*moments(attempt.U, attempt.G))[1]
@@ -249,64 +214,3 @@ class ConsensusRPCA(Robust[ConsensusState]):
             numbers |= {"columns": columns, "hidden": best.verdict.error, "rank": best.verdict.rank}
         left = {"U": attempt.U, **{name: np.array(value) for name, value in numbers.items()}}
         return replace(model, basis=Z, product=None, n_components=min(model.k, Z.shape[1]), left=left)
-
-    def _begun(self, state: ConsensusState) -> ConsensusState:
-        """At the next attempt."""
-        tag = 0 if state.attempt is None else state.attempt.tag + 1
-        p = state.book.columns(state.problem)
-        U = state.first if tag == 0 else np.array(linalg.random_block(state.problem.d, p, state.seed + _STREAM + tag))
-        rowwise = state.book.rowwise_next(state.problem)
-        book, attempt = state.book.begin(state.problem, sized(U, 1.0 if rowwise else state.problem.sigma), tag)
-        return replace(state, book=book, attempt=attempt, cache=replace(state.cache, last=None))
-
-    def _round(self, state: ConsensusState, total: Any) -> ConsensusState:
-        before, problem = state.attempt, state.problem
-        assert before is not None
-        cache, sums, share = state.cache.add(total)
-        G = sums["G"] + max(before.rho(problem), _TINY) * np.eye(before.p)
-        U = np.linalg.solve(G, sums["B"].T).T
-        early = state.progress.rounds + 1 < self.min_rounds
-        known = {"counts": sums["counts"], "image": sums.get("image"), "share": share, "early": early}
-        attempt = moved(before, problem, U=U, G=sums["G"], **known)
-        if (attempt.phase, attempt.tag) != (before.phase, before.tag):
-            cache = replace(cache, last=None)
-        state = replace(state, attempt=attempt, cache=cache, progress=state.progress.step(attempt.stop))
-        if attempt.phase is Phase.LOST:
-            return self._ended(state, attempts.lost(attempt, problem))
-        if attempt.phase is Phase.PROVING:
-            return replace(state, x=proof.block(attempt), steps=0)
-        if state.progress.rounds < self.max_rounds:
-            return state
-        if state.book.best is None:
-            state = replace(state, book=state.book.add(attempts.lost(attempt, problem)))
-        return replace(state, verdict=attempts.unfinished(state.progress.rounds, state.book.count))
-
-    def _proven(self, state: ConsensusState, total: Any) -> ConsensusState:
-        attempt, problem, steps = state.attempt, state.problem, state.steps + 1
-        assert attempt is not None
-        attempt = replace(attempt, G=total["G"])
-        if state.x is None:
-            weak = proof.weak_columns(total["G"], total["F"])
-        else:
-            x, weak = proof.stepped(total["G"], state.x, total["image"])
-            if not proof.last(steps, stepwise=True):
-                return replace(state, attempt=attempt, x=x, steps=steps)
-        error, state = sizes.scale(total["counts"][1], problem.top), replace(state, x=None, steps=0)
-        rest = attempt.stop <= max(problem.tol, 1e-3 * attempt.noise / problem.sigma)
-        found = Found(
-            attempt, proof.verdict(attempt, problem, total=total, weak=weak, error=error, rest=rest)
-        )
-        if found.verdict.structured and attempt.all_U is not None:
-            attempt = widened(attempt)
-            return replace(state, attempt=attempt, x=proof.block(attempt))
-        return self._ended(state, found)
-
-    def _ended(self, state: ConsensusState, found: Found) -> ConsensusState:
-        """At the next attempt, or at the end."""
-        book, rounds = state.book.add(found), state.progress.rounds
-        state = replace(state, book=book)
-        if book.over(state.problem):
-            return replace(state, verdict=book.status(rounds, self.quantity))
-        if rounds >= self.max_rounds:
-            return replace(state, verdict=attempts.unfinished(rounds, book.count))
-        return self._begun(state)

@@ -7,6 +7,7 @@ same sum over the other entries, which is 1 less it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -32,6 +33,13 @@ def weak_rows(W: Array, Q: Array) -> Array:
         image = ((1.0 - W) * (x @ Q.T)) @ Q
         value, x = np.sum(x * image, axis=1), image
     return np.asarray(1.0 - value < LEAST_BOUND)
+
+
+def undetermined(R: Array, U: Array, far: float, gaps: Array) -> Array:
+    """The rows that their entries within `far` of the low-rank part, but for gaps, do not determine."""
+    clean = np.abs(R) <= far
+    clean.reshape(-1)[gaps] = False
+    return np.flatnonzero(weak_rows(clean.astype(np.float64), linalg.orth(U)))
 
 
 def pairs(A: Array) -> Array:

@@ -1,6 +1,6 @@
 """Entries that a robust run does not look at: gaps, and a few that are hidden so that the run can be held against them.
 
-Which are hidden follows from the row itself and from the run's seed: two hundredths of all, or more where there are few.
+Which are hidden follows from the row itself and from the run's seed: two hundredths of all, or more if there are few.
 So they are the same however rows are dealt out, in whatever order messages come, and after a node has lost its memory;
 and nobody who does not have the row can tell them.
 """

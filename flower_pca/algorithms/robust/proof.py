@@ -17,9 +17,11 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.algorithms.robust.attempt import MOST_NOISE, Attempt, Problem
-from flower_pca.algorithms.robust.determined import EXACT, LEAST, LEAST_BOUND, SEED, STEPS, pairs, squared, weak_rows
+from flower_pca.algorithms.robust.attempt import MOST_NOISE, Attempt
+from flower_pca.algorithms.robust.determined import EXACT, LEAST, LEAST_BOUND, SEED, pairs, squared, weak_rows
+from flower_pca.algorithms.robust.problem import Problem
 from flower_pca.base import linalg
+from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import ROWS, Kind, Part
 
@@ -75,9 +77,7 @@ def block(attempt: Attempt) -> Array | None:
 
 def parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
     """What a message about a basis of r columns is answered by, beside counts."""
-    about = (
-        {"image": Part((d, r), Kind.ESTIMATE)} if stepwise else {"F": Part((d, r * (r + 1) // 2), Kind.SCORES)}
-    )
+    about = {"image": Part((d, r), Kind.ESTIMATE)} if stepwise else {"F": Part((d, r * (r + 1) // 2), Kind.SCORES)}
     return {"n": ROWS, "G": Part((r, r), Kind.SCORES), "count": Part((3,), Kind.COUNT), **about}
 
 
@@ -86,6 +86,9 @@ def told(V: Array, Q: Array, clean: Array, hidden: Array, x: Array | None) -> di
 
     `hidden` says of each hidden entry whether it is clean.
     """
+    if x is None and V.shape[1] > EXACT:
+        rule, got = f"a block for more than {EXACT} columns", "none"
+        raise ProtocolError("The message of a proof", must=rule, got=got, then="Check the sender.")
     W = clean.astype(np.float64)
     count = np.array([clean.sum(), hidden.sum(), weak_rows(W, Q).sum()], dtype=np.float64)
     if x is None:
@@ -112,11 +115,6 @@ def stepped(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
     return after / length, weak
 
 
-def last(steps: int, stepwise: bool) -> bool:
-    """Whether so many messages are all that are needed."""
-    return not stepwise or steps >= STEPS
-
-
 def verdict(
     attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], weak: Array, error: float, rest: bool
 ) -> Verdict:
@@ -141,5 +139,6 @@ def verdict(
 
 
 def _regular(G: Array) -> Array:
-    G = (G + G.T) / 2.0
-    return np.asarray(G + np.finfo(np.float64).eps * max(float(np.trace(G)), np.finfo(np.float64).tiny) * np.eye(len(G)))
+    numbers = np.finfo(np.float64)
+    least = float(numbers.eps) * float(np.trace(G)) + float(numbers.tiny)
+    return np.asarray((G + G.T) / 2.0 + least * np.eye(len(G)))

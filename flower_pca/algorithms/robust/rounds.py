@@ -1,7 +1,7 @@
-"""What a client does in a round of consensus_rpca, and when a low-rank part is to be proven: block by block of its rows.
+"""What a client does in a round of consensus_rpca, and for a proof: block by block of its rows.
 
-It keeps V of its rows, in their own units, with the threshold and the tag of what V belongs to. Where that is another than the message's,
-V is turned if the message says how, and else found anew.
+It keeps V of its rows, in their own units, with the threshold and the tag of what V belongs to. Where that is
+another than the message's, V is turned if the message says how, and else found anew.
 """
 
 from __future__ import annotations

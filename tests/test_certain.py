@@ -14,8 +14,9 @@ from flower_pca import ConfigError, Outcome, RobustResult, make, simulate
 SHARES = [(0.05, 0.25), (0.15, 0.15), (0.25, 0.25)]
 
 
-def run(rows: Array, k: int, **settings: Any) -> RobustResult:
-    result = simulate("consensus_rpca", np.array_split(rows, 6), n_components=k, **settings)
+def run(rows: Array, k: int, seed: int = 0, missing: str = "error", **parameters: Any) -> RobustResult:
+    settings: dict[str, Any] = {"seed": seed, "missing": missing}
+    result = simulate(make("consensus_rpca", **parameters), np.array_split(rows, 6), n_components=k, **settings)
     assert isinstance(result, RobustResult)
     return result
 
@@ -72,11 +73,9 @@ def test_a_column_and_a_row_that_nothing_determines_are_named() -> None:
     rng = np.random.default_rng(2)
     rows[:, 11] += np.where(rng.random(120) < 0.98, 500.0 * rng.standard_normal(120), 0.0)
     rows[77] += np.where(rng.random(80) < 0.97, 500.0 * rng.standard_normal(80), 0.0)
-    result = run(rows, 5)
+    result = run(rows, 5, restarts=1)
     assert result.status.outcome is Outcome.STALLED
-    words = (
-        "a low-rank part of rank 5 was found but for 1 columns (11) and 1 rows, whose clean entries do not determine"
-    )
+    words = "a low-rank part of rank 5 was found but for 1 column (11) and 1 row, whose clean entries do not"
     assert words in result.status.words
     np.testing.assert_array_equal(result.undetermined_columns_, [11])
     assert [list(result.own[i]["undetermined"]) for i in range(6)] == [[], [], [], [17], [], []]
@@ -87,11 +86,11 @@ def test_a_column_and_a_row_that_nothing_determines_are_named() -> None:
 def test_rounds_that_do_not_suffice_prove_nothing() -> None:
     result = run(ROWS, 5, max_rounds=20)
     assert result.status.outcome is Outcome.MAX_ROUNDS
-    assert result.status.words == "20 rounds were not enough: nothing is proven, in one attempt. Raise max_rounds"
+    assert result.status.words == "20 rounds were not enough for one attempt: nothing is proven. Raise max_rounds"
 
 
 def test_a_basis_that_does_not_come_to_rest_is_told() -> None:
-    result = run(ROWS, 5, tol=0.0, patience=2)
+    result = run(certain.posed(80, 4, 0.1, "+-80", 0.05, 3)[1], 4, patience=1)
     assert result.status.outcome is Outcome.MAX_ROUNDS
     assert "the basis still changes by" in result.status.words
 

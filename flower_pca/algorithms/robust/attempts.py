@@ -9,7 +9,7 @@ Each attempt has a block of its own to start from; the first whose proof passes 
 | probe   | .9    | sigma        | if these two were lost or left structure: 2k + 2 columns, are there more than k?  |
 | 3       | .95   | 3 sigma      |                                                                                   |
 | 4       | .95   | sigma        | on rows divided by the size of their own entries, and at the end as they are      |
-| 5       | .95   | 10 sigma     |                                                                                   |
+| 5, ...  | .95   | 10 sigma     |                                                                                   |
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLAN: Final = (  # gamma, lam at first over sigma, and whether rows are divided
     (_SLOWER, 1.0, True),
     (_SLOWER, 10.0, False),
 )
-MOST: Final = len(_PLAN) - 1  # restarts
+RESTARTS: Final = len(_PLAN) - 1
 _PROBED: Final = 2  # attempts before a probe
 _CLEAR: Final = 100.0  # gap of the singular values of a failed attempt that its rank is read off
 _SAME: Final = 1e-2  # relative distance of two low-rank parts that agree
@@ -91,7 +91,7 @@ class Book:
         if self._probe_next(problem):
             attempt = Attempt(U=U, lam=problem.sigma, start=problem.sigma, gamma=GAMMA, probe=True, tag=tag)
             return replace(self, probed=True), attempt
-        gamma, factor, rowwise = _PLAN[self.number]
+        gamma, factor, rowwise = self._next
         gamma = self.gamma if self.number == 0 else max(gamma, self.gamma)
         lam = factor * (1.0 if rowwise else problem.sigma)
         attempt = Attempt(U=U, lam=lam, start=lam, gamma=gamma, rowwise=rowwise, units=rowwise, tag=tag)
@@ -99,7 +99,7 @@ class Book:
 
     def rowwise_next(self, problem: Problem) -> bool:
         """Whether the next attempt divides rows by the size of their own entries."""
-        return not self._probe_next(problem) and _PLAN[self.number][2]
+        return not self._probe_next(problem) and self._next[2]
 
     def columns(self, problem: Problem) -> int:
         """How many columns the next attempt has."""
@@ -125,6 +125,10 @@ class Book:
         if self._probe_next(problem):
             return False
         return self.number > self.restarts or (self.agree and self.count >= _PROBED)
+
+    @property
+    def _next(self) -> tuple[float, float, bool]:
+        return _PLAN[min(self.number, len(_PLAN) - 1)]
 
     def _probe_next(self, problem: Problem) -> bool:
         if self.probed or self.number != _PROBED or self.best is None or self.restarts < _PROBED:
@@ -153,8 +157,8 @@ class Book:
             missed = f"predicts hidden entries (they are off by {v.error:.2g} of an ordinary entry)"
             return Status(Outcome.STALLED, f"no low-rank part of rank up to {self.k} {missed}: {why}")
         if v.structured:
-            words = f"structure of {v.structure:.1%} is left of the noise, in {_many(self.count, 'attempt')}: ask for more components"
-            return Status(Outcome.STALLED, words)
+            left = f"structure of {v.structure:.1%} is left of what should be noise, in {_many(self.count, 'attempt')}"
+            return Status(Outcome.STALLED, f"{left}: ask for more components")
         shown = ", ".join(str(j) for j in v.columns[:10]) + (", ..." if len(v.columns) > 10 else "")
         columns = f"{_many(len(v.columns), 'column')} ({shown})" if v.columns else ""
         both = " and ".join(part for part in (columns, _many(v.rows, "row") if v.rows else "") if part)

@@ -78,7 +78,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         gamma: By which lambda falls in a round of the first attempt: 0.7 does for easy problems.
         ridge: rho / (lambda sqrt(max(n, d))).
         noise: Deviation of dense noise, in the frame: "auto" to have it estimated, 0.0 for none.
-        restarts: Attempts after the first, 4 at most.
+        restarts: Attempts after the first, if its proof fails.
         inner_steps: Steps of the inner problem.
         sigma: The size of an ordinary entry, if it is known: clients do not count their entries then.
         oversample, tol, min_rounds: See `Iterative`.
@@ -91,7 +91,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
     gamma: float = attempts.GAMMA
     ridge: float = _RIDGE
     noise: float | str = "auto"
-    restarts: int = attempts.MOST
+    restarts: int = attempts.RESTARTS
     patience: int = 300
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
             raise ConfigError("noise of consensus_rpca", must=rule, got=repr(self.noise), then=remedy)
         if not isinstance(self.noise, str):
             checks.number("noise of consensus_rpca", self.noise, least=0.0)
-        checks.integer("restarts of consensus_rpca", self.restarts, most=attempts.MOST)
+        checks.integer("restarts of consensus_rpca", self.restarts)
         checks.number("gamma of consensus_rpca", self.gamma, least=0.01, most=0.999, remedy="Try 0.9.")
         checks.number("ridge of consensus_rpca", self.ridge, least=1e-6, remedy="Try 0.3.")
 

@@ -36,7 +36,9 @@ def counted(R: Array, top: int) -> Array:
 def scale(counts: Array, top: int) -> float:
     """The deviation of ordinary entries: s <- 1.49 times the median of those within 3 s, until it stays; 0 of none."""
     below = np.concatenate([[0.0], np.cumsum(counts)])
-    s = np.inf if below[-1] > 0.0 else 0.0
+    if below[-1] == 0.0:
+        return 0.0
+    s = np.inf
     for _ in range(_MOST):
         within = float(np.interp(_NEAR * s, _EDGES, below))
         newer = _NORMAL * float(np.interp(within / 2.0, below, _EDGES))

@@ -71,7 +71,7 @@ class FixedData:
 
     def __init__(self, statistics: Statistics, frame: Frame, *, who: str, whole: WholeRows | None = None) -> None:
         given = frame.fill if frame.fill is not None and not frame.own else None
-        self._who, self.frame, self._whole = who, frame, whole
+        self.who, self.frame, self.whole = who, frame, whole
         self._stored = statistics
         self._T = statistics if given is None else statistics.filled(given)
         self.n, self.d = statistics.n, statistics.d
@@ -84,7 +84,7 @@ class FixedData:
     def complete(self) -> None:
         """Raise DataError if values are missing and the frame does not say what takes their place."""
         if self.missing and self.frame.fill is None and not self.frame.own:
-            raise checks.not_finite(self._who, self.missing)
+            raise checks.not_finite(self.who, self.missing)
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
         """X'(XZ); `reuse` changes nothing."""
@@ -104,7 +104,7 @@ class FixedData:
 
     def sketch(self, Z: Array) -> tuple[Array, Callable[[Array], Array]]:
         """Coordinates S of rows along Z, as S'S = Z'X'XZ says, and Y -> X'Y for a block in these coordinates."""
-        if self._whole is None:
+        if self.whole is None:
             A = self.root()
             return A @ Z, lambda Y: A.T @ Y
         product = self.matmat(Z)
@@ -180,8 +180,8 @@ class FixedData:
         if T.factor is not None:
             R = T.factor[:, : self.d]
             return np.asarray(R.T @ (R @ Z))
-        assert self._whole is not None
-        return np.asarray(self._whole.product(Z) - self.n * np.outer(T.mean, T.mean @ Z))
+        assert self.whole is not None
+        return np.asarray(self.whole.product(Z) - self.n * np.outer(T.mean, T.mean @ Z))
 
     @functools.cached_property
     def _gram(self) -> Array:
@@ -189,7 +189,7 @@ class FixedData:
             return np.asarray(self._root.T @ self._root)
         if self._T.scatter is None:
             rule, remedy = f"at most {_DIRECT}", "Use krylov or ssi, whose messages are narrow."
-            raise DataError(f"The columns of sparse rows of {self._who}", must=rule, got=self.d, then=remedy)
+            raise DataError(f"The columns of sparse rows of {self.who}", must=rule, got=self.d, then=remedy)
         G = self._T.scatter[: self.d, : self.d] + self.n * np.outer(self._e, self._e)
         scale = self.frame.scale
         return np.asarray(G if scale is None else G / scale / scale[:, None])

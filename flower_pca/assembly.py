@@ -33,7 +33,9 @@ from flower_pca.masking.grain import Grain, system_grain
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.evaluate import Evaluate
+from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.opening import Opening
+from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker
@@ -85,14 +87,17 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
 
 
 def _heard(asked: Question) -> Question:
-    """The question, if its channel can carry the answers."""
+    """The question, if its channel can carry the answers, and its result can be monitored if that is asked for."""
     if asked.channel is not None:
         registry.require_over_air(asked.algorithm)
+    if asked.monitor and registry.closing(asked.algorithm) is not RayleighRitz:
+        rule, remedy = "asked of an algorithm whose components are all there is to say of a row", "Use krylov."
+        raise ConfigError("monitor", must=rule, got=asked.algorithm.name, then=remedy)
     return asked
 
 
 def run(asked: Question) -> AnyRun:
-    """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz), and an evaluation if asked for."""
+    """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz); an evaluation, histograms if asked for."""
     algorithm, masked = _heard(asked).algorithm, asked.mask is not None
     width = algorithm.width(asked.n_components)
     terms = NoTerms()
@@ -109,7 +114,9 @@ def run(asked: Question) -> AnyRun:
         summed=masked,
     )
     roll = Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=masked)
-    stages = (opening, algorithm, registry.closing(algorithm)(), *([Evaluate()] if asked.evaluate else []))
+    after: list[Stage[Any]] = [Evaluate()] if asked.evaluate else []
+    after += [Histograms()] if asked.monitor else []
+    stages: tuple[Stage[Any], ...] = (opening, algorithm, registry.closing(algorithm)(), *after)
     kind = registry.result(algorithm)
     made = Run(stages, model=model, roll=roll, result=kind, terms=terms, channel=asked.channel, asked=asked.plain())
     return _under(asked.mask, made)

@@ -46,6 +46,7 @@ from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.stages.evaluate import Evaluate
+from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.stages.summed_opening import SummedOpening
@@ -88,13 +89,15 @@ TABLE: Final[dict[str, Entry]] = {
         Entry(ExactPerPCA, PersonalClosing, PersonalResult),
     )
 }
+# Stages beside algorithm and closing that compare rows: a node's operator has to name them, as algorithms that do.
+BESIDE: Final[dict[str, type[Stage[Any]]]] = {Histograms.name: Histograms}
 TRACKERS: Final[dict[str, type[Tracker]]] = {tracker.name: tracker for tracker in (STMiss, RobustTracking)}
 
 ALGORITHMS: Final[dict[str, type[Algorithm[Any]]]] = {name: entry.algorithm for name, entry in TABLE.items()}
 STAGES: Final[dict[str, type[Stage[Any]]]] = {
     **ALGORITHMS,
     **TRACKERS,
-    **{stage.name: stage for stage in (Opening, PrivateOpening, SummedOpening, RayleighRitz, Evaluate)},
+    **{stage.name: stage for stage in (Opening, PrivateOpening, SummedOpening, RayleighRitz, Evaluate, Histograms)},
     **{entry.closing.name: entry.closing for entry in TABLE.values()},
 }
 

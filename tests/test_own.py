@@ -1,5 +1,8 @@
 """Results that a client keeps for itself: handed over by a simulation, written by a node, never sent."""
 
+import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -124,6 +127,36 @@ def test_the_class_of_a_result_is_saved_and_read_back(tmp_path):
     plain = simulate("ssi", SHARDS, n_components=2)
     assert type(PCAResult.load(plain.save(tmp_path / "p.npz"))) is PCAResult
     assert repr(result).startswith("KeptResult(2 components of 90 x 5 by keeper")
+
+
+FRESH = """
+import sys, numpy as np
+from flower_pca.core.result import PCAResult
+result = PCAResult.load(sys.argv[1])
+np.save(sys.argv[2], result.transform(np.load(sys.argv[3])))
+print(type(result).__name__)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
+@pytest.mark.parametrize("algorithm", ["krylov", "consensus_rpca", "exact_per_pca(local_components=1)"])
+def test_a_process_that_has_only_just_begun_reads_the_class_too_and_transforms_by_it(algorithm, tmp_path):
+    result = simulate(algorithm, SHARDS, n_components=2)
+    X = SHARDS[0].copy()
+    X[0, 0] += 100.0  # the two parts of a robust result tell this from its row
+    np.save(tmp_path / "X.npy", X)
+    places = [str(place) for place in (result.save(tmp_path / "r.npz"), tmp_path / "s.npy", tmp_path / "X.npy")]
+    run = subprocess.run([sys.executable, "-c", FRESH, *places], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == type(result).__name__
+    np.testing.assert_allclose(np.load(tmp_path / "s.npy"), result.transform(X), rtol=1e-12, atol=1e-12)
+
+
+def test_a_class_that_nobody_has_imported_is_named_and_not_taken_for_a_plain_one(tmp_path):
+    place = simulate("keeper", SHARDS, n_components=2).save(tmp_path / "r.npz")
+    words = rf"^The result in .*r.npz must be of a class that is known here. Got a KeptResult. Import {__name__}\.$"
+    code = "import sys\nfrom flower_pca import PCAResult\nPCAResult.load(sys.argv[1])"
+    run = subprocess.run([sys.executable, "-c", code, str(place)], capture_output=True, text=True, check=False)
+    assert re.search(words, run.stderr.splitlines()[-1].split("DataError: ")[1])
 
 
 def test_a_node_writes_its_own_result_to_its_folder_and_nothing_of_it_is_sent(tmp_path):

@@ -188,6 +188,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "summed_opening",
         "ritz",
         "evaluate",
+        "monitor",
         "low_rank",
         "personal",
     }
@@ -199,5 +200,5 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
         f"The stage must be one of {LIST}, {TRACKED}, opening, private_opening, summed_opening, ritz, evaluate, "
-        "low_rank, personal. Got 'ritzy'. Install the same flower_pca everywhere."
+        "monitor, low_rank, personal. Got 'ritzy'. Install the same flower_pca everywhere."
     )

@@ -63,7 +63,9 @@ class PCAClient(NumPyClient):
     ) -> None:
         self._rules = Rules.of(rules, keywords)
         named, allowed = frozenset(self.algorithms), self._rules.served  # the class may name them itself
-        self._served = (named or allowed) if self._rules.allow is None else allowed & (named or allowed)
+        self._served = named or allowed
+        if self._rules.allow is not None:
+            self._served = allowed & (named | set(registry.BESIDE)) if named else allowed
         _ = self._rules.identity  # key files that cannot be used are refused now
         self._data = data
         if isinstance(data, Stream):

@@ -25,7 +25,17 @@ SMALLEST: Final = 1e-150  # of numbers that may be divided by, but for 0 itself,
 _LOOPS: Final = ("steps", "inner_steps")  # arrays of a message that say how often a node repeats its work
 _SIZES: Final = ("width", "rank", "k", "own")  # how many columns a node shall make of its own
 _COUNTS: Final = {"steps": (0, STEPS), "inner_steps": (0, STEPS), "top": (-1100, 1100), "seed": (0, 2**64 - 1)}
-_REALS: Final = ("lam", "rho", "rho_row", "sigma", "eta", "inner_tol", "smallest")  # neither negative nor next to 0
+_REALS: Final = (
+    "lam",
+    "rho",
+    "rho_row",
+    "sigma",
+    "eta",
+    "inner_tol",
+    "smallest",
+    "variances",
+    "rest",
+)  # neither negative nor next to 0
 _SENDER: Final = "Check the sender."
 
 

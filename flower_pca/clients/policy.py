@@ -59,11 +59,11 @@ class Policy:
         self._count()
 
     def _check_algorithm(self, request: wire.Request) -> None:
-        """The algorithm that the message names, and those that its stage belongs to, must be served."""
+        """What the message names, and the algorithms that its stage belongs to, must be served."""
         inner = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else None
         stage = inner or request.stage
-        owners = registry.owners(stage)
-        asked = {request.algorithm, *(() if request.algorithm in owners else owners)}
+        owners, named = registry.owners(stage), set(request.algorithm.split("+"))
+        asked = {*named, *(() if named & owners else owners), *({stage} & set(registry.BESIDE))}
         if inner is not None and _bare(stage, messages.plain(request.arrays)):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")

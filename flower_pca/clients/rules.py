@@ -35,8 +35,8 @@ _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
 
 def everything() -> tuple[str, ...]:
-    """All that a node can be asked for by name, algorithms and trackers."""
-    return (*registry.ALGORITHMS, *registry.TRACKERS)
+    """All that a node can be asked for by name: algorithms, trackers, and the counts of monitoring."""
+    return (*registry.ALGORITHMS, *registry.TRACKERS, *registry.BESIDE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,8 @@ def add(commands: Any) -> None:
     common.arguments_of_data(parser)
     common.argument_of_algorithm(parser)
     parser.add_argument("--evaluate", action="store_true", help="also measure the error of reconstruction")
+    text = "also count rows by T2 and SPE, for limits from all of them: see flower-pca score"
+    parser.add_argument("--monitor", action="store_true", help=text)
     text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, noisy_covariance'
     parser.add_argument("--dp", metavar="SPEC", help=text)
     common.argument_of_masks(parser)
@@ -47,7 +49,7 @@ def run(given: argparse.Namespace) -> int:
         checks.parent("the checkpoint", checkpoint)
     shards = common.clients_of(given)
     common.enough(mask, len(shards))
-    options = {name: getattr(given, name) for name in ("evaluate", "backend", "dp")}
+    options = {name: getattr(given, name) for name in ("evaluate", "monitor", "backend", "dp")}
     options |= {**common.settings(given), "mask": mask}
     try:
         with common.progress("starting") as on_round:

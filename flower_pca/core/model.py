@@ -37,6 +37,7 @@ class Model:
         restarts: How often the run went back to the opening because its set of clients had changed.
         status: Why the algorithm ended.
         mse: Mean squared reconstruction error of a row, where it was evaluated.
+        histograms: How many rows of all clients lie how far from the components, where the run was asked to monitor.
         left: What the algorithm leaves to its closing stage and to its result, by names that these agree on.
     """
 
@@ -64,6 +65,7 @@ class Model:
     restarts: int = 0
     status: Status | None = None
     mse: float | None = None
+    histograms: Array | None = None
     left: dict[str, Array] = field(default_factory=dict)
 
     @property
@@ -79,6 +81,18 @@ class Model:
     def units(self) -> int:
         """What the `n` in the replies of all clients adds up to: their rows, or one for each client."""
         return self.clients or self.n
+
+    @property
+    def sine_estimate(self) -> float | None:
+        """||residual of the wanted columns|| / gap, where a Ritz gap exists."""
+        assert self.values is not None
+        assert self.residuals is not None
+        if self.next_value is None:
+            return None if self.k < self.d else 0.0
+        residual = float(np.linalg.norm(self.residuals[: self.k]))
+        gap = float(self.values[self.k - 1]) - self.next_value
+        tied = gap <= 1e-12 * float(self.values[0]) or gap <= residual
+        return None if tied else residual / gap
 
     @property
     def columns(self) -> Array:

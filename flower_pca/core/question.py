@@ -24,6 +24,7 @@ _NOISY_ROUNDS: Final = 100  # a budget over more than so many rounds leaves noth
 _NAME: Final = "Name a number."
 _LARGEST: Final = "A largest value cannot be told privately."
 _EXACT: Final = "An exact error would tell about single rows."
+_COUNTS: Final = "Exact counts would tell about single rows."
 _REACH: Final = "Bound the raw rows."
 
 
@@ -37,6 +38,7 @@ class Asked(TypedDict, total=False):
     seed: int
     fraction: float
     evaluate: bool
+    monitor: bool
     mask: bool | MaskedSums | str | None
     dp: DP | str | None
     channel: AirChannel | str | None
@@ -75,6 +77,8 @@ class Question:
         seed: Seed of everything random.
         fraction: The share of the clients present that each round of the algorithm goes to.
         evaluate: Whether to measure the reconstruction error on the clients at the end.
+        monitor: Whether the clients count, at the end, how many of their rows lie how far from the components, so that
+            `analysis.Monitor` has limits from all their rows. Nodes serve it only if their `allow` names "monitor".
         min_clients: Clients that must be present in every round.
         mask: How the clients' answers are masked, so that the server learns nothing but their sums; None for plain
             answers. In short: True, or a string such as "masks(neighbours=20)".
@@ -95,6 +99,7 @@ class Question:
     seed: int = 0
     fraction: float = 1.0
     evaluate: bool = False
+    monitor: bool = False
     min_clients: int = 1
     mask: MaskedSums | None = None
     dp: DP | None = None
@@ -115,10 +120,14 @@ class Question:
         checks.integer("seed", self.seed, most=2**62)
         checks.proportion("The fraction of clients", self.fraction)
         checks.choice("evaluate", self.evaluate, (True, False))
+        checks.choice("monitor", self.monitor, (True, False))
         checks.integer("min_clients", self.min_clients, least=1)
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
         for name, value in {**plain, "fraction": float(self.fraction)}.items():
             object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
+        if self.monitor and self.channel is not None:
+            rule, remedy = "False, as counts cannot have noise on them", "Leave one of them out."
+            raise ConfigError("monitor over the air", must=rule, got=True, then=remedy)
         if self.mask is not None:
             self._check_masks(self.mask)
         if self.dp is not None:
@@ -165,6 +174,7 @@ class Question:
             (self.scale != "max_abs", "scale with dp", 'None or "std"', repr(self.scale), _LARGEST),
             (self.missing == "error", "missing with dp", '"error"', repr(self.missing), "Impute before the run."),
             (not self.evaluate, "evaluate with dp", "False", self.evaluate, _EXACT),
+            (not self.monitor, "monitor with dp", "False", self.monitor, _COUNTS),
             (self.scale is None or dp.reach is not None, "reach of dp with a scale", "given", "none", _REACH),
         )
         for holds, what, rule, got, remedy in rules:

@@ -48,6 +48,8 @@ class PCAResult:
         asked: What was asked for, as plain values: `flower_pca.assembly.question(**asked)` asks it again.
         own: What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.
         fill_: What stands for a missing value, (d,): the mean of each column; None if none were allowed.
+        histograms_: How many rows of all clients lie in each bin of T2 and of SPE, (2, bins), if the run was asked to
+            monitor; else None. See `analysis.Monitor`.
         feature_names_in_: Names of the columns, in the order of all that has columns here, (d,); None where columns go
             by position.
         site_names: Names of the clients that have one, by key, as `own`; {} where none have.
@@ -56,7 +58,7 @@ class PCAResult:
     """
 
     _ARRAYS: ClassVar[tuple[str, ...]] = (
-        *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_"),
+        *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
     )
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *("total_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
@@ -80,6 +82,7 @@ class PCAResult:
     centered: bool
     answers: str = "rows"
     fill_: Array | None = None
+    histograms_: Array | None = None
     feature_names_in_: Array | None = None
     site_names: Mapping[int, str] = field(default_factory=dict)
     privacy: Spent | None = None
@@ -111,7 +114,7 @@ class PCAResult:
             "total_variance_": model.trace / ddof,
             "n_samples_": model.n,
             "residuals_": model.residuals[:k] / first,
-            "sine_estimate_": _sine(model),
+            "sine_estimate_": model.sine_estimate,
             "mse_": model.mse,
             "rounds": model.rounds,
             "status": model.status,
@@ -119,6 +122,7 @@ class PCAResult:
             "centered": model.center,
             "answers": model.answers,
             "fill_": model.frame.fill,
+            "histograms_": model.histograms,
             "feature_names_in_": saved.columns(model.feature_names),
         }
 
@@ -190,7 +194,7 @@ class PCAResult:
         """Read what `save` has written, as the class of result that was saved."""
         header, arrays = archive.read(path, "result")
         with archive.meant(path, "result"):
-            kind = _KINDS.get(header.get("class", cls.__name__), cls)
+            kind = saved.known(path, header, _KINDS)
             return kind(**saved.fields(path, header, arrays, names=kind._ARRAYS, numbers=kind._NUMBERS))
 
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Sequence[Any] | None = None) -> Path:
@@ -234,13 +238,4 @@ class PCAResult:
         return data.framed(self.frame, keep=False)
 
 
-def _sine(model: Model) -> float | None:
-    """||residual of the wanted columns|| / gap, where a Ritz gap exists."""
-    assert model.values is not None
-    assert model.residuals is not None
-    if model.next_value is None:
-        return None if model.k < model.d else 0.0
-    residual = float(np.linalg.norm(model.residuals[: model.k]))
-    gap = float(model.values[model.k - 1]) - model.next_value
-    tied = gap <= 1e-12 * float(model.values[0]) or gap <= residual
-    return None if tied else residual / gap
+_KINDS["PCAResult"] = PCAResult

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.spent import Spent
 
-_MAY_LACK: Final = {"scale_", "fill_"}  # arrays that are None in some results
+R = TypeVar("R")
+
+_MAY_LACK: Final = {"scale_", "fill_", "histograms_"}  # arrays that are None in some results
 
 
 def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
@@ -23,11 +26,26 @@ def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
     return {
         **{name: getattr(result, name) for name in (*numbers, "asked")},
         "class": type(result).__name__,
+        "module": type(result).__module__,
         "status": [result.status.outcome.value, result.status.words],
         "privacy": None if result.privacy is None else asdict(result.privacy),
         **names_of(result),
         "history": result.history.to_json(),
     }
+
+
+def known(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Mapping[str, type[R]]) -> type[R]:
+    """The class of the result in a file, of these that have been imported; the registry imports all of the package.
+
+    Another one is defined elsewhere, and no file may choose what is imported.
+    """
+    name = header.get("class", "PCAResult")
+    if name not in kinds:
+        importlib.import_module("flower_pca.registry")
+    if name not in kinds:
+        rule, remedy = "of a class that is known here", f"Import {header.get('module', 'the module of that class')}."
+        raise DataError(f"The result in {path}", must=rule, got=f"a {name}", then=remedy)
+    return kinds[name]
 
 
 def names_of(result: Any) -> dict[str, Any]:

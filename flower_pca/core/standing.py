@@ -81,6 +81,12 @@ class Standing:
         return self.stages[1 if self.opens else 0]
 
     @property
+    def named(self) -> str:
+        """What nodes have to serve: the algorithm's name; after a plus those of later stages that compare rows."""
+        later = (stage.name for stage in self.stages[Role.AFTER :] if stage.by_row)
+        return "+".join((self.algorithm.name, *later))
+
+    @property
     def finished(self) -> bool:
         """Whether all stages are done."""
         return self.index == len(self.stages)

@@ -142,7 +142,7 @@ class Nodes:
     def composer(self, message: Broadcast) -> Callable[[int], Message]:
         """From a node to its message. What all nodes get alike is written once."""
         kind = wire.kind(message.stage)
-        told, algorithm = self.configs.get(kind, {}), self.run.algorithm.name
+        told, algorithm = self.configs.get(kind, {}), self.run.standing.named
         write = partial(wire.write_request, message, algorithm=algorithm, run=self.name, extra=told)
         common = None if message.personal else write(message.to[0])
         kind = kind if self.waits.action is None else f"{kind}.{self.waits.action}"

@@ -168,7 +168,15 @@ def test_once_they_are_measured_no_half_reads_a_row(n, monkeypatch):
 
 def test_halves_that_get_rows_are_these():
     listed = {name for name, stage in registry.STAGES.items() if stage.by_row}
-    assert listed == {"consensus_rpca", "dcf_pca", "low_rank", "private_opening", "robust_tracking", "st_miss"}
+    assert listed == {
+        "consensus_rpca",
+        "dcf_pca",
+        "low_rank",
+        "monitor",
+        "private_opening",
+        "robust_tracking",
+        "st_miss",
+    }
     assert not Stage.by_row
     assert not any(hasattr(FixedData, name) for name in ("rows", "dense", "blocks", "stored", "scores", "adjoint"))
 

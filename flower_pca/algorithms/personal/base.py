@@ -95,7 +95,7 @@ class Personalized(Iterative[S]):
 
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
-            remedy = "Ask for a number; `flower_pca.ranks.rank_table` helps to choose it."
+            remedy = "Ask for a number; `flower_pca.simulation.ranks.rank_table` helps to choose it."
             raise ConfigError(f"n_components of {self.name}", must="a whole number", got=n_components, then=remedy)
         return super().width(n_components)
 

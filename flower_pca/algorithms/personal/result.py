@@ -60,7 +60,7 @@ class PersonalResult(PCAResult):
         result = super().of(model, algorithm=algorithm, history=history, asked=asked)
         if result.theta_estimate_ < SEPARABLE and result.local_components:
             got = f"{result.theta_estimate_:.2g} with {result.n_components_} shared and {result.local_components} own"
-            remedy = "Ask for fewer components, own ones first; `flower_pca.ranks.rank_table` compares ranks."
+            remedy = "Ask for fewer components, own ones first: see `flower_pca.simulation.ranks.rank_table`."
             rule = f"at least {SEPARABLE:g} for shared and own components to be told apart"
             warnings.warn(sentence("theta", rule, got, remedy), UserWarning, stacklevel=2)
         return result

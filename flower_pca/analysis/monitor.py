@@ -1,0 +1,245 @@
+"""Monitor: how far new rows lie from what a run has found, by Hotelling's T2 and by the squared prediction error, SPE.
+
+T2 says how far a row lies within the span of the components, SPE how far from it (see `stages.histograms`). Both are
+split up by column: of T2 = |M^(1/2) x|^2 with M = Z diag(1/v) Z', and of SPE = |x - ZZ'x|^2, each column has one square
+(the complete decomposition of Alcala and Qin 2011), so that contributions are never negative and add up.
+
+Limits are from the clients' own rows, where the run was asked to monitor: the quantile of all rows together, read from
+the sum of their histograms. Or they are from theory, for rows of a normal law:
+
+    T2   k (n-1)(n+1) / (n (n-k)) F(k, n-k) of new rows, (n-1)^2 / n Beta(k/2, (n-k-1)/2) of the run's own
+    SPE  g chi2(h) with g = s2 / s1 and h = s1^2 / s2 (Box 1954), where s1 and s2 are the sums of the variances along
+         the directions left out and of their squares
+
+A result knows s1, and s2 as far as it has components beyond those in use. The other directions count as if all had the
+same variance, which makes s2 as small as it can be: their limit is the least of all that the totals allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.algorithms.personal.result import PersonalResult
+from flower_pca.algorithms.robust.result import RobustResult
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
+from flower_pca.core.result import PCAResult
+from flower_pca.stages import histograms
+from flower_pca.stages.histograms import ROUNDING, distances
+
+LEVEL: Final = 0.99
+SOURCES: Final = ("clients", "theory")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a share `level` of the rows keeps to in T2, and in SPE; `words` say where that comes from."""
+
+    level: float
+    t2: float
+    spe: float
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.level:.6g} of the rows have T2 up to {self.t2:.4g} and SPE up to {self.spe:.4g}, by {self.words}"
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """T2 and SPE of rows, (n,) each."""
+
+    t2: Array
+    spe: Array
+
+    def beyond(self, limits: Limits) -> Array:
+        """Whether a row is beyond either limit, (n,)."""
+        return np.asarray((self.t2 > limits.t2) | (self.spe > limits.spe))
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """A row beyond a limit.
+
+    Attributes:
+        site: Whose row it is: a name, or a position.
+        row: Its number at that site, from 0 on.
+        statistic: "T2" or "SPE".
+        value, limit: Its statistic, and the limit that it is beyond.
+        largest: The columns that contribute most, by name, with the share of each.
+    """
+
+    site: str | int
+    row: int
+    statistic: str
+    value: float
+    limit: float
+    largest: tuple[tuple[str, float], ...]
+
+    @property
+    def because(self) -> str:
+        """The largest contributions in words."""
+        return ", ".join(f"{name} {share:.0%}" for name, share in self.largest if share >= 0.005)
+
+
+class Monitor:
+    """Scores rows by the components of a result.
+
+    Args:
+        result: What a run has returned. Its components must be all that is expected of a row: not those of a robust or
+            a personalized run.
+        n_components: How many of the components to use; all of them if left out. What the others explain is then part
+            of SPE, and known to its limit from theory. Components whose variance is rounding never count.
+    """
+
+    def __init__(self, result: PCAResult, *, n_components: int | None = None) -> None:
+        if isinstance(result, RobustResult | PersonalResult):
+            rule, remedy = "of a run whose components are all there is to say of a row", "Run krylov."
+            raise ConfigError("The result to monitor by", must=rule, got=type(result).__name__, then=remedy)
+        if n_components is not None:
+            checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
+        self._result = result
+        variances = result.explained_variance_
+        self._all = max(histograms.meaningful(variances), 1)
+        self._k = min(self._all, n_components or self._all)
+        if variances[0] <= 0.0:
+            rule, remedy = "of rows that vary", "Check the rows of the run."
+            raise ConfigError("The result to monitor by", must=rule, got="variances of 0", then=remedy)
+        self._Z = np.ascontiguousarray(result.components_[: self._k].T, dtype=np.float64)
+        self._variances = np.asarray(variances[: self._k], dtype=np.float64)
+
+    @property
+    def n_components(self) -> int:
+        """k, the components in use."""
+        return self._k
+
+    def score(self, X: Any) -> Scored:
+        """T2 and SPE of the rows of X, (n, d): an array, or whatever `transform` of the result takes."""
+        parts = [distances(block, self._Z, self._variances) for block in self._blocks(X)]
+        return Scored(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def contributions(self, X: Any) -> tuple[Array, Array]:
+        """What each column contributes to T2 and to SPE of each row of X, (n, d) each; rows add up to `score`."""
+        parts = [self._contributed(block) for block in self._blocks(X)]
+        t2, spe = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return t2, spe
+
+    def limits(self, level: float = LEVEL, *, source: str | None = None, trained: bool = False) -> Limits:
+        """Limits that a share `level` of the rows keeps to.
+
+        Args:
+            level: The share, in (0, 1), for each of both limits.
+            source: "clients", from the rows of all clients, of which the run was asked to monitor; or "theory", for
+                rows of a normal law. If left out, from the clients where the result knows them.
+            trained: Whether the rows that limits from theory are for are the run's own, not new ones.
+
+        Raises:
+            ConfigError: If the result does not know what the source needs.
+        """
+        checks.number("level", level, least=1e-6, most=1.0 - 2.0**-20, remedy="Try 0.99.")
+        if source is None:
+            source = "theory" if self._counts is None else "clients"
+        checks.choice("source", source, SOURCES)
+        if source == "theory":
+            return self._theory(float(level), trained=trained)
+        if self._counts is None:
+            rule, remedy = "asked of a run with monitor=True, for all of its components", 'Use source="theory".'
+            raise ConfigError("Limits from the clients", must=rule, got="another", then=remedy)
+        t2, spe = (histograms.quantile(counts, level) for counts in self._counts)
+        rows = f"{int(self._counts[0].sum()):,}"
+        words = f"the quantile of the {rows} rows of all clients, at most {histograms.WIDTH - 1.0:.1%} above it"
+        return Limits(float(level), t2 * self._k, max(spe * self._rest, self._floor), words)
+
+    def anomalies(self, sites: Mapping[Any, Any] | Sequence[Any], limits: Limits, *, top: int = 3) -> list[Anomaly]:
+        """The rows beyond a limit, one entry for each statistic that is, with the columns that contribute most.
+
+        Args:
+            sites: The rows of each site by its name; or in a list, by position.
+            limits: See `limits`.
+            top: How many columns to name.
+        """
+        checks.integer("top", top, least=1)
+        named = sites if isinstance(sites, Mapping) else dict(enumerate(sites))
+        return [found for site, X in named.items() for found in self._beyond(site, X, limits, top)]
+
+    def _beyond(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:
+        start, names = 0, self._names
+        for block in self._blocks(X):
+            scored = Scored(*distances(block, self._Z, self._variances))
+            rows = np.flatnonzero(scored.beyond(limits))
+            t2, spe = self._contributed(block[rows])
+            for i, row in enumerate(rows):
+                pairs = (("T2", scored.t2[row], limits.t2, t2[i]), ("SPE", scored.spe[row], limits.spe, spe[i]))
+                for statistic, value, limit, shares in pairs:
+                    if value > limit:
+                        order = np.argsort(-shares, kind="stable")[:top]
+                        largest = tuple((names[j], float(shares[j] / shares.sum())) for j in order)
+                        yield Anomaly(site, start + int(row), statistic, float(value), float(limit), largest)
+            start += len(block)
+
+    def _contributed(self, X: Array) -> tuple[Array, Array]:
+        scores = X @ self._Z
+        return ((scores / np.sqrt(self._variances)) @ self._Z.T) ** 2, (X - scores @ self._Z.T) ** 2
+
+    def _blocks(self, X: Any) -> Iterator[Array]:
+        for block in self._result._data(X).dense():
+            yield np.asarray(block, dtype=np.float64)
+
+    @property
+    def _names(self) -> Sequence[str]:
+        names = self._result.feature_names_in_
+        return [f"column {j}" for j in range(self._result.n_features_in_)] if names is None else list(names)
+
+    @property
+    def _counts(self) -> Array | None:
+        """The histograms, which are of all components of the result."""
+        return self._result.histograms_ if self._k == self._all else None
+
+    @property
+    def _rest(self) -> float:
+        """The variance left out."""
+        return max(float(self._result.total_variance_ - self._variances.sum()), 0.0)
+
+    @property
+    def _floor(self) -> float:
+        """What rounding leaves of a row, and more: where nothing is left out, SPE is beyond it for other reasons."""
+        return ROUNDING * float(self._result.total_variance_)
+
+    def _theory(self, level: float, *, trained: bool) -> Limits:
+        from scipy import special
+
+        n, k = self._result.n_samples_, self._k
+        free = n - k - int(self._result.centered) + int(not trained)
+        if free < 1:
+            rule, remedy = f"more than {n - free}", "Use fewer components, or limits from the clients."
+            raise ConfigError("The rows of a run, for limits from theory,", must=rule, got=n, then=remedy)
+        about = n if self._result.centered else np.inf  # a mean that was estimated adds to what new rows differ by
+        if trained:
+            t2 = (n - 1) * (1.0 - 1.0 / about) * special.betaincinv(k / 2.0, free / 2.0, level)
+        else:
+            t2 = k * (n - 1) / free * (1.0 + 1.0 / about) * special.fdtri(k, free, level)
+        spe, assumed = self._box(level)
+        whose = "the run's own" if trained else "new"
+        words = f"theory for {whose} rows of a normal law{assumed}"
+        return Limits(level, float(t2), max(spe, self._floor), words)
+
+    def _box(self, level: float) -> tuple[float, str]:
+        """The limit of SPE by Box's g chi2(h); and what it assumes."""
+        from scipy import special
+
+        known = np.asarray(self._result.explained_variance_[self._k : self._all], dtype=np.float64)
+        unknown = self._rest - float(known.sum())
+        centred = int(self._result.centered)
+        count = min(self._result.n_samples_ - centred, self._result.n_features_in_) - self._k - len(known)
+        s1, s2, assumed = float(known.sum()), float(np.sum(known**2)), ""
+        if unknown > self._floor and count > 0:
+            s1, s2 = s1 + unknown, s2 + unknown**2 / count
+            assumed = f", with the same variance in all of {count:,} directions left out" if count > 1 else ""
+        if s1 <= 0.0:
+            return 0.0, assumed
+        g, h = s2 / s1, s1**2 / s2
+        return float(g * 2.0 * special.gammaincinv(h / 2.0, level)), assumed

@@ -1,0 +1,129 @@
+"""How far rows lie from what the components say of them, and how often, over the rows of all clients.
+
+Two distances of a row x in the frame, with scores t = Z'x along k components of variances v:
+
+    T2  = sum_j t_j^2 / v_j       how far within the span of the components (Hotelling)
+    SPE = |x - Z t|^2             how far from it, the squared prediction error, Q
+
+Where a run was asked to monitor, every client counts its own rows by both in bins of one fixed grid: a sixteenth of an
+octave wide (4.4 %), from 2^-20 to 2^20 times what they are on average, k and the variance left out. The grid is part of
+this file and of no message. Counts add up to the same whoever holds the rows, so that masks go over them. From the sums
+follows the share of all rows below any bin's end: `quantile`. As a mean of 1 allows a share of 2^-20 of the rows at
+most to lie beyond 2^20, no quantile up to 1 - 2^-20 is out of reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
+from flower_pca.core.model import Model
+from flower_pca.core.parts import Kind, Part
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage
+from flower_pca.rows.local import LocalData
+
+FINE: Final = 16  # bins of an octave
+WIDTH: Final = 2.0 ** (1.0 / FINE)  # the end of a bin over its beginning
+ROUNDING: Final = 1e-12  # of the first variance, or of the total one: what is less has come of rounding
+_OCTAVES: Final = 20  # below and above the mean
+_BELOW: Final = _OCTAVES * FINE
+BINS: Final = 2 * _BELOW + 2  # the first is for what is below all others, the last has no end
+
+
+def distances(rows: Array, Z: Array, variances: Array) -> tuple[Array, Array]:
+    """T2 and SPE of framed rows (n x d), by components (d x k) of these variances."""
+    X = np.asarray(rows, dtype=np.float64)
+    scores = X @ Z
+    rest = X - scores @ Z.T
+    return np.asarray((scores**2 / variances).sum(axis=1)), np.einsum("ij,ij->i", rest, rest)
+
+
+def meaningful(variances: Array) -> int:
+    """How many of the variances, largest first, are more than rounding: along the others T2 would divide by nothing."""
+    return int(np.sum(variances > ROUNDING * variances[0])) if variances[0] > 0.0 else 0
+
+
+def counted(values: Array) -> Array:
+    """How many of the values, which are 1 on average, lie in each bin."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        places = np.floor(FINE * np.log2(values)) + _BELOW + 1
+    places = np.clip(np.nan_to_num(places, nan=0.0), 0, BINS - 1).astype(np.int64)
+    return np.bincount(places, minlength=BINS).astype(np.float64)
+
+
+def quantile(counts: Array, level: float) -> float:
+    """The end of the bin in which the values reach this share: less than a `WIDTH` above the value that does."""
+    place = int(np.searchsorted(np.cumsum(counts), level * counts.sum()))
+    return float(2.0 ** ((place - _BELOW) / FINE)) if place < BINS - 1 else float("inf")
+
+
+@dataclass(frozen=True)
+class HistogramsState:
+    """The components, their variances and the variance left out; the counts by T2 and SPE once they are known."""
+
+    Z: Array
+    variances: Array
+    rest: float
+    counts: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histograms(Stage[HistogramsState]):
+    """Counts of rows by T2 / k and by SPE over the variance left out, in bins that no message can move.
+
+    Rows are held against the ends of bins, so the client half compares rows: nodes serve it by its name only.
+
+    Cost: 4 n_i d k flops; k columns of d floats down, two histograms up; once.
+    """
+
+    name: ClassVar[str] = "monitor"
+    by_row: ClassVar[bool] = True
+
+    def start(self, model: Model) -> HistogramsState:
+        assert model.values is not None
+        ddof = max(model.n - 1, 1)
+        variances = model.values[: model.k] / ddof
+        k, total = meaningful(variances), model.trace / ddof
+        rest = total - float(variances[:k].sum())
+        return HistogramsState(model.columns[:, :k], variances[:k], rest if rest > ROUNDING * total else 0.0)
+
+    def broadcast(self, state: HistogramsState) -> Arrays:
+        return {"Z": state.Z, "variances": state.variances, "rest": np.array(state.rest)}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"counts": Part((2, BINS), Kind.COUNT)}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        Z, rest, counts = arrays["Z"].astype(np.float64), float(arrays["rest"]), np.zeros((2, BINS))
+        with np.errstate(all="ignore"):
+            for block in data.dense():
+                t2, spe = distances(block, Z, arrays["variances"])
+                counts += counted(t2 / Z.shape[1]), counted(spe / rest if rest > 0.0 else np.zeros_like(spe))
+        return {"counts": counts}, memory
+
+    def bounds(self, state: HistogramsState, model: Model) -> Mapping[str, Array | float]:
+        return {"counts": MOST_ROWS}
+
+    def inspect(self, state: HistogramsState, reply: Arrays) -> None:
+        counts = reply["counts"]
+        rows = counts.sum(axis=1)
+        if (counts < 0).any() or (counts != np.rint(counts)).any() or rows[0] != rows[1]:
+            rule, got = "whole numbers, of as many rows by T2 as by SPE", "others"
+            raise ProtocolError("The counts of an answer", must=rule, got=got, then="Check the client's data.")
+
+    def server(self, state: HistogramsState, total: Arrays, answered: frozenset[int]) -> HistogramsState:
+        return replace(state, counts=total["counts"])
+
+    def status(self, state: HistogramsState) -> Status | None:
+        return None if state.counts is None else Status.done()
+
+    def finish(self, state: HistogramsState, model: Model) -> Model:
+        return replace(model, histograms=state.counts)

@@ -1,0 +1,271 @@
+"""T2 and SPE of rows: against a pooled computation; limits from theory and from the clients' own rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from builders import pooled
+from fake_grid import grid_of
+from results import assert_same_bits
+from scipy import stats
+
+from flower_pca import ConfigError, NotEnoughNodes, PCAResult, ProtocolError, Question, make, simulate
+from flower_pca.analysis.monitor import Monitor
+from flower_pca.rows.local import LocalData
+from flower_pca.stages import histograms
+from flower_pca.strategies import PCAStrategy
+
+pytestmark = pytest.mark.usefixtures("lines")
+DEVIATIONS = np.array([9.0, 6.0, 4.0, 1.5, 1.2, 1.0, 0.7, 0.5])
+SHARDS = [
+    np.random.default_rng(seed).standard_normal((n, 8)) * DEVIATIONS + 3.0 for seed, n in enumerate((400, 250, 150))
+]
+NEW = np.random.default_rng(9).standard_normal((60, 8)) * 1.5 * DEVIATIONS + 3.0
+FRAMES = {
+    "centred": {},
+    "scaled": {"scale": "std"},
+    "by the largest": {"scale": "max_abs"},
+    "not centred": {"center": False},
+}
+
+
+def gappy(rows, seed):
+    return np.where(np.random.default_rng(seed).random(rows.shape) < 0.1, np.nan, rows)
+
+
+def by_hand(rows, new, k, *, center=True, scale=None):
+    """T2 and SPE of new rows from LAPACK's SVD of all rows."""
+    reference = pooled([rows], center, scale)
+    V, variances = reference.components[:k], reference.variances[:k]
+    x = (new - reference.mean) / (1.0 if reference.scale is None else reference.scale)
+    t = x @ V.T
+    return np.sum(t**2 / variances, axis=1), np.sum((x - t @ V) ** 2, axis=1)
+
+
+def asked(case, **more):
+    return simulate("krylov", SHARDS, n_components=3, tol=1e-13, **FRAMES[case], **more)
+
+
+@pytest.mark.parametrize("case", FRAMES)
+def test_both_statistics_are_those_of_a_pooled_computation(case):
+    scored = Monitor(asked(case)).score(NEW)
+    t2, spe = by_hand(np.vstack(SHARDS), NEW, 3, **FRAMES[case])
+    np.testing.assert_allclose(scored.t2, t2, rtol=1e-10)
+    np.testing.assert_allclose(scored.spe, spe, rtol=1e-10)
+
+
+def test_missing_values_count_as_the_mean_of_their_column():
+    shards, new = [gappy(X, i) for i, X in enumerate(SHARDS)], gappy(NEW, 7)
+    result = simulate("krylov", shards, n_components=3, tol=1e-13, missing="mean")
+    rows = np.vstack(shards)
+    whole = [np.where(np.isnan(X), np.nanmean(rows, axis=0), X) for X in (rows, new)]
+    t2, spe = by_hand(*whole, 3)
+    scored = Monitor(result).score(new)
+    np.testing.assert_allclose(scored.t2, t2, rtol=1e-10)
+    np.testing.assert_allclose(scored.spe, spe, rtol=1e-10)
+
+
+def test_contributions_are_never_negative_and_add_up():
+    monitor = Monitor(asked("scaled"))
+    scored, (t2, spe) = monitor.score(NEW), monitor.contributions(NEW)
+    assert t2.min() >= 0.0
+    assert spe.min() >= 0.0
+    np.testing.assert_allclose(t2.sum(axis=1), scored.t2, rtol=1e-12)
+    np.testing.assert_allclose(spe.sum(axis=1), scored.spe, rtol=1e-12)
+
+
+def test_a_column_that_is_moved_contributes_most():
+    result, row = asked("centred"), np.full((1, 8), 3.0)
+    row[0, 6] = 30.0
+    monitor = Monitor(result)
+    found = monitor.anomalies({"north": row}, monitor.limits(), top=2)
+    assert [(a.site, a.row, a.statistic, a.largest[0][0]) for a in found] == [("north", 0, "SPE", "column 6")]
+    assert found[0].because == "column 6 100%"
+    assert found[0].value > found[0].limit == monitor.limits().spe
+    row[0, [0, 6]] = 60.0, 3.0
+    (found,) = [a for a in monitor.anomalies([NEW[:3], row], monitor.limits()) if a.site == 1]
+    assert (found.statistic, found.row, found.largest[0][0]) == ("T2", 0, "column 0")
+
+
+# Limits from theory.
+
+
+@pytest.mark.parametrize(("centred", "trained"), [(True, False), (True, True), (False, False), (False, True)])
+def test_the_limit_of_t2_from_theory_is_kept_to_by_normal_rows_however_few_the_run_had(centred, trained):
+    rng, kept, n = np.random.default_rng(3), [], 12
+    for _ in range(400):
+        rows = rng.standard_normal((n, 3)) * [3.0, 2.0, 1.0]
+        monitor = Monitor(simulate("krylov", [rows], n_components=3, center=centred))
+        new = rows if trained else rng.standard_normal((20, 3)) * [3.0, 2.0, 1.0]
+        kept.append(np.mean(monitor.score(new).t2 <= monitor.limits(0.9, source="theory", trained=trained).t2))
+    assert np.mean(kept) == pytest.approx(0.9, abs=0.015)
+
+
+def test_the_limit_of_spe_is_exact_where_all_directions_left_out_have_one_variance():
+    result = simulate("krylov", [np.vstack([np.diag([9.0, 5.0, 2.0, 2.0, 2.0]), -np.diag([9.0, 5.0, 2.0, 2.0, 2.0])])],
+                      n_components=2)  # fmt: skip
+    limits = Monitor(result).limits(0.95, source="theory")
+    variance = 2.0 * 2.0**2 / 9.0
+    assert limits.spe == pytest.approx(variance * stats.chi2(3).ppf(0.95), rel=1e-10)
+    assert "same variance in all of 3 directions left out" in limits.words
+
+
+def test_components_beyond_those_in_use_make_the_limit_of_spe_that_of_box():
+    result = simulate("krylov", SHARDS, n_components=8, tol=1e-13)
+    limits = Monitor(result, n_components=3).limits(0.99, source="theory")
+    left = pooled(SHARDS).variances[3:]
+    g, h = np.sum(left**2) / left.sum(), left.sum() ** 2 / np.sum(left**2)
+    assert limits.spe == pytest.approx(g * stats.chi2(h).ppf(0.99), rel=1e-9)
+    assert limits.words == "theory for new rows of a normal law"
+    least = Monitor(simulate("krylov", SHARDS, n_components=3)).limits(0.99, source="theory").spe
+    assert least < limits.spe
+    rows = np.random.default_rng(5).standard_normal((20_000, 8)) * DEVIATIONS + 3.0
+    assert np.mean(Monitor(result, n_components=3).score(rows).spe <= limits.spe) == pytest.approx(0.99, abs=0.005)
+
+
+def test_where_components_explain_all_only_more_than_rounding_is_beyond():
+    rows = np.vstack(SHARDS)[:, :2] @ np.random.default_rng(1).standard_normal((2, 5))
+    result = simulate("krylov", np.array_split(rows, 3), n_components=4, monitor=True)
+    for source in ("theory", "clients"):
+        monitor = Monitor(result)
+        assert monitor.n_components == 2
+        limits = monitor.limits(source=source)
+        assert not np.any(monitor.score(rows).spe > limits.spe)
+        assert np.all(monitor.score(rows + 0.1 * np.eye(5)[0]).spe > limits.spe)
+
+
+# Limits from the clients' own rows.
+
+
+def pooled_quantiles(result, shards, level, frame):
+    own = LocalData(np.vstack(shards), missing=result.fill_ is not None).framed(frame)
+    t2, spe = histograms.distances(np.concatenate(list(own.dense())), result.components_.T, result.explained_variance_)
+    return [np.quantile(values, level, method="inverted_cdf") for values in (t2, spe)]
+
+
+def assert_within_a_bin(limits, quantiles):
+    for limit, quantile in zip((limits.t2, limits.spe), quantiles, strict=True):
+        assert quantile * (1.0 - 1e-9) <= limit <= quantile * histograms.WIDTH * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.99, 0.9999])
+@pytest.mark.parametrize("case", FRAMES)
+def test_limits_from_the_clients_are_the_pooled_quantiles_to_the_width_of_a_bin(case, level):
+    result = asked(case, monitor=True)
+    assert result.histograms_.sum(axis=1).tolist() == [800.0, 800.0]
+    assert_within_a_bin(Monitor(result).limits(level), pooled_quantiles(result, SHARDS, level, result.frame))
+
+
+@pytest.mark.parametrize("missing", ["mean", "own_mean"])
+def test_of_rows_with_gaps_likewise(missing):
+    shards = [gappy(X, i) for i, X in enumerate(SHARDS)]
+    result = simulate("krylov", shards, n_components=3, missing=missing, monitor=True)
+    if missing == "own_mean":
+        shards = [np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in shards]
+    assert_within_a_bin(Monitor(result).limits(0.95), pooled_quantiles(result, shards, 0.95, result.frame))
+
+
+def test_masks_and_nodes_give_the_same_counts():
+    plain = asked("scaled", monitor=True, evaluate=True)
+    question = Question(make("krylov", tol=1e-13), n_components=3, scale="std", monitor=True, evaluate=True)
+    over_flower = PCAStrategy(question, min_nodes=3).fit(grid_of(SHARDS))
+    assert_same_bits(over_flower, plain)
+    np.testing.assert_array_equal(over_flower.histograms_, plain.histograms_)
+    masked = asked("scaled", monitor=True, mask=True)
+    assert masked.histograms_.sum(axis=1).tolist() == [800.0, 800.0]
+    shifted = np.abs(np.cumsum(masked.histograms_ - plain.histograms_, axis=1)).max()
+    assert shifted <= 2  # rows that rounding has moved over the end of a bin
+    masks = {"n_components": 3, "scale": "std", "monitor": True, "mask": True, "min_nodes": 3}
+    same = PCAStrategy("krylov(tol=1e-13)", **masks).fit(grid_of(SHARDS))
+    assert_within_a_bin(Monitor(same).limits(0.9), pooled_quantiles(same, SHARDS, 0.9, same.frame))
+
+
+def test_the_counts_of_a_result_are_saved(tmp_path):
+    result = asked("centred", monitor=True)
+    loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
+    assert Monitor(loaded).limits() == Monitor(result).limits()
+    assert "of the 800 rows of all clients, at most 4.4% above it" in str(Monitor(loaded).limits())
+    plain = PCAResult.load(asked("centred").save(tmp_path / "plain.npz"))
+    assert plain.histograms_ is None
+    assert Monitor(plain).limits().words.startswith("theory for new rows of a normal law")
+
+
+# What is refused.
+
+
+def test_nodes_serve_the_counts_only_if_their_operator_has_named_them():
+    settings = {"n_components": 3, "monitor": True, "min_nodes": 3}
+    words = r"compare no rows, or one that this node's operator has named\. Got monitor\. Ask the node's operator"
+    grid = grid_of(SHARDS, allow=None)
+    with pytest.raises(NotEnoughNodes, match=words):
+        PCAStrategy("krylov", **settings).fit(grid)
+    assert set(grid.counts.values()) == {1}  # not at the end of the run
+    with pytest.raises(NotEnoughNodes, match=r"one of those that this node serves \(krylov\)\. Got monitor"):
+        PCAStrategy("krylov", **settings).fit(grid_of(SHARDS, allow=["krylov"]))
+    result = PCAStrategy("krylov", **settings).fit(grid_of(SHARDS, allow=["krylov", "monitor"]))
+    assert result.histograms_ is not None
+
+
+def test_a_server_that_does_not_say_so_gets_none_either():
+    grid = grid_of(SHARDS, allow=["krylov"])
+    question = Question(make("krylov"), n_components=3, monitor=True, min_clients=3)
+    strategy = PCAStrategy(question)
+
+    def silent(message):
+        config = next(iter(message.content.config_records.values()))
+        config["algorithm"] = "krylov"
+
+    grid.on_push = silent
+    with pytest.raises(NotEnoughNodes, match=r"serves \(krylov\)\. Got monitor"):
+        strategy.fit(grid)
+
+
+ANOTHER = r"monitor must be asked of an algorithm whose components are all there is to say of a row\. Got "
+
+
+def test_what_cannot_be_monitored_is_refused():
+    for algorithm in ("consensus_rpca", "per_pca(local_components=1, eta=0.1)"):
+        with pytest.raises(ConfigError, match=ANOTHER):
+            simulate(algorithm, SHARDS, n_components=2, monitor=True)
+    with pytest.raises(ConfigError, match=r"monitor with dp must be False\. Got True\. Exact counts would tell"):
+        simulate("ssi", SHARDS, n_components=2, max_rounds=3, monitor=True, dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)")
+    with pytest.raises(ConfigError, match=r"monitor over the air must be False, as counts cannot have noise"):
+        simulate("fed_oapm", SHARDS, n_components=2, monitor=True, channel="air(noise_std=0.1)")
+    with pytest.raises(ConfigError, match=r"The result to monitor by must be of a run whose components are all there"):
+        Monitor(simulate("consensus_rpca", SHARDS, n_components=2, max_rounds=2))
+
+
+def test_what_limits_cannot_be_had_is_said():
+    result = asked("centred")
+    with pytest.raises(ConfigError, match=r"Limits from the clients must be asked of a run with monitor=True"):
+        Monitor(result).limits(source="clients")
+    with pytest.raises(ConfigError, match=r"Limits from the clients must be .*for all of its components"):
+        Monitor(asked("centred", monitor=True), n_components=2).limits(source="clients")
+    with pytest.raises(ConfigError, match="level must be a finite number of at least"):
+        Monitor(result).limits(1.0)
+    with pytest.raises(
+        ConfigError, match=r"n_components of a Monitor must be a whole number of at least 1 and at most 3"
+    ):
+        Monitor(result, n_components=4)
+    few = simulate("krylov", [SHARDS[0][:3]], n_components=3)
+    with pytest.raises(ConfigError, match=r"for limits from theory, must be more than 3"):
+        Monitor(few).limits(trained=True, source="theory")
+
+
+def test_counts_that_are_none_are_refused():
+    stage = histograms.Histograms()
+    state = histograms.HistogramsState(np.eye(3)[:, :1], np.ones(1), 1.0)
+    good = {"counts": np.ones((2, histograms.BINS))}
+    stage.inspect(state, good)
+    for bad in (-good["counts"], good["counts"] / 2.0, good["counts"] * [[1.0], [2.0]]):
+        with pytest.raises(ProtocolError, match="The counts of an answer must be whole numbers, of as many rows"):
+            stage.inspect(state, {"counts": bad})
+
+
+def test_quantiles_are_out_of_reach_only_beyond_all_bins():
+    values = np.array([0.0, 2.0**-30, 0.5, 1.0, 3.0, 2.0**25])
+    counts = histograms.counted(values)
+    assert counts.sum() == len(values)
+    assert counts[[0, -1]].tolist() == [2.0, 1.0]
+    assert 0.5 < histograms.quantile(counts, 0.5) <= 0.5 * histograms.WIDTH
+    assert histograms.quantile(counts, 1.0) == np.inf

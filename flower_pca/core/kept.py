@@ -15,7 +15,7 @@ from flower_pca.core.roll import Roll
 from flower_pca.core.stage import Stage
 from flower_pca.core.standing import Standing
 
-LAYOUT: Final = 2  # grows with every change of what is kept
+LAYOUT: Final = 3  # grows with every change of what is kept
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps")
 
 
@@ -27,6 +27,7 @@ def identity(stages: Sequence[Stage[Any]], model: Model, roll: Roll, channel: Ai
         "channel": archive.pack(channel, {}, "channel"),
         "masked": roll.summed,
         **{name: getattr(model, name) for name in _IDENTITY},
+        "wanted": None if model.wanted is None else list(model.wanted),
     }
 
 

@@ -151,8 +151,10 @@ class Run:
         channel, came = self._channel, self._roll.came
         d = now.model.d or None
         trace = 0.0 if self._terms.binding else now.model.trace  # nothing is known of answers with noise
-        known: dict[str, Any] = {"d": d, "trace": trace, "channel": channel}
+        known: dict[str, Any] = {"d": d, "trace": trace, "channel": channel, "heading": now.model.heading}
         got = collect(now.stage, now.state, sent, replies, total=total, answered=came, **known)
+        if now.model.heading is None and got.heading is not None:
+            self._standing = replace(now, model=replace(now.model, heading=got.heading))
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
@@ -232,6 +234,7 @@ class Run:
         own = {client: arrays for client, arrays in now.stage.personal(now.state).items() if client in asked}
         # The opening speaks of raw rows: the frame is what it asks for.
         frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.frame
+        frame = replace(frame, names=now.model.wanted)
         self._sent = Broadcast(now.stage.name, len(self._history), self._arrays(), frame, to, own)
         self._began = time.perf_counter()
         return self._sent

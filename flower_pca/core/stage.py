@@ -28,6 +28,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
 from flower_pca.core.parts import AS_LARGE_AS_TRACE, Kind, Part
+from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
 Arrays: TypeAlias = dict[str, Array]
@@ -90,20 +91,23 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Reply:
-    """One client's answer to the message with the same number."""
+    """One client's answer to the message with the same number; with its columns, where it says which, and its name."""
 
     client: int
     number: int
     arrays: Arrays
+    heading: Heading | None = None
+    site: str = ""
 
 
 @dataclass(frozen=True)
 class Sum:
-    """What several clients answered to the message with the same number, already added up."""
+    """What several clients answered to the message with the same number, already added up; and their columns."""
 
     clients: tuple[int, ...]
     number: int
     arrays: Arrays
+    heading: Heading | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.data.table import Table, take
+from flower_pca.rows.columns import no_numbers
 
 CLIENTS: Final = 10  # how many there are, where nobody says
 
@@ -56,6 +57,8 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
 
     Without a spec: as the table's own parts say, else contiguous.
     """
+    if table.words:
+        raise no_numbers(table.source, table.words)
     if spec is None and len(table.parts) > 1:
         if n_clients not in (None, len(table.parts)):
             rule = f"{len(table.parts)}, one for each file"

@@ -63,7 +63,11 @@ def hugging_face(
     features, apart = chosen(name, loaded.column_names, columns, beside)
     numeric = loaded.select_columns(list(features)).with_format("numpy")
     blocks = {feature: _block(numeric[:][feature]) for feature in features}
-    bad = {feature: f"{_kind(block)} in column {feature}" for feature, block in blocks.items() if block.dtype.kind not in "fiub"}
+    bad = {
+        feature: f"{_kind(block)} in column {feature}"
+        for feature, block in blocks.items()
+        if block.dtype.kind not in "fiub"
+    }
     if bad:
         raise no_numbers(name, bad)
     names = features if all(block.shape[1] == 1 for block in blocks.values()) else ()

@@ -77,7 +77,11 @@ def parquet(*, path: str, columns: Sequence[str] | None = None, beside: Sequence
         table = source.read(columns=[*features, *apart])
         kinds = {name: table.schema.field(name).type for name in features}
         number = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
-        bad = {name: f"{kind} in column {name}" for name, kind in kinds.items() if not any(is_one(kind) for is_one in number)}
+        bad = {
+            name: f"{kind} in column {name}"
+            for name, kind in kinds.items()
+            if not any(is_one(kind) for is_one in number)
+        }
         features = tuple(name for name in features if name not in bad)
         if bad and (columns is not None or not features):
             raise no_numbers(file, bad)

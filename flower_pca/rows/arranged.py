@@ -50,11 +50,11 @@ class ArrangedRows(StoredRows):
         """What these rows say of their columns."""
         return Heading(self.d) if self._columns is None else self._columns.heading
 
-    def whole(self) -> Self:
-        """All columns, which must all hold numbers."""
-        if self._words:
+    def asked(self, names: tuple[str, ...] | None) -> Self:
+        """The columns that a run asks for: these, or without names all of them, which must then all hold numbers."""
+        if names is None and self._words:
             raise no_numbers(self._file, self._words)
-        return self
+        return self if names is None else self.arranged(names)
 
     def arranged(self, names: tuple[str, ...]) -> Self:
         """The columns of these names, in their order."""

@@ -17,10 +17,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.errors import ConfigError, DataError, sentence
 from flower_pca.base.linalg import Array
 
 _MOST: Final = 20  # names that a message lists
+_NAME: Final = "Name the columns of the run (columns=[...]), or align the files."
 _APART: Final = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."
 
 
@@ -97,11 +98,17 @@ class Heading:
         """Without the names."""
         return Heading(self.count, self.digest)
 
-    def rule(self) -> str:
-        """What columns have to be, to be like these."""
-        if not self.digest:
-            return f"{self.count} without names, as at most clients"
-        return f"the {self.count} of most clients, by name"
+    def fuller(self, other: Heading | None) -> Heading:
+        """Of two headings of the same columns one that has their names, if one has."""
+        return other if self.names is None and other is not None else self
+
+    def outvoted(self, who: str, others: Heading) -> str:
+        """Why a client with these columns is left out, where those of the run are others."""
+        if self.digest or others.digest:
+            rule = f"those of the run, {others.count} by name" if others.digest else f"{others.count} without names"
+            return sentence(f"The columns of {who}", rule, self.got(others), self.remedy(others))
+        rule = f"{others.count}, as at most clients"
+        return sentence(f"The number of columns of {who}", rule, self.count, self.remedy(others))
 
     def got(self, others: Heading) -> str:
         """In what these columns differ from those of the others."""
@@ -110,17 +117,16 @@ class Heading:
         if not others.digest:
             return f"{self.count} with names"
         if self.names is None or others.names is None:
-            return f"{self.count} others"
+            return f"{self.count} of other names"
         return f"{self.count}, {difference(self.names, others.names)}"
 
     def remedy(self, others: Heading) -> str:
         """What to do where these columns are not those of the others."""
         if bool(self.digest) != bool(others.digest):
             return "Give all clients names of columns, or none."
-        if not self.digest:
+        if self.names is None or others.names is None:
             return "Align the features first."
-        beyond_only = self.names is None or others.names is None or set(self.names) > set(others.names)
-        return "Name the columns of the run (columns=[...]), or align the files." if beyond_only else "Align the files."
+        return _NAME if set(self.names) > set(others.names) else "Align the files."
 
 
 def digest(names: Iterable[str]) -> str:

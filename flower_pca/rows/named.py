@@ -42,6 +42,12 @@ class SiteRows:
         frame = hasattr(X, "columns") and hasattr(X, "to_numpy")  # of pandas, polars and their like
         return _framed(X, who, site) if frame else cls(X, site=site)
 
+    def whole(self, who: str = "the rows") -> SiteRows:
+        """The same, if all columns hold numbers."""
+        if self.words:
+            raise no_numbers(self.source or self.site or who, self.words)
+        return self
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Rows and columns."""
@@ -55,20 +61,20 @@ class SiteRows:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of the rows."""
-        return np.dtype(self.values.dtype)
+        found: np.dtype[Any] = self.values.dtype
+        return found
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> SiteRows:
         """Some of the rows: a slice, indices, or a mask."""
-        values = self.values.tocsr() if hasattr(self.values, "tocsr") else self.values
+        values = self.values.tocsr() if hasattr(self.values, "tocsr") else np.asanyarray(self.values)
         return replace(self, values=values[rows])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """The rows alone, by position, if all columns are numbers."""
-        if self.words:
-            raise no_numbers(self.source or self.site or "the rows", self.words)
+        self.whole()
         return np.array(self.values, dtype=dtype) if copy else np.asarray(self.values, dtype=dtype)
 
 

@@ -52,7 +52,9 @@ def test_columns_are_brought_into_the_first_files_order(tmp_path):
 def test_what_does_not_fit_is_named(tmp_path):
     (tmp_path / "a.csv").write_text("age,bmi\n1,2\n")
     (tmp_path / "b.csv").write_text("age,size\n1,2\n")
-    with pytest.raises(DataError, match=r"b\.csv must be those of a\.csv\. Got 2, without 'bmi' and with, beyond them, 'size'\."):
+    with pytest.raises(
+        DataError, match=r"b\.csv must be those of a\.csv\. Got 2, without 'bmi' and with, beyond them, 'size'\."
+    ):
         make(str(tmp_path))
     (tmp_path / "b.csv").unlink()
     np.save(tmp_path / "c.npy", np.ones((2, 3)))

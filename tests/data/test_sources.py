@@ -107,8 +107,8 @@ def test_csv_reads(case, tmp_path):
 BAD_CSV = {
     "text columns": (
         "age,city,sex,size\n1,Bonn,f,2\n3,Jena,m,4\n",
-        r"x\.csv must be numbers\. Got 'Bonn' in column city \(line 2\), 'f' in column sex \(line 2\)\. Choose others with "
-        r"columns=\[\.\.\.\], keep these apart with beside=\[\.\.\.\], or encode them\.",
+        r"x\.csv must be numbers\. Got 'Bonn' in column city \(line 2\), 'f' in column sex \(line 2\)\. "
+        r"Choose others with columns=\[\.\.\.\], keep these apart with beside=\[\.\.\.\], or encode them\.",
     ),
     "text without a header": ("1,2\nx,4\n", r"must be numbers\. Got 'x' in column 1 \(line 2\)\."),
     "semicolons": ("a;b\n1;2\n", r"must be numbers\. Got '1;2' in column a;b \(line 2\)\."),

@@ -43,7 +43,7 @@ def test_the_columns_that_are_asked_for(patients, options, names, rows):
 
 
 def test_text_is_refused_by_name_with_what_to_do(patients):
-    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site\. Choose others with"):
+    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site.*\. Choose others with"):
         simulate("krylov", [make(patients[1])], n_components=1)
     with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site"):
         np.asarray(make(patients[1]))

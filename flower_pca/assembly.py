@@ -25,7 +25,7 @@ from flower_pca.core.run import Run
 from flower_pca.core.settings import DP, MaskedSums
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.core.terms import NoTerms
-from flower_pca.dp import noise
+from flower_pca.dp import draw
 from flower_pca.dp.plan import planned
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
@@ -191,7 +191,7 @@ def answer(
     data: Any,
     memory: Arrays,
     *,
-    bits: noise.Bits = noise.system_bits,
+    bits: draw.Bits = draw.system_bits,
     demands: Demands | None = None,
     veil: Veil | None = None,
     fixed: Callable[[LocalData], FixedData] | None = None,

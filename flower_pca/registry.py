@@ -40,7 +40,7 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.dp import noise
+from flower_pca.dp import draw, noise
 from flower_pca.dp.opening import PrivateOpening
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
@@ -199,7 +199,7 @@ def answer(
     data: Any,
     memory: Arrays,
     *,
-    bits: noise.Bits = noise.system_bits,
+    bits: draw.Bits = draw.system_bits,
     summed: int = 1,
     fixed: Callable[[LocalData], FixedData] | None = None,
 ) -> tuple[Arrays, Arrays]:

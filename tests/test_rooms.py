@@ -35,7 +35,7 @@ EXCEPTIONS = {("flower_pca.core.result", "flower_pca.plots"), ("flower_pca.rows.
 GUESTS = {
     "keys": {"cryptography"},
     "analysis": {"sklearn"},
-    "masking": {"cryptography", "Crypto"},
+    "masking": {"cryptography"},
     "plots": {"matplotlib"},
     "audit": {"matplotlib"},
     "wire": {"flwr"},

@@ -20,7 +20,7 @@ from flower_pca.clients.rules import Rules, everything
 from flower_pca.core.parts import TELLING, Kind
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
-from flower_pca.dp.noise import system_bits
+from flower_pca.dp.draw import system_bits
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
 from flower_pca.rows.local import LocalData

@@ -20,7 +20,7 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.dp.noise import Bits, normals
+from flower_pca.dp.draw import Bits, normals
 
 TOLERANCE: Final = 1e-13  # of the length of a column: a thousand roundings of double precision
 _VEIL: Final = 10.0 * TOLERANCE  # deviation of the noise on a product, of the size of its entries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,16 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
+
+_ROUNDING: Final = 1e-12  # of a share of the variance
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a client has said of its own rows: how many there are, and their sum of squares in the frame."""
+
+    n: int
+    squares: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +39,7 @@ class Model:
         heading: What all clients say of their columns; None before one has.
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
         trace: trace(C), the total sum of squares in the frame.
+        claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
         answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
         eps: The relative precision of the coarsest client's products.
         basis: Z, d x p orthonormal, best first where `values` is known.
@@ -57,6 +69,7 @@ class Model:
     heading: Heading | None = None
     clients: int = 0
     trace: float = 0.0
+    claims: dict[int, Claim] = field(default_factory=dict)
     answers: str = "rows"
     eps: float = 0.0
     basis: Array | None = None
@@ -115,7 +128,10 @@ class Model:
 
 
 def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
-    """The least number of leading values whose sum exceeds `fraction` of the trace; None if there are too few."""
+    """The least number of leading values whose sum exceeds `fraction` of the trace; None if there are too few.
+
+    A sum that equals it to rounding does not exceed it.
+    """
     share = np.cumsum(np.maximum(values, 0.0)) / trace if trace > 0 else np.ones(len(values))
-    passed = np.flatnonzero(share > fraction)
+    passed = np.flatnonzero(share > fraction + _ROUNDING)
     return int(passed[0]) + 1 if len(passed) else None

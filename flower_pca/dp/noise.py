@@ -7,10 +7,9 @@ count of what the client has spent. `Floor` is what a node insists on, whatever 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -19,9 +18,8 @@ from flower_pca.base.errors import ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Kind
 from flower_pca.core.stage import Arrays, Stage
+from flower_pca.dp.draw import Bits, noised
 from flower_pca.rows.local import LocalData
-
-Bits: TypeAlias = Callable[[int], Array]  # so many random 64-bit numbers
 
 _CLIP, _NOISE, _BUDGET, _AMONG = "dp.clip", "dp.noise", "dp.budget", "dp.among"
 NAMES: Final = frozenset((_CLIP, _NOISE, _BUDGET, _AMONG))  # of what a message says that asks for noise
@@ -169,28 +167,11 @@ def answer(
         raise ProtocolError("What this client tells", must="within the run's privacy budget", got=got, then=remedy)
     kept = {name: a for name, a in memory.items() if name != _SPENT}
     up, after = stage.client(plain, cast(LocalData, Clipped(data, clip)), kept)
-    parts, noised = stage.parts(plain, data.d), {}
+    parts, sent = stage.parts(plain, data.d), {}
     for name, a in up.items():
         counts = parts[name].kind is Kind.ROWS  # how many rows there are is told by nobody: it counts clients
-        noised[name] = np.array(1) if counts else a + share * normals(np.shape(a), bits)
-    return noised, {**after, _SPENT: np.array(spent)}
-
-
-def normals(shape: tuple[int, ...], bits: Bits) -> Array:
-    """Independent N(0, 1) numbers from random bits (Box and Muller)."""
-    size = int(np.prod(shape))
-    u = (bits(2 * size) >> np.uint64(11)).reshape(2, *shape) * 2.0**-53
-    return np.asarray(np.sqrt(-2.0 * np.log1p(-u[0])) * np.cos(2.0 * np.pi * u[1]))
-
-
-def system_bits(size: int) -> Array:
-    """Bits of the operating system's own generator for secrets."""
-    return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
-
-
-def seeded_bits(seed: int, *which: int) -> Bits:
-    """Bits that are the same every time, for tests and simulations: of a client, of what it is asked."""
-    return cast(Bits, np.random.PCG64([seed, *which]).random_raw)
+        sent[name] = np.array(1) if counts else noised(a, share, bits)
+    return sent, {**after, _SPENT: np.array(spent)}
 
 
 def _instruction(arrays: Arrays) -> tuple[float, float, float]:

@@ -23,14 +23,13 @@ import numpy as np
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
-from flower_pca.dp import noise
+from flower_pca.dp import draw, noise
 from flower_pca.masking import messages
 from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 _LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one
-_FINER: Final = 10  # bits by which the steps of fixed point are finer than a client's noise
 _WORDS, _BITS, _FRACTION = 4, 48, 96
 _GRAIN: Final = 2.0  # steps, the deviation of each client's noise
 _NOTHING: Final = 9.0  # deviations of all their noise, more than it ever has
@@ -50,7 +49,7 @@ def bound_with_noise(deviation: float, clients: int) -> float:
     It depends on no row, so that whether a client can keep to it tells nothing. Against the noise it is beyond all
     chance, being at least 2^37 deviations.
     """
-    return math.ldexp(deviation / clients, _LIMIT - 1 - _FINER)
+    return math.ldexp(deviation / clients, _LIMIT - 1 - draw.FINER)
 
 
 def bounds_with_noise(names: Iterable[str], deviation: float, clients: int) -> Arrays:
@@ -59,7 +58,7 @@ def bounds_with_noise(names: Iterable[str], deviation: float, clients: int) -> A
     return {name: np.array(1.0 if name == "n" else bound) for name in names}
 
 
-def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int, bits: noise.Bits = noise.system_bits) -> Array:
+def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int, bits: draw.Bits = draw.system_bits) -> Array:
     """One client's arrays, in the order of their names, as numbers mod 2^64; with noise from these random bits."""
     return np.concatenate([_words(name, arrays[name], bounds[name], clients, bits) for name in sorted(arrays)])
 
@@ -93,7 +92,7 @@ def check(arrays: Arrays, secrets: Secrets, summed: int) -> None:
             raise _refused("The bounds of a sum with noise", "those that follow from the noise", "others")
 
 
-def encoded(arrays: Arrays, up: Arrays, own: Arrays, bits: noise.Bits) -> Array:
+def encoded(arrays: Arrays, up: Arrays, own: Arrays, bits: draw.Bits) -> Array:
     """The answer in fixed point.
 
     One beyond a bound gives none, which tells something of this client alone. So that costs it the secrets of the
@@ -118,7 +117,7 @@ def _exponents(bound: Array, clients: int) -> Array:
     return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
 
 
-def _words(name: str, a: Array, bound: Array, clients: int, bits: noise.Bits) -> Array:
+def _words(name: str, a: Array, bound: Array, clients: int, bits: draw.Bits) -> Array:
     a = np.asarray(a, dtype=np.float64)
     wide = not bound.all()
     limit = 2.0 ** (_WORDS * _BITS - _FRACTION - 1) if wide else bound
@@ -129,7 +128,7 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: noise.Bits) ->
     steps = np.ldexp(a, _FRACTION if wide else _exponents(bound, clients))
     rest = np.floor(steps)
     grain = (
-        np.rint(steps - rest + _GRAIN * noise.normals(np.shape(a), bits)).astype(np.int64).ravel()
+        np.rint(steps - rest + _GRAIN * draw.normals(np.shape(a), bits)).astype(np.int64).ravel()
     )  # no digit of it lost
     if not wide:
         return (rest.astype(np.int64).ravel() + grain).view(np.uint64)
@@ -141,7 +140,7 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: noise.Bits) ->
     words[-1] += grain
     most = MOST_CLIENTS // (2 * clients)  # half of the room that so few clients leave
     for high, low in itertools.pairwise(words):
-        moved = (noise.system_bits(len(low)) % np.uint64(2 * most + 1)).astype(np.int64) - most
+        moved = (draw.system_bits(len(low)) % np.uint64(2 * most + 1)).astype(np.int64) - most
         high -= moved
         low += moved << _BITS
     return np.concatenate(words).view(np.uint64)

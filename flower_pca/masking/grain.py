@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from flower_pca.dp import noise
+from flower_pca.dp import draw
 
-Grain: TypeAlias = Callable[[bytes], noise.Bits]  # from a digest of what is asked to bits of the answer's noise
+Grain: TypeAlias = Callable[[bytes], draw.Bits]  # from a digest of what is asked to bits of the answer's noise
 
 
-def system_grain(asked: bytes) -> noise.Bits:
+def system_grain(asked: bytes) -> draw.Bits:
     """The operating system's own bits, whatever is asked."""
-    return noise.system_bits
+    return draw.system_bits
 
 
 def seeded_grain(seed: int, client: int) -> Grain:
     """Bits that are the same whenever the same is asked, for simulations: a run that goes on has them again."""
-    return lambda asked: noise.seeded_bits(seed, client, int.from_bytes(asked[:8]))
+    return lambda asked: draw.seeded_bits(seed, client, int.from_bytes(asked[:8]))

@@ -17,7 +17,7 @@ from flower_pca.core.drive import Driven, drive
 from flower_pca.core.question import AskedHere, Question
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Broadcast, Reply
-from flower_pca.dp.noise import Bits, seeded_bits, system_bits
+from flower_pca.dp.draw import Bits, seeded_bits, system_bits
 from flower_pca.masking.grain import seeded_grain
 from flower_pca.rows.fixed import FixedData, fixed
 from flower_pca.rows.local import LocalData

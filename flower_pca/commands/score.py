@@ -1,0 +1,140 @@
+"""`flower-pca score`: how far rows lie from what a run has found, which are beyond a limit, and by which columns."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor, Scored
+from flower_pca.base import archive, checks
+from flower_pca.base.errors import ConfigError
+from flower_pca.commands import common
+
+_SHOWN: Final = 40  # lines of the table; the file has all
+_EPILOG: Final = """\
+exit codes: 0 all rows are scored, whether any is beyond a limit or not; 1 with --most, more are than that;
+2 bad usage or input
+
+examples:
+  flower-pca score patients/result.npz today.csv
+  flower-pca score patients/result.npz today.csv --level 0.999 -o scores.csv --picture scores.svg
+  flower-pca score patients/result.npz sites/ --most 0.05 || mail -s "look at today's rows" analyst
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    words = "score rows by T2 and SPE, and list those beyond the limits with the columns that are why"
+    parser = common.parser(commands, "score", words, run)
+    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
+    parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run; a folder is one of a file per site")
+    text = "whose row is whose: \"by_column('site')\", say (default: a folder's files, else one site)"
+    parser.add_argument("--partition", metavar="SPEC", help=text)
+    text = f"the share of ordinary rows that keep to a limit (default: {LEVEL:g})"
+    parser.add_argument("--level", type=float, default=LEVEL, metavar="P", help=text)
+    text = (
+        "limits from the rows of all clients (of a run with --monitor), or from theory (default: clients if they are)"
+    )
+    parser.add_argument("--limits", choices=SOURCES, help=text)
+    text = "DATA has the run's own rows, not new ones (limits from theory are then a little lower)"
+    parser.add_argument("--trained", action="store_true", help=text)
+    parser.add_argument("--components", type=int, metavar="K", help="use the first K components (default: all)")
+    parser.add_argument("--top", type=int, default=3, metavar="N", help="columns to name for each row (default: 3)")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="a .csv file for the scores of all rows")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="an .svg or .png file for a picture of all rows")
+    text = "exit with 1 if a larger share of the rows is beyond a limit"
+    parser.add_argument("--most", type=float, metavar="SHARE", help=text)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Score, write the files, print the anomalies; 1 if there are more than `--most`."""
+    out, picture = _file(given.out, (".csv",)), _file(given.picture, (".svg", ".png"))
+    if given.most is not None:
+        checks.number("--most", given.most, least=0.0, most=1.0, remedy="Give a share, such as 0.05.")
+    monitor = Monitor(common.result_of(given.result), n_components=given.components)
+    limits = monitor.limits(given.level, source=given.limits, trained=given.trained)
+    sites = _sites(given)
+    scored = {site: monitor.score(X) for site, X in sites.items()}
+    found = monitor.anomalies(sites, limits, top=given.top)
+    rows, beyond = sum(len(s.t2) for s in scored.values()), sum(int(s.beyond(limits).sum()) for s in scored.values())
+    if out is not None:
+        _write(out, scored, limits, found)
+    if picture is not None:
+        from flower_pca.plots import monitoring
+
+        monitoring.draw(scored, limits, picture)
+    if given.json:
+        plain = [asdict(anomaly) for anomaly in found]
+        common.print_json({"rows": rows, "beyond": beyond, "limits": asdict(limits), "anomalies": plain})
+    else:
+        _print(found, limits, rows, beyond)
+        wrote = [str(file) for file in (out, picture) if file is not None]
+        sys.stdout.write(f"Wrote {' and '.join(wrote)}\n" if wrote else "")
+    return 1 if given.most is not None and beyond > given.most * rows else 0
+
+
+def _sites(given: argparse.Namespace) -> dict[Any, Any]:
+    """The rows of each site, by its name or position."""
+    from flower_pca.data import partition, sources
+
+    needed = None if given.partition is None else partition.column(given.partition)
+    table = sources.table(given.data, beside=() if needed is None else (needed,))
+    whole = given.partition is None and len(table.parts) == 1
+    parts = partition.deal(table, "contiguous" if whole else given.partition, 1 if whole else None)
+    return {getattr(part, "site", "") or i: part for i, part in enumerate(parts)}
+
+
+def _file(path: Path | None, endings: Sequence[str]) -> Path | None:
+    """The file to write: what would keep it from being written is found before anything is computed."""
+    if path is None:
+        return None
+    place = path.expanduser().absolute()
+    checks.parent(place.name, place)
+    if place.suffix.lower() not in endings:
+        rule, remedy = f"one that ends in {' or '.join(endings)}", f"Write scores{endings[0]}."
+        raise ConfigError("The file for the scores", must=rule, got=place.name, then=remedy)
+    return place
+
+
+def _write(path: Path, scored: Mapping[Any, Scored], limits: Limits, found: Sequence[Anomaly]) -> None:
+    """One line for each row; of those beyond a limit, which it is and why."""
+    why: dict[tuple[Any, int], list[Anomaly]] = {}
+    for anomaly in found:
+        why.setdefault((anomaly.site, anomaly.row), []).append(anomaly)
+    with archive.replacing(path) as raw:
+        lines = [["site", "row", "T2", "SPE", "beyond", "because"]]
+        for site, scores in scored.items():
+            for row, (t2, spe) in enumerate(zip(scores.t2, scores.spe, strict=True)):
+                here = why.get((site, row), [])
+                beyond = " ".join(anomaly.statistic for anomaly in here)
+                because = "; ".join(f"{anomaly.statistic}: {anomaly.because}" for anomaly in here)
+                lines.append([str(site), str(row), repr(float(t2)), repr(float(spe)), beyond, because])
+        raw.write(_text(lines).encode())
+
+
+def _text(lines: Sequence[Sequence[str]]) -> str:
+    file = io.StringIO(newline="")
+    csv.writer(file).writerows(lines)
+    return file.getvalue()
+
+
+def _print(found: Sequence[Anomaly], limits: Limits, rows: int, beyond: int) -> None:
+    """The rows furthest beyond a limit, and how many there are."""
+    order = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)[:_SHOWN]
+    if order:
+        head = ["site", "row", "statistic", "value", "limit", "largest contributions"]
+        cells = [[f"{a.site}", f"{a.row}", a.statistic, f"{a.value:.4g}", f"{a.limit:.4g}", a.because] for a in order]
+        common.table(head, cells, text=(0, 2, 5))
+    if len(found) > len(order):
+        sys.stdout.write(f"and {len(found) - len(order):,} more; -o FILE.csv has all\n")
+    ordinary = f"of ordinary rows, {1.0 - limits.level:.3g} are beyond that of T2, and as many beyond that of SPE"
+    told = f"T2 {limits.t2:.4g}, SPE {limits.spe:.4g}, from {limits.words}"
+    share = f"{beyond:,} of {rows:,} rows ({beyond / rows:.2%}) are beyond a limit"
+    sys.stdout.write(f"{share}; {ordinary}.\nLimits: {told}.\n")

@@ -1,0 +1,76 @@
+"""Gaussian noise, and numbers with it: rounded to a grid, so that no last digit tells what was there before.
+
+A float has digits far below the noise. Of a number that is 0 but for one row they are those of the noise alone, and
+with the row they are not: one message can show that a row is missing (Mironov, "On significance of the least
+significant bits for differential privacy", 2012). So what leaves a client is a multiple of `step_of(deviation)`, the
+largest power of two of at most 2^-10 of the deviation, whatever the number is: `noised` splits it into whole steps and
+a rest, neither of which loses a digit, adds the noise to the rest, and rounds.
+
+What that costs. To round is to process what the Gaussian mechanism has given, so `dp.gaussian` holds as it stands, and
+the step needs no share of the budget. What is left are two ways in which a draw here is no ideal one:
+
+- its digits: a normal number is off by at most 2^-45 of the deviation, by the roundings of logarithm, root and cosine.
+  An interval of a step, 2^-11 of the deviation at least, is then more or less likely by a factor of 1 + 2^-33 at most,
+  so that a number sent adds at most 2^-32 to epsilon: 4e-6 for 784 x 20 numbers;
+- its tails: the radius comes from 192 random bits, and ends at 16.3 deviations. Beyond 14.8, where fewer than 2^34 of
+  its values are left, an ideal draw is found with a probability of 2^-158: this, times the numbers sent, is what delta
+  cannot be below. Nobody is let ask for less than 1e-30.
+
+Where clients share the noise of a sum, each rounds its own numbers. Next to noise of 2^10 steps the roundings of the
+others are independent of all they are added to, but for exp(-2 pi^2 2^20), so they only add to the noise.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import Final, TypeAlias, cast
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+
+Bits: TypeAlias = Callable[[int], Array]  # so many random 64-bit numbers
+
+FINER: Final = 10  # bits by which a step is finer than the deviation of the noise
+_WHOLE: Final = 2.0**62  # steps that a number is cut off at; they are whole numbers of 64 bits
+_RARE: Final = 2.0**-20  # below it a uniform number of 64 bits has too few digits
+_NEVER: Final = 2.0**-193  # in place of a uniform number of 0
+_LEAST: Final = -1022  # exponent of a step; below it a float has fewer digits
+
+
+def system_bits(size: int) -> Array:
+    """Bits of the operating system's own generator for secrets."""
+    return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
+
+
+def seeded_bits(seed: int, *which: int) -> Bits:
+    """Bits that are the same every time, for tests and simulations: of a client, of what it is asked."""
+    return cast(Bits, np.random.PCG64([seed, *which]).random_raw)
+
+
+def normals(shape: tuple[int, ...], bits: Bits) -> Array:
+    """Independent N(0, 1) numbers from random bits (Box and Muller); of large ones 192 make the radius."""
+    words = bits(2 * math.prod(shape)).reshape(2, -1)
+    uniform = ~words[0] * 2.0**-64
+    rare = uniform < _RARE
+    more = bits(2 * int(rare.sum())).reshape(2, -1)
+    uniform[rare] += more[0] * 2.0**-128 + more[1] * 2.0**-192 + _NEVER
+    angle = 2.0 * np.pi * ((words[1] >> np.uint64(11)) * 2.0**-53)
+    return np.asarray(np.sqrt(-2.0 * np.log(uniform)) * np.cos(angle)).reshape(shape)
+
+
+def step_of(deviation: float) -> float:
+    """The step of the grid for numbers with noise of this deviation; of noise below all numbers, the least one."""
+    return math.ldexp(1.0, max(math.frexp(deviation)[1] - 1 - FINER, _LEAST))
+
+
+def noised(a: Array, deviation: float, bits: Bits) -> Array:
+    """Numbers with independent Gaussian noise of this deviation, each a whole number of steps."""
+    step = step_of(deviation)
+    with np.errstate(over="ignore"):  # exact but for that, as the step is a power of two
+        steps = np.clip(np.asarray(a, dtype=np.float64) / step, -_WHOLE, _WHOLE)
+    whole = np.floor(steps)
+    rest = np.rint(steps - whole + deviation / step * normals(np.shape(a), bits))
+    return np.asarray((whole.astype(np.int64) + rest.astype(np.int64)) * step)

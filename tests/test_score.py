@@ -1,0 +1,93 @@
+"""`flower-pca score`: what it lists, writes and draws agrees with the library; its exit codes."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from test_cli import flower_pca
+
+from flower_pca import PCAResult, simulate
+from flower_pca.analysis.monitor import Monitor
+from flower_pca.data import sources
+
+rng = np.random.default_rng(0)
+MIXING = rng.standard_normal((3, 6))
+HEAD = "age,bmi,systolic,diastolic,cholesterol,glucose"
+
+
+def rows(n, seed):
+    own = np.random.default_rng(seed)
+    return own.standard_normal((n, 3)) @ MIXING + 0.3 * own.standard_normal((n, 6))
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A result with limits from two sites, a file and a folder of new rows, one of them off in one column."""
+    simulate("krylov", [rows(200, 1), rows(150, 2)], n_components=3, monitor=True).save(tmp_path / "result.npz")
+    today = rows(40, 3)
+    today[7, 3] += 6.0
+    (tmp_path / "sites").mkdir()
+    for name, part in (("today", today), ("sites/north", today[:20]), ("sites/south", today[20:])):
+        np.savetxt(tmp_path / f"{name}.csv", part, delimiter=",", header=HEAD, comments="", fmt="%.17g")
+    return tmp_path
+
+
+def score(capsys, place, data="today.csv", *words):
+    return flower_pca(capsys, "score", place / "result.npz", place / data, *words)
+
+
+def test_the_rows_beyond_a_limit_are_listed_with_the_columns_that_are_why(place, capsys):
+    code, said, err = score(capsys, place)
+    assert (code, err) == (0, "")
+    (line,) = [line for line in said.splitlines() if " SPE " in line and " 7 " in line]
+    assert "column 3" in line or "diastolic" in line
+    assert "of 40 rows" in said
+    assert "from the quantile of the 350 rows of all clients" in said
+
+
+def test_all_rows_are_written_and_drawn(place, capsys):
+    out, picture = place / "scores.csv", place / "scores.svg"
+    code, said, _ = score(capsys, place, "sites", "-o", out, "--picture", picture, "--limits", "theory")
+    assert code == 0
+    assert said.endswith(f"Wrote {out} and {picture}\n")
+    with out.open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    monitor = Monitor(PCAResult.load(place / "result.npz"))
+    scored = monitor.score(sources.make(str(place / "today.csv")))
+    np.testing.assert_allclose([float(line["T2"]) for line in lines], scored.t2, rtol=1e-12)
+    np.testing.assert_allclose([float(line["SPE"]) for line in lines], scored.spe, rtol=1e-12)
+    assert [line["row"] for line in lines] == [str(i) for i in range(20)] * 2
+    beyond = scored.beyond(monitor.limits(source="theory"))
+    assert [bool(line["beyond"]) for line in lines] == beyond.tolist()
+    assert lines[7]["because"].startswith("SPE: ")
+    assert picture.read_text().startswith("<?xml")
+
+
+def test_for_machines_and_the_exit_codes(place, capsys):
+    code, said, _ = score(capsys, place, "today.csv", "--json", "--level", 0.999, "--most", 0.5)
+    told = json.loads(said)
+    assert (code, told["rows"], told["limits"]["level"]) == (0, 40, 0.999)
+    assert {"site", "row", "statistic", "value", "limit", "largest"} <= set(told["anomalies"][0])
+    assert score(capsys, place, "today.csv", "--most", 0.001)[0] == 1
+    assert score(capsys, place, "nothing.csv")[0] == 2
+
+
+REFUSED = {
+    "ending": (["-o", "scores.npy"], "The file for the scores must be one that ends in .csv. Got scores.npy."),
+    "picture": (["--picture", "a.pdf"], "The file for the scores must be one that ends in .svg or .png. Got a.pdf."),
+    "share": (["--most", "7"], "--most must be a finite number of at least 0 and at most 1. Got 7.0."),
+    "level": (["--level", "99"], "level must be a finite number of at least 1e-06"),
+    "components": (["--components", "4"], "n_components of a Monitor must be a whole number of at least 1 and at most"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_is_said_in_a_sentence(case, place, capsys, monkeypatch):
+    monkeypatch.chdir(place)
+    words, sentence = REFUSED[case]
+    code, said, err = score(capsys, place, "today.csv", *words)
+    assert (code, said) == (2, "")
+    assert err.startswith(f"flower-pca: {sentence}")

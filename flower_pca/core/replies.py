@@ -95,7 +95,6 @@ def collect(
     for position, reply in enumerate(replies):
         if isinstance(reply, Sum):
             groups.setdefault((d or 0, ""), _Group()).take(reply.arrays, reply.clients)
-            heading = heading or reply.heading
             heard.update(reply.clients)
             continue
         if isinstance(reply, Reply):
@@ -103,7 +102,7 @@ def collect(
             try:
                 check(reply, sent, heard)
                 if heading is not None and reply.heading is not None and not reply.heading.like(heading):
-                    raise ProtocolError(reply.heading.outvoted(_name(reply), heading))
+                    raise ProtocolError(reply.heading.outvoted(name_of(reply), heading))
                 columns = _columns(common, reply.arrays, d)
                 same = not sent.personal and columns == (d or 0)
                 parts = common if same else stage.parts(sent.arrays_for(reply.client), columns or None)
@@ -152,7 +151,7 @@ class _Group:
 
     def hear(self, reply: Reply) -> None:
         self.heading = reply.heading if self.heading is None else self.heading.fuller(reply.heading)
-        self.names[reply.client] = _name(reply)
+        self.names[reply.client] = name_of(reply)
 
     def name(self, client: int) -> str:
         return self.names.get(client, f"client {client}")
@@ -165,7 +164,8 @@ class _Group:
         self.clients.extend(clients)
 
 
-def _name(reply: Reply) -> str:
+def name_of(reply: Reply) -> str:
+    """A client, by its own name too if it has one."""
     return f"client {reply.client} ({reply.site})" if reply.site else f"client {reply.client}"
 
 

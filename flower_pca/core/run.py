@@ -40,6 +40,7 @@ from flower_pca.core.roll import Call, Roll, Verdict
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum, Unsized
 from flower_pca.core.standing import Standing
 from flower_pca.core.terms import NoTerms
+from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
 
@@ -151,11 +152,10 @@ class Run:
         total = self._total if self._roll.awaited else None
         channel, came = self._channel, self._roll.came
         d = now.model.d or None
-        known: dict[str, Any] = {"d": d, "judge": Judge(now.stage, now.state, now.model), "channel": channel}
-        known["heading"] = now.model.heading
+        judge, heading = Judge(now.stage, now.state, now.model), now.model.heading
+        known: dict[str, Any] = {"d": d, "judge": judge, "channel": channel, "heading": heading}
         got = collect(now.stage, now.state, sent, replies, total=total, answered=came, **known)
-        if now.model.heading is None and got.heading is not None:
-            self._standing = replace(now, model=replace(now.model, heading=got.heading))
+        self._standing = now.headed(got.heading)
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
@@ -195,11 +195,12 @@ class Run:
 
     # What masks do to the message under way.
 
-    def settle(self, *, columns: int, needed: int) -> Broadcast:
-        """The message, once the clients are known to have so many columns, and their sum to need so many of them."""
+    def settle(self, *, heading: Heading, needed: int) -> Broadcast:
+        """The message, once the clients are known to have these columns, and their sum to need so many of them."""
         assert self._sent is not None
+        self._standing = self._standing.headed(heading if heading.count else None)
         state = self._standing.state
-        state = state.of_columns(columns) if isinstance(state, Unsized) else state
+        state = state.of_columns(heading.count) if isinstance(state, Unsized) else state
         self._terms = self._terms.shared(needed)
         self._standing = replace(self._standing, state=self._terms.informed(state))
         self._sent = replace(self._sent, arrays=self._arrays())

@@ -2,8 +2,7 @@
 
 A stage holds hyper-parameters only. The server half is `start`, `broadcast`, `server`, `status`, `finish`; the client
 half is the static `client`, which finds everything it needs in the message. The static `parts` says what an answer
-holds, for all who have to know without computing anything. Clients send sums, never averages; the server divides by
-what arrived, so that unequal sizes and drop-outs need no code of their own.
+holds. Clients send sums, never averages; the server divides by what arrived: unequal sizes need no code of their own.
 
 A message goes like this, whatever carries it:
 
@@ -102,12 +101,11 @@ class Reply:
 
 @dataclass(frozen=True)
 class Sum:
-    """What several clients answered to the message with the same number, already added up; and their columns."""
+    """What several clients answered to the message with the same number, already added up."""
 
     clients: tuple[int, ...]
     number: int
     arrays: Arrays
-    heading: Heading | None = None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.rows.frame import Frame
+
+_ROUNDING: Final = 1e-12  # of a share of the variance
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,10 @@ class Model:
 
 
 def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
-    """The least number of leading values whose sum exceeds `fraction` of the trace; None if there are too few."""
+    """The least number of leading values whose sum exceeds `fraction` of the trace; None if there are too few.
+
+    A sum that equals it to rounding does not exceed it.
+    """
     share = np.cumsum(np.maximum(values, 0.0)) / trace if trace > 0 else np.ones(len(values))
-    passed = np.flatnonzero(share > fraction)
+    passed = np.flatnonzero(share > fraction + _ROUNDING)
     return int(passed[0]) + 1 if len(passed) else None

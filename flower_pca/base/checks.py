@@ -97,7 +97,7 @@ def finite(who: str, blocks: Iterable[np.ndarray[Any, Any]], *, missing: bool = 
             bad = ~np.isfinite(values)
             nan += int(np.isnan(values).sum())
             infinite += int(np.isinf(values).sum())
-            if values.ndim == 2 and bad.any() and not first:
+            if values.ndim == 2 and bad.any() and not (first or missing):  # nodes, which allow gaps, tell no places
                 row, column = np.argwhere(bad)[0]
                 first = f"The first is in row {start + row}, column {column}, from 0 on. "
         start += values.shape[0] if values.ndim else 1

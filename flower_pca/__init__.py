@@ -79,15 +79,16 @@ def _loaded(name: str) -> Any:
     except ImportError as error:
         if _HOME[name] != "flower_pca.estimator":
             raise
-        from flower_pca.base.errors import ConfigError
+        from flower_pca.base import extras
 
-        then = 'Run: pip install "flower-pca[sklearn]"'
-        raise ConfigError("scikit-learn", must=f"installed for {name}", got="no such package", then=then) from error
+        raise extras.lacking("scikit-learn", f"for {name}") from error
 
 
 def _names() -> list[str]:
-    """All names: constants and acronyms, then classes, then functions, each by the alphabet."""
+    """All names that can be had: constants and acronyms, then classes, then functions, each by the alphabet."""
     every = ["__version__", *_HOME, *importlib.import_module("flower_pca.registry").shown()]
+    if not importlib.import_module("flower_pca.base.extras").there("scikit-learn"):  # for `from flower_pca import *`
+        every = [name for name in every if _HOME.get(name) != "flower_pca.estimator"]
     return sorted(every, key=lambda name: (0 if name.isupper() else 1 if name[0].isupper() else 2, name))
 
 

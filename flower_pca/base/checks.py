@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -64,13 +65,18 @@ def parent(what: str, path: str | os.PathLike[str]) -> None:
 
 
 def components(n_components: object) -> int | float:
-    """Require a number of components: an int of at least 1, or a fraction in (0, 1)."""
+    """Require a number of components: an int of at least 1, or a fraction in (0, 1), which may be text: "95%"."""
+    percent = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*%\s*", n_components) if isinstance(n_components, str) else None
+    if percent and 0.0 < float(percent[1]) < 100.0:
+        return float(percent[1]) / 100.0
     rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
     if isinstance(n_components, int | np.integer) and not isinstance(n_components, bool) and n_components >= 1:
         return int(n_components)
     if isinstance(n_components, float | np.floating) and 0.0 < n_components < 1.0:
         return float(n_components)
-    raise ConfigError("n_components", must=rule, got=repr(n_components), then="Ask for 2 to see a plane, or for 0.9.")
+    raise ConfigError(
+        "n_components", must=rule, got=repr(n_components), then='Ask for 2 to see a plane, or for 0.9 or "90%".'
+    )
 
 
 def at_most(n_components: int | float, n: int, d: int) -> None:

@@ -31,7 +31,7 @@ _REACH: Final = "Bound the raw rows."
 class Asked(TypedDict, total=False):
     """A question in short, beside its algorithm: see `Question`. Settings may be strings; mask may be True."""
 
-    n_components: int | float
+    n_components: int | float | str
     center: bool | None
     scale: str | None
     missing: str
@@ -69,7 +69,8 @@ class Question:
 
     Args:
         algorithm: The algorithm, with its hyper-parameters: see `make`.
-        n_components: How many components, or the fraction of the total variance in (0, 1) that they shall exceed.
+        n_components: How many components, or the fraction of the total variance in (0, 1) that they shall exceed, which
+            the short form takes as "95%" too.
         center: Whether to subtract the mean of all rows; the algorithm's own default if left out.
         scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
         missing: "error", "own_mean" or "mean": NaN then stands for a missing value, in whose place comes the mean of

@@ -31,16 +31,6 @@ def reading(path: object, rule: str) -> Iterator[Path]:
         raise DataError(what, must=rule, got=got, then="Check the file, or name another source.") from error
 
 
-@contextmanager
-def needing(package: str, extra: str) -> Iterator[None]:
-    """Imports of a package that is optional; without it a ConfigError says how to install it."""
-    try:
-        yield
-    except ImportError as error:
-        remedy = f'Run: pip install "flower-pca[{extra}]"'
-        raise ConfigError(package, must="installed to read this", got="no such package", then=remedy) from error
-
-
 def texts(what: str, value: object) -> tuple[str, ...]:
     """Names of columns: a list of text."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):

@@ -11,8 +11,9 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import DataError
+from flower_pca.base.extras import needing
 from flower_pca.base.linalg import Array
-from flower_pca.data.reading import chosen, needing, no_numbers
+from flower_pca.data.reading import chosen, no_numbers
 from flower_pca.data.table import Table
 
 _BUNDLED: Final = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
@@ -25,7 +26,7 @@ def sklearn(*, name: str) -> Table:
         name: breast_cancer, diabetes, digits, iris, linnerud or wine.
     """
     checks.choice("The data set of scikit-learn", name, _BUNDLED)
-    with needing("scikit-learn", "sklearn"):
+    with needing("scikit-learn", "to read this"):
         from sklearn import datasets
     bunch = getattr(datasets, f"load_{name}")()
     target = np.asarray(bunch.target)
@@ -49,7 +50,7 @@ def hugging_face(
         columns: Names of the columns to use; all that are not beside, if left out.
         beside: Names of columns that are no features: labels, or whose row it is. They may be text.
     """
-    with needing("flwr-datasets", "datasets"):
+    with needing("flwr-datasets", "to read this"):
         from flwr_datasets import FederatedDataset
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # progress bars

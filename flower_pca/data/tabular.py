@@ -11,8 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.extras import needing
 from flower_pca.base.linalg import Array
-from flower_pca.data.reading import chosen, needing, no_numbers, reading
+from flower_pca.data.reading import chosen, no_numbers, reading
 from flower_pca.data.table import Table
 
 _GAPS: Final = ("", "na", "n/a", "nan", "null", "none")  # what stands in files for a value that is missing
@@ -56,7 +57,7 @@ def parquet(*, path: str, columns: Sequence[str] | None = None, beside: Sequence
         columns: Names of the columns to use; all that are not beside, if left out.
         beside: Names of columns that are no features: labels, or whose row it is. They may be text.
     """
-    with needing("pyarrow", "parquet"):
+    with needing("pyarrow", "to read this"):
         import pyarrow as pa
         import pyarrow.parquet as pq
     with reading(path, "a parquet file") as file, file.open("rb") as raw:

@@ -105,7 +105,8 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     _check_spoken("A message", config, "another strategy", newest=str(config.get(_VERSION, VERSION)))
     arrays = _by_name("A message", parameters, config)
     own = bool(np.any(arrays.pop(_OWN, False)))
-    frame = Frame(**{part: arrays.pop(name, None) for name, part in _FRAME.items()}, own=own)
+    parts: dict[str, Any] = {part: arrays.pop(name, None) for name, part in _FRAME.items()}
+    frame = Frame(**parts, own=own)
     algorithm, stage, run = (_value("A message", config, name, str) for name in ("algorithm", "stage", "run"))
     return Request(algorithm, stage, run, _value("A message", config, "number", int), arrays, frame)
 

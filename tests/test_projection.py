@@ -1,9 +1,11 @@
 """What a result projects rows by travels as one record, and projects as the result does."""
 
+import dataclasses
 import io
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
 from builders import shards
 from flwr.app import ConfigRecord
@@ -11,6 +13,7 @@ from scipy import sparse
 
 from flower_pca import ConfigError, DataError, Projection, ProtocolError, simulate
 from flower_pca.base import archive
+from flower_pca.rows.columns import digest
 
 SHARDS = shards((60, 25, 7), 0.7 ** np.arange(8), shift=1.0)
 SETTINGS = {"plain": {}, "scaled": {"scale": "std"}, "raw": {"center": False}, "holes": {"missing": "mean"}}
@@ -42,11 +45,23 @@ def test_the_record_goes_along_with_other_settings():
 
 
 def test_names_of_columns_go_along():
-    result = simulate("krylov", SHARDS, n_components=3)
-    names = np.array([f"column {j}" for j in range(8)], dtype=object)
-    named = Projection(components_=result.components_, mean_=result.mean_, feature_names_in_=names)
-    assert list(Projection.from_record(named.to_record()).feature_names_in_) == list(names)
-    assert Projection.from_record(result.to_record()).feature_names_in_ is None
+    frames = [pd.DataFrame(rows, columns=list("hgfedcba")) for rows in SHARDS]
+    result = simulate("krylov", frames, n_components=3)
+    projection = Projection.from_record(result.to_record())
+    np.testing.assert_array_equal(projection.feature_names_in_, result.feature_names_in_)
+    expected = result.transform(frames[0])
+    np.testing.assert_array_equal(projection.transform(frames[0][list("bdfhaceg")]), expected)
+    with pytest.raises(ConfigError, match="without 'c'"):
+        projection.transform(frames[0].drop(columns="c"))
+    with pytest.warns(UserWarning, match="matched by position") as caught:
+        projection.transform(SHARDS[0])
+    assert caught[0].filename == __file__
+    known = dataclasses.replace(result, feature_names_in_=None, feature_digest=digest("abcdefgh"))
+    quiet = Projection.from_record(known.to_record())
+    assert quiet.feature_names_in_ is None
+    assert quiet.feature_digest == digest("abcdefgh")
+    with pytest.raises(ConfigError, match="8 of other names"):
+        quiet.transform(frames[0].rename(columns={"a": "z"}))
 
 
 def test_of_a_personalized_result_it_has_the_shared_components():
@@ -108,7 +123,7 @@ def squeezed():
         (packed({"feature_names": ["a"]}, components_=np.eye(2)), r"'feature_names_in_': \(1,\)}"),
         (
             packed({"feature_names": 3}, components_=np.eye(2)),
-            "feature_names of a projection must be texts. Got 3. Check",
+            r"The names of a projection must be texts\. Got \['', 3\]",
         ),
         (
             packed(components_=np.eye(2) * np.nan),

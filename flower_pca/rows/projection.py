@@ -13,10 +13,11 @@ from typing import Any, Final, Self
 import numpy as np
 
 from flower_pca.base import archive
-from flower_pca.base.errors import ConfigError, DataError, harmless
+from flower_pca.base.errors import DataError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.matching import matched
 
 _KIND: Final = "projection"
 _OPTIONAL: Final = ("mean_", "scale_", "fill_")
@@ -32,6 +33,7 @@ class Projection:
         scale_: What each column is divided by then, (d,); None for nothing.
         fill_: What stands for a missing value, (d,); None if none are allowed.
         feature_names_in_: Names of the columns, (d,); None where columns go by position.
+        feature_digest: SHA-256 of the sorted names, where clients keep the names to themselves; "" if there are none.
     """
 
     components_: Array
@@ -39,6 +41,7 @@ class Projection:
     scale_: Array | None = None
     fill_: Array | None = None
     feature_names_in_: Array | None = None
+    feature_digest: str = ""
 
     def __post_init__(self) -> None:
         Z, names, remedy = self.components_, self.feature_names_in_, "Take it of a result."
@@ -57,7 +60,7 @@ class Projection:
     def of(cls, result: Any) -> Self:
         """What a result, or whatever has its attributes, projects rows by."""
         mean = result.mean_ if result.centered else None
-        names = ("components_", "scale_", "fill_", "feature_names_in_")
+        names = ("components_", "scale_", "fill_", "feature_names_in_", "feature_digest")
         return cls(mean_=mean, **{name: getattr(result, name) for name in names})
 
     @property
@@ -71,15 +74,13 @@ class Projection:
         return int(self.components_.shape[1])
 
     def framed(self, X: Any) -> LocalData:
-        """The rows of X, (n, d) dense or sparse, with the mean subtracted and the scale divided by."""
-        data = LocalData(X, who="the rows given", missing=self.fill_ is not None)
-        if data.d != self.n_features_in_:
-            remedy = "Give the features that the run had, in its order."
-            raise ConfigError("The number of columns", must=str(self.n_features_in_), got=data.d, then=remedy)
-        return data.framed(Frame(self.mean_, self.scale_, self.fill_), keep=False)
+        """The rows of X with the mean subtracted and the scale divided by, in the order of the columns here."""
+        names = None if self.feature_names_in_ is None else tuple(self.feature_names_in_)
+        frame = Frame(self.mean_, self.scale_, self.fill_, names=names)
+        return matched(X, frame, self.n_features_in_, digest=self.feature_digest)
 
     def transform(self, X: Any) -> Array:
-        """Coordinates of the rows of X, (n, d) dense or sparse, along the components: (n, k)."""
+        """Coordinates of rows along the components, (n, k), with columns matched as by `PCAResult.transform`."""
         return self.framed(X).scores(self.components_.T)
 
     def inverse_transform(self, scores: Array) -> Array:
@@ -91,8 +92,8 @@ class Projection:
     def to_bytes(self) -> bytes:
         """The whole projection as bytes, from which `from_bytes` makes it again: numpy's format, without pickles."""
         arrays = {name: getattr(self, name) for name in ("components_", *_OPTIONAL) if getattr(self, name) is not None}
-        names = self.feature_names_in_
-        return archive.to_bytes(_KIND, {"feature_names": None if names is None else list(names)}, arrays)
+        names = None if self.feature_names_in_ is None else list(self.feature_names_in_)
+        return archive.to_bytes(_KIND, {"feature_names": names, "feature_digest": self.feature_digest}, arrays)
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> Self:
@@ -102,13 +103,18 @@ class Projection:
             DataError: If it is none.
         """
         header, arrays = archive.from_bytes(_KIND, packed)
-        names, remedy = header.get("feature_names"), "Check the sender."
+        names, digest, remedy = header.get("feature_names"), header.get("feature_digest", ""), "Check the sender."
         if "components_" not in arrays or not set(arrays) <= {"components_", *_OPTIONAL}:
             got = harmless(", ".join(sorted(arrays)) or "none")
             raise DataError("The arrays of a projection", must="those of its fields", got=got, then=remedy)
-        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-            raise DataError("feature_names of a projection", must="texts", got=harmless(repr(names)), then=remedy)
-        return cls(**arrays, feature_names_in_=None if names is None else np.array(names, dtype=object))
+        texts = [digest, *(names if isinstance(names, list) else [] if names is None else [names])]
+        if not all(isinstance(text, str) for text in texts):
+            raise DataError("The names of a projection", must="texts", got=harmless(repr(texts)), then=remedy)
+        return cls(
+            **arrays,
+            feature_names_in_=None if names is None else np.array(names, dtype=object),
+            feature_digest=digest,
+        )
 
     def to_record(self) -> Any:
         """A `ConfigRecord` of Flower's with the projection in it: for a message, or beside the rest of a config."""

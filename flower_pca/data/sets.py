@@ -13,8 +13,9 @@ from flower_pca.base import checks
 from flower_pca.base.errors import DataError
 from flower_pca.base.extras import needing
 from flower_pca.base.linalg import Array
-from flower_pca.data.reading import chosen, no_numbers
+from flower_pca.data.reading import chosen
 from flower_pca.data.table import Table
+from flower_pca.rows.columns import no_numbers
 
 _BUNDLED: Final = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
 
@@ -63,7 +64,11 @@ def hugging_face(
     features, apart = chosen(name, loaded.column_names, columns, beside)
     numeric = loaded.select_columns(list(features)).with_format("numpy")
     blocks = {feature: _block(numeric[:][feature]) for feature in features}
-    bad = {feature: _kind(block) for feature, block in blocks.items() if block.dtype.kind not in "fiub"}
+    bad = {
+        feature: f"{_kind(block)} in column {feature}"
+        for feature, block in blocks.items()
+        if block.dtype.kind not in "fiub"
+    }
     if bad:
         raise no_numbers(name, bad)
     names = features if all(block.shape[1] == 1 for block in blocks.values()) else ()

@@ -19,7 +19,8 @@ from flower_pca.core.result import PCAResult
 from flower_pca.data.table import Table
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.here import clients_of, simulate
+from flower_pca.simulation.here import simulate
+from flower_pca.simulation.sites import clients_of
 
 _GRAM: Final = 4096  # columns up to which the reference is the eigenproblem of one d x d matrix
 

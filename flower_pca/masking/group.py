@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from flower_pca.base.errors import NotEnoughNodes, ProtocolError, sentence
+from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays
@@ -220,22 +219,6 @@ def graph(clients: int, degree: int) -> list[list[int]]:
     near = [step for step in range(-(degree // 2), degree // 2 + 1) if step]
     found = {int(i): sorted(int(order[(place + step) % clients]) for step in near) for place, i in enumerate(order)}
     return [found[i] for i in range(clients)]
-
-
-def outvoted(answers: Mapping[int, Arrays], known: int) -> tuple[int, dict[int, str]]:
-    """The columns of the run, `known` or else those of most clients; and why clients with others are left out.
-
-    Of a client that has no rows yet they are 0, and then not counted; of the run, if all are like that.
-    """
-    columns = {client: d for client, arrays in answers.items() if (d := int(arrays["mask.d"]))}
-    votes = Counter(columns.values())
-    d = known or max(votes, key=votes.__getitem__, default=0)
-    rule, remedy = f"{d}, as at most clients", "Align the features first."
-    return d, {
-        client: sentence(f"The number of columns of client {client}", rule, other, remedy)
-        for client, other in columns.items()
-        if other != d
-    }
 
 
 def identity() -> Array:

@@ -20,6 +20,9 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, DataError, sentence
 from flower_pca.base.linalg import Array
 
+COLUMNS: Final = "columns"  # what names are called in messages; and what else is said of columns
+_COUNT, _DIGEST = "columns.count", "columns.digest"
+LONGEST: Final = 200  # characters of a name that is told
 _MOST: Final = 20  # names that a message lists
 _NAME: Final = "Name the columns of the run (columns=[...]), or align the files."
 _APART: Final = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."
@@ -98,6 +101,28 @@ class Heading:
         """Without the names."""
         return Heading(self.count, self.digest)
 
+    def plain(self) -> dict[str, int | str]:
+        """As numbers and text, beside an answer."""
+        names = {} if self.names is None else {COLUMNS: json.dumps(self.names)}
+        return {_COUNT: self.count, _DIGEST: self.digest, **names}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Heading | None:
+        """What `plain` has made; None where there is none.
+
+        Raises:
+            ValueError: If it is none, or if the names are not those that the digest is of.
+        """
+        if _COUNT not in plain:
+            return None
+        count, known = plain[_COUNT], plain.get(_DIGEST)
+        names = read_names(plain[COLUMNS]) if COLUMNS in plain else None
+        if not isinstance(count, int) or count < 0 or not isinstance(known, str) or len(known) > LONGEST:
+            raise ValueError("no heading")
+        if names is not None and (len(names) != count or digest(names) != known):
+            raise ValueError("names of another digest")
+        return cls(count, known, names)
+
     def fuller(self, other: Heading | None) -> Heading:
         """Of two headings of the same columns one that has their names, if one has."""
         return other if self.names is None and other is not None else self
@@ -132,6 +157,18 @@ class Heading:
 def digest(names: Iterable[str]) -> str:
     """SHA-256 of the sorted names."""
     return hashlib.sha256(json.dumps(sorted(names)).encode()).hexdigest()
+
+
+def read_names(text: Any) -> tuple[str, ...]:
+    """Names of columns from another machine, as JSON; ValueError if they are none."""
+    try:
+        names = json.loads(text)
+    except (TypeError, RecursionError) as error:
+        raise ValueError("no names") from error
+    right = isinstance(names, list) and all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
+    if not (right and names and len(set(names)) == len(names)):
+        raise ValueError("no names")
+    return tuple(names)
 
 
 def difference(names: Sequence[str], others: Sequence[str]) -> str:

@@ -28,8 +28,13 @@ FLOORS = (
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
-# A result draws itself, and reads the files that it is given: these imports come late, by one name each.
-EXCEPTIONS = {("flower_pca.core.result", "flower_pca.plots"), ("flower_pca.rows.matching", "flower_pca.data.sources")}
+# A result draws itself, reads the files that it is given, and what it projects by makes a record of Flower's: these
+# imports come late, by one name each.
+EXCEPTIONS = {
+    ("flower_pca.core.result", "flower_pca.plots"),
+    ("flower_pca.rows.matching", "flower_pca.data.sources"),
+    ("flower_pca.rows.projection", "flower_pca.wire"),
+}
 
 # What a room may import from outside the package, beside the standard library, numpy and scipy.
 GUESTS = {

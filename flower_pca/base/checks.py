@@ -88,21 +88,27 @@ def at_most(n_components: int | float, n: int, d: int) -> None:
 
 def finite(who: str, blocks: Iterable[np.ndarray[Any, Any]], *, missing: bool = False) -> int:
     """Require finite entries, or with `missing` finite ones and NaN, whose number it returns."""
-    nan = infinite = 0
+    nan = infinite = start = 0
+    first = ""
     for values in blocks:
-        with np.errstate(over="ignore", invalid="ignore"):
-            if values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64)):
-                continue  # one cheap pass: a NaN or an infinity reaches the sum, which may also just overflow
-        nan += int(np.isnan(values).sum())
-        infinite += int(np.isinf(values).sum())
+        with np.errstate(over="ignore", invalid="ignore"):  # one cheap pass: what is not finite reaches the sum,
+            usual = values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64))  # which may also overflow
+        if not usual:
+            bad = ~np.isfinite(values)
+            nan += int(np.isnan(values).sum())
+            infinite += int(np.isinf(values).sum())
+            if values.ndim == 2 and bad.any() and not (first or missing):  # nodes, which allow gaps, tell no places
+                row, column = np.argwhere(bad)[0]
+                first = f"The first is in row {start + row}, column {column}, from 0 on. "
+        start += values.shape[0] if values.ndim else 1
     if infinite or (nan and not missing):
-        raise not_finite(who, nan, infinite)
+        raise not_finite(who, nan, infinite, first)
     return nan
 
 
-def not_finite(who: str, nan: int, infinite: int = 0) -> DataError:
-    """The error about entries that are no numbers, with what to do about them."""
-    remedy = "Impute or drop these entries before the run" + (', or use missing="mean".' if nan else ".")
+def not_finite(who: str, nan: int, infinite: int = 0, first: str = "") -> DataError:
+    """The error about entries that are no numbers, with where the first of them is and what to do about them."""
+    remedy = f"{first}Impute or drop these entries before the run" + (', or use missing="mean".' if nan else ".")
     return DataError(f"The data of {who}", must="finite", got=f"{nan} NaN and {infinite} infinite entries", then=remedy)
 
 

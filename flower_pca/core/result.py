@@ -21,6 +21,7 @@ from flower_pca.core.spent import Spent
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.matching import matched
+from flower_pca.rows.projection import Projection
 
 _KINDS: Final[dict[str, type[PCAResult]]] = {}  # all classes of results, by the name that files know them by
 
@@ -178,13 +179,16 @@ class PCAResult:
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
         X = np.asarray(scores) @ self.components_
-        X = X if self.scale_ is None else X * self.scale_
-        return np.asarray(X + self.mean_)
+        return np.asarray((X if self.scale_ is None else X * self.scale_) + self.mean_)
 
     def reconstruction_error(self, X: Any) -> float:
         """Mean squared distance, in the frame, between a row of X and its reconstruction."""
         data = self._data(X)
         return data.squared_error(self.components_.T) / data.n
+
+    def to_record(self) -> Any:
+        """A `ConfigRecord` of Flower's with all it takes to project rows as here: see `Projection.from_record`."""
+        return Projection.of(self).to_record()
 
     def angle_to(self, other: PCAResult | Array) -> float:
         """Largest principal angle in radians to another result, or to components as rows of an array."""

@@ -90,7 +90,7 @@ class FixedData:
 
     def __init__(self, statistics: Statistics, frame: Frame, *, who: str, whole: Product | None = None) -> None:
         given = frame.fill if frame.fill is not None and not frame.own else None
-        self._who, self.frame, self._whole = who, frame, whole
+        self.who, self.frame, self._whole = who, frame, whole
         self._stored = statistics
         self._T = statistics if given is None else statistics.filled(given)
         self.n, self.d = statistics.n, statistics.d
@@ -103,7 +103,7 @@ class FixedData:
     def complete(self) -> None:
         """Raise DataError if values are missing and the frame does not say what takes their place."""
         if self.missing and self.frame.fill is None and not self.frame.own:
-            raise checks.not_finite(self._who, self.missing)
+            raise checks.not_finite(self.who, self.missing)
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
         """X'(XZ); `reuse` changes nothing."""
@@ -208,7 +208,7 @@ class FixedData:
             return np.asarray(self._root.T @ self._root)
         if self._T.scatter is None:
             rule, remedy = f"at most {_DIRECT}", "Use krylov or ssi, whose messages are narrow."
-            raise DataError(f"The columns of sparse rows of {self._who}", must=rule, got=self.d, then=remedy)
+            raise DataError(f"The columns of sparse rows of {self.who}", must=rule, got=self.d, then=remedy)
         G = self._T.scatter[: self.d, : self.d] + self.n * np.outer(self._e, self._e)
         scale = self.frame.scale
         return np.asarray(G if scale is None else G / scale / scale[:, None])

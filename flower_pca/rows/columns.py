@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -144,7 +145,9 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
 
 def no_numbers(who: object, words: Mapping[str, str]) -> DataError:
     """The error about columns that hold no numbers; by name, what is in each, and where."""
-    return DataError(f"The columns of {who}", must="numbers", got=listed(words.values()), then=_APART)
+    decimal = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
+    remedy = f"Write numbers with a point. {_APART}" if decimal else _APART
+    return DataError(f"The columns of {who}", must="numbers", got=listed(words.values()), then=remedy)
 
 
 def wanted(columns: Any) -> tuple[str, ...] | None:

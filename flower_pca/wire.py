@@ -33,12 +33,12 @@ EVALUATE: Final = "evaluate"  # the stage that travels as Flower's evaluate; all
 NO_KEY: Final = -1  # of a client without a partition-id
 _PROJECTION: Final = "flower_pca.projection"  # what a record or a config has a projection under
 _LAYOUT, _VERSION = "flower_pca", "flower_pca.version"  # what both are called in requests and answers
-_SPOKEN: Final[Config] = {_LAYOUT: LAYOUT, _VERSION: VERSION}
+SPOKEN: Final[Config] = {_LAYOUT: LAYOUT, _VERSION: VERSION}
 _NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
 _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
 _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
 _OWN: Final = "frame.own"
-_ASKS, _SITE = "asks_names", "site"  # of messages, of answers
+_ASKS, SITE = "asks_names", "site"  # in messages: whether names are asked for; in answers: what a node is called
 _SENDER: Final = "Check the sender."
 
 
@@ -84,7 +84,7 @@ def write_request(
         arrays[_OWN] = np.array(True)
     config = {
         **extra,
-        **_SPOKEN,
+        **SPOKEN,
         "algorithm": algorithm,
         "stage": message.stage,
         "run": run,
@@ -118,35 +118,30 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     arrays = _by_name("A message", parameters, config)
     own = bool(np.any(arrays.pop(_OWN, False)))
     parts: dict[str, Any] = {part: arrays.pop(name, None) for name, part in _FRAME.items()}
-    frame = Frame(**parts, own=own, names=_columns(config))
+    frame = Frame(**parts, own=own, names=read_names("A message", config))
     algorithm, stage, run = (_value("A message", config, name, str) for name in ("algorithm", "stage", "run"))
     asks = bool(config.get(_ASKS, False))
     return Request(algorithm, stage, run, _value("A message", config, "number", int), arrays, frame, asks)
-
-
-def about(heading: Heading | None, site: str) -> Config:
-    """What a client says of itself beside an answer: its columns, and what it is called."""
-    return {**({_SITE: site} if site else {}), **({} if heading is None else heading.plain())}
 
 
 def write_fit(
     arrays: Arrays, num_examples: int, number: int, key: int, about: Config | None = None
 ) -> tuple[list[Array], int, Config]:
     """What a NumPyClient's fit returns for these arrays; `about` is what the client says of itself."""
-    metrics: Config = {**(about or {}), **_SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
+    metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return [np.asarray(a) for a in arrays.values()], num_examples, metrics
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
     """What a NumPyClient's evaluate returns: single numbers, which travel as metrics; the loss is a mean."""
     numbers: Config = {name: a.item() for name, a in arrays.items()}
-    metrics: Config = {**numbers, **_SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
+    metrics: Config = {**numbers, **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return float(arrays["squares"]) / num_examples, num_examples, metrics
 
 
 def refusal(reason: str, number: int, key: int, about: Config | None = None) -> Config:
     """The metrics of a client that gives no answer, and says why."""
-    return {**(about or {}), **_SPOKEN, "number": number, "key": key, "names": "", "refusal": reason}
+    return {**(about or {}), **SPOKEN, "number": number, "key": key, "names": "", "refusal": reason}
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
@@ -172,35 +167,19 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
         remedy = "Serve it with a client of flower_pca."
         raise ProtocolError(who, must=f"made of {res}.metrics and {res}.num_examples", got=got, then=remedy)
     metrics = content.config_records[f"{res}.metrics"]
+    _check_spoken(who, metrics, "another client", newest=VERSION)  # of a refusal too, as it may be the reason for it
     number, key = _value(who, metrics, "number", int), _value(who, metrics, "key", int)
     num_examples = _value(who, content.metric_records[f"{res}.num_examples"], "num_examples", int)
-    site = harmless(_value(who, metrics, _SITE, str))[:LONGEST] if _SITE in metrics else ""
+    site = harmless(_value(who, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
     if "refusal" in metrics:
         return Answer(number, key, {}, num_examples, harmless(_value(who, metrics, "refusal", str)), site=site)
-    _check_spoken(who, metrics, "another client", newest=VERSION)
     if kind == EVALUATE:
         names = _value(who, metrics, "names", str).split(",")
         return Answer(number, key, {n: np.array(_value(who, metrics, n, int, float)) for n in names}, num_examples)
     if f"{res}.parameters" not in content.array_records:
         raise ProtocolError(who, must=f"made of {res}.parameters", got="none", then="Check the client.")
     arrays = _by_name(who, _arrays(content.array_records[f"{res}.parameters"]), metrics)
-    return Answer(number, key, arrays, num_examples, heading=_heading(who, metrics), site=site)
-
-
-def _columns(config: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The columns that a message names."""
-    try:
-        return read_names(config[COLUMNS]) if COLUMNS in config else None
-    except ValueError as error:
-        raise ProtocolError("The columns of a message", must="different names", got="others", then=_SENDER) from error
-
-
-def _heading(who: str, metrics: Mapping[str, Any]) -> Heading | None:
-    try:
-        return Heading.of(metrics)
-    except ValueError as error:
-        rule = "those that its digest is of"
-        raise ProtocolError(f"The columns of {who.lower()}", must=rule, got="others", then=_SENDER) from error
+    return Answer(number, key, arrays, num_examples, heading=Heading.of(metrics), site=site)
 
 
 def write_projection(packed: bytes) -> ConfigRecord:

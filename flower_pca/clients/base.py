@@ -22,7 +22,7 @@ from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError, FlowerPCAError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, limits
-from flower_pca.clients.columns import asked, node_rows, said
+from flower_pca.clients.columns import about, asked, node_rows
 from flower_pca.clients.keywords import RuleKeywords
 from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy
@@ -94,8 +94,8 @@ class PCAClient(NumPyClient):
             arrays, n = self._answer(request)
         except FlowerPCAError as error:
             return [], 0, self._refuse(error, config)
-        about = wire.about(said(self._rows(), request, self._rules), self._site)
-        return wire.write_fit(arrays, n, request.number, self._key, about)
+        own = about(self._rows(), request, self._rules, self._site)
+        return wire.write_fit(arrays, n, request.number, self._key, own)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
         """Answer a strategy's evaluation: the mean squared reconstruction error of the node's rows."""
@@ -110,11 +110,11 @@ class PCAClient(NumPyClient):
         return wire.write_evaluate(arrays, n, request.number, self._key)
 
     def get_properties(self, config: wire.Config) -> dict[str, wire.Scalar]:
-        """What a server may know before a run: columns, the algorithms served, and the layout spoken."""
+        """What a server may know before a run: columns, the algorithms served, layout and version spoken."""
         data = self._rows()
         suited = registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS
         served = sorted(self._served & set(suited))
-        return {"n_features": data.d or 0, "algorithms": ",".join(served), "flower_pca": wire.LAYOUT}
+        return {"n_features": data.d or 0, "algorithms": ",".join(served), **wire.SPOKEN}
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int]:
         """The answer to a message, and the number of rows that it is told to come from."""
@@ -237,8 +237,8 @@ class PCAClient(NumPyClient):
         return rows
 
     def _refuse(self, error: FlowerPCAError, config: wire.Config) -> wire.Config:
-        about = wire.about(None, self._site)
-        return refusal(error, config, self._key, discreet=self._rules.discreet, about=about)
+        own: wire.Config = {wire.SITE: self._site} if self._site else {}
+        return refusal(error, config, self._key, discreet=self._rules.discreet, about=own)
 
 
 def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:

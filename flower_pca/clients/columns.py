@@ -8,7 +8,7 @@ from typing import Any
 from flower_pca import wire
 from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import Rules
-from flower_pca.rows.columns import Heading, listed
+from flower_pca.rows.columns import listed
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
 from flower_pca.rows.stream import Stream
@@ -44,9 +44,13 @@ def asked(data: LocalData, names: tuple[str, ...] | None, rules: Rules) -> Local
     return data.arranged(names)
 
 
-def said(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Heading | None:
-    """What the node says of the columns that it has answered of: their names only if it is asked, and shares them."""
+def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: str) -> wire.Config:
+    """What the node says of itself beside an answer: what it is called, and what columns it has answered of.
+
+    It tells names only if it shares them, and those of columns only if it is asked.
+    """
     wanted = request.frame.names
     heading = data.arranged(wanted).heading if isinstance(data, LocalData) and wanted else data.heading
-    tells = rules.share_names and request.asks_names
-    return heading if heading is None or tells else heading.quiet()
+    if heading is not None and not (rules.share_names and request.asks_names):
+        heading = heading.quiet()
+    return {**({wire.SITE: site} if site else {}), **({} if heading is None else heading.plain())}

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, DataError, sentence
+from flower_pca.base.errors import ConfigError, DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 
 COLUMNS: Final = "columns"  # what names are called in messages; and what else is said of columns
@@ -112,17 +112,16 @@ class Heading:
         """What `plain` has made; None where there is none.
 
         Raises:
-            ValueError: If it is none, or if the names are not those that the digest is of.
+            ProtocolError: If it is none, or if the names are not those that the digest is of.
         """
         if _COUNT not in plain:
             return None
-        count, known = plain[_COUNT], plain.get(_DIGEST)
-        names = read_names(plain[COLUMNS]) if COLUMNS in plain else None
-        if not isinstance(count, int) or count < 0 or not isinstance(known, str) or len(known) > LONGEST:
-            raise ValueError("no heading")
-        if names is not None and (len(names) != count or digest(names) != known):
-            raise ValueError("names of another digest")
-        return cls(count, known, names)
+        count, known, names = plain[_COUNT], plain.get(_DIGEST), read_names("An answer", plain)
+        right = isinstance(count, int) and count >= 0 and isinstance(known, str) and len(known) <= LONGEST
+        if not right or (names is not None and (len(names) != count or digest(names) != known)):
+            remedy = "Check the sender."
+            raise ProtocolError("The columns of an answer", must="those of its digest", got="others", then=remedy)
+        return cls(count, str(known), names)
 
     def fuller(self, other: Heading | None) -> Heading:
         """Of two headings of the same columns one that has their names, if one has."""
@@ -160,15 +159,22 @@ def digest(names: Iterable[str]) -> str:
     return hashlib.sha256(json.dumps(sorted(names)).encode()).hexdigest()
 
 
-def read_names(text: Any) -> tuple[str, ...]:
-    """Names of columns from another machine, as JSON; ValueError if they are none."""
+def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Names of columns from another machine, which come as JSON; None if there are none.
+
+    Raises:
+        ProtocolError: If they are none.
+    """
+    if COLUMNS not in plain:
+        return None
     try:
-        names = json.loads(text)
-    except (TypeError, RecursionError) as error:
-        raise ValueError("no names") from error
+        names = json.loads(plain[COLUMNS])
+    except (TypeError, ValueError, RecursionError):
+        names = None
     right = isinstance(names, list) and all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
-    if not (right and names and len(set(names)) == len(names)):
-        raise ValueError("no names")
+    if not right or not names or len(set(names)) < len(names):
+        rule = f"different names of at most {LONGEST} characters"
+        raise ProtocolError(f"The columns of {who.lower()}", must=rule, got="others", then="Check the sender.")
     return tuple(names)
 
 

@@ -41,6 +41,7 @@ class Model:
         trace: trace(C), the total sum of squares in the frame.
         claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
         answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
+        sizes: Root mean squares of the columns in their own units, less the mean if it is subtracted; None under noise.
         eps: The relative precision of the coarsest client's products.
         basis: Z, d x p orthonormal, best first where `values` is known.
         product: C Z, where the server knows it.
@@ -71,6 +72,7 @@ class Model:
     trace: float = 0.0
     claims: dict[int, Claim] = field(default_factory=dict)
     answers: str = "rows"
+    sizes: Array | None = None
     eps: float = 0.0
     basis: Array | None = None
     product: Array | None = None

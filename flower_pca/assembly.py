@@ -203,12 +203,16 @@ def answer(
     compare rows get what it gives in place of rows.
     """
 
-    def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
-        up, after = registry.answer(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
+    def plain(
+        stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1, afresh: bool = False
+    ) -> tuple[Arrays, Arrays]:
+        up, after = registry.answer(
+            stage, arrays, data, memory, bits=bits, summed=summed, afresh=afresh, fixed=fixed
+        )
         return (up if veil is None else veil(stage, arrays, up)), after
 
     if stage != messages.STAGE:
-        return plain(stage, arrays, data, memory)
+        return plain(stage, arrays, data, messages.plain(memory))  # what it keeps of this binds no masks
     from flower_pca.masking import client
 
     return client.answer(arrays, data, memory, plain, demands or Demands(), grain)

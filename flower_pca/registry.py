@@ -50,6 +50,7 @@ from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.stages.summed_opening import SummedOpening
+from flower_pca.tracking.batch import lasting
 from flower_pca.tracking.robust_tracking import RobustTracking as RobustTracking
 from flower_pca.tracking.st_miss import STMiss as STMiss
 from flower_pca.tracking.tracker import Tracker
@@ -201,13 +202,14 @@ def answer(
     *,
     bits: draw.Bits = draw.system_bits,
     summed: int = 1,
+    afresh: bool = False,
     fixed: Callable[[LocalData], FixedData] | None = None,
 ) -> tuple[Arrays, Arrays]:
     """A client's half of the stage with this name: what it returns, and what it keeps.
 
     Where the message asks for noise, rows are clipped and noise is added here, from these random bits. Under masks
-    nobody sees the answer but in a sum of at least `summed`. With `fixed`, halves that do not compare rows get what it
-    gives in place of rows.
+    nobody sees the answer but in a sum of at least `summed`; and `afresh`, of what the client remembers only what
+    follows from its rows counts. With `fixed`, halves that do not compare rows get what it gives in place of rows.
     """
     if stage not in STAGES:
         remedy = "Install the same flower_pca everywhere."
@@ -218,6 +220,8 @@ def answer(
         raise ProtocolError(f"The data for {stage}", must=rule, got=got, then=remedy)
     if not noise.NAMES.isdisjoint(arrays):
         return noise.answer(STAGES[stage], arrays, data, memory, bits, summed=summed)
+    if afresh:
+        memory = lasting(memory) if stage in TRACKERS else {}
     if fixed is None or STAGES[stage].by_row:
         return STAGES[stage].client(arrays, data, memory)
     with np.errstate(all="ignore"):

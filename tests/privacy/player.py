@@ -67,9 +67,8 @@ class Masked:
             "mask.stage": raw(stage.encode()), "mask.clients": np.array(len(nodes)),
             "mask.number": np.array(group.number), **{messages.BOUND + n: b for n, b in bounds.items()},
         }  # fmt: skip
-        said = messages.said(common, frame or Frame())
         step = {"mask.step": int(Phase.UPLOAD), **common}
-        group.take_uploads({i: self._send(i, {**step, **group.upload_message(i)}, frame) for i in nodes}, said)
+        group.take_uploads({i: self._send(i, {**step, **group.upload_message(i)}, frame) for i in nodes})
         step = {"mask.step": int(Phase.UNMASK), "mask.number": np.array(group.number)}
         total = group.total({i: self._send(i, {**step, **group.unmask_message(i)}) for i in nodes})
         group.end()

@@ -35,7 +35,7 @@ EXCEPTION = ("flower_pca.core.result", "flower_pca.plots")
 GUESTS = {
     "keys": {"cryptography"},
     "analysis": {"sklearn"},
-    "masking": {"cryptography", "Crypto"},
+    "masking": {"cryptography"},
     "plots": {"matplotlib"},
     "audit": {"matplotlib"},
     "wire": {"flwr"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -10,6 +11,16 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.rows.frame import Frame
+
+_ROUNDING: Final = 1e-12  # of a share of the variance
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a client has said of its own rows: how many there are, and their sum of squares in the frame."""
+
+    n: int
+    squares: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +37,7 @@ class Model:
         feature_names: Names of the columns, in their order; None where columns go by position, or nodes keep them.
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
         trace: trace(C), the total sum of squares in the frame.
+        claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
         answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
         eps: The relative precision of the coarsest client's products.
         basis: Z, d x p orthonormal, best first where `values` is known.
@@ -54,6 +66,7 @@ class Model:
     feature_names: tuple[str, ...] | None = None
     clients: int = 0
     trace: float = 0.0
+    claims: dict[int, Claim] = field(default_factory=dict)
     answers: str = "rows"
     eps: float = 0.0
     basis: Array | None = None
@@ -107,7 +120,10 @@ class Model:
 
 
 def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
-    """The least number of leading values whose sum exceeds `fraction` of the trace; None if there are too few."""
+    """The least number of leading values whose sum exceeds `fraction` of the trace; None if there are too few.
+
+    A sum that equals it to rounding does not exceed it.
+    """
     share = np.cumsum(np.maximum(values, 0.0)) / trace if trace > 0 else np.ones(len(values))
-    passed = np.flatnonzero(share > fraction)
+    passed = np.flatnonzero(share > fraction + _ROUNDING)
     return int(passed[0]) + 1 if len(passed) else None

@@ -26,6 +26,7 @@ class Kind(Enum):
     COUNT         how many there are of something else: entries, outliers, clients
     NUMBER        a single figure: a weight, a step, an objective
     SQUARES       a sum of squares of the rows, or of what is left of them
+    MEAN_SQUARES  squares of the rows, or of their coordinates in a basis, over the number of rows; maybe weighted
     COLUMNS       one number for each column of the rows: means, squared deviations, counts
     MOMENTS       count, sums and squares of clipped rows in one vector
     PRODUCT       C_i Z, with Z the BLOCK sent beside it, or else the first block of the message that has its shape
@@ -46,6 +47,7 @@ class Kind(Enum):
     COUNT = "count"
     NUMBER = "number"
     SQUARES = "squares"
+    MEAN_SQUARES = "mean squares"
     COLUMNS = "columns"
     MOMENTS = "moments"
     PRODUCT = "product"
@@ -94,3 +96,4 @@ class Part:
 ROWS: Final = Part(kind=Kind.ROWS)
 COUNT: Final = Part(kind=Kind.COUNT)
 NUMBER: Final = Part(kind=Kind.NUMBER)
+MEAN_SQUARES: Final = Part(kind=Kind.MEAN_SQUARES)

@@ -1,9 +1,9 @@
 """What the server accepts as an answer: the right message, names, shapes, and finite numbers; and what it adds up.
 
-`collect` takes the answers to one message as they come. Each is checked (whose it is, what its parts say, its size,
-what the stage itself can tell), and merged at once, so that memory does not grow with the clients. A wrong answer
-becomes a failure with a reason, never an exception: the others go on. The reduction and the failures make a
-`Collected`.
+`collect` takes the answers to one message as they come. Each is checked (whose it is, what its parts say, how large it
+is beside what its client has said of its rows, what the stage itself can tell), and merged at once, so that memory does
+not grow with the clients, but for two columns of each in the opening. A wrong answer becomes a failure with a reason,
+never an exception: the others go on. The reduction and the failures make a `Collected`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
+from flower_pca.core.claims import Judge
 from flower_pca.core.parts import Kind, Part, Shape
-from flower_pca.core.stage import MARGIN, Arrays, Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
 
 _DATA = "Check the client's data."
 _LARGEST = 1e140  # beyond which sums of squares overflow
@@ -71,14 +72,14 @@ def collect(
     total: Any,
     answered: frozenset[int],
     channel: AirChannel | None,
-    trace: float = 0.0,
+    judge: Judge,
 ) -> Collected:
     """Check the answers, reduce the good ones in their order onto `total`, and hear the result through the channel.
 
     Where nobody has said yet how many columns the rows have (`d` is None), each answer says so by its moments, one for
     each column. Answers come together apart for each number then; that of most clients counts, of the first one if
-    equally many have another, and the others are left out for good. Products are held against the `trace` of all
-    rows, once it is known: see `check_size`.
+    equally many have another, and the others are left out for good. The `judge` holds an answer against what its client
+    has said of its rows.
     """
     failures: dict[str, str] = {}
     banned: set[int] = set()
@@ -100,7 +101,7 @@ def collect(
                 same = not sent.personal and columns == (d or 0)
                 parts = common if same else stage.parts(sent.arrays_for(reply.client), columns or None)
                 check_arrays(reply, parts)
-                check_size(reply, parts, sent.arrays_for(reply.client), trace)
+                judge.check(reply.client, reply.arrays, parts, sent.arrays_for(reply.client))
                 stage.inspect(state, reply.arrays)
                 arrays = reply.arrays
                 if channel is not None:
@@ -164,21 +165,6 @@ def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
         raise UnawaitedError(who, must=f"one to message {sent.number}", got=got, then="It came late.")
     if reply.client in answered:
         raise UnawaitedError(who, must="a single one", got="another one", then="It was not counted.")
-
-
-def check_size(reply: Reply, parts: Mapping[str, Part], arrays: Arrays, trace: float) -> None:
-    """Require of a product C_i Z what Cauchy-Schwarz allows: |C_i z| <= |z| times the trace of C_i.
-
-    That is at most the trace of all rows together, which the opening has brought; what a client says of itself in the
-    opening is held against its own squares there. A margin is left for clients that were not there then.
-    """
-    blocks = [float(np.linalg.norm(a, axis=0).max(initial=0.0)) for a in arrays.values() if a.ndim == 2]
-    most = MARGIN * trace * max([1.0, *blocks])
-    for name, part in parts.items():
-        if trace > 0.0 and part.kind is Kind.PRODUCT and np.abs(reply.arrays[name]).max(initial=0.0) > most:
-            rule = f"at most {most:.3g} in size, which is {MARGIN:g} times what all rows together allow"
-            what = f"The answer of client {reply.client}, {name},"
-            raise ProtocolError(what, must=rule, got="larger entries", then=_DATA)
 
 
 def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:

@@ -33,6 +33,7 @@ from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core import kept
 from flower_pca.core.channel import AirChannel
+from flower_pca.core.claims import Judge
 from flower_pca.core.model import Model
 from flower_pca.core.replies import collect, unusable
 from flower_pca.core.roll import Call, Roll, Verdict
@@ -150,8 +151,7 @@ class Run:
         total = self._total if self._roll.awaited else None
         channel, came = self._channel, self._roll.came
         d = now.model.d or None
-        trace = 0.0 if self._terms.binding else now.model.trace  # nothing is known of answers with noise
-        known: dict[str, Any] = {"d": d, "trace": trace, "channel": channel}
+        known: dict[str, Any] = {"d": d, "judge": Judge(now.stage, now.state, now.model), "channel": channel}
         got = collect(now.stage, now.state, sent, replies, total=total, answered=came, **known)
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening

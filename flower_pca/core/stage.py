@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, 
 
 import numpy as np
 
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
@@ -108,11 +108,14 @@ class Sum:
 
 @dataclass(frozen=True)
 class Failure:
-    """A client that was asked and gave no usable answer; `lasting` if it is not to be asked again."""
+    """A client without a usable answer, and why, in a short text that steers no terminal; `lasting` if for good."""
 
     client: int
     reason: str
     lasting: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", harmless(self.reason))
 
 
 @dataclass(frozen=True, kw_only=True)

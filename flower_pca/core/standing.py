@@ -201,7 +201,7 @@ class Standing:
         if block is not None and model.frame.scale is not None:
             block = block / model.frame.scale[:, None]
         basis = None if block is None else block[:, : model.d]
-        model = replace(model, basis=basis, product=None, restarts=model.restarts + 1)
+        model = replace(model, basis=basis, product=None, claims={}, restarts=model.restarts + 1)
         state = self.stages[0].start(model)
         return replace(self, model=model, state=state, index=0, halfway=False, last=last)
 

@@ -149,12 +149,13 @@ class Group:
     def total(self, answers: Mapping[int, Arrays]) -> Array:
         """The sum of the uploads without its masks, mod 2^64."""
         shares: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
+        groups = {owner: sorted([*published.shares, owner]) for owner, published in self._now.items()}
+        ranks = {owner: {j: rank for rank, j in enumerate(group)} for owner, group in groups.items()}
         for client, arrays in answers.items():
             i = self.position[client]
             for kind, owners in self._asked(i).items():
                 for owner, share in zip(owners, texts(arrays[f"mask.{kind}"]), strict=True):
-                    rank = sorted([*self._now[owner].shares, owner]).index(i)
-                    shares.setdefault((kind, owner), []).append((rank, share))
+                    shares.setdefault((kind, owner), []).append((ranks[owner][i], share))
         total = np.zeros_like(next(iter(self._uploads.values())))
         for upload in self._uploads.values():
             total = total + upload

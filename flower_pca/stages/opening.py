@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.claims import claim
 from flower_pca.core.model import Model
 from flower_pca.core.parts import COUNT, NUMBER, ROWS, Kind, Part, Shape
 from flower_pca.core.stage import Arrays, Merge, Stage
@@ -27,12 +28,17 @@ from flower_pca.rows.local import LocalData
 _KEEP: Final = 1e3  # condition number of the scaled block up to which the first product is kept
 _ROUNDED: Final = 1e-3  # by which sums in single precision may be off
 _COARSEST: Final = float(np.finfo(np.float32).eps)  # products are never computed in less
+_SAID: Final = "said"  # beside the merged arrays: what each client has said of itself
+_KEPT: Final = ("n", "eps", "mean", "m2", "count")  # of that
 _CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
 
 
 @dataclass(frozen=True)
 class OpeningState:
-    """The block to multiply (an array, or the seed and width of a Gaussian one) and the merged replies."""
+    """The block to multiply (an array, or the seed and width of a Gaussian one) and the merged replies.
+
+    Beside them what each client has said of its own rows, which later answers are held against.
+    """
 
     seed: int
     width: int
@@ -40,6 +46,7 @@ class OpeningState:
     gaps: bool = False
     block: Array | None = None
     total: dict[str, Array] | None = None
+    said: dict[int, dict[str, Array]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,13 +122,16 @@ class Opening(Stage[OpeningState]):
         _check_size(reply, _block(state, len(reply["mean"])))
 
     def merging(self, state: OpeningState) -> Merge:
-        def merge(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
-            return reply if total is None else _both(state, total, reply)
+        def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
+            said = {} if total is None else total[_SAID]
+            said[client] = {name: reply[name] for name in _KEPT if name in reply}
+            return {**(reply if total is None else _both(state, total, reply)), _SAID: said}
 
         return merge
 
-    def server(self, state: OpeningState, total: Arrays, answered: frozenset[int]) -> OpeningState:
-        return replace(state, total=total)
+    def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
+        arrays = {name: a for name, a in total.items() if name != _SAID}
+        return replace(state, total=arrays, said={i: said for i, said in total[_SAID].items() if i in answered})
 
     def status(self, state: OpeningState) -> Status | None:
         return Status.done() if state.total is not None else None
@@ -142,9 +152,11 @@ class Opening(Stage[OpeningState]):
             block, product = block * scale[:, None], product / scale[:, None]
         Q, R = linalg.qr(block)
         known = np.linalg.cond(R) <= _KEEP and not partial
+        frame = Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean")
         return replace(
             model,
-            frame=Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean"),
+            frame=frame,
+            claims={client: claim(said, frame) for client, said in state.said.items()},
             answers="rows" if total["rows"] > 0 else "fixed",
             n=n,
             d=len(mean),
@@ -205,15 +217,8 @@ def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
     eps = np.asarray(np.maximum(a["eps"], b["eps"]))
     count = {} if both.count is None else {"count": both.count}
     rows = np.asarray(np.maximum(a["rows"], b["rows"]))
-    return {
-        "n": np.array(both.n),
-        "rows": rows,
-        "eps": eps,
-        "mean": both.mean,
-        "m2": both.m2,
-        "product": product,
-        **count,
-    }
+    said = {"n": np.array(both.n), "eps": eps, "mean": both.mean, "m2": both.m2, **count}
+    return {**said, "rows": rows, "product": product}
 
 
 def _fill(total: Arrays) -> Array | None:

@@ -210,8 +210,8 @@ def test_sizes_in_a_file_are_checked_before_memory_is_taken(how, tmp_path):
             1e3,
             "product of an answer to the opening must be as small as the squared deviations beside it",
         ),
-        ("Y", 1e100, ", Y, must be at most"),
-        ("Y", 1e6, "which is 1024 times what all rows together allow. Got larger entries"),
+        ("Y", 1e100, ", Y, must be as small as its own rows allow. Got larger entries"),
+        ("Y", 1e6, ", Y, must be as small as its own rows allow. Got larger entries"),
     ],
 )
 def test_a_product_beyond_cauchy_schwarz_is_refused_and_names_the_node(name, times, words):
@@ -244,6 +244,27 @@ def test_texts_of_nodes_are_cut_and_steer_no_terminal():
     assert said.startswith("\\x1b[2J\\r\\n")
     content = wire.write_reply("train", [], 0, wire.refusal(evil, 0, 1))
     assert wire.read_reply(content, "train").refusal == said
+
+
+def test_names_of_a_node_are_cut_and_steer_no_terminal():
+    """Those of the arrays of an answer, which the server has to repeat where they are wrong."""
+    shards = unequal()
+
+    def spoil(message, reply):
+        if message.metadata.dst_node_id == grid.node(2):
+            metrics = reply.content.config_records["fitres.metrics"]
+            metrics["names"] = metrics["names"].replace("product", "\x1b[2J" + "x" * 5000)
+        return reply
+
+    with in_a_run() as lines:
+        grid = FakeGrid(app_of(shards), len(shards))
+        grid.tamper = spoil
+        result = strategies.Krylov(n_components=2).fit(grid)
+    (said,) = {r.failures[str(grid.node(2))] for r in result.history if str(grid.node(2)) in r.failures}
+    assert "must be made of" in said
+    assert len(said) < 600
+    assert said.isprintable()
+    assert not any("\x1b" in line for line in lines)
 
 
 @pytest.mark.parametrize("version", ["0.2", None, 3, "\x1b" * 9])

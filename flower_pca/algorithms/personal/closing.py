@@ -19,7 +19,7 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
-from flower_pca.core.parts import COUNT, NUMBER, Kind, Part
+from flower_pca.core.parts import COUNT, MEAN_SQUARES, Kind, Part
 from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add, stack
 from flower_pca.rows.local import LocalData
 
@@ -57,7 +57,12 @@ class PersonalClosing(Stage[ClosingState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         U = arrays["U"]
-        common = {"Y": Part(U.shape, Kind.PRODUCT), **probe.parts(arrays), "error": NUMBER, "clients": COUNT}
+        common = {
+            "Y": Part(U.shape, Kind.PRODUCT),
+            **probe.parts(arrays),
+            "error": MEAN_SQUARES,
+            "clients": COUNT,
+        }
         return {**common, "V": Part((len(U), None), Kind.COMPONENTS, own=True)} if arrays["collect"] else common
 
     @staticmethod

@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.personal import deflation, extrapolation, probe, start
 from flower_pca.algorithms.personal.base import Personalized, PersonalState
 from flower_pca.algorithms.personal.start import begin, weight
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.cached import CachedSums
 from flower_pca.core.model import Model
-from flower_pca.core.parts import NUMBER, ROWS, Kind, Part
+from flower_pca.core.parts import MEAN_SQUARES, NUMBER, ROWS, Kind, Part
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
 from flower_pca.rows.local import LocalData
 
@@ -95,7 +95,7 @@ class ExactPerPCA(Personalized[ExactState]):
         if "k" in arrays:
             return start.parts(arrays, d)
         Z = Part(arrays["U"].shape, Kind.ESTIMATE)
-        return {"w": NUMBER, **probe.parts(arrays), "n": ROWS, "Z": Z, "f": NUMBER}
+        return {"w": NUMBER, **probe.parts(arrays), "n": ROWS, "Z": Z, "f": MEAN_SQUARES}
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
         return {"n": MOST_ROWS, "Z": self.largest(model)[1], "f": 0.0}  # f to the last bit: it decides

@@ -19,7 +19,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
-from flower_pca.core.parts import NUMBER, Kind, Part
+from flower_pca.core.parts import MEAN_SQUARES, NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
 
@@ -93,10 +93,15 @@ class PerPCA(Personalized[PerState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         if "measure" in arrays:
-            return {"norm": NUMBER}
+            return {"norm": Part(kind=Kind.EIGENVALUES)}
         if "k" in arrays:
             return start.parts(arrays, d)
-        return {"w": NUMBER, **probe.parts(arrays), "M": Part(arrays["U"].shape, Kind.ESTIMATE), "f": NUMBER}
+        return {
+            "w": NUMBER,
+            **probe.parts(arrays),
+            "M": Part(arrays["U"].shape, Kind.ESTIMATE),
+            "f": MEAN_SQUARES,
+        }
 
     def merging(self, state: PerState) -> Merge:
         return super().merging(state) if state.norm else _largest

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.robust import huber
 from flower_pca.algorithms.robust.base import (
     Robust,
@@ -32,7 +33,6 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Progress
-from flower_pca.core.cached import CachedSums
 from flower_pca.core.model import Model
 from flower_pca.core.parts import ROWS, Kind, Part
 from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from flower_pca.algorithms.cached import CachedSums
 from flower_pca.base import archive
-from flower_pca.core.cached import CachedSums
 from flower_pca.core.stage import add, stack
 
 ROWS = (5, 3, 2)

@@ -1,0 +1,154 @@
+"""Claims: what a client has said of its own rows in the opening, and how large its later answers can be by that.
+
+By Cauchy-Schwarz |C_i z| <= t_i |z|, with t_i the sum of squares of client i's rows in the common frame, and likewise
+for all that is made of products with C_i: an answer beyond that is of other rows, or of none. So a client that has gone
+wrong, or wants to ruin the run, is named and left out, whatever the others hold. `Judge` has a rule for each kind of
+quantity:
+
+| kind                        | is held against                                                    |
+| --------------------------- | ------------------------------------------------------------------ |
+| ROWS                        | n_i itself                                                         |
+| COUNT                       | 0, and n_i d                                                       |
+| PRODUCT                     | t_i times the lengths of the columns that are multiplied           |
+| IMAGE, BLOCK                | t_i, and 1: the columns that a client chooses are of length one    |
+| SQUARES, MEAN_SQUARES, GRAM | t_i                                                                |
+| EIGENVALUES                 | t_i / n_i, all of them together                                    |
+| FACTOR, LIFTED              | the root of t_i, times the lengths of the columns in the message   |
+| COMPONENTS                  | the roots of n_i and t_i, or 1, whichever is most                  |
+| ESTIMATE, SCORES, NUMBER    | `MARGIN` times the stage's own bound, for rows of n_i and t_i only |
+
+The opening, which t_i comes from, is held against its own squares there. EIGENVECTORS are orthonormal, as their stage
+sees to. A stage that knows no bound of a part has none here either, as dcf_pca of its factor. Nothing is known under
+masks, where no answer is seen alone, nor with noise. A client without a claim, as one that came later, is given
+`MARGIN` times all rows together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import linalg
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.core.model import Claim, Model
+from flower_pca.core.parts import Kind, Part
+from flower_pca.core.stage import MARGIN, Arrays, Stage
+from flower_pca.rows.frame import Frame
+
+_SLACK: Final = 1e-3  # by which sums in single precision may be off
+_ROUNDED: Final = 8.0  # roundings of the squares of raw rows, which frames take away again
+_JUDGED: Final = frozenset({Kind.ESTIMATE, Kind.SCORES, Kind.NUMBER})
+_REMEDY: Final = "Check the client's data."
+
+
+def claim(said: Arrays, frame: Frame) -> Claim:
+    """What a client's answer to the opening comes to in a frame: its rows, and their sum of squares.
+
+    Its gaps are filled as the frame says. What rounding may add is added, at the precision that the client has named.
+    """
+    n, mean, m2 = float(said["n"]), said["mean"], said["m2"]
+    seen, centre = said.get("count", said["n"]), 0.0 if frame.mean is None else frame.mean
+    squares = m2 + seen * (mean - centre) ** 2
+    if frame.fill is not None:
+        squares = squares + (n - seen) * (frame.fill - centre) ** 2
+    squares = squares + _ROUNDED * float(said["eps"]) * n * (mean**2 + np.square(centre))
+    return Claim(int(n), float(np.sum(squares if frame.scale is None else squares / frame.scale**2)))
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Holds answers to one message against what clients have said of their rows.
+
+    Args:
+        stage: The stage that asks.
+        state: Its state.
+        model: What is known; without claims nothing is checked.
+    """
+
+    stage: Stage[Any]
+    state: Any
+    model: Model
+
+    def check(self, client: int, up: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
+        """Raise ProtocolError, naming the client, unless its answer can be of the rows that it has told of.
+
+        Args:
+            client: Who has answered.
+            up: What.
+            parts: What the answer is made of.
+            sent: The message that it has got.
+        """
+        model = self.model
+        if not model.claims:
+            return
+        known = model.claims.get(client)
+        own = known or Claim(int(MARGIN * model.n), MARGIN * model.trace)
+        for name, part in parts.items():
+            if part.kind is Kind.ROWS:
+                if known is not None and int(up[name]) != own.n:
+                    rule, got = f"{own.n}, as in its answer to the opening", f"{up[name]}"
+                    raise ProtocolError(f"The answer of client {client}, {name},", must=rule, got=got, then=_REMEDY)
+                continue
+            size = _size(part.kind, up[name])
+            if part.kind in _JUDGED:
+                most = self._judged(name, own)
+            else:
+                most = _most(part, sent, parts, own, model.d, least=1 if known is None else own.n)
+            if (size > (1.0 + _SLACK) * most).any():
+                rows = "its own rows" if known is not None else f"{MARGIN:g} times all rows together"
+                what = f"The answer of client {client}, {name},"
+                raise ProtocolError(what, must=f"as small as {rows} allow", got="larger entries", then=_REMEDY)
+
+    def _judged(self, name: str, own: Claim) -> Any:
+        """The stage's own bound of one client's answer, as if there were these rows only; inf where it knows none."""
+        alone = replace(self.model, n=own.n, trace=own.squares)
+        bound = np.asarray(self.stage.bounds(self.state, alone).get(name, 0.0))
+        return np.where(bound > 0.0, MARGIN * bound, np.inf)
+
+
+def _size(kind: Kind, a: Array) -> Array:
+    """What of an array is held against its bound."""
+    a = np.asarray(a, dtype=np.float64)
+    match kind:
+        case Kind.PRODUCT | Kind.IMAGE | Kind.BLOCK | Kind.FACTOR | Kind.LIFTED | Kind.COMPONENTS:
+            return linalg.column_norms(a)
+        case Kind.GRAM:
+            return np.asarray(np.linalg.norm(a))
+        case Kind.EIGENVALUES:
+            return np.asarray(np.abs(a).sum())
+        case Kind.COUNT:
+            return np.asarray(np.where(a >= 0.0, a, np.inf))
+    return np.abs(a)
+
+
+def _most(part: Part, sent: Arrays, parts: Mapping[str, Part], own: Claim, d: int, *, least: int) -> Any:
+    """How large that can be by Cauchy-Schwarz, of `least` rows at least; infinite where it says nothing."""
+    t = own.squares
+    match part.kind:
+        case Kind.PRODUCT:
+            chosen = any(p.kind is Kind.BLOCK for p in parts.values())
+            return t if chosen else t * linalg.column_norms(_block(sent, part))
+        case Kind.IMAGE | Kind.SQUARES | Kind.MEAN_SQUARES | Kind.GRAM:
+            return t
+        case Kind.EIGENVALUES:
+            return t / least
+        case Kind.BLOCK:
+            return 1.0
+        case Kind.FACTOR:
+            return np.sqrt(t) * linalg.column_norms(sent["block"])
+        case Kind.LIFTED:
+            return np.sqrt(t) * linalg.column_norms(sent["part"])
+        case Kind.COMPONENTS:
+            return max(1.0, np.sqrt(own.n), np.sqrt(t))
+        case Kind.COUNT:
+            return max(1.0, float(own.n) * d)
+    return np.inf
+
+
+def _block(sent: Arrays, part: Part) -> Array:
+    """The first block of a message that has the shape of this part."""
+    return next(Z for Z in sent.values() if Z.shape == part.shape)

@@ -87,7 +87,16 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
 
 
 def _heard(asked: Question) -> Question:
-    """The question, if its channel can carry the answers, and its result can be monitored if that is asked for."""
+    """The question, if its channel can carry the answers, its clients may forget what they keep where masks are laid
+    over samples of them, and its result can be monitored if that is asked for.
+    """
+    if asked.mask is not None and asked.fraction < 1.0 and registry.entry(type(asked.algorithm)).remembers:
+        rule, remedy = (
+            "1.0, as clients forget what they keep whenever others are asked",
+            "Use ssi, or leave the masks out.",
+        )
+        what = f"The fraction of clients for {asked.algorithm.name} under masks"
+        raise ConfigError(what, must=rule, got=asked.fraction, then=remedy)
     if asked.channel is not None:
         registry.require_over_air(asked.algorithm)
     if asked.monitor and registry.closing(asked.algorithm) is not RayleighRitz:
@@ -110,6 +119,7 @@ def run(asked: Question) -> AnyRun:
         center=asked.centered,
         scale=asked.scale,
         missing=asked.missing,
+        wanted=asked.columns,
         seed=asked.seed,
         summed=masked,
     )
@@ -203,12 +213,8 @@ def answer(
     compare rows get what it gives in place of rows.
     """
 
-    def plain(
-        stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1, afresh: bool = False
-    ) -> tuple[Arrays, Arrays]:
-        up, after = registry.answer(
-            stage, arrays, data, memory, bits=bits, summed=summed, afresh=afresh, fixed=fixed
-        )
+    def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
+        up, after = registry.answer(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
         return (up if veil is None else veil(stage, arrays, up)), after
 
     if stage != messages.STAGE:

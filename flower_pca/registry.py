@@ -50,7 +50,6 @@ from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.stages.summed_opening import SummedOpening
-from flower_pca.tracking.batch import lasting
 from flower_pca.tracking.robust_tracking import RobustTracking as RobustTracking
 from flower_pca.tracking.st_miss import STMiss as STMiss
 from flower_pca.tracking.tracker import Tracker
@@ -64,11 +63,13 @@ class Entry:
         algorithm: The algorithm's stage.
         closing: The stage that ends its run. Rayleigh-Ritz orders the components and measures them.
         result: What the finished run is returned as.
+        remembers: Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
     """
 
     algorithm: type[Algorithm[Any]]
     closing: type[Stage[Any]] = RayleighRitz
     result: type[PCAResult] = PCAResult
+    remembers: bool = False
 
 
 TABLE: Final[dict[str, Entry]] = {
@@ -77,7 +78,7 @@ TABLE: Final[dict[str, Entry]] = {
         Entry(Krylov),
         Entry(SSI),
         Entry(LocalPower),
-        Entry(FAPS),
+        Entry(FAPS, remembers=True),
         Entry(UDA),
         Entry(WDA),
         Entry(DRSVD),
@@ -86,7 +87,7 @@ TABLE: Final[dict[str, Entry]] = {
         Entry(NoisyCovariance),
         Entry(DCFPCA, LowRank, RobustResult),
         Entry(ConsensusRPCA, LowRank, RobustResult),
-        Entry(PerPCA, PersonalClosing, PersonalResult),
+        Entry(PerPCA, PersonalClosing, PersonalResult, remembers=True),
         Entry(ExactPerPCA, PersonalClosing, PersonalResult),
     )
 }
@@ -122,12 +123,12 @@ def shown() -> dict[str, type[Stage[Any]]]:
 
 def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
     """The stage that ends an algorithm's run."""
-    return _entry(type(algorithm)).closing
+    return entry(type(algorithm)).closing
 
 
 def result(algorithm: Algorithm[Any]) -> type[PCAResult]:
     """What the result of an algorithm's run is."""
-    return _entry(type(algorithm)).result
+    return entry(type(algorithm)).result
 
 
 def over_air(stage: Stage[Any]) -> bool:
@@ -147,12 +148,12 @@ def require_over_air(stage: Stage[Any]) -> None:
         raise ConfigError("An algorithm over the air", must="one that sums replies", got=stage.name, then=remedy)
 
 
-def _entry(algorithm: type[Any]) -> Entry:
+def entry(algorithm: type[Any]) -> Entry:
     """The line of an algorithm, or of the nearest class above it that has one: an instance need not be listed."""
     for kind in algorithm.__mro__:
-        entry = TABLE.get(getattr(kind, "name", ""))
-        if entry is not None and entry.algorithm is kind:
-            return entry
+        found = TABLE.get(getattr(kind, "name", ""))
+        if found is not None and found.algorithm is kind:
+            return found
     return Entry(algorithm)
 
 
@@ -202,14 +203,13 @@ def answer(
     *,
     bits: draw.Bits = draw.system_bits,
     summed: int = 1,
-    afresh: bool = False,
     fixed: Callable[[LocalData], FixedData] | None = None,
 ) -> tuple[Arrays, Arrays]:
     """A client's half of the stage with this name: what it returns, and what it keeps.
 
     Where the message asks for noise, rows are clipped and noise is added here, from these random bits. Under masks
-    nobody sees the answer but in a sum of at least `summed`; and `afresh`, of what the client remembers only what
-    follows from its rows counts. With `fixed`, halves that do not compare rows get what it gives in place of rows.
+    nobody sees the answer but in a sum of at least `summed`. With `fixed`, halves that do not compare rows get what it
+    gives in place of rows.
     """
     if stage not in STAGES:
         remedy = "Install the same flower_pca everywhere."
@@ -220,8 +220,6 @@ def answer(
         raise ProtocolError(f"The data for {stage}", must=rule, got=got, then=remedy)
     if not noise.NAMES.isdisjoint(arrays):
         return noise.answer(STAGES[stage], arrays, data, memory, bits, summed=summed)
-    if afresh:
-        memory = lasting(memory) if stage in TRACKERS else {}
     if fixed is None or STAGES[stage].by_row:
         return STAGES[stage].client(arrays, data, memory)
     with np.errstate(all="ignore"):

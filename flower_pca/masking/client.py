@@ -3,9 +3,7 @@
 Nothing is done twice: a set-up begins with new secrets, every sum of it is uploaded once and unmasked once, and of a
 peer either share is given away, never both. The last secrets of a sum are gone when it is unmasked.
 
-What the client keeps for its stage is bound to the course of messages that it has come from, and so are the masks of
-every upload. Those that have not come the same way do not cancel; they say where they stand when keys are made, and are
-then told to begin afresh. What comes from no masked message counts for nothing.
+What the client keeps for its stage is bound to the course of messages that it has come from: see `course`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
 from flower_pca.masking.identity import NAME
 from flower_pca.masking.letters import require
-from flower_pca.masking.messages import NOTHING, Phase, raw, rows, texts
+from flower_pca.masking.course import NOTHING, counting, course, onwards
+from flower_pca.masking.messages import Phase, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.masking.secrets import Secrets
 from flower_pca.rows.frame import Frame
@@ -38,9 +37,9 @@ class Answer(Protocol):
     """A client's half of the stage with this name, whose answer is seen in a sum of at least `summed` only."""
 
     def __call__(
-        self, stage: str, arrays: Arrays, data: LocalData | Stream, memory: Arrays, /, *, summed: int, afresh: bool
+        self, stage: str, arrays: Arrays, data: LocalData | Stream, memory: Arrays, /, *, summed: int
     ) -> tuple[Arrays, Arrays]:
-        """What the client returns, and what it keeps; `afresh`, from what its memory has of its rows alone."""
+        """What the client returns, and what it keeps."""
 
 
 def answer(
@@ -74,13 +73,12 @@ def answer(
         secrets = _admitted(arrays, secrets, demands)
         summed = demands.sharers(secrets.summed) if noise.asked(arrays) else secrets.summed
         fixed.check(arrays, secrets, summed)
-        name = messages.inner_stage(arrays) or ""
-        past = secrets.past.tobytes()
-        up, own = stage(name, messages.plain(arrays), data, own, summed=summed, afresh=past == NOTHING)
+        name, past = messages.inner_stage(arrays) or "", secrets.past.tobytes()
+        up, own = stage(name, messages.plain(arrays), data, counting(own, past, name), summed=summed)
         said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame())
-        y, course = fixed.encoded(arrays, up, own, grain(said)), messages.course(past, said)
-        up, secrets = _upload(arrays, secrets, y, course)
-        secrets = replace(secrets, past=raw(course if noise.uncounted(own) else NOTHING))
+        newest = course(past, said, name)
+        up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own, grain(said)), newest)
+        secrets = replace(secrets, past=raw(onwards(own, past, newest, name)))
     else:
         up, secrets = _unmask(arrays, secrets, demands)
     return up, {**own, **secrets.stored()}
@@ -155,13 +153,13 @@ def _admitted(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     return replace(secrets, holders=arrays["mask.peers"], held=held)
 
 
-def _upload(arrays: Arrays, secrets: Secrets, y: Array, course: bytes) -> tuple[Arrays, Secrets]:
+def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
     number, peers = int(secrets.number), secrets.holders.tolist()
-    y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), course)
+    y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), newest)
     coming = _seeds(secrets.kinds)
     sealed, kept = letters.deal(secrets, number + 1, coming, peers)
     secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(kept))
-    told = {"mask.key": raw(primitives.public(coming[-SEED:])), "mask.past": raw(course)}
+    told = {"mask.key": raw(primitives.public(coming[-SEED:])), "mask.past": raw(newest)}
     return {"mask.y": y, "mask.shares": sealed, **told}, secrets
 
 
@@ -187,14 +185,14 @@ def _onwards(secrets: Secrets) -> Secrets:
     return replace(secrets, step=step, number=number, own=secrets.coming, coming=none, holders=none, held=none)
 
 
-def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], course: bytes) -> Array:
+def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], asked: bytes) -> Array:
     """Y + PRG(b) + sum of PRG(k_ij) over later clients - sum over earlier ones, mod 2^64; PRG(b) if there is a b."""
     position, setup, private = int(secrets.position), secrets.setup.tobytes(), primitives.private(secrets.key)
     if not secrets.single:
         seed = secrets.own.tobytes()[:SEED]
         y = y + primitives.stream(primitives.derive(seed, messages.alone(setup, number, position)), len(y))
     for peer, key in zip(peers, keys, strict=True):
-        context = messages.pair(setup, course, number, *sorted((position, peer)))
+        context = messages.pair(setup, asked, number, *sorted((position, peer)))
         mask = primitives.stream(primitives.derive(primitives.agree(private, key), context), len(y))
         y = y + mask if peer > position else y - mask
     return y

@@ -18,8 +18,6 @@ from flower_pca.rows.frame import Frame
 STAGE: Final = "masked"  # of every message of a masked run, whatever stage it carries
 PREFIX: Final = "mask."  # of all that is not the stage's own, in messages and in a client's memory
 BOUND: Final = "mask.bound."
-DIGEST: Final = 32  # bytes of SHA-256
-NOTHING: Final = bytes(DIGEST)  # what a client has been asked that keeps nothing
 SIGNATURE: Final = 164  # bytes: which key has signed (SHA-256), and the two numbers of ECDSA, of any curve
 
 
@@ -99,16 +97,8 @@ def said(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     return total.digest()
 
 
-def course(past: bytes, said: bytes) -> bytes:
-    """A digest of all that a client has answered since it keeps anything, in that order: of `past`, and a message.
-
-    What it keeps is made of that and of its rows. A message that it has not answered is not in it.
-    """
-    return sha256(b"flower_pca masks: answered" + past + said).digest()
-
-
 def pair(setup: bytes, asked: bytes, number: int, low: int, high: int) -> bytes:
-    """What the mask between two clients in one sum is bound to; `asked` is the `course` that ends with this sum.
+    """What the mask between two clients in one sum is bound to; `asked` is the course that ends with this sum.
 
     So the masks of clients that were asked different things do not cancel, be it now or before.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import io
 import os
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import plots
-from flower_pca.base import archive
+from flower_pca.base import archive, extras
 from flower_pca.base.history import Round
 from flower_pca.base.version import __version__
 from flower_pca.core.result import PCAResult
@@ -136,8 +135,8 @@ def _facts(result: PCAResult) -> str:
 
 
 def _pictures(result: PCAResult, shards: Sequence[Any] | None) -> str:
-    if importlib.util.find_spec("matplotlib") is None:
-        return '<p class="how">Pictures need matplotlib: pip install "flower-pca[plot]"</p>\n'
+    if not extras.there("matplotlib"):
+        return f'<p class="how">{escape(str(extras.lacking("matplotlib", "to draw")), quote=False)}</p>\n'
     parts = []
     for what, picture in plots.PICTURES.items():
         if picture.per_client and shards is None:

@@ -29,6 +29,7 @@ LAYOUT: Final = 1  # of the messages; both sides must speak the same one
 VERSION: Final = ".".join(__version__.split(".")[:2])  # of this package, x.y; both sides must have the same one
 EVALUATE: Final = "evaluate"  # the stage that travels as Flower's evaluate; all others travel as train
 NO_KEY: Final = -1  # of a client without a partition-id
+_PROJECTION: Final = "flower_pca.projection"  # what a record or a config has a projection under
 _LAYOUT, _VERSION = "flower_pca", "flower_pca.version"  # what both are called in requests and answers
 _SPOKEN: Final[Config] = {_LAYOUT: LAYOUT, _VERSION: VERSION}
 _NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
@@ -104,7 +105,8 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     _check_spoken("A message", config, "another strategy", newest=str(config.get(_VERSION, VERSION)))
     arrays = _by_name("A message", parameters, config)
     own = bool(np.any(arrays.pop(_OWN, False)))
-    frame = Frame(**{part: arrays.pop(name, None) for name, part in _FRAME.items()}, own=own)
+    parts: dict[str, Any] = {part: arrays.pop(name, None) for name, part in _FRAME.items()}
+    frame = Frame(**parts, own=own)
     algorithm, stage, run = (_value("A message", config, name, str) for name in ("algorithm", "stage", "run"))
     return Request(algorithm, stage, run, _value("A message", config, "number", int), arrays, frame)
 
@@ -163,6 +165,26 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
     return Answer(
         number, key, _by_name(who, _arrays(content.array_records[f"{res}.parameters"]), metrics), num_examples
     )
+
+
+def write_projection(packed: bytes) -> ConfigRecord:
+    """The record that carries a projection."""
+    return ConfigRecord({_PROJECTION: packed})
+
+
+def read_projection(record: Mapping[str, Any]) -> bytes:
+    """The projection in a record, or in the config of a NumPyClient, that has one beside whatever else."""
+    packed = record.get(_PROJECTION)
+    if not isinstance(packed, bytes):
+        got = harmless(", ".join(map(str, record)) or "nothing")
+        remedy = "Send result.to_record() as a train_config, or in one."
+        raise ProtocolError("The record", must="one with a projection in it", got=got, then=remedy)
+    return packed
+
+
+def is_request(config: Mapping[str, Any]) -> bool:
+    """Whether the config of a NumPyClient's fit or evaluate is that of a message of this package."""
+    return _LAYOUT in config
 
 
 def _arrays(record: ArrayRecord) -> list[Array]:

@@ -9,6 +9,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ class FakeGrid(Grid):
 
     @property
     def run(self) -> Any:
-        raise NotImplementedError
+        return SimpleNamespace(run_id=1)
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
         raise NotImplementedError

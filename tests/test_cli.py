@@ -90,7 +90,7 @@ def test_run_for_machines_and_of_a_folder_of_files_with_gaps(tmp_path, capsys):
     words = ["run", tmp_path / "sites", "--components", "0.8", "--json", "--out", tmp_path / "out"]
     code, said, err = flower_pca(capsys, *words)
     assert (code, said) == (2, "")
-    assert re.search(r'^flower-pca: The data of client 1 must be finite\. .* use missing="mean"\.\n$', err)
+    assert re.search(r'^flower-pca: The data of client 1 \(site1\) must be finite\. .* use missing="mean"\.\n$', err)
     assert not (tmp_path / "out").exists()
     code, said, err = flower_pca(capsys, *words, "--missing", "mean", "--scale", "std")
     figures = json.loads(said)
@@ -109,7 +109,10 @@ def test_a_run_that_does_not_converge_says_so_and_still_writes(data, tmp_path, c
 
 MISTAKES = {
     "no file": (["none.csv"], r"The data file .*/none\.csv must be there\. Got no such file\. Check its path;"),
-    "a text column": (["text.csv"], r"The columns of .*text\.csv must be numbers\. Got 'Bonn' in column city\."),
+    "a text column": (
+        ["text.csv"],
+        r"The columns of .*text\.csv must be numbers\. Got 'Bonn' in column city \(line 2\)\.",
+    ),
     "an unknown source": (["xyz(3)"], r"The data source must be one of npy, .* Got 'xyz'\."),
     "an unknown partition": (["x.npz", "--partition", "iidd"], r"The partition must be .* Did you mean 'iid'\?"),
     "no such label": (["x.npz", "--partition", "by_column('z')"], r"A column of .* must be one of X, y\. Got 'z'\."),

@@ -336,6 +336,7 @@ def test_a_fraction_and_the_seed_reach_the_run():
     together = PCA(8).fit(np.vstack(SHARDS)).explained_variance_ratio_.cumsum()
     assert pca.n_components_ == int(np.searchsorted(together, 0.9)) + 1
     assert pca.result_.seed == 5
+    assert FederatedPCA("90%", random_state=5).fit(SHARDS).components_.tobytes() == pca.components_.tobytes()
     seeds = [FederatedPCA(2, random_state=np.random.RandomState(7)).fit(SHARDS).result_.seed for _ in range(2)]
     assert seeds[0] == seeds[1] != FederatedPCA(2).fit(SHARDS).result_.seed
 

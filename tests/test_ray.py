@@ -131,7 +131,10 @@ def test_without_ray_the_error_says_what_to_install() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 1
-    assert 'Install it: pip install "flower-pca[simulation]".' in run.stderr.splitlines()[-1]
+    assert (
+        'Ray must be installed for backend="ray". Got no such package. Run: pip install "flower-pca[simulation]"'
+        in run.stderr.splitlines()[-1]
+    )
 
 
 def test_rows_of_a_mapped_file_are_named_not_copied(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ class PCAClient(NumPyClient):
                     self._data.write_to(self._own_file.with_suffix(""))
         kind: Any = {"exactly": rules.answers == "exact", "gaps": rules.missing == "mean"}
         self._fixed = None if rules.answers == "rows" else functools.partial(fixed, path=statistics, **kind)
-        self._policy = Policy(rules, served=self._served, context=context)
+        self._policy = Policy(rules, served=self._served, context=context, fixed=self._fixed)
 
     def _rows(self) -> LocalData | Stream:
         if not isinstance(self._data, LocalData | Stream):

@@ -6,21 +6,24 @@ beside it, of all that it has answered since it keeps anything, in that order. W
 Masks of clients whose digests differ do not cancel. They tell them when they make keys, and with every upload: they say
 no more than what the server has asked.
 
-| what happens                                 | the digest                                      | what is kept            |
-| -------------------------------------------- | ----------------------------------------------- | ----------------------- |
-| nothing is kept                              | `NOTHING`                                       |                         |
-| an answer of a stage of an algorithm         | `course` of the old one and the message         | what the stage says     |
-| of a stage of every run, as an evaluation    | stays, as the answer is made of rows alone      | stays                   |
-| a client is told to begin afresh             | `NOTHING`                                       | what the rows alone say |
-| a message that is not masked, lost secrets   | `NOTHING`: what is kept then counts for nothing | likewise                |
+| what happens                                 | the digest                                      | what is kept         |
+| -------------------------------------------- | ----------------------------------------------- | -------------------- |
+| nothing is kept                              | `NOTHING`                                       |                      |
+| an answer of a stage of an algorithm         | `course` of the old one and the message         | what the stage says  |
+| of a stage of every run, as an evaluation    | stays, as the answer is made of rows alone      | stays                |
+| a client is told to begin afresh             | `NOTHING`                                       | what rows alone say |
+| a message that is not masked, lost secrets   | `NOTHING`: what is kept then counts for nothing | likewise             |
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final
 
 from flower_pca import registry
+from flower_pca.base.errors import sentence
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.tracking import batch
@@ -48,6 +51,20 @@ def onwards(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
     if not noise.uncounted(own):
         return NOTHING
     return newest if _remembers(stage) else past
+
+
+def strayed(answers: Mapping[int, Arrays]) -> tuple[int, ...]:
+    """The clients that tell another course than most."""
+    courses = {client: arrays["mask.past"].tobytes() for client, arrays in answers.items()}
+    votes = Counter(courses.values())
+    most = max(votes, key=votes.__getitem__, default=NOTHING)
+    return tuple(client for client, told in courses.items() if told != most)
+
+
+def why(client: int, then: str) -> str:
+    """What is said of a client that has strayed."""
+    what = f"What client {client} keeps of this run"
+    return sentence(what, "from the same messages, in the same order, as that of the others", "another course", then)
 
 
 def _remembers(stage: str) -> bool:

@@ -13,10 +13,9 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages, primitives
-from flower_pca.masking.course import DIGEST
+from flower_pca.masking.course import DIGEST, strayed
 from flower_pca.masking.messages import SIGNATURE, Phase, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
-from flower_pca.masking.votes import strayed
 
 
 @dataclass(frozen=True)

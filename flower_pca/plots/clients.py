@@ -9,6 +9,7 @@ import numpy as np
 
 from flower_pca.core.result import PCAResult
 from flower_pca.plots import style
+from flower_pca.rows.named import SiteRows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +70,7 @@ def rows(shards: Sequence[Any]) -> list[int]:
 
 def _thinned(shards: Sequence[Any]) -> list[Any]:
     """Every so many rows of each client, the first one always."""
-    tables = [shard.tocsr() if hasattr(shard, "tocsr") else np.asanyarray(shard) for shard in shards]
+    tables = [SiteRows.of(shard) for shard in shards]
     step = -(-sum(rows(shards)) // _POINTS)
     return [table[::step] for table in tables]
 

@@ -133,7 +133,7 @@ def test_an_honest_server_notices_and_all_begin_afresh(stage, tmp_path):
 
 @pytest.mark.parametrize("before", ["nothing", "an upload that nobody sums"])
 def test_one_client_that_was_asked_once_more_is_noticed(before, tmp_path):
-    """A message that the others have never seen: by an upload of which no sum is taken, or in a round that they miss."""
+    """A message that the others have never seen: an upload of which no sum is taken, or a round that they miss."""
     first, _, then, shapes = ASKED["consensus_rpca"]
     bounds, nodes = dict.fromkeys(shapes, 1e8), nodes_in(tmp_path)
     if before == "nothing":

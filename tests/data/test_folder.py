@@ -18,7 +18,8 @@ def test_files_are_clients_in_their_natural_order(tmp_path):
     (tmp_path / ".hidden.npy").write_text("not data")
     found = table(str(tmp_path))
     shards = partition.deal(found)
-    assert all(isinstance(shard, np.memmap) for shard in shards)
+    assert all(isinstance(shard.values, np.memmap) for shard in shards)
+    assert [shard.site for shard in shards] == ["client1", "client2", "client10"]
     assert all(np.array_equal(a, b) for a, b in zip(shards, PARTS, strict=True))
     assert np.array_equal(make(f"folder(path={str(tmp_path)!r})"), np.vstack(PARTS))
     assert found.beside["file"].tolist() == ["client1"] * 2 + ["client2"] + ["client10"] * 3
@@ -51,7 +52,9 @@ def test_columns_are_brought_into_the_first_files_order(tmp_path):
 def test_what_does_not_fit_is_named(tmp_path):
     (tmp_path / "a.csv").write_text("age,bmi\n1,2\n")
     (tmp_path / "b.csv").write_text("age,size\n1,2\n")
-    with pytest.raises(DataError, match=r"b\.csv must be those of a\.csv: age, bmi\. Got age, size\."):
+    with pytest.raises(
+        DataError, match=r"b\.csv must be those of a\.csv\. Got 2, without 'bmi' and with, beyond them, 'size'\."
+    ):
         make(str(tmp_path))
     (tmp_path / "b.csv").unlink()
     np.save(tmp_path / "c.npy", np.ones((2, 3)))

@@ -43,8 +43,18 @@ def test_the_columns_that_are_asked_for(patients, options, names, rows):
 
 
 def test_text_is_refused_by_name_with_what_to_do(patients):
-    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site\. Choose others with"):
-        make(patients[1])
+    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site.*\. Choose others with"):
+        simulate("krylov", [make(patients[1])], n_components=1)
+    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site"):
+        np.asarray(make(patients[1]))
+
+
+def test_text_may_stay_beside_the_columns_that_a_run_names(patients):
+    rows = make(patients[1])
+    assert rows.names == ("age", "bmi")
+    assert np.array_equal(rows.values, np.transpose([AGE, BMI]), equal_nan=True)
+    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site.* Choose others with"):
+        patients[0](path=patients[1], columns=["age", "site"])
 
 
 @pytest.mark.parametrize(

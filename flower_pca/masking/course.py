@@ -6,13 +6,13 @@ beside it, of all that it has answered since it keeps anything, in that order. W
 Masks of clients whose digests differ do not cancel. They tell them when they make keys, and with every upload: they say
 no more than what the server has asked.
 
-| what happens                                 | the digest                                      | what is kept         |
-| -------------------------------------------- | ----------------------------------------------- | -------------------- |
-| nothing is kept                              | `NOTHING`                                       |                      |
-| an answer of a stage of an algorithm         | `course` of the old one and the message         | what the stage says  |
-| of a stage of every run, as an evaluation    | stays, as the answer is made of rows alone      | stays                |
-| a client is told to begin afresh             | `NOTHING`                                       | what rows alone say |
-| a message that is not masked, lost secrets   | `NOTHING`: what is kept then counts for nothing | likewise             |
+| what happens                              | the digest                                 | what is kept        |
+| ----------------------------------------- | ------------------------------------------ | ------------------- |
+| nothing is kept                           | `NOTHING`                                  |                     |
+| an answer of a stage of an algorithm      | `course` of the old one and the message    | what the stage says |
+| of a stage of every run, as an evaluation | stays: the answer is made of rows alone    | stays               |
+| a client is told to begin afresh          | `NOTHING`                                  | what rows alone say |
+| a message without masks, lost secrets     | `NOTHING`: what is kept counts for nothing | likewise            |
 """
 
 from __future__ import annotations

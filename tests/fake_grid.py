@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 
 @contextmanager
 def in_a_run() -> Iterator[list[str]]:
-    """Flower's identity of a running task, no pauses between two looks for replies, and the lines that are logged."""
+    """Flower's identity of a running task, short pauses between two looks for replies, and what is logged."""
     names, pauses = ("_run_id", "_task_id", "_node_id"), (exchange._SHORTEST, exchange._LONGEST)
     before = [getattr(TaskIdentity, name) for name in names]
     lines: list[str] = []
@@ -41,7 +41,7 @@ def in_a_run() -> Iterator[list[str]]:
     others = list(logger.handlers)
     logger.handlers[:] = [handler]
     TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 0
-    exchange._SHORTEST, exchange._LONGEST = 0.0, 0.001  # type: ignore[misc]
+    exchange._SHORTEST, exchange._LONGEST = 1e-6, 0.01  # type: ignore[misc]
     try:
         yield lines
     finally:

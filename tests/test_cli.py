@@ -355,3 +355,14 @@ def test_an_interruption_without_a_checkpoint_says_only_that(data, tmp_path, cap
     code, said, err = flower_pca(capsys, "run", data, "--out", tmp_path / "out")
     assert (code, said, err) == (130, "", "flower-pca: Interrupted.\n")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_synthetic_set_runs_with_the_clients_that_it_has(tmp_path, capsys):
+    words = ["run", "synthetic(n=60, d=4, clients=3)", "--json", "--out", tmp_path / "out"]
+    code, said, _ = flower_pca(capsys, *words)
+    assert (code, json.loads(said)["clients"]) == (0, 3)
+    code, _, err = flower_pca(capsys, *words, "--clients", 4)
+    assert (code, err.split(". ")[0]) == (
+        2,
+        "flower-pca: The number of clients must be 3, one for each client that the data has",
+    )

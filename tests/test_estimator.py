@@ -295,6 +295,27 @@ def test_names_of_columns_and_sites_are_in_the_result(tmp_path):
         pca.transform(pd.DataFrame(X, columns=list("abcdefgi")))
 
 
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_to_sklearn_knows_missing_values_and_names(scale):
+    holes = [np.where(np.random.default_rng(5).random(part.shape) < 0.1, np.nan, part) for part in SHARDS]
+    frames = [pd.DataFrame(part, columns=list("abcdefgh")) for part in holes]
+    result = flower_pca.simulate("krylov", frames, n_components=3, missing="mean", scale=scale)
+    pipeline = flower_pca.to_sklearn(result)
+    np.testing.assert_allclose(pipeline.transform(frames[0]), result.transform(frames[0]), atol=1e-12)
+    with pytest.raises(ValueError, match="Feature names must be in the same order"):
+        pipeline.transform(frames[0][list("hgfedcba")])
+    plain = flower_pca.to_sklearn(flower_pca.simulate("krylov", SHARDS, n_components=3))
+    assert type(plain) is PCA
+    assert not hasattr(plain, "feature_names_in_")
+
+
+def test_to_sklearn_has_no_pca_of_a_robust_result():
+    result = flower_pca.simulate("consensus_rpca", SHARDS, n_components=2)
+    rule = "The result for scikit-learn must be one that projects rows. Got RobustResult. Use its own transform."
+    with pytest.raises(ConfigError, match=rule):
+        flower_pca.to_sklearn(result)
+
+
 def test_it_is_a_step_of_a_pipeline_and_of_a_search():
     X = np.vstack(SHARDS)
     y = X @ np.arange(8.0)

@@ -18,11 +18,11 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import fixed, letters, messages, primitives
+from flower_pca.masking.course import NOTHING, counting, course, onwards
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
 from flower_pca.masking.identity import NAME
 from flower_pca.masking.letters import require
-from flower_pca.masking.course import NOTHING, counting, course, onwards
 from flower_pca.masking.messages import Phase, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.masking.secrets import Secrets

@@ -65,7 +65,7 @@ def lasting(memory: Arrays) -> Arrays:
     """
     if "at" not in memory:
         return {}
-    kept = {name: memory[name] for name in ("left", "cursor", "Y") if name in memory}
+    kept: Arrays = {name: memory[name] for name in ("left", "cursor", "Y") if name in memory}
     return {**kept, "at": np.array([memory["at"][0], -1])}
 
 

@@ -15,8 +15,8 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core import finished, saved
-from flower_pca.core.model import Model
+from flower_pca.core import saved
+from flower_pca.core.model import Model, result_fields
 from flower_pca.core.spent import Spent
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -107,7 +107,7 @@ class PCAResult:
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
         """What a finished model says of the fields; a family's result adds its own."""
-        return finished.fields(model)
+        return result_fields(model)
 
     @property
     def n_components_(self) -> int:

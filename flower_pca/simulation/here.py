@@ -11,10 +11,9 @@ from typing import Any, ClassVar, Final, TypeAlias, Unpack
 import numpy as np
 
 from flower_pca import assembly, registry
-from flower_pca.base import checks
+from flower_pca.base import checks, hints
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
-from flower_pca.core import hints
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.question import AskedHere, Question

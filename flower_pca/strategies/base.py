@@ -194,6 +194,8 @@ def _report(record: Round) -> None:
     log(INFO, "%s", record)
     for node, reason in record.failures.items():
         log(WARNING, "\tnode %s was left out: %s", node, reason)
+    for node, note in record.notes.items():
+        log(WARNING, "\tnode %s: %s", node, note)
 
 
 def _components(run: Driven) -> ArrayRecord | None:

@@ -110,6 +110,7 @@ def run(asked: Question) -> AnyRun:
         center=asked.centered,
         scale=asked.scale,
         missing=asked.missing,
+        wanted=asked.columns,
         seed=asked.seed,
         summed=masked,
     )

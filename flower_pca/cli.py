@@ -13,9 +13,9 @@ from typing import Final, NoReturn
 
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.base.version import __version__
-from flower_pca.commands import audit, compare, keys, listing, run, score, show, track, transform
+from flower_pca.commands import audit, compare, keys, listing, rules, run, score, show, track, transform
 
-_COMMANDS: Final = (run, compare, transform, score, track, show, listing, audit, keys)
+_COMMANDS: Final = (run, compare, transform, score, track, show, listing, audit, rules, keys)
 _CODES: Final = "exit codes: 0 well; 1 the run failed or did not converge; 2 bad usage or input; 130 interrupted"
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 

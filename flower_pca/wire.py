@@ -29,8 +29,9 @@ LAYOUT: Final = 1  # of the messages; both sides must speak the same one
 VERSION: Final = ".".join(__version__.split(".")[:2])  # of this package, x.y; both sides must have the same one
 EVALUATE: Final = "evaluate"  # the stage that travels as Flower's evaluate; all others travel as train
 NO_KEY: Final = -1  # of a client without a partition-id
+_PROJECTION: Final = "flower_pca.projection"  # what a record or a config has a projection under
 _LAYOUT, _VERSION = "flower_pca", "flower_pca.version"  # what both are called in requests and answers
-_SPOKEN: Final[Config] = {_LAYOUT: LAYOUT, _VERSION: VERSION}
+SPOKEN: Final[Config] = {_LAYOUT: LAYOUT, _VERSION: VERSION}
 _NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
 _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
 _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
@@ -74,7 +75,7 @@ def write_request(message: Broadcast, client: int, *, algorithm: str, run: str, 
         arrays[_OWN] = np.array(True)
     config = {
         **extra,
-        **_SPOKEN,
+        **SPOKEN,
         "algorithm": algorithm,
         "stage": message.stage,
         "run": run,
@@ -104,27 +105,28 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     _check_spoken("A message", config, "another strategy", newest=str(config.get(_VERSION, VERSION)))
     arrays = _by_name("A message", parameters, config)
     own = bool(np.any(arrays.pop(_OWN, False)))
-    frame = Frame(**{part: arrays.pop(name, None) for name, part in _FRAME.items()}, own=own)
+    parts: dict[str, Any] = {part: arrays.pop(name, None) for name, part in _FRAME.items()}
+    frame = Frame(**parts, own=own)
     algorithm, stage, run = (_value("A message", config, name, str) for name in ("algorithm", "stage", "run"))
     return Request(algorithm, stage, run, _value("A message", config, "number", int), arrays, frame)
 
 
 def write_fit(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[list[Array], int, Config]:
     """What a NumPyClient's fit returns for these arrays."""
-    metrics: Config = {**_SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
+    metrics: Config = {**SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return [np.asarray(a) for a in arrays.values()], num_examples, metrics
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
     """What a NumPyClient's evaluate returns: single numbers, which travel as metrics; the loss is a mean."""
     numbers: Config = {name: a.item() for name, a in arrays.items()}
-    metrics: Config = {**numbers, **_SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
+    metrics: Config = {**numbers, **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return float(arrays["squares"]) / num_examples, num_examples, metrics
 
 
 def refusal(reason: str, number: int, key: int) -> Config:
     """The metrics of a client that gives no answer, and says why."""
-    return {**_SPOKEN, "number": number, "key": key, "names": "", "refusal": reason}
+    return {**SPOKEN, "number": number, "key": key, "names": "", "refusal": reason}
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
@@ -150,11 +152,11 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
         remedy = "Serve it with a client of flower_pca."
         raise ProtocolError(who, must=f"made of {res}.metrics and {res}.num_examples", got=got, then=remedy)
     metrics = content.config_records[f"{res}.metrics"]
+    _check_spoken(who, metrics, "another client", newest=VERSION)  # of a refusal too, as it may be the reason for it
     number, key = _value(who, metrics, "number", int), _value(who, metrics, "key", int)
     num_examples = _value(who, content.metric_records[f"{res}.num_examples"], "num_examples", int)
     if "refusal" in metrics:
         return Answer(number, key, {}, num_examples, harmless(_value(who, metrics, "refusal", str)))
-    _check_spoken(who, metrics, "another client", newest=VERSION)
     if kind == EVALUATE:
         names = _value(who, metrics, "names", str).split(",")
         return Answer(number, key, {n: np.array(_value(who, metrics, n, int, float)) for n in names}, num_examples)
@@ -163,6 +165,26 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
     return Answer(
         number, key, _by_name(who, _arrays(content.array_records[f"{res}.parameters"]), metrics), num_examples
     )
+
+
+def write_projection(packed: bytes) -> ConfigRecord:
+    """The record that carries a projection."""
+    return ConfigRecord({_PROJECTION: packed})
+
+
+def read_projection(record: Mapping[str, Any]) -> bytes:
+    """The projection in a record, or in the config of a NumPyClient, that has one beside whatever else."""
+    packed = record.get(_PROJECTION)
+    if not isinstance(packed, bytes):
+        got = harmless(", ".join(map(str, record)) or "nothing")
+        remedy = "Send result.to_record() as a train_config, or in one."
+        raise ProtocolError("The record", must="one with a projection in it", got=got, then=remedy)
+    return packed
+
+
+def is_request(config: Mapping[str, Any]) -> bool:
+    """Whether the config of a NumPyClient's fit or evaluate is that of a message of this package."""
+    return _LAYOUT in config
 
 
 def _arrays(record: ArrayRecord) -> list[Array]:

@@ -9,6 +9,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ Array = np.ndarray[Any, Any]
 
 @contextmanager
 def in_a_run() -> Iterator[list[str]]:
-    """Flower's identity of a running task, no pauses between two looks for replies, and the lines that are logged."""
+    """Flower's identity of a running task, short pauses between two looks for replies, and what is logged."""
     names, pauses = ("_run_id", "_task_id", "_node_id"), (exchange._SHORTEST, exchange._LONGEST)
     before = [getattr(TaskIdentity, name) for name in names]
     lines: list[str] = []
@@ -40,7 +41,7 @@ def in_a_run() -> Iterator[list[str]]:
     others = list(logger.handlers)
     logger.handlers[:] = [handler]
     TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 0
-    exchange._SHORTEST, exchange._LONGEST = 0.0, 0.001  # type: ignore[misc]
+    exchange._SHORTEST, exchange._LONGEST = 1e-6, 0.01  # type: ignore[misc]
     try:
         yield lines
     finally:
@@ -104,7 +105,7 @@ class FakeGrid(Grid):
 
     @property
     def run(self) -> Any:
-        raise NotImplementedError
+        return SimpleNamespace(run_id=1)
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
         raise NotImplementedError

@@ -90,7 +90,7 @@ def test_run_for_machines_and_of_a_folder_of_files_with_gaps(tmp_path, capsys):
     words = ["run", tmp_path / "sites", "--components", "0.8", "--json", "--out", tmp_path / "out"]
     code, said, err = flower_pca(capsys, *words)
     assert (code, said) == (2, "")
-    assert re.search(r'^flower-pca: The data of client 1 must be finite\. .* use missing="mean"\.\n$', err)
+    assert re.search(r'^flower-pca: The data of client 1 \(site1\) must be finite\. .* use missing="mean"\.\n$', err)
     assert not (tmp_path / "out").exists()
     code, said, err = flower_pca(capsys, *words, "--missing", "mean", "--scale", "std")
     figures = json.loads(said)
@@ -109,7 +109,10 @@ def test_a_run_that_does_not_converge_says_so_and_still_writes(data, tmp_path, c
 
 MISTAKES = {
     "no file": (["none.csv"], r"The data file .*/none\.csv must be there\. Got no such file\. Check its path;"),
-    "a text column": (["text.csv"], r"The columns of .*text\.csv must be numbers\. Got 'Bonn' in column city\."),
+    "a text column": (
+        ["text.csv"],
+        r"The columns of .*text\.csv must be numbers\. Got 'Bonn' in column city \(line 2\)\.",
+    ),
     "an unknown source": (["xyz(3)"], r"The data source must be one of npy, .* Got 'xyz'\."),
     "an unknown partition": (["x.npz", "--partition", "iidd"], r"The partition must be .* Did you mean 'iid'\?"),
     "no such label": (["x.npz", "--partition", "by_column('z')"], r"A column of .* must be one of X, y\. Got 'z'\."),
@@ -352,3 +355,14 @@ def test_an_interruption_without_a_checkpoint_says_only_that(data, tmp_path, cap
     code, said, err = flower_pca(capsys, "run", data, "--out", tmp_path / "out")
     assert (code, said, err) == (130, "", "flower-pca: Interrupted.\n")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_synthetic_set_runs_with_the_clients_that_it_has(tmp_path, capsys):
+    words = ["run", "synthetic(n=60, d=4, clients=3)", "--json", "--out", tmp_path / "out"]
+    code, said, _ = flower_pca(capsys, *words)
+    assert (code, json.loads(said)["clients"]) == (0, 3)
+    code, _, err = flower_pca(capsys, *words, "--clients", 4)
+    assert (code, err.split(". ")[0]) == (
+        2,
+        "flower-pca: The number of clients must be 3, one for each client that the data has",
+    )

@@ -7,19 +7,20 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 from builders import shards
-from scipy import sparse
+from scipy import sparse, stats
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import flower_pca
-from flower_pca import ConfigError, FederatedPCA
+from flower_pca import ConfigError, DataError, FederatedPCA, PCAResult, registry
 
 
 @parametrize_with_checks(
@@ -47,6 +48,7 @@ def test_scikit_learns_checks_of_names_and_output(check):
     check("FederatedPCA", FederatedPCA())
 
 
+BUDGET = "dp(epsilon=50.0, delta=1e-6, clip=20.0, noise_seed=1)"
 SHARDS = shards((60, 25, 7), 0.7 ** np.arange(8), shift=1.0)
 
 
@@ -68,19 +70,19 @@ def test_a_list_of_shards_gives_the_pooled_pca():
     np.testing.assert_allclose(ours.transform(X) * signs, pooled.transform(X), atol=1e-8)
 
 
-def test_groups_are_the_same_clients_as_a_list():
+def test_sites_are_the_same_clients_as_a_list():
     X, sites = labelled(SHARDS)
     by_list = FederatedPCA(3).fit([X[sites == site] for site in ("east", "north", "west")])
-    by_group = FederatedPCA(3).fit(X, groups=sites)
+    by_group = FederatedPCA(3).fit(X, sites=sites)
     assert by_group.components_.tobytes() == by_list.components_.tobytes()
     assert by_group.result_.history[0].asked == 3
     assert FederatedPCA(3).fit(X).result_.history[0].asked == 1
 
 
-def test_fit_transform_takes_groups_and_keeps_the_order_of_rows():
+def test_fit_transform_takes_sites_and_keeps_the_order_of_rows():
     X, sites = labelled(SHARDS)
-    scores = FederatedPCA(3).fit_transform(X, groups=sites)
-    assert scores.tobytes() == FederatedPCA(3).fit(X, groups=sites).transform(X).tobytes()
+    scores = FederatedPCA(3).fit_transform(X, sites=sites)
+    assert scores.tobytes() == FederatedPCA(3).fit(X, sites=sites).transform(X).tobytes()
     stacked = FederatedPCA(3).fit_transform(SHARDS)
     np.testing.assert_allclose(stacked, FederatedPCA(3).fit(SHARDS).transform(np.vstack(SHARDS)), atol=1e-12)
 
@@ -121,8 +123,8 @@ def test_missing_values_become_the_mean_of_their_column_over_all_clients():
 def test_sparse_rows_give_the_components_of_dense_ones():
     X = np.random.default_rng(3).poisson(0.3, (80, 12)).astype(float)
     sites = np.arange(80) % 3
-    dense = FederatedPCA(2, tol=1e-12).fit(X, groups=sites)
-    thin = FederatedPCA(2, tol=1e-12).fit(sparse.csr_array(X), groups=sites)
+    dense = FederatedPCA(2, tol=1e-12).fit(X, sites=sites)
+    thin = FederatedPCA(2, tol=1e-12).fit(sparse.csr_array(X), sites=sites)
     assert dense.result_.angle_to(thin.result_) < 1e-9
     np.testing.assert_allclose(thin.transform(sparse.csr_array(X)), dense.transform(X), atol=1e-9)
 
@@ -148,6 +150,172 @@ def test_shards_with_other_columns_are_refused_and_named():
         FederatedPCA(2).fit([SHARDS[0], SHARDS[1][:, :7]])
 
 
+@pytest.mark.parametrize("algorithm", ["krylov", "ssi", "faps", "noisy_covariance"])
+def test_without_a_number_there_are_all_components(algorithm):
+    pca = FederatedPCA(algorithm=algorithm, tol=1e-10 if algorithm in ("ssi", "faps") else None).fit(SHARDS)
+    pooled = PCA().fit(np.vstack(SHARDS))
+    np.testing.assert_allclose(pca.explained_variance_, pooled.explained_variance_, rtol=1e-9)
+    assert (pca.n_components, pca.n_components_, pca.noise_variance_) == (None, 8, 0.0)
+    assert FederatedPCA(algorithm=algorithm).fit([SHARDS[2][:3], SHARDS[2][3:5]]).n_components_ == 5
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_minkas_estimate_is_that_of_scikit_learn(mask):
+    rng = np.random.default_rng(2)
+    for k in (1, 3, 6):
+        X = rng.standard_normal((90, k)) @ rng.standard_normal((k, 8)) * 3.0 + 0.3 * rng.standard_normal((90, 8))
+        ours, pooled = FederatedPCA("mle", mask=mask).fit(np.split(X, [40, 70])), PCA("mle").fit(X)
+        assert ours.n_components_ == pooled.n_components_ == k
+        np.testing.assert_allclose(ours.noise_variance_, pooled.noise_variance_, rtol=1e-7)
+        assert ours.transform(X).shape == (90, k)
+        assert ours.result_.asked["n_components"] == k
+        assert ours.result_.residuals_.shape == (k,)
+        assert ours.result_.sine_estimate_ < 1e-6
+
+
+def test_one_column_has_one_component():
+    assert FederatedPCA("mle").fit(SHARDS[0][:, :1]).n_components_ == 1
+
+
+def test_float32_in_is_float32_out():
+    thin = [part.astype(np.float32) for part in SHARDS]
+    ours, pooled = FederatedPCA(3).fit(thin), PCA(3).fit(np.vstack(thin))
+    names = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_")
+    for name in names:
+        assert getattr(ours, name).dtype == getattr(pooled, name).dtype == np.float32
+        np.testing.assert_allclose(np.abs(getattr(ours, name)), np.abs(getattr(pooled, name)), atol=1e-3)
+    assert FederatedPCA(3, scale="std").fit(thin).scale_.dtype == np.float32
+    given = {
+        "scores": lambda pca, rows: pca.transform(rows),
+        "rows": lambda pca, rows: pca.inverse_transform(pca.transform(rows)),
+        "covariance": lambda pca, rows: pca.get_covariance(),
+        "precision": lambda pca, rows: pca.get_precision(),
+    }
+    for name, of in given.items():
+        assert of(ours, thin[0]).dtype == np.float32, name
+        assert of(FederatedPCA(3, whiten=True).fit(SHARDS), SHARDS[0]).dtype == np.float64, name
+    assert FederatedPCA(3).fit([thin[0], SHARDS[1]]).components_.dtype == np.float64
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_covariance_precision_and_score_are_those_of_scikit_learn(k):
+    X = np.vstack(SHARDS)
+    ours, pooled = FederatedPCA(k, tol=1e-12).fit(SHARDS), PCA(k, svd_solver="full").fit(X)
+    np.testing.assert_allclose(ours.get_covariance(), pooled.get_covariance(), atol=1e-9)
+    np.testing.assert_allclose(ours.get_precision(), pooled.get_precision(), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(ours.score_samples(SHARDS), pooled.score_samples(X), rtol=1e-8)
+    assert ours.score(X) == pytest.approx(pooled.score(X), rel=1e-9)
+    np.testing.assert_allclose(ours.score_samples(sparse.csr_array(X)), pooled.score_samples(X), rtol=1e-8)
+
+
+@pytest.mark.parametrize("setting", [{"scale": "std"}, {"center": False}, {"scale": "max_abs", "center": False}])
+def test_covariance_and_score_are_in_the_datas_own_units(setting):
+    X = np.vstack(SHARDS) * [0.1, 5.0, 1.0, 2.0, 0.5, 3.0, 0.2, 1.0]
+    whole, some = FederatedPCA(whiten=True, **setting).fit(X), FederatedPCA(3, **setting).fit(X)
+    moments = X.T @ X / (len(X) - 1) if "center" in setting else np.cov(X.T)
+    np.testing.assert_allclose(whole.get_covariance(), moments, rtol=1e-9, atol=1e-9)
+    for pca in (whole, some):
+        np.testing.assert_allclose(pca.get_covariance() @ pca.get_precision(), np.eye(8), atol=1e-7)
+        density = stats.multivariate_normal(pca.mean_, pca.get_covariance())
+        np.testing.assert_allclose(pca.score_samples(X), density.logpdf(X), rtol=1e-8)
+
+
+@pytest.mark.parametrize("rows", [SHARDS[2][:5], np.vstack(SHARDS)[:, [0, 1, 1]]])
+def test_where_a_direction_has_no_variance_there_is_no_density(rows):
+    pca = FederatedPCA().fit(rows)
+    rank = np.linalg.matrix_rank(rows - rows.mean(axis=0))
+    rule = f"The rank of the covariance must be {rows.shape[1]}, that of the columns. Got {rank}. Ask for fewer"
+    for of in (pca.score, pca.score_samples, lambda rows: pca.get_precision()):
+        with pytest.raises(DataError, match=rule):
+            of(rows)
+    assert np.linalg.matrix_rank(pca.get_covariance()) == rank
+
+
+def test_a_search_by_score_finds_the_number_of_components():
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 8)) * 2.0 + 0.5 * rng.standard_normal((300, 8))
+    assert GridSearchCV(FederatedPCA(), {"n_components": [1, 2, 3, 4, 5]}).fit(X).best_params_ == {"n_components": 3}
+
+
+def test_missing_values_may_have_the_means_of_their_own_client():
+    holes = [np.where(np.random.default_rng(5).random(part.shape) < 0.1, np.nan, part) for part in SHARDS]
+    filled = [np.where(np.isnan(part), np.nanmean(part, axis=0), part) for part in holes]
+    ours = FederatedPCA(3, missing="own_mean").fit(holes)
+    np.testing.assert_allclose(ours.explained_variance_, PCA(3).fit(np.vstack(filled)).explained_variance_, rtol=1e-9)
+    assert np.isfinite(ours.score(holes))
+
+
+def test_masks_change_nothing_but_what_the_server_sees():
+    masked, plain = FederatedPCA(3, mask=True, tol=1e-6).fit(SHARDS), FederatedPCA(3, tol=1e-6).fit(SHARDS)
+    assert "mask" in masked.result_.history[0].stage
+    assert masked.result_.angle_to(plain.result_) < 1e-5
+    assert (
+        "MaskedSums"
+        in clone(FederatedPCA(3, mask=flower_pca.MaskedSums(threshold=0.6))).fit(SHARDS).result_.asked["mask"]
+    )
+
+
+def test_a_budget_reaches_the_run():
+    pca = FederatedPCA(2, dp=BUDGET, max_rounds=2).fit(SHARDS)
+    assert pca.result_.privacy.epsilon == 50.0
+    with pytest.raises(ConfigError, match="The checkpoint with dp must be none"):
+        FederatedPCA(2, dp=BUDGET, max_rounds=2, checkpoint="there").fit(SHARDS)
+
+
+def test_an_interrupted_fit_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    path, whole = tmp_path / "run.npz", FederatedPCA(3, algorithm="ssi").fit(SHARDS)
+    rounds = []
+    ritz = registry.STAGES["ssi"].server
+
+    def fails(self, *args):
+        rounds.append(1)
+        if len(rounds) == 4:
+            raise KeyboardInterrupt
+        return ritz(self, *args)
+
+    monkeypatch.setattr(registry.STAGES["ssi"], "server", fails)
+    with pytest.raises(KeyboardInterrupt):
+        FederatedPCA(3, algorithm="ssi", checkpoint=path).fit(SHARDS)
+    assert path.exists()
+    again = FederatedPCA(3, algorithm="ssi", checkpoint=path).fit(SHARDS)
+    assert again.components_.tobytes() == whole.components_.tobytes()
+    assert len(rounds) == whole.result_.rounds + 1
+    assert not path.exists()
+
+
+def test_names_of_columns_and_sites_are_in_the_result(tmp_path):
+    X, sites = labelled(SHARDS)
+    pca = FederatedPCA(2).fit(pd.DataFrame(X, columns=list("abcdefgh")), sites=sites)
+    assert list(PCAResult.load(pca.result_.save(tmp_path / "pca.npz")).feature_names_in_) == list("abcdefgh")
+    assert pca.result_.site_names == {0: "east", 1: "north", 2: "west"}
+    bare = FederatedPCA(2).fit(SHARDS).result_
+    assert bare.feature_names_in_ is None
+    assert bare.site_names == {}
+    with pytest.raises(ValueError, match="Feature names unseen at fit time"):
+        pca.transform(pd.DataFrame(X, columns=list("abcdefgi")))
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_to_sklearn_knows_missing_values_and_names(scale):
+    holes = [np.where(np.random.default_rng(5).random(part.shape) < 0.1, np.nan, part) for part in SHARDS]
+    frames = [pd.DataFrame(part, columns=list("abcdefgh")) for part in holes]
+    result = flower_pca.simulate("krylov", frames, n_components=3, missing="mean", scale=scale)
+    pipeline = flower_pca.to_sklearn(result)
+    np.testing.assert_allclose(pipeline.transform(frames[0]), result.transform(frames[0]), atol=1e-12)
+    with pytest.raises(ValueError, match="Feature names must be in the same order"):
+        pipeline.transform(frames[0][list("hgfedcba")])
+    plain = flower_pca.to_sklearn(flower_pca.simulate("krylov", SHARDS, n_components=3))
+    assert type(plain) is PCA
+    assert not hasattr(plain, "feature_names_in_")
+
+
+def test_to_sklearn_has_no_pca_of_a_robust_result():
+    result = flower_pca.simulate("consensus_rpca", SHARDS, n_components=2)
+    rule = "The result for scikit-learn must be one that projects rows. Got RobustResult. Use its own transform."
+    with pytest.raises(ConfigError, match=rule):
+        flower_pca.to_sklearn(result)
+
+
 def test_it_is_a_step_of_a_pipeline_and_of_a_search():
     X = np.vstack(SHARDS)
     y = X @ np.arange(8.0)
@@ -156,11 +324,25 @@ def test_it_is_a_step_of_a_pipeline_and_of_a_search():
     assert search.score(X, y) > 1.0 - 1e-9
 
 
-def test_a_pipeline_hands_the_groups_on():
+def test_sites_are_metadata_that_pipelines_and_searches_route():
     X, sites = labelled(SHARDS)
-    pipeline = make_pipeline(FederatedPCA(3), LinearRegression()).fit(X, X @ np.arange(8.0), federatedpca__groups=sites)
+    y = X @ np.arange(8.0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        pca = FederatedPCA(3).set_fit_request(sites=True)
+        pipeline = make_pipeline(pca, LinearRegression()).fit(X, y, sites=sites)
+        assert pipeline[0].components_.tobytes() == FederatedPCA(3).fit(X, sites=sites).components_.tobytes()
+        grid = {"federatedpca__n_components": [1, 8]}
+        search = GridSearchCV(make_pipeline(pca, LinearRegression()), grid, cv=LeaveOneGroupOut())
+        search.fit(X, y, sites=sites, groups=sites)
+    assert search.best_params_ == {"federatedpca__n_components": 8}
+    assert search.best_estimator_[0].result_.history[0].asked == 3
+
+
+def test_a_pipeline_hands_the_sites_on():
+    X, sites = labelled(SHARDS)
+    pipeline = make_pipeline(FederatedPCA(3), LinearRegression()).fit(X, X @ np.arange(8.0), federatedpca__sites=sites)
     assert pipeline[0].result_.history[0].asked == 3
-    assert pipeline[0].components_.tobytes() == FederatedPCA(3).fit(X, groups=sites).components_.tobytes()
+    assert pipeline[0].components_.tobytes() == FederatedPCA(3).fit(X, sites=sites).components_.tobytes()
 
 
 def test_a_fitted_one_is_pickled_and_an_algorithm_is_cloned():
@@ -175,6 +357,7 @@ def test_a_fraction_and_the_seed_reach_the_run():
     together = PCA(8).fit(np.vstack(SHARDS)).explained_variance_ratio_.cumsum()
     assert pca.n_components_ == int(np.searchsorted(together, 0.9)) + 1
     assert pca.result_.seed == 5
+    assert FederatedPCA("90%", random_state=5).fit(SHARDS).components_.tobytes() == pca.components_.tobytes()
     seeds = [FederatedPCA(2, random_state=np.random.RandomState(7)).fit(SHARDS).result_.seed for _ in range(2)]
     assert seeds[0] == seeds[1] != FederatedPCA(2).fit(SHARDS).result_.seed
 
@@ -188,12 +371,31 @@ def test_an_end_without_convergence_is_warned_of():
     ("act", "error", "words"),
     [
         (lambda: FederatedPCA(9).fit(SHARDS), ConfigError, r"min\(92, 8\) = 8. Got 9"),
-        (lambda: FederatedPCA(2).fit(SHARDS, groups=[0]), ConfigError, "groups must be left out of a list of tables"),
-        (lambda: FederatedPCA(2).fit(SHARDS[0], groups=[0, 1]), ValueError, "inconsistent numbers of samples"),
+        (lambda: FederatedPCA(2).fit(SHARDS, sites=[0]), ConfigError, "sites must be left out of a list of tables"),
+        (lambda: FederatedPCA(2).fit(SHARDS[0], sites=[0, 1]), ValueError, "inconsistent numbers of samples"),
         (lambda: FederatedPCA(2).fit([]), ValueError, "Expected 2D array"),
         (lambda: FederatedPCA(2).inverse_transform(np.ones((3, 2))), NotFittedError, "not fitted yet"),
         (lambda: FederatedPCA(2).fit(SHARDS).inverse_transform(np.ones((3, 4))), ConfigError, "must be 2. Got 4"),
         (lambda: FederatedPCA(2, algorithm="krilov").fit(SHARDS), ConfigError, "Did you mean 'krylov'"),
+        (
+            lambda: FederatedPCA("mlee").fit(SHARDS),
+            ConfigError,
+            "one of 'mle'. Got 'mlee'. Did you mean 'mle'",
+        ),
+        (
+            lambda: FederatedPCA("mle").fit(SHARDS[2]),
+            DataError,
+            'The rows for n_components="mle" must be at least as many as columns, 8. Got 7. Name a number of',
+        ),
+        (
+            lambda: FederatedPCA(dp=BUDGET).fit(SHARDS),
+            ConfigError,
+            "n_components with dp must be a whole number. Got None. Name a number.",
+        ),
+        (lambda: FederatedPCA("mle", dp=BUDGET).fit(SHARDS), ConfigError, "a whole number. Got 'mle'. Name a number."),
+        (lambda: FederatedPCA(2, backend="rey").fit(SHARDS), ConfigError, "backend must be one of 'in_process', 'ray'"),
+        (lambda: FederatedPCA(2, mask=True, scale="max_abs").fit(SHARDS), ConfigError, "scale under masks must be"),
+        (lambda: FederatedPCA().score(SHARDS), NotFittedError, "not fitted yet"),
     ],
 )
 def test_what_does_not_fit_is_said_so(act, error, words):

@@ -103,7 +103,10 @@ def test_the_privacy_page_has_every_algorithm():
 @pytest.mark.slow
 def test_the_apps_of_the_pages_find_what_simulate_finds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for page, apps in {"README.md": ["client_app"], "docs/pipelines.md": ["client_app", "classic_app"]}.items():
+    for page, apps in {
+        "README.md": ["client_app"],
+        "docs/pipelines.md": ["client_app", "classic_app", "training_app"],
+    }.items():
         names = run_page(page)
         expected = simulate("krylov", names["shards"], n_components=3, answers="fixed").components_
         with in_a_run():

@@ -113,7 +113,7 @@ def test_without_matplotlib_it_has_its_tables_and_says_what_to_install(result, t
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
     text = page(result, tmp_path, shards=sites())
     assert Reader(text).images == []
-    assert 'Pictures need matplotlib: pip install "flower-pca[plot]"' in text
+    assert 'matplotlib must be installed to draw. Got no such package. Run: pip install "flower-pca[plot]"' in text
     assert {"Components", "Clients", "Messages"} <= set(Reader(text).tables)
 
 

@@ -158,12 +158,12 @@ class Monitor:
         """The rows beyond a limit, one entry for each statistic that is, with the columns that contribute most.
 
         Args:
-            sites: The rows of each site by its name; or in a list, by position.
+            sites: The rows of each site by its name; or in a list, by position where they name none.
             limits: See `limits`.
             top: How many columns to name.
         """
         checks.integer("top", top, least=1)
-        named = sites if isinstance(sites, Mapping) else dict(enumerate(sites))
+        named = sites if isinstance(sites, Mapping) else {getattr(X, "site", "") or i: X for i, X in enumerate(sites)}
         return [found for site, X in named.items() for found in self._beyond(site, X, limits, top)]
 
     def _beyond(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:

@@ -108,11 +108,11 @@ class PCAClient(NumPyClient):
         return wire.write_evaluate(arrays, n, request.number, self._key)
 
     def get_properties(self, config: wire.Config) -> dict[str, wire.Scalar]:
-        """What a server may know before a run: columns, the algorithms served, and the layout spoken."""
+        """What a server may know before a run: columns, the algorithms served, layout and version spoken."""
         data = self._rows()
         suited = registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS
         served = sorted(self._served & set(suited))
-        return {"n_features": data.d or 0, "algorithms": ",".join(served), "flower_pca": wire.LAYOUT}
+        return {"n_features": data.d or 0, "algorithms": ",".join(served), **wire.SPOKEN}
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int]:
         """The answer to a message, and the number of rows that it is told to come from."""
@@ -221,7 +221,7 @@ class PCAClient(NumPyClient):
                     self._data.write_to(self._own_file.with_suffix(""))
         kind: Any = {"exactly": rules.answers == "exact", "gaps": rules.missing == "mean"}
         self._fixed = None if rules.answers == "rows" else functools.partial(fixed, path=statistics, **kind)
-        self._policy = Policy(rules, served=self._served, context=context)
+        self._policy = Policy(rules, served=self._served, context=context, fixed=self._fixed)
 
     def _rows(self) -> LocalData | Stream:
         if not isinstance(self._data, LocalData | Stream):

@@ -36,7 +36,7 @@ def arguments_of_data(added: argparse.ArgumentParser) -> None:
     )
     text = "who gets which rows: contiguous, \"dirichlet(0.3, column='y')\", \"by_column('site')\", ..."
     added.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
-    text = "how many components, or the share of the variance in (0, 1) that they shall exceed (default: 2)"
+    text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%% (default: 2)"
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"
     added.add_argument("--center", action=argparse.BooleanOptionalAction, help=text)
@@ -159,7 +159,9 @@ def result_of(path: str) -> Any:
         raise DataError("The result", must="there", got=f"no file {path}", then=remedy) from error
 
 
-def _number(text: str) -> int | float:
+def _number(text: str) -> int | float | str:
+    if text.strip().endswith("%"):
+        return text
     try:
         return int(text)
     except ValueError:

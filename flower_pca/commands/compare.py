@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import csv
-import importlib.util
 import json
 import re
 import sys
 from typing import Any
 
-from flower_pca.base import checks
+from flower_pca.base import checks, extras
 from flower_pca.commands import common
 
 
@@ -39,7 +38,7 @@ def run(given: argparse.Namespace) -> int:
     with common.progress("starting") as on_round:
         courses = compare(shards, algorithms=specs, on_round=on_round, **settings)
     figures = [course.to_json() for course in courses]
-    drawn = importlib.util.find_spec("matplotlib") is not None
+    drawn = extras.there("matplotlib")
     with common.writing(place) as draft:
         (draft / "comparison.json").write_text(json.dumps(figures, indent=2), encoding="utf-8")
         plain = [name for name, value in figures[0].items() if not isinstance(value, list)]
@@ -57,7 +56,7 @@ def run(given: argparse.Namespace) -> int:
     head = ["algorithm", "rounds", "messages", "bytes up", "bytes down", "seconds", "angle to pooled", "ended"]
     rows = [[*_row(course)] for course in figures]
     common.table(head, rows, text=(0, 7))
-    picture = "and comparison.svg" if drawn else 'and no picture: pip install "flower-pca[plot]"'
+    picture = "and comparison.svg" if drawn else f"and no picture ({extras.lacking('matplotlib', 'to draw')})"
     sys.stdout.write(f"Wrote comparison.csv, comparison.json {picture} to {place}\n")
     return 0
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
+
+_ROUNDING: Final = 1e-12  # of a share of the variance
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class Model:
         summed: Whether the server sees sums of answers only, and no answer of a single client.
         frame: The mean and scale of all clients together.
         n, d: Rows of all clients together; columns.
-        feature_names: Names of the columns, in their order; None where columns go by position, or nodes keep them.
+        wanted: The columns that the run names, in its order; None for all that clients have.
+        heading: What all clients say of their columns; None before one has.
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
         trace: trace(C), the total sum of squares in the frame.
         claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
@@ -60,7 +65,8 @@ class Model:
     frame: Frame = field(default_factory=Frame)
     n: int = 0
     d: int = 0
-    feature_names: tuple[str, ...] | None = None
+    wanted: tuple[str, ...] | None = None
+    heading: Heading | None = None
     clients: int = 0
     trace: float = 0.0
     claims: dict[int, Claim] = field(default_factory=dict)
@@ -86,6 +92,11 @@ class Model:
         if self.values is None:
             return 1 if self.basis is None else self.basis.shape[1]
         return fraction_rank(self.values, self.trace, self.n_components) or len(self.values)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the columns, in their order; None where columns go by position, or clients keep the names."""
+        return self.wanted or (None if self.heading is None else self.heading.names)
 
     @property
     def units(self) -> int:
@@ -117,7 +128,10 @@ class Model:
 
 
 def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
-    """The least number of leading values whose sum exceeds `fraction` of the trace; None if there are too few."""
+    """The least number of leading values whose sum exceeds `fraction` of the trace; None if there are too few.
+
+    A sum that equals it to rounding does not exceed it.
+    """
     share = np.cumsum(np.maximum(values, 0.0)) / trace if trace > 0 else np.ones(len(values))
-    passed = np.flatnonzero(share > fraction)
+    passed = np.flatnonzero(share > fraction + _ROUNDING)
     return int(passed[0]) + 1 if len(passed) else None

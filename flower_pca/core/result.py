@@ -20,6 +20,8 @@ from flower_pca.core.model import Model
 from flower_pca.core.spent import Spent
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.matching import matched
+from flower_pca.rows.projection import Projection
 
 _KINDS: Final[dict[str, type[PCAResult]]] = {}  # all classes of results, by the name that files know them by
 
@@ -52,6 +54,7 @@ class PCAResult:
             monitor; else None. See `analysis.Monitor`.
         feature_names_in_: Names of the columns, in the order of all that has columns here, (d,); None where columns go
             by position.
+        feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
         site_names: Names of the clients that have one, by key, as `own`; {} where none have.
         privacy: What the run has cost under differential privacy; None without it. Counts, means and variances are
             then those with noise.
@@ -84,6 +87,7 @@ class PCAResult:
     fill_: Array | None = None
     histograms_: Array | None = None
     feature_names_in_: Array | None = None
+    feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
     privacy: Spent | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
@@ -124,6 +128,7 @@ class PCAResult:
             "fill_": model.frame.fill,
             "histograms_": model.histograms,
             "feature_names_in_": saved.columns(model.feature_names),
+            "feature_digest": "" if model.heading is None else model.heading.digest,
         }
 
     @property
@@ -142,9 +147,9 @@ class PCAResult:
 
         With noise on both, the components' variances may add up to more than the total: then it is the share of these.
         """
-        total = self.total_variance_
-        if self.privacy is not None:
-            total = max(total, float(self.explained_variance_.sum()))
+        total = (
+            self.total_variance_ if self.privacy is None else max(self.total_variance_, self.explained_variance_.sum())
+        )
         return np.asarray(self.explained_variance_ / (total or 1.0))
 
     @property
@@ -161,26 +166,35 @@ class PCAResult:
     @property
     def frame(self) -> Frame:
         """The coordinates that components and variances refer to."""
-        return Frame(self.mean_ if self.centered else None, self.scale_, self.fill_)
+        mean, names = self.mean_ if self.centered else None, saved.plain(self.feature_names_in_)
+        return Frame(mean, self.scale_, self.fill_, names=names)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""
         return saved.texts([f"pc{j + 1}" for j in range(self.n_components_)])
 
     def transform(self, X: Any) -> Array:
-        """Coordinates of the rows of X, (n, d) dense or sparse, along the components: (n, k)."""
+        """Coordinates of rows along the components, (n, k).
+
+        Args:
+            X: The rows, (n, d) dense or sparse; a data frame; or the path, or the spec string, of a file of them.
+                Columns are matched by name; where only X or only the result has names, by position, with a UserWarning.
+        """
         return self._data(X).scores(self.components_.T)
 
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
         X = np.asarray(scores) @ self.components_
-        X = X if self.scale_ is None else X * self.scale_
-        return np.asarray(X + self.mean_)
+        return np.asarray((X if self.scale_ is None else X * self.scale_) + self.mean_)
 
     def reconstruction_error(self, X: Any) -> float:
         """Mean squared distance, in the frame, between a row of X and its reconstruction."""
         data = self._data(X)
         return data.squared_error(self.components_.T) / data.n
+
+    def to_record(self) -> Any:
+        """A `ConfigRecord` of Flower's with all it takes to project rows as here: see `Projection.from_record`."""
+        return Projection.of(self).to_record()
 
     def angle_to(self, other: PCAResult | Array) -> float:
         """Largest principal angle in radians to another result, or to components as rows of an array."""
@@ -231,11 +245,7 @@ class PCAResult:
         return f"{type(self).__name__}({what}, {len(self.history)} messages, {self.status.outcome.value})"
 
     def _data(self, X: Any) -> LocalData:
-        data = LocalData(X, who="the rows given", missing=self.fill_ is not None)
-        if data.d != self.n_features_in_:
-            remedy = "Give the features that the run had, in its order."
-            raise ConfigError("The number of columns", must=str(self.n_features_in_), got=data.d, then=remedy)
-        return data.framed(self.frame, keep=False)
+        return matched(X, self.frame, self.n_features_in_, digest=self.feature_digest)
 
 
 _KINDS["PCAResult"] = PCAResult

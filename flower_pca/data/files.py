@@ -10,7 +10,8 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.data.reading import needing, reading, texts
+from flower_pca.base.extras import needing
+from flower_pca.data.reading import reading, texts
 from flower_pca.data.table import Table
 
 
@@ -62,7 +63,7 @@ def svmlight(*, path: str, features: int | None = None) -> Table:
     """
     if features is not None:
         checks.integer("features", features, least=1)
-    with needing("scikit-learn", "sklearn"):
+    with needing("scikit-learn", "to read this"):
         from sklearn.datasets import load_svmlight_file
     with reading(path, 'lines of "label index:value ..."') as file, file.open("rb") as raw:
         rows, labels = load_svmlight_file(raw, n_features=features)

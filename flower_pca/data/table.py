@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from flower_pca.base.linalg import Array
+from flower_pca.rows.named import SiteRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,11 +20,17 @@ class Table:
         parts: The rows, n x d (dense, memory-mapped or sparse); in several parts if the source knows its clients.
         names: Names of the columns, where they have any.
         beside: Columns that are no features, by name: labels, or the client that a row is of.
+        words: Columns that hold no numbers, and were not kept apart: what is in each, in words.
+        source: The file, for messages.
+        sites: Names of the clients, where the parts have them.
     """
 
     parts: tuple[Any, ...]
     names: tuple[str, ...] = ()
     beside: Mapping[str, Array] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    sites: tuple[str, ...] = ()
 
     @property
     def rows(self) -> Any:
@@ -35,6 +42,12 @@ class Table:
 
             return vstack(self.parts, format="csr")
         return np.concatenate(self.parts)
+
+    def site_rows(self, values: Any, site: str = "") -> Any:
+        """Some of the rows, with what belongs to them; as they are, where nothing does."""
+        if not self.names and not site:
+            return values
+        return SiteRows(values, self.names or None, self.words, self.source, site)
 
 
 def take(rows: Any, index: Array) -> Any:

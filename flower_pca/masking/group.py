@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from flower_pca.base.errors import NotEnoughNodes, ProtocolError, sentence
+from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays
@@ -147,12 +146,13 @@ class Group:
     def total(self, answers: Mapping[int, Arrays]) -> Array:
         """The sum of the uploads without its masks, mod 2^64."""
         shares: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
+        groups = {owner: sorted([*published.shares, owner]) for owner, published in self._now.items()}
+        ranks = {owner: {j: rank for rank, j in enumerate(group)} for owner, group in groups.items()}
         for client, arrays in answers.items():
             i = self.position[client]
             for kind, owners in self._asked(i).items():
                 for owner, share in zip(owners, texts(arrays[f"mask.{kind}"]), strict=True):
-                    rank = sorted([*self._now[owner].shares, owner]).index(i)
-                    shares.setdefault((kind, owner), []).append((rank, share))
+                    shares.setdefault((kind, owner), []).append((ranks[owner][i], share))
         total = np.zeros_like(next(iter(self._uploads.values())))
         for upload in self._uploads.values():
             total = total + upload
@@ -219,22 +219,6 @@ def graph(clients: int, degree: int) -> list[list[int]]:
     near = [step for step in range(-(degree // 2), degree // 2 + 1) if step]
     found = {int(i): sorted(int(order[(place + step) % clients]) for step in near) for place, i in enumerate(order)}
     return [found[i] for i in range(clients)]
-
-
-def outvoted(answers: Mapping[int, Arrays], known: int) -> tuple[int, dict[int, str]]:
-    """The columns of the run, `known` or else those of most clients; and why clients with others are left out.
-
-    Of a client that has no rows yet they are 0, and then not counted; of the run, if all are like that.
-    """
-    columns = {client: d for client, arrays in answers.items() if (d := int(arrays["mask.d"]))}
-    votes = Counter(columns.values())
-    d = known or max(votes, key=votes.__getitem__, default=0)
-    rule, remedy = f"{d}, as at most clients", "Align the features first."
-    return d, {
-        client: sentence(f"The number of columns of client {client}", rule, other, remedy)
-        for client, other in columns.items()
-        if other != d
-    }
 
 
 def identity() -> Array:

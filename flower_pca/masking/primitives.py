@@ -1,4 +1,9 @@
-"""Keys, mask streams, sealed shares: each a few lines around a library, nothing of our own below the protocol."""
+"""Keys, mask streams, sealed shares: each a few lines around a library. Only Shamir's sharing is written out.
+
+It is a page of schoolbook arithmetic mod a prime below 2^128, so that shares are as long as secrets. Python's own
+integers do it many times as fast as a library that multiplies in GF(2^128) bit by bit; what fewer shares than needed
+say is nothing in either field.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,6 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
-from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -19,15 +23,18 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 
-SEED: Final = 16  # bytes of a secret, which is what Shamir's sharing of the library takes
+SEED: Final = 16  # bytes of a secret, and of a share of it
+_PRIME: Final = 2**128 - 159  # the largest that bytes of this number can tell
 KEY: Final = 32  # bytes of a public key, and of a derived one
 _ONCE: Final = bytes(12)  # a key seals a single message, so the nonce may be constant
 _START: Final = bytes(16)  # likewise counter and nonce of a mask
 
 
 def fresh() -> bytes:
-    """A new secret."""
-    return os.urandom(SEED)
+    """A new secret: a number below the prime, each as likely as any other."""
+    while _number(drawn := os.urandom(SEED)) >= _PRIME:
+        pass
+    return drawn
 
 
 def derive(secret: bytes, info: bytes) -> bytes:
@@ -80,10 +87,33 @@ def sealed(shares: int) -> int:
 
 
 def split(secret: bytes, needed: int, count: int) -> list[bytes]:
-    """Shares of a secret, of which `needed` bring it back and fewer say nothing."""
-    return [share for _, share in Shamir.split(needed, count, secret, ssss=False)]
+    """Shares of a secret, of which `needed` bring it back and fewer say nothing (Shamir 1979).
+
+    They are the values at 1, 2, ... of a polynomial of degree needed - 1 whose value at 0 is the secret.
+    """
+    coefficients = [_number(fresh()) for _ in range(needed - 1)]
+    shares = []
+    for x in range(1, count + 1):
+        value = 0
+        for coefficient in coefficients:
+            value = (value + coefficient) * x % _PRIME
+        shares.append(((value + _number(secret)) % _PRIME).to_bytes(SEED, "big"))
+    return shares
 
 
 def combine(shares: Iterable[tuple[int, bytes]]) -> bytes:
-    """The secret of exactly as many shares as it needs, each with its number from 0."""
-    return Shamir.combine([(number + 1, share) for number, share in shares], ssss=False)
+    """The secret of exactly as many shares as it needs, each with its number from 0: Lagrange's formula at 0."""
+    points = [(number + 1, _number(share)) for number, share in shares]
+    total = 0
+    for x, value in points:
+        above = below = 1
+        for other, _ in points:
+            if other != x:
+                above = above * other % _PRIME
+                below = below * (other - x) % _PRIME
+        total += value * above * pow(below, -1, _PRIME)
+    return (total % _PRIME).to_bytes(SEED, "big")
+
+
+def _number(text: bytes) -> int:
+    return int.from_bytes(text, "big")

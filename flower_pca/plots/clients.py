@@ -10,6 +10,7 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.core.result import PCAResult
 from flower_pca.plots import style
+from flower_pca.rows.named import SiteRows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,7 @@ _NAMED: Final = 16  # clients up to which each has its name
 def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
     """Rows along the first two components, coloured by client; of a single component, one strip per client."""
     step = -(-sum(rows(shards)) // _POINTS)
-    parts = [result.transform(shard)[::step, :2] for shard in shards]
+    parts = [result.transform(SiteRows.of(shard)[::step])[:, :2] for shard in shards]
     points, client = np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     flat = points.shape[1] == 1
     if flat:

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from flower_pca.base import labels
+from flower_pca.base import extras, labels
 from flower_pca.base.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,12 +67,9 @@ def suffix(path: str | os.PathLike[str]) -> str:
 
 def figure(size: tuple[float, float] = SINGLE) -> Figure:
     """An empty figure of this many inches."""
-    try:
+    with extras.needing("matplotlib", "to draw"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError as error:
-        remedy = 'Run: pip install "flower-pca[plot]"'
-        raise ConfigError("matplotlib", must="installed to draw", got="no such package", then=remedy) from error
     empty = Figure(figsize=size, dpi=200, layout="constrained", facecolor=WHITE)
     empty.get_layout_engine().set(w_pad=0.1, h_pad=0.1, wspace=0.04)  # type: ignore[union-attr, call-arg]
     FigureCanvasAgg(empty)

@@ -5,7 +5,6 @@ Every kind of result has its page: `pages` says what facts and tables each has. 
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flower_pca import plots
-from flower_pca.base import archive
+from flower_pca.base import archive, extras
 from flower_pca.base.version import __version__
 from flower_pca.core.result import PCAResult
 from flower_pca.plots import overview, style
@@ -54,8 +53,8 @@ def write(
 
 
 def _pictures(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> str:
-    if importlib.util.find_spec("matplotlib") is None:
-        return html.paragraph('Pictures need matplotlib: pip install "flower-pca[plot]"', "how")
+    if not extras.there("matplotlib"):
+        return html.paragraph(str(extras.lacking("matplotlib", "to draw")), "how")
     drawn = []
     for what, picture in plots.available(result, shards).items():
         stream = io.BytesIO()

@@ -13,6 +13,7 @@ import numpy as np
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.rows.columns import Heading
 from flower_pca.rows.gaps import rows_with_gaps
 
 _KIND, _BATCH = "completed batch", "batch-"
@@ -90,6 +91,13 @@ class Stream:
             remedy = "Leave it out."
             raise ConfigError("batch", must="given with an array only", got=repr(batch), then=remedy)
         self._check_mask(cut)
+
+    site: str = ""
+
+    @property
+    def heading(self) -> Heading | None:
+        """What it says of its columns, where these are known before the first batch."""
+        return None if self.d is None else Heading(self.d)
 
     @property
     def d(self) -> int | None:

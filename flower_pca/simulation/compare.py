@@ -19,7 +19,8 @@ from flower_pca.core.result import PCAResult
 from flower_pca.data.table import Table
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.here import clients_of, simulate
+from flower_pca.simulation.here import simulate
+from flower_pca.simulation.sites import clients_of
 
 _GRAM: Final = 4096  # columns up to which the reference is the eigenproblem of one d x d matrix
 
@@ -77,7 +78,7 @@ def compare(
     shards: Sequence[Any],
     *,
     algorithms: Sequence[str | Algorithm[Any]],
-    n_components: int | float,
+    n_components: int | float | str,
     center: bool = True,
     scale: str | None = None,
     missing: str = "error",
@@ -111,7 +112,7 @@ def compare(
         raise ConfigError("algorithms", must="a list with at least one", got=repr(algorithms), then=remedy)
     stopping = {name: value for name, value in (("tol", tol), ("max_rounds", max_rounds)) if value is not None}
     chosen = [_stopping(registry.make(algorithm), stopping) for algorithm in algorithms]
-    checks.components(n_components)
+    n_components = checks.components(n_components)
     frame: dict[str, Any] = {"center": center, "scale": scale, "missing": missing}
     truth = pooled(shards, n_components, **frame)
     courses = []

@@ -8,11 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
-import numpy as np
-
 from flower_pca import assembly, registry
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.drive import Driven, drive
@@ -25,6 +23,7 @@ from flower_pca.rows.fixed import FixedData, fixed
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
+from flower_pca.simulation.sites import clients_of, sites_of
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 
@@ -80,7 +79,7 @@ def simulate(
         question = replace(question, fraction=participation)
     question.check_checkpoint(checkpoint)
     checks.choice("answers", answers, ("rows", "fixed", "exact"))
-    clients = clients_of(shards, missing=question.missing != "error")
+    clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
     public = _public(private, len(clients))
     if engine is not None:
@@ -90,7 +89,7 @@ def simulate(
         from flower_pca.simulation import ray
 
         backed: Any = {"engine": engine, "checkpoint": checkpoint, "on_round": on_round, "answers": answers}
-        return ray.run(question, shards, public, **backed)
+        return ray.run(question, sites_of(shards), public, **backed)
     seed = None if question.dp is None else question.dp.noise_seed
     bits = None if seed is None else [seeded_bits(seed, i) for i in range(len(clients))]
     present = _presence(participation, len(clients)) if callable(participation) else None
@@ -99,25 +98,10 @@ def simulate(
     there = Shards(clients, present=present, bits=bits, seed=question.seed, source=source)
     result: PCAResult = drive(assembly.run(question), there, checkpoint=checkpoint, on_round=on_round)
     stage = registry.closing(question.algorithm).name
-    frame = replace(result.frame, own=question.missing == "own_mean")
+    frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
     own = {i: registry.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
-    return replace(result, own={i: arrays for i, arrays in own.items() if arrays})
-
-
-def clients_of(shards: Any, *, missing: bool) -> list[LocalData]:
-    """The shards as the clients see them, all with the same columns."""
-    several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
-    if not several or len(shards) == 0:
-        got = type(shards).__name__ + (f" of shape {shards.shape}" if hasattr(shards, "shape") else "")
-        got = "none" if several else got
-        raise DataError("shards", must="a list of arrays, one per client", got=got, then="Use [X] for one client.")
-    clients = [LocalData(X, who=f"client {i}", missing=missing) for i, X in enumerate(shards)]
-    d = clients[0].d
-    for i, client in enumerate(clients):
-        if client.d != d:
-            rule = f"{d}, as at client 0"
-            raise DataError(f"The columns of client {i}", must=rule, got=client.d, then="Align the features first.")
-    return clients
+    sites = {i: client.site for i, client in enumerate(clients) if client.site}
+    return replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
 
 
 def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:
@@ -180,7 +164,8 @@ class InProcess:
         """Their answers, one at a time."""
         self._number = message.number + 1
         for i in message.to:
-            yield Reply(i, message.number, self.answer(i, message))
+            client = self.clients[i]
+            yield Reply(i, message.number, self.answer(i, message), client.heading, client.site)
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """One client's answer; its memory moves on."""

@@ -47,6 +47,7 @@ class TrackingResult:
         seed: The seed of the run.
         asked: What was asked for, as plain values.
         feature_names_in_: Names of the columns, in their order, (d,); None where columns go by position.
+        feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
         site_names: Names of the clients that have one, by key; {} where none have.
     """
 
@@ -64,6 +65,7 @@ class TrackingResult:
     seed: int
     asked: Mapping[str, Any] = field(default_factory=dict)
     feature_names_in_: Array | None = None
+    feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
@@ -83,6 +85,7 @@ class TrackingResult:
             seed=model.seed,
             asked=asked,
             feature_names_in_=saved.columns(model.feature_names),
+            feature_digest="" if model.heading is None else model.heading.digest,
         )
 
     @property

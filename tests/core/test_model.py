@@ -64,3 +64,10 @@ def test_powered_has_one_power_step_where_the_product_is_known():
 def test_a_model_does_not_change():
     with pytest.raises(dataclasses.FrozenInstanceError):
         model().n = 3
+
+
+def test_a_share_that_equals_the_fraction_to_rounding_does_not_exceed_it():
+    values = np.array([0.7, 0.1, 0.1, 0.1])
+    third = float(np.cumsum(values)[2])
+    for fraction in (np.nextafter(third, 0.0), third, np.nextafter(third, 1.0)):
+        assert fraction_rank(values, 1.0, fraction) == 4

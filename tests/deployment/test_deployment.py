@@ -30,11 +30,6 @@ def assert_pooled(result, shards, within=1e-6):
     np.testing.assert_allclose(result.explained_variance_, reference.variances[:2], rtol=within)
 
 
-def assert_alike(result, here):
-    """The same but for rounding, and for the noise that blurs the steps of fixed point under masks."""
-    np.testing.assert_allclose(result.components_, here.components_, rtol=0, atol=1e-9)
-
-
 def test_as_in_process_and_the_same_bits_again_after_the_server_was_killed(federation, tmp_path):
     federation.present(0, 1)
     checkpoint, parts = tmp_path / "run.ckpt", federation.shards[:2]
@@ -49,7 +44,7 @@ def test_as_in_process_and_the_same_bits_again_after_the_server_was_killed(feder
     resumed = federation.run("Krylov", checkpoint=str(checkpoint), **RUN)
 
     krylov = whole.result()
-    assert_alike(krylov, simulate("krylov", parts, **FIXED))
+    assert_same_bits(krylov, simulate("krylov", parts, **FIXED))
     assert stages(krylov) == ["opening", "krylov"]  # one message for each product, none beside
     assert krylov.rounds == 1
     assert_pooled(krylov, parts)
@@ -58,10 +53,10 @@ def test_as_in_process_and_the_same_bits_again_after_the_server_was_killed(feder
     assert stages(resumed.result()) == stages(krylov)
     assert not checkpoint.exists()
 
-    assert_alike(faps.result(), simulate("faps", parts, max_rounds=2, **FIXED))
+    assert_same_bits(faps.result(), simulate("faps", parts, max_rounds=2, **FIXED))
     assert stages(faps.result()) == ["opening", "faps", "faps", "ritz"]
 
-    assert_alike(masked.result(), simulate("krylov", parts, mask=True, **FIXED))
+    assert_same_bits(masked.result(), simulate("krylov", parts, mask=True, **FIXED))
     assert stages(masked.result())[:4] == ["mask.keys", "mask.shares", "summed_opening", "mask.sum"]
     assert_pooled(masked.result(), parts)
     assert whole.status() == "finished:completed"

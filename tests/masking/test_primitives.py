@@ -1,4 +1,6 @@
-"""Known answers: RFC 7748, RFC 5869, RFC 8439, the ssss vectors of the library; and its second implementations."""
+"""Known answers: RFC 7748, RFC 5869, RFC 8439; second implementations; sharing against its equations."""
+
+import random
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ from Crypto.Cipher import ChaCha20 as OtherChaCha20
 from Crypto.Cipher import ChaCha20_Poly1305 as OtherAEAD
 from Crypto.Hash import SHA256
 from Crypto.Protocol import KDF
+from Crypto.Util.number import isPrime
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from flower_pca.base.errors import ProtocolError
@@ -19,20 +22,6 @@ ZEROS = (  # RFC 8439, A.1, vector 1
     "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
     "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
 )
-SHARES = {  # ssss adds x^k to the polynomial: 1, 4, 5, 16 for k = 2
-    "d9fe73909bae28b3757854c0af7ad405": (
-        "594ae8964294174d95c33756d2504170",
-        "d897459d29da574eb40e93ec552ffe6e",
-        "5823de9bf0e068b054b5f07a28056b1b",
-        "db2c1f8bff46d748f795da995bd080cb",
-    ),
-    "bf4f902d9a7efafd1f3ffd9291fd5de9": (
-        "557bd3b0748064b533469722d1cc7935",
-        "6b2717164783c66d47cd28f2119f14d0",
-        "8113548ba97d58256bb4424251ae300c",
-        "179e9e5a218483ddaeda57539139cf04",
-    ),
-}
 
 
 def test_key_agreement_is_that_of_rfc_7748():
@@ -91,15 +80,59 @@ def test_what_was_changed_is_not_opened(how):
         primitives.unseal(other[0], bytes(sealed), other[1])
 
 
-@pytest.mark.parametrize("secret", SHARES)
-def test_sharing_is_that_of_the_vectors(secret):
-    powers = (1, 4, 5, 16)
-    shares = [
-        (bytes.fromhex(share)[:-1] + bytes([bytes.fromhex(share)[-1] ^ power]))
-        for share, power in zip(SHARES[secret], powers, strict=True)
-    ]
-    for i, j in ((0, 1), (0, 3), (2, 1)):
-        assert primitives.combine([(i, shares[i]), (j, shares[j])]).hex() == secret
+P = 2**128 - 159
+
+
+def values(coefficients, count):
+    """A polynomial at 1, 2, ..., exactly and then mod P: in the integers, power by power."""
+    return [sum(c * x**k for k, c in enumerate(coefficients)) % P for x in range(1, count + 1)]
+
+
+def test_the_prime_is_one():
+    assert isPrime(P)
+    assert P < 2**128
+
+
+@pytest.mark.parametrize("secret", [0, 1, 5, P - 1])
+@pytest.mark.parametrize("needed", [1, 2, 3, 9])
+def test_a_secret_is_the_value_at_zero_of_the_polynomial_through_the_shares(secret, needed):
+    rng = random.Random(needed)
+    polynomial = [secret, *(rng.randrange(P) for _ in range(needed - 1))]
+    shares = [(i, value.to_bytes(16, "big")) for i, value in enumerate(values(polynomial, 12))]
+    for _ in range(4):
+        assert primitives.combine(rng.sample(shares, needed)) == secret.to_bytes(16, "big")
+
+
+def test_shares_are_values_of_a_polynomial_of_the_degree_that_is_needed_drawn_from_the_system(monkeypatch):
+    drawn = [c.to_bytes(16, "big") for c in (7, P, P + 1, P - 1)]  # those that are not below P are drawn again
+    monkeypatch.setattr(primitives.os, "urandom", lambda size: drawn.pop(0)[:size])
+    shares = primitives.split((11).to_bytes(16, "big"), 3, 4)
+    assert not drawn
+    found = [int.from_bytes(share, "big") for share in shares]
+    assert found in (values([11, 7, P - 1], 4), values([11, P - 1, 7], 4))
+
+
+def test_one_share_too_few_leaves_every_secret_as_likely():
+    """For each secret there is just one polynomial through the shares that are known, and all are drawn alike."""
+    shares = list(enumerate(primitives.split(bytes(range(16)), 3, 5)))
+    for secret in (0, 1, P // 2, P - 1):
+        points = [(0, secret), *((i + 1, int.from_bytes(share, "big")) for i, share in shares[:2])]
+        third = lagrange(points, 3).to_bytes(16, "big")
+        assert primitives.combine([*shares[:2], (2, third)]) == secret.to_bytes(16, "big")
+
+
+def lagrange(points, x):
+    """The value at x of the polynomial through three points, by solving Vandermonde's equations mod P."""
+    rows = [[1, at % P, at * at % P, value] for at, value in points]
+    for i in range(3):
+        pivot = next(r for r in range(i, 3) if rows[r][i])
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        inverse = pow(rows[i][i], P - 2, P)
+        rows[i] = [entry * inverse % P for entry in rows[i]]
+        for r in range(3):
+            if r != i:
+                rows[r] = [(entry - rows[r][i] * own) % P for entry, own in zip(rows[r], rows[i], strict=True)]
+    return sum(rows[k][3] * x**k for k in range(3)) % P
 
 
 @pytest.mark.parametrize(("needed", "count"), [(2, 2), (3, 5), (16, 30)])

@@ -8,7 +8,7 @@ import itertools
 
 import numpy as np
 import pytest
-from player import Masked, Node, RefusedError
+from dishonest import Node, RefusedError, Sums
 
 from flower_pca.rows.frame import Frame
 
@@ -50,8 +50,8 @@ def masked(parts, bound):
     shapes, bounds, runs = {"Y": (D, 1), "n": ()}, {"Y": bound, "n": 2.0**32}, itertools.count()
 
     def ask(frame, Z):
-        run = Masked(nodes, run=f"attack {next(runs)}")  # a client that is asked too much ends its set-up
-        return run.sum("ssi", {"Z": Z}, shapes, bounds, frame)["Y"]
+        run = Sums(nodes, run=f"attack {next(runs)}")  # a client that is asked too much ends its set-up
+        return run.sum("ssi", {"Z": Z}, shapes, bounds, frame=frame)["Y"]
 
     return ask
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flower_pca.algorithms.robust import huber
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
@@ -43,6 +44,15 @@ class RobustResult(PCAResult):
         """
         Z, path = self.components_.T, {"start": self.spread_, "lam": self.threshold_, "rho": 0.0}
         return np.concatenate([huber.recover(block, Z, **path) for block in self._data(X).dense()])
+
+    def to_record(self) -> Any:
+        """None is made: what `transform` does is no projection.
+
+        Raises:
+            ConfigError: Always.
+        """
+        rule, remedy = "one that projects rows", "Save it, and load it where the rows are."
+        raise ConfigError("The result for a record", must=rule, got=type(self).__name__, then=remedy)
 
     def low_rank_part(self, X: Any) -> Array:
         """The rows of X without what is sparse, (n, d) in their own units."""

@@ -1,0 +1,7 @@
+"""For scikit-learn: FederatedPCA, a federated run behind its interface; to_sklearn, a result as its own PCA.
+
+This room alone imports scikit-learn at its top.
+"""
+
+from flower_pca.estimator.federated import FederatedPCA as FederatedPCA
+from flower_pca.estimator.pooled import to_sklearn as to_sklearn

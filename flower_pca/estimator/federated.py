@@ -1,0 +1,242 @@
+"""FederatedPCA, a federated run behind scikit-learn's interface.
+
+`fit` has scikit-learn check the tables and hands them to `simulate` as the clients' shards; the run's result does the
+work from there on. What is done here is what scikit-learn says and a result does not: whitening, the dtype of the rows
+in all that comes back, and names of features.
+"""
+
+from __future__ import annotations
+
+import numbers
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from flower_pca.analysis import likelihood
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
+from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.result import PCAResult
+from flower_pca.core.settings import DP, MaskedSums
+from flower_pca.estimator import count, tables
+from flower_pca.rows.named import SiteRows
+from flower_pca.simulation import Ray, simulate
+
+_DTYPES: Final = (np.float64, np.float32)
+_PASSED_ON: Final = ("center", "scale", "missing", "tol", "max_rounds", "mask", "dp", "backend", "checkpoint")
+_FITTED: Final = (
+    *("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "scale_"),
+    *("noise_variance_", "n_components_", "n_samples_"),
+)
+
+
+class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Principal component analysis of rows that belong to several clients, as a scikit-learn transformer.
+
+    `fit` plays the server and all clients in this process, or on Flower's engine. The components are those of all rows
+    together; what a client sends on the way there is a few small matrices. In a deployment the same algorithms run by
+    Flower. There is no `partial_fit`: rows that keep coming are what `track` is for.
+
+    Args:
+        n_components: How many components; the fraction of the total variance in (0, 1) that they shall exceed; None for
+            all there are, min(n_samples, n_features); or "mle" for Minka's estimate, from the variances of them all.
+        algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance.
+        center: Whether to subtract the mean of all rows.
+        scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
+        missing: "error", "own_mean" or "mean": NaN is then a missing value, which becomes the mean of those that its
+            column has at the same client, or at all clients.
+        whiten: Whether `transform` divides the scores by the standard deviations of the components.
+        tol: The error at which an iterative algorithm has converged; its own value if left out.
+        max_rounds: Rounds it takes at most; its own value if left out.
+        random_state: Seed of everything random: an int, or what scikit-learn takes elsewhere.
+        mask: Whether the clients' answers are masked: True, or how, such as "masks(neighbours=20)".
+        dp: The budget of differential privacy, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)". What is fitted then
+            has noise in it; `transform` itself is not private.
+        backend: "in_process", "ray" or Ray(...): see `simulate`.
+        checkpoint: File from which an interrupted `fit` of the same rows goes on: see `simulate`.
+
+    Attributes:
+        components_: Components as rows, (n_components_, n_features_in_), orthonormal, signs fixed.
+        explained_variance_: Variance along each component, with divisor n - 1.
+        explained_variance_ratio_: Its share of the total variance.
+        singular_values_: Singular values of all rows stacked, centred and scaled.
+        mean_: Mean of all rows; zeros if not centred.
+        scale_: What each column was divided by, or None.
+        noise_variance_: Mean variance of the directions left out.
+        n_components_: The number of components.
+        n_samples_: Rows of all clients together.
+        n_features_in_: The number of features.
+        feature_names_in_: Names of the features, if they all are strings.
+        result_: The run's `PCAResult`: its status, residuals, history and pictures; always in float64.
+    """
+
+    def __init__(
+        self,
+        n_components: int | float | str | None = None,
+        *,
+        algorithm: str | Algorithm[Any] = "krylov",
+        center: bool = True,
+        scale: str | None = None,
+        missing: str = "error",
+        whiten: bool = False,
+        tol: float | None = None,
+        max_rounds: int | None = None,
+        random_state: Any = 0,
+        mask: bool | MaskedSums | str = False,
+        dp: DP | str | None = None,
+        backend: str | Ray = "in_process",
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.algorithm = algorithm
+        self.center = center
+        self.scale = scale
+        self.missing = missing
+        self.whiten = whiten
+        self.tol = tol
+        self.max_rounds = max_rounds
+        self.random_state = random_state
+        self.mask = mask
+        self.dp = dp
+        self.backend = backend
+        self.checkpoint = checkpoint
+
+    def fit(self, X: Any, y: Any = None, sites: Any = None) -> FederatedPCA:
+        """Find the components of all rows.
+
+        Args:
+            X: The rows, (n_samples, n_features), dense or sparse; or a list of such tables, one per client.
+            y: Not used.
+            sites: For a single table, the client of each row, (n_samples,); left out, all rows are one client's. To
+                scikit-learn's routing of metadata it is one: `set_fit_request(sites=True)`.
+
+        Returns:
+            The estimator itself.
+        """
+        shards, names = self._shards(X, sites)
+        result = self._run(shards)
+        self.result_ = replace(result, feature_names_in_=getattr(self, "feature_names_in_", None), site_names=names)
+        dtype = np.float32 if all(shard.dtype == np.float32 for shard in shards) else np.float64
+        for name in _FITTED:
+            value = getattr(self.result_, name)
+            setattr(self, name, value.astype(dtype) if isinstance(value, np.ndarray) else value)
+        if not self.result_.status.ok:
+            warnings.warn(str(self.result_.status), ConvergenceWarning, stacklevel=2)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Coordinates of rows along the components, (n_samples, n_components_).
+
+        Args:
+            X: Rows, (n_samples, n_features_in_), dense or sparse; or a list of such tables, whose scores come stacked.
+        """
+        return self._each(X, self._scores)
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Rows, (n_samples, n_features_in_), that have the scores X and nothing beside."""
+        check_is_fitted(self)
+        scores = check_array(X, dtype=_DTYPES, input_name="X")
+        if scores.shape[1] != self.n_components_:
+            remedy = "Give what transform returns."
+            raise ConfigError("The columns of X", must=str(self.n_components_), got=scores.shape[1], then=remedy)
+        rows = self.result_.inverse_transform(scores * self._deviations() if self.whiten else scores)
+        return rows.astype(scores.dtype, copy=False)
+
+    def score_samples(self, X: Any) -> Array:
+        """The logarithm of the density at each row under probabilistic PCA, (n_samples,), in the data's own units.
+
+        Args:
+            X: Rows, (n_samples, n_features_in_), dense or sparse; or a list of such tables.
+
+        Raises:
+            DataError: If the rows of `fit` had no variance in some direction, so that there is no density.
+        """
+        return self._each(X, lambda table: likelihood.log_likelihood(self.result_, self._named(table)))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean of `score_samples` over the rows, by which a search compares numbers of components."""
+        return float(np.mean(self.score_samples(X)))
+
+    def get_covariance(self) -> Array:
+        """The covariance of rows under probabilistic PCA, (n_features_in_, n_features_in_), in the data's own units."""
+        check_is_fitted(self)
+        return likelihood.covariance(self.result_).astype(self.components_.dtype, copy=False)
+
+    def get_precision(self) -> Array:
+        """The inverse of the covariance, (n_features_in_, n_features_in_)."""
+        check_is_fitted(self)
+        return likelihood.precision(self.result_).astype(self.components_.dtype, copy=False)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing != "error"
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _run(self, shards: list[Any]) -> PCAResult:
+        n, d = sum(shard.shape[0] for shard in shards), shards[0].shape[1]
+        result = simulate(
+            self.algorithm,
+            shards,
+            n_components=count.asked(self.n_components, n, d, private=self.dp is not None),
+            seed=self._seed(),
+            **{name: getattr(self, name) for name in _PASSED_ON},
+        )
+        return count.kept(result, self.n_components)
+
+    def _each(self, X: Any, work: Callable[[Any], Array]) -> Array:
+        """What `work` makes of a table, or stacked of a list of tables."""
+        check_is_fitted(self)
+        return np.concatenate([work(table) for table in X]) if tables.is_list(X) else work(X)
+
+    def _scores(self, X: Any) -> Array:
+        scores = self.result_.transform(self._named(X))
+        return (scores / self._deviations()).astype(scores.dtype) if self.whiten else scores
+
+    def _named(self, X: Any) -> SiteRows:
+        """Rows that scikit-learn has checked, with the names of their columns."""
+        names = getattr(self, "feature_names_in_", None)
+        return SiteRows(self._validated(X, reset=False), names=None if names is None else tuple(names))
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        finite = True if self.missing == "error" else "allow-nan"
+        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=_DTYPES, ensure_all_finite=finite)
+
+    def _deviations(self) -> Array:
+        """What whitening divides by; 1 where there is no variance, and so nothing to divide."""
+        deviations = np.sqrt(self.result_.explained_variance_)
+        return np.asarray(np.where(deviations > 0.0, deviations, 1.0))
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, numbers.Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _shards(self, X: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
+        """The rows of each client, and the names of their sites."""
+        if not tables.is_list(X):
+            return tables.dealt(self._validated(X, reset=True), sites)
+        if sites is not None:
+            remedy = "Give one table with sites, or a list of tables without."
+            raise ConfigError("sites", must="left out of a list of tables", got="both", then=remedy)
+        return [self._shard(table, first=i == 0, who=f"client {i}") for i, table in enumerate(X)], {}
+
+    def _shard(self, table: Any, *, first: bool, who: str) -> Any:
+        try:
+            return self._validated(table, reset=first)
+        except ValueError as error:
+            error.add_note(f"in the table of {who}")
+            raise

@@ -1,0 +1,45 @@
+"""The sites of a simulation: their rows with the names that belong to them, checked as a deployment checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from flower_pca.base.errors import DataError
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.named import SiteRows
+
+
+def sites_of(shards: Any) -> list[SiteRows]:
+    """The shards with the names that they have; in a mapping, those of their sites are the keys."""
+    if isinstance(shards, Mapping):
+        return [SiteRows.of(X, who=str(site), site=str(site)) for site, X in shards.items()]
+    several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
+    if not several or len(shards) == 0:
+        got = type(shards).__name__ + (f" of shape {shards.shape}" if hasattr(shards, "shape") else "")
+        got = "none" if several else got
+        raise DataError("shards", must="a list of arrays, one per client", got=got, then="Use [X] for one client.")
+    return [SiteRows.of(X, who=f"client {i}") for i, X in enumerate(shards)]
+
+
+def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
+    """The shards as the clients see them, all with the same columns: those named, or all that they have."""
+    found = enumerate(sites_of(shards))
+    if columns is None:
+        clients = [LocalData(X.whole(f"client {i}"), who=f"client {i}", missing=missing) for i, X in found]
+    else:  # values may be missing in columns that are left out
+        clients = [LocalData(X, who=f"client {i}", missing=True).arranged(columns) for i, X in found]
+        for client in clients if not missing else ():
+            client.complete()
+    first = clients[0].heading
+    for client in clients:
+        own = client.heading
+        if not own.like(first):
+            what = f"The columns of {client.who}"
+            if not own.digest and not first.digest:
+                raise DataError(what, must=f"{first.count}, as at client 0", got=own.count, then=own.remedy(first))
+            rule = f"those of {clients[0].who}" if first.digest else f"{first.count} without names, as at client 0"
+            raise DataError(what, must=rule, got=own.got(first), then=own.remedy(first))
+    return clients

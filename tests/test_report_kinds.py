@@ -12,6 +12,7 @@ from test_report import CUT, Reader, page
 from flower_pca import DP, PCAResult, TrackingResult, simulate, track
 from flower_pca.analysis.noise import certainty
 from flower_pca.plots import available
+from flower_pca.rows.named import SiteRows
 
 COLUMNS = [
     "age",
@@ -27,12 +28,13 @@ SITES = {0: "North <Hospital>", 1: "East", 2: "a_very_long_name_of_a_site_that_d
 D = len(COLUMNS)
 
 
-def named(result):
-    return replace(result, feature_names_in_=np.array(COLUMNS, dtype=object), site_names=SITES)
+def sites(parts):
+    """The rows with the names of their columns and sites."""
+    return [SiteRows(X, names=tuple(COLUMNS), site=SITES[i]) for i, X in enumerate(parts)]
 
 
 def plain():
-    return shards((60, 25, 40), 0.8 ** np.arange(D))
+    return sites(shards((60, 25, 40), 0.8 ** np.arange(D)))
 
 
 def spoilt():
@@ -44,17 +46,17 @@ def spoilt():
         hit = rng.random((n, D)) < np.linspace(0.0, 0.14, D)
         X[hit] += 50.0 * rng.choice([-1.0, 1.0], hit.sum())
         parts.append(X)
-    return parts
+    return sites(parts)
 
 
 def split():
     """Two shared directions, and one of its own for each client."""
     rng = np.random.default_rng(1)
     Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
-    return [
+    return sites([
         3.0 * rng.standard_normal((n, 2)) @ Q[:2] + 2.0 * rng.standard_normal((n, 1)) @ Q[2 + i : 3 + i]
         + 0.1 * rng.standard_normal((n, D)) for i, n in enumerate((80, 50, 60))
-    ]  # fmt: skip
+    ])  # fmt: skip
 
 
 def stepped():
@@ -64,15 +66,15 @@ def stepped():
 
 
 def noisy(epsilon=0.5, n=1500, mask=False):
-    parts = deal(rows(n, 0.7 ** np.arange(D), seed=4) + 0.2, (n // 2, n // 4, n - n // 2 - n // 4))
+    parts = sites(deal(rows(n, 0.7 ** np.arange(D), seed=4) + 0.2, (n // 2, n // 4, n - n // 2 - n // 4)))
     dp = DP(epsilon=epsilon, delta=1e-7, clip=3.0, noise_seed=1)
     return simulate("ssi(oversample=2, max_rounds=3)", parts, n_components=3, dp=dp, mask=mask), parts
 
 
-def tracked(**options):
-    return track(
-        "st_miss(detect=True, update_length=2, threshold=0.5)", [stepped()], n_components=2, batch=24, **options
-    )
+def tracked():
+    tracker = "st_miss(detect=True, update_length=2, threshold=0.5)"
+    found = track(tracker, [stepped()], n_components=2, batch=24)
+    return replace(found, feature_names_in_=np.array(COLUMNS, dtype=object))
 
 
 def of(algorithm, parts, **options):
@@ -96,8 +98,7 @@ KINDS = {
 
 @functools.cache
 def case(kind):
-    result, parts = KINDS[kind]()
-    return named(result), parts
+    return KINDS[kind]()
 
 
 @pytest.mark.slow
@@ -145,7 +146,7 @@ def test_a_robust_page_says_what_was_taken_out_of_whom(tmp_path):
     share = np.vstack(taken).mean(axis=0)
     order = np.argsort(-share, kind="stable")
     columns = read.tables["Columns: what was taken out"][1:]
-    assert columns == [[COLUMNS[j], f"{share[j]:.2%}"] for j in order]
+    assert columns == [[result.feature_names_in_[j], f"{share[j]:.2%}"] for j in order]
     assert read.facts["far entries"] == f"{result.outlier_share_:.2%}"
 
 
@@ -170,7 +171,7 @@ def test_a_personalized_page_has_errors_with_and_without_own_components(tmp_path
     for i, row in enumerate(table[1:]):
         assert row[2] == f"{result.reconstruction_error(parts[i]):.4g}"
         assert row[3] == f"{result.reconstruction_error(parts[i], client=i):.4g}"
-        assert COLUMNS[np.abs(result.own_components(i)[0]).argmax()] in row[-1]
+        assert result.feature_names_in_[np.abs(result.own_components(i)[0]).argmax()] in row[-1]
     assert read.facts["theta"] == f"{result.theta_:.3g}"
     assert any("can be told apart" in words for words in read.text["p"])
     loaded = Reader(page(case("personal, loaded")[0], tmp_path))
@@ -178,7 +179,7 @@ def test_a_personalized_page_has_errors_with_and_without_own_components(tmp_path
 
 
 def test_a_page_of_steps_says_where_the_subspace_changed(tmp_path):
-    result = named(tracked())
+    result = tracked()
     read = Reader(page(result, tmp_path))
     assert result.changes_.tolist() == [5]
     assert any("A change was declared at step 5." in words for words in read.text["p"])

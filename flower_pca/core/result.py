@@ -143,13 +143,10 @@ class PCAResult:
 
     @property
     def explained_variance_ratio_(self) -> Array:
-        """The share of the true total variance along each component, (k,).
-
-        With noise on both, the components' variances may add up to more than the total: then it is the share of these.
-        """
-        total = (
-            self.total_variance_ if self.privacy is None else max(self.total_variance_, self.explained_variance_.sum())
-        )
+        """The share of the true total variance along each component, (k,); under noise, of their sum if it is more."""
+        total = self.total_variance_
+        if self.privacy is not None:
+            total = max(total, float(self.explained_variance_.sum()))
         return np.asarray(self.explained_variance_ / (total or 1.0))
 
     @property

@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from io import BytesIO
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -64,7 +63,7 @@ def test_of_every_kind_of_result_nothing_is_clipped_and_no_numbers_run_into_one_
     given = CASES[case]()
     for what in available(given, parts := sites(given.n_features_in_)):
         drawn = figure(given, what, shards=parts)
-        style.write(drawn, BytesIO(), "svg")
+        drawn.draw_without_rendering()
         inches = drawn.get_tightbbox()
         assert inches.x0 >= 0.0, what
         assert inches.y0 >= 0.0, what
@@ -79,7 +78,7 @@ def test_of_every_kind_of_result_nothing_is_clipped_and_no_numbers_run_into_one_
                 assert not ax.get_legend().get_window_extent().overlaps(ax.title.get_window_extent()), what
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["one component", "one feature", "many features", "one shot", "clients changed"])
 def test_every_kind_of_result_has_an_overview_in_svg(case, tmp_path):
     path = CASES[case]().plot("overview", tmp_path / "overview.svg")
     assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
@@ -199,7 +198,7 @@ def test_names_are_written_as_they_are_however_odd():
     given = replace(result(), feature_names_in_=np.array(odd, dtype=object), site_names={0: "$", 1: "b" * 80})
     for what in available(given, sites()):
         drawn = figure(given, what, shards=sites())
-        style.write(drawn, BytesIO(), "svg")
+        drawn.draw_without_rendering()
         inches = drawn.get_tightbbox()
         assert inches.x0 >= 0.0, what
         assert inches.x1 <= drawn.get_figwidth(), what
@@ -216,7 +215,7 @@ def test_no_legend_covers_what_is_drawn(case):
     given = CASES[case]()
     for what in available(given, parts := sites(given.n_features_in_)):
         drawn = figure(given, what, shards=parts)
-        style.write(drawn, BytesIO(), "svg")
+        drawn.draw_without_rendering()
         boxes = [ax.get_legend().get_window_extent() for ax in drawn.axes if ax.get_legend()]
         boxes += [legend.get_window_extent() for legend in drawn.legends]
         assert not any(box.overlaps(ax.patch.get_window_extent()) for box in boxes for ax in drawn.axes), what

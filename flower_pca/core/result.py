@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import archive, linalg
+from flower_pca.base import archive, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
@@ -121,8 +121,11 @@ class PCAResult:
 
     @property
     def explained_variance_ratio_(self) -> Array:
-        """The share of the true total variance along each component, (k,)."""
-        return np.asarray(self.explained_variance_ / (self.total_variance_ or 1.0))
+        """The share of the true total variance along each component, (k,); under noise, of their sum if it is more."""
+        total = self.total_variance_
+        if self.privacy is not None:
+            total = max(total, float(self.explained_variance_.sum()))
+        return np.asarray(self.explained_variance_ / (total or 1.0))
 
     @property
     def singular_values_(self) -> Array:
@@ -209,13 +212,8 @@ class PCAResult:
         return plots.draw(self, what, path, shards=shards)
 
     def table(self) -> str:
-        """The variances as a plain text table."""
-        ratio = self.explained_variance_ratio_
-        lines = [f"{'component':>10} {'variance':>10} {'share':>10} {'together':>10} {'residual':>10}"]
-        figures = zip(self.explained_variance_, ratio, ratio.cumsum(), self.residuals_, strict=True)
-        for j, (v, r, c, e) in enumerate(figures):
-            lines.append(f"{j + 1:>10} {v:>10.4g} {r:>10.2%} {c:>10.2%} {e:>10.1e}")
-        return "\n".join(lines)
+        """The variances, and the columns that weigh most in each component, as a plain text table."""
+        return labels.in_columns(labels.HEADS, labels.variances(self))
 
     def __repr__(self) -> str:
         what = f"{self.n_components_} components of {self.n_samples_} x {self.n_features_in_} by {self.algorithm}"

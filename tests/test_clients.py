@@ -75,7 +75,7 @@ def test_a_refusal_is_named_at_the_server_and_the_others_go_on(how, lines):
     node = str(grid.node(BAD))
     (reason,) = [r.failures[node] for r in result.history if node in r.failures]
     assert re.search(words, reason)
-    assert any(f"node {node} was left out: {reason}" in line for line in lines)
+    assert any(f"node {node} (partition-id {BAD}) was left out: {reason}" in line for line in lines)
     assert is_pca_of(result, OTHERS)
     assert grid.counts[int(node)] == 1  # it is not asked again
 

@@ -173,6 +173,10 @@ class Run:
         self._history, self._sent = self._history.add(record), None
         return record
 
+    def readmit(self, clients: Iterable[int]) -> None:
+        """Ask these again although they were left out: they have been started anew."""
+        self._roll = self._roll.readmitted(clients)
+
     def result(self) -> Any:
         """The result of a finished run: of the class that the algorithm names."""
         if not self.finished:

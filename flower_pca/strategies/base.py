@@ -10,7 +10,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from logging import INFO, WARNING
+from logging import INFO
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -154,7 +154,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         nodes.checkpoint = self._checkpoint
 
         def after(run: Driven) -> None:
-            _report(run.history[-1])
+            nodes.report(run.history[-1])
             if on_round is not None:
                 on_round(run)
 
@@ -185,14 +185,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         answers = [nodes.read(node, came.get(node, "no answer")) for node in asked.to]
         self._asked = None
         record = nodes.run.advance(nodes.in_order(answers))
-        _report(record)
+        nodes.report(record)
         return nodes.run, record
-
-
-def _report(record: Round) -> None:
-    log(INFO, "%s", record)
-    for node, reason in record.failures.items():
-        log(WARNING, "\tnode %s was left out: %s", node, reason)
 
 
 def _components(run: Driven) -> ArrayRecord | None:

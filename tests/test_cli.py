@@ -330,8 +330,8 @@ def interrupted(words, checkpoint, *, tries=5):
 @pytest.mark.slow
 def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path, capsys):
     out, checkpoint = tmp_path / "out", tmp_path / "run.ckpt"
-    data = ["run", "geometric(n=600, d=300, xi=1.001)", "--algorithm", "ssi", "--tol", 1e-14, "--components", 20]
-    data += ["--clients", 2, "--max-rounds", 600, "--out", out]
+    data = ["run", "geometric(n=200, d=60, xi=1.001)", "--algorithm", "ssi", "--tol", 1e-14, "--components", 5]
+    data += ["--clients", 2, "--max-rounds", 300, "--out", out]
     code, said, err = interrupted([*data, "--checkpoint", checkpoint], checkpoint)
     assert (code, said) == (130, "")
     assert (
@@ -343,7 +343,7 @@ def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_pa
     resumed = PCAResult.load(out / "result.npz")
     assert flower_pca(capsys, *data)[0] == 1
     whole = PCAResult.load(out / "result.npz")
-    assert resumed.rounds == whole.rounds == 600
+    assert resumed.rounds == whole.rounds == 300
     assert resumed.components_.tobytes() == whole.components_.tobytes()
 
 
@@ -355,3 +355,14 @@ def test_an_interruption_without_a_checkpoint_says_only_that(data, tmp_path, cap
     code, said, err = flower_pca(capsys, "run", data, "--out", tmp_path / "out")
     assert (code, said, err) == (130, "", "flower-pca: Interrupted.\n")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_synthetic_set_runs_with_the_clients_that_it_has(tmp_path, capsys):
+    words = ["run", "synthetic(n=60, d=4, clients=3)", "--json", "--out", tmp_path / "out"]
+    code, said, _ = flower_pca(capsys, *words)
+    assert (code, json.loads(said)["clients"]) == (0, 3)
+    code, _, err = flower_pca(capsys, *words, "--clients", 4)
+    assert (code, err.split(". ")[0]) == (
+        2,
+        "flower-pca: The number of clients must be 3, one for each client that the data has",
+    )

@@ -114,7 +114,7 @@ def test_wrong_policies_are_refused_at_construction(wrong):
 
 def test_properties():
     safe = sorted(name for name, algorithm in registry.ALGORITHMS.items() if not algorithm.by_row)
-    everything = {"n_features": 10, "algorithms": ",".join(safe), "flower_pca": wire.LAYOUT}
+    everything = {"n_features": 10, "algorithms": ",".join(safe), **wire.SPOKEN}
     assert PCAClient(SHARDS[0]).get_properties({}) == everything
     assert {"dcf_pca", "consensus_rpca"} == set(registry.ALGORITHMS) - set(safe)
     assert KrylovClient(SHARDS[0]).get_properties({})["algorithms"] == "krylov"

@@ -17,7 +17,7 @@ from builders import deal, mixed, pooled, sine, synthetic
 from results import assert_same_bits, assert_same_own, assert_same_steps
 from scipy import sparse
 
-from flower_pca import ConfigError, DataError, Ray, RobustTracking, Stream, simulate, track
+from flower_pca import ConfigError, DataError, FederatedPCA, Ray, RobustTracking, Stream, simulate, track
 from flower_pca.simulation import shards as files
 from sims.over_air import moving
 
@@ -68,6 +68,12 @@ def test_ray_gives_the_bits_of_the_loop_in_process(algorithm: str, settings: dic
     assert_same_bits(there, here)
     assert_same_own(there, here)
     assert len(here.own) == (8 if algorithm.startswith("consensus") else 0)
+
+
+def test_the_estimator_finds_the_same_bits_on_ray(cluster: str) -> None:
+
+    there, here = (FederatedPCA(3, backend=backend).fit(eight()) for backend in (Ray(address=cluster), "in_process"))
+    assert_same_bits(there.result_, here.result_)
 
 
 def test_every_kind_of_shard_travels_and_nothing_is_left_behind(

@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import Result, Strategy
 
-from flower_pca import clients, registry, simulate, strategies
+from flower_pca import clients, registry, simulate, strategies, wire
 from flower_pca.base.errors import ConfigError
 from flower_pca.strategies import PCAStrategy, arrays_of
 from flower_pca.strategies.exchange import exchange
@@ -297,7 +297,7 @@ def test_an_action_beside_the_users_own_functions():
     asked = [Message(RecordDict(), n, "query.pca") for n in grid.nodes]
     answers = [dict(reply.content["getpropertiesres.properties"]) for reply in grid.send_and_receive(asked)]
     served = ",".join(sorted(name for name, algorithm in registry.ALGORITHMS.items() if not algorithm.by_row))
-    assert all(a == {"n_features": 10, "algorithms": served, "flower_pca": 1} for a in answers)
+    assert all(a == {"n_features": 10, "algorithms": served, **wire.SPOKEN} for a in answers)
 
 
 @pytest.mark.parametrize("name", ["ssi", "local_power", "faps"])

@@ -61,8 +61,9 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
         raise no_numbers(table.source, table.words)
     if spec is None and len(table.parts) > 1:
         if n_clients not in (None, len(table.parts)):
-            rule = f"{len(table.parts)}, one for each file"
-            remedy = "Leave it out, or name a partition to mix the files."
+            of = "file" if table.sites else "client that the data has"
+            rule = f"{len(table.parts)}, one for each {of}"
+            remedy = "Leave it out, or name a partition to mix their rows."
             raise ConfigError("The number of clients", must=rule, got=n_clients, then=remedy)
         named = list(table.sites) or [""] * len(table.parts)
         return [table.site_rows(part, site) for part, site in zip(table.parts, named, strict=True)]

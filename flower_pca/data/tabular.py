@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv as tables
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,6 +37,7 @@ def csv(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str
         raise ConfigError("sep", must="one character", got=repr(sep), then="Write sep=';'.")
     with reading(path, "text in UTF-8 with commas") as file, file.open(encoding="utf-8-sig", newline="") as lines:
         first = next(filter(None, tables.reader(lines, delimiter=sep)), [])
+        _require_separator(file, first, sep)
         header = not all(_is_number(cell) for cell in first)
         names = [cell.strip() for cell in first] if header else [str(j + 1) for j in range(len(first))]
         features, apart = chosen(file, names, columns, beside) if first else ((), ())
@@ -58,6 +60,16 @@ def csv(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str
     rows = rows if rows.size else np.empty((0, len(features)))
     beside_rows = {name: _plain(cells) for name, cells in values.items()}
     return Table((rows,), features if header else (), beside_rows, words, str(file))
+
+
+def _require_separator(file: Path, first: Sequence[str], sep: str) -> None:
+    """Refuse a file whose first line has another separator in it than the one that is looked for."""
+    for other in ";\t|":
+        split = len(first) == 1 and other in first[0]
+        if other != sep and (split or any(re.fullmatch(rf"[-+.\d]*\d{re.escape(other)}[-+.\d]*", c) for c in first)):
+            remedy = f"Write csv(path={str(file)!r}, sep={other!r})."
+            got = f"{sep.join(first)!r} in the first line"
+            raise DataError(f"What stands between two cells of {file}", must=repr(sep), got=got, then=remedy)
 
 
 def parquet(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str] = ()) -> Table:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, DataError, sentence
+from flower_pca.base.errors import ConfigError, DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 
+COLUMNS: Final = "columns"  # what names are called in messages; and what else is said of columns
+_COUNT, _DIGEST = "columns.count", "columns.digest"
+LONGEST: Final = 200  # characters of a name that is told
 _MOST: Final = 20  # names that a message lists
 _NAME: Final = "Name the columns of the run (columns=[...]), or align the files."
 _APART: Final = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."
@@ -98,6 +102,27 @@ class Heading:
         """Without the names."""
         return Heading(self.count, self.digest)
 
+    def plain(self) -> dict[str, int | str]:
+        """As numbers and text, beside an answer."""
+        names = {} if self.names is None else {COLUMNS: json.dumps(self.names)}
+        return {_COUNT: self.count, _DIGEST: self.digest, **names}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Heading | None:
+        """What `plain` has made; None where there is none.
+
+        Raises:
+            ProtocolError: If it is none, or if the names are not those that the digest is of.
+        """
+        if _COUNT not in plain:
+            return None
+        count, known, names = plain[_COUNT], plain.get(_DIGEST), read_names("An answer", plain)
+        right = isinstance(count, int) and count >= 0 and isinstance(known, str) and len(known) <= LONGEST
+        if not right or (names is not None and (len(names) != count or digest(names) != known)):
+            remedy = "Check the sender."
+            raise ProtocolError("The columns of an answer", must="those of its digest", got="others", then=remedy)
+        return cls(count, str(known), names)
+
     def fuller(self, other: Heading | None) -> Heading:
         """Of two headings of the same columns one that has their names, if one has."""
         return other if self.names is None and other is not None else self
@@ -134,6 +159,25 @@ def digest(names: Iterable[str]) -> str:
     return hashlib.sha256(json.dumps(sorted(names)).encode()).hexdigest()
 
 
+def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Names of columns from another machine, which come as JSON; None if there are none.
+
+    Raises:
+        ProtocolError: If they are none.
+    """
+    if COLUMNS not in plain:
+        return None
+    try:
+        names = json.loads(plain[COLUMNS])
+    except (TypeError, ValueError, RecursionError):
+        names = None
+    right = isinstance(names, list) and all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
+    if not right or not names or len(set(names)) < len(names):
+        rule = f"different names of at most {LONGEST} characters"
+        raise ProtocolError(f"The columns of {who.lower()}", must=rule, got="others", then="Check the sender.")
+    return tuple(names)
+
+
 def difference(names: Sequence[str], others: Sequence[str]) -> str:
     """What one has and the other has not, in words."""
     lacking = [name for name in others if name not in set(names)]
@@ -144,7 +188,9 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
 
 def no_numbers(who: object, words: Mapping[str, str]) -> DataError:
     """The error about columns that hold no numbers; by name, what is in each, and where."""
-    return DataError(f"The columns of {who}", must="numbers", got=listed(words.values()), then=_APART)
+    decimal = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
+    remedy = f"Write numbers with a point. {_APART}" if decimal else _APART
+    return DataError(f"The columns of {who}", must="numbers", got=listed(words.values()), then=remedy)
 
 
 def wanted(columns: Any) -> tuple[str, ...] | None:

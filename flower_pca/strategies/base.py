@@ -159,6 +159,7 @@ class FlowerStrategy(Strategy, Generic[R]):
                 on_round(run)
 
         result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, on_round=after)
+        result = replace(result, site_names=nodes.named)
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)

@@ -79,6 +79,7 @@ class Nodes:
     checkpoint: Path | None = None
     name: str = field(default_factory=lambda: uuid.uuid4().hex)  # of the run: nodes tell its memory from another's
     keys: dict[int, int] = field(default_factory=dict)
+    sites: dict[int, str] = field(default_factory=dict)  # names of nodes, of those that tell theirs
     _silent: dict[int, int] = field(default_factory=dict)  # how often in a row a node has not answered
     _left: set[int] = field(default_factory=set)  # nodes that are left out for it
     _away: set[int] = field(default_factory=set)  # those of them that have been disconnected since
@@ -127,13 +128,15 @@ class Nodes:
         return self.keys.get(node, _UNKNOWN), node
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
-        """The name of the run, and the nodes' keys."""
-        return {"name": self.name, "keys": {str(node): key for node, key in self.keys.items()}}, {}
+        """The name of the run, and the nodes' keys and names."""
+        keys, sites = ({str(node): value for node, value in of.items()} for of in (self.keys, self.sites))
+        return {"name": self.name, "keys": keys, "sites": sites}, {}
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
         """Go on as the run of that name."""
         self.name = str(header["name"])
         self.keys = {int(node): key for node, key in header["keys"].items()}
+        self.sites = {int(node): name for node, name in header["sites"].items()}
         messages = header.get("messages", header["history"])
         log(INFO, "Going on from %s after %d messages", self.checkpoint, len(messages))
 
@@ -141,9 +144,14 @@ class Nodes:
         """Log what a message came to; nodes are named as their operators know them."""
         log(INFO, "%s", record)
         for node, reason in record.failures.items():
-            key = self.keys.get(int(node), _UNKNOWN)
-            known = "" if key == _UNKNOWN else f" (partition-id {key})"
-            log(WARNING, "\tnode %s%s was left out: %s", node, known, reason)
+            log(WARNING, "\tnode %s%s was left out: %s", node, self._known_as(int(node)), reason)
+        for node, note in record.notes.items():
+            log(WARNING, "\tnode %s%s: %s", node, self._known_as(int(node)), note)
+
+    def _known_as(self, node: int) -> str:
+        """What operators know a node by, if it has said so."""
+        key = self.keys.get(node, _UNKNOWN)
+        return f" ({self.sites[node]})" if node in self.sites else "" if key == _UNKNOWN else f" (partition-id {key})"
 
     def _pace(self, step: int) -> None:
         """Wait until a new step is due."""
@@ -156,7 +164,8 @@ class Nodes:
         """From a node to its message. What all nodes get alike is written once."""
         kind = wire.kind(message.stage)
         told, algorithm = self.configs.get(kind, {}), self.run.standing.named
-        write = partial(wire.write_request, message, algorithm=algorithm, run=self.name, extra=told)
+        asks = self.run.standing.model.heading is None
+        write = partial(wire.write_request, message, algorithm=algorithm, run=self.name, extra=told, asks_names=asks)
         common = None if message.personal else write(message.to[0])
         kind = kind if self.waits.action is None else f"{kind}.{self.waits.action}"
         ttl, group = self.waits.round_timeout, str(message.number)
@@ -180,9 +189,17 @@ class Nodes:
             return Failure(node, str(error), lasting=True)
         if answer.key != wire.NO_KEY:
             self.keys[node] = answer.key
+        if answer.site:
+            self.sites[node] = answer.site
         if answer.refusal is not None:
-            return Failure(node, answer.refusal, lasting=True)
-        return Reply(node, answer.number, answer.arrays)
+            return Failure(node, f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal, lasting=True)
+        return Reply(node, answer.number, answer.arrays, answer.heading, answer.site)
+
+    @property
+    def named(self) -> dict[int, str]:
+        """The names of nodes by key, or by node where there is none."""
+        keys = {node: self.keys.get(node, _UNKNOWN) for node in self.sites}
+        return {node if keys[node] == _UNKNOWN else keys[node]: name for node, name in sorted(self.sites.items())}
 
     def _unheard(self, node: int, why: str) -> Failure:
         self._silent[node] = self._silent.get(node, 0) + 1

@@ -11,7 +11,7 @@ from builders import unequal
 from dishonest import Node, RefusedError, request
 from fake_grid import FakeGrid, app_of, in_a_run, is_pca_of
 
-from flower_pca import DataError, PCAResult, TrackingResult, registry, simulate, strategies, track, wire
+from flower_pca import DataError, NotEnoughNodes, PCAResult, TrackingResult, registry, simulate, strategies, track, wire
 from flower_pca.base import archive, errors
 from flower_pca.base.errors import ProtocolError
 from flower_pca.clients import limits
@@ -282,6 +282,62 @@ def test_another_version_is_named_in_one_sentence_on_both_sides(version):
         content = wire.write_reply("train", first, n, {**said, "flower_pca.version": version})
         with pytest.raises(ProtocolError, match=r"Install flower_pca 0\.1 everywhere\."):
             wire.read_reply(content, "train")
+
+
+OTHERS = [{"flower_pca.version": "0.0"}, {"flower_pca": 0, "flower_pca.version": "0.0"}, {"flower_pca.version": None}]
+
+
+def differing(record, other):
+    for name, value in other.items():
+        if value is not None:
+            record[name] = value
+        elif name in record:  # nodes may share what they are sent
+            del record[name]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_node_of_another_version_is_left_out_and_named(other, refuses):
+    """Whether it answers, or refuses in words of its own."""
+    shards = unequal()
+
+    def changed(message, reply):
+        if message.metadata.dst_node_id == grid.node(2):
+            metrics = reply.content.config_records["fitres.metrics"]
+            if refuses:
+                metrics["refusal"] = "words of another version"
+            differing(metrics, other)
+        return reply
+
+    with in_a_run():
+        grid = FakeGrid(app_of(shards), len(shards))
+        grid.tamper = changed
+        result = strategies.Krylov(n_components=2).fit(grid)
+    (said,) = {r.failures[str(grid.node(2))] for r in result.history if str(grid.node(2)) in r.failures}
+    assert said.startswith("An answer must be of layout 1 and flower_pca 0.1. Got layout ")
+    assert said.endswith("Install flower_pca 0.1 everywhere.")
+    assert len(result.history[0].failures) == 1  # at its first answer
+    assert is_pca_of(result, [shard for i, shard in enumerate(shards) if i != 2], angle=1e-4)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("kind", ["plain", "masked"])
+def test_a_server_of_another_version_is_told_so_before_a_row_is_looked_at(other, kind, monkeypatch):
+    monkeypatch.setattr(LocalData, "products", None)
+    monkeypatch.setattr(LocalData, "moments", None)
+    monkeypatch.setattr(LocalData, "there", None)
+
+    def changed(message):
+        differing(message.content.config_records["fitins.config"], other)
+
+    with in_a_run():
+        grid = FakeGrid(app_of(unequal()), 5)
+        grid.on_push = changed
+        with pytest.raises(NotEnoughNodes) as caught:
+            strategies.Krylov(n_components=2, mask=kind == "masked").fit(grid)
+    version = other["flower_pca.version"] or "0.1"
+    assert "A message must be of layout 1 and flower_pca 0.1. Got layout" in str(caught.value)
+    assert f"Install flower_pca {version} everywhere." in str(caught.value)
 
 
 def test_a_header_is_text_of_ours(tmp_path):

@@ -28,6 +28,10 @@ def test_files_are_clients_in_their_natural_order(tmp_path):
     assert [len(shard) for shard in partition.deal(found, "iid", 2)] == [3, 3]
     with pytest.raises(ConfigError, match=r"^The number of clients must be 3, one for each file\. Got 2\."):
         partition.deal(found, None, 2)
+    with pytest.raises(
+        ConfigError, match=r"must be 3, one for each client that the data has\. Got 2\. Leave it out, or"
+    ):
+        partition.deal(table("synthetic(n=20, clients=3)"), None, 2)
 
 
 def test_sparse_files_stay_sparse(tmp_path):

@@ -86,7 +86,7 @@ def test_a_run_begins_anew_with_a_block_of_which_the_lost_one_has_told_nothing(s
 
 
 def test_what_a_loss_tells_in_any_case():
-    """As the docs say: rows, mean and squares; and the leading directions, as nearly as both runs have come to the same."""
+    """As the docs say: rows, mean and squares; and the leading directions, as nearly as both runs agree."""
     heard, lost = Listening(4), PARTS[LOST]
     (n, mean, squares, *_), (fewer, other, less, *_) = heard.of(N), heard.of(N - 1)
     assert n - fewer == len(lost)

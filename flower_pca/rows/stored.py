@@ -140,4 +140,4 @@ class StoredRows:
         step = self._block_rows
         for i in range(0, self.n, step):
             block = np.asarray(self._X[i : i + step])
-            yield block if self._places is None else block[:, self._places]
+            yield block if self._places is None else np.ascontiguousarray(block[:, self._places])

@@ -99,6 +99,15 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
     return header, arrays
 
 
+def kind(path: str | os.PathLike[str]) -> str:
+    """What kind of file it is; "" of one that is none of ours."""
+    try:
+        with meant(path, "file"), open(path, "rb") as stream:
+            return str(_load(stream)[0].get("kind", ""))
+    except DataError:
+        return ""
+
+
 @contextlib.contextmanager
 def meant(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     """Turn whatever malformed content makes of Python, numpy or zipfile into the sentence that the file is another."""

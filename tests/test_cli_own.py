@@ -82,6 +82,7 @@ def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp
     assert json.loads(said)["own_components"] == 1
 
 
+@pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
 def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, capsys):
     parts = split()
     data, out = folder(parts, tmp_path / "sites"), tmp_path / "out"
@@ -92,7 +93,7 @@ def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, c
     for result, file, message in [
         (other, own, "The result with --own must be of a personalized run. Got a PCAResult."),
         (out / "result.npz", "none.npz", "The file of own components must be there. Got no file none.npz."),
-        (out / "result.npz", other, "must be a own result that flower_pca has saved. Got a result."),
+        (out / "result.npz", other, "must be an own result that flower_pca has saved. Got a result."),
     ]:
         code, _, err = flower_pca(capsys, "transform", result, data / "b.csv", "-o", tmp_path / "s.npy", "--own", file)
         assert code == 2

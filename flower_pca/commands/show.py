@@ -47,6 +47,7 @@ def print_result(result: Any) -> None:
         *([] if result.privacy is None else [f"privacy: {result.privacy}", *_noise(result)]),
         *(f"{words}: {value}" for words, value in _family(result).items()),
         f"{result.status}",
+        *(f"hint: {hint}" for hint in result.hints),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 
@@ -72,6 +73,7 @@ def as_json(result: Any) -> dict[str, Any]:
         "mse": result.mse_,
         "privacy": None if result.privacy is None else asdict(result.privacy),
         **{words.replace(" ", "_"): value for words, value in _family(result).items()},
+        "hints": list(result.hints),
         "rounds": result.rounds,
         **_messages(result),
         "centered": result.centered,

@@ -16,7 +16,7 @@ from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core import saved
-from flower_pca.core.model import Model
+from flower_pca.core.model import Model, result_fields
 from flower_pca.core.spent import Spent
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -56,6 +56,7 @@ class PCAResult:
             by position.
         feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
         site_names: Names of the clients that have one, by key, as `own`; {} where none have.
+        hints: Sentences about columns whose sizes make components say little else: an identifier, or other units.
         privacy: What the run has cost under differential privacy; None without it. Counts, means and variances are
             then those with noise.
     """
@@ -89,6 +90,7 @@ class PCAResult:
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
+    hints: tuple[str, ...] = ()
     privacy: Spent | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[int, dict[str, Array]] = field(default_factory=dict)
@@ -105,31 +107,7 @@ class PCAResult:
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
         """What a finished model says of the fields; a family's result adds its own."""
-        assert model.values is not None
-        assert model.residuals is not None
-        assert model.status is not None
-        k, ddof = model.k, max(model.n - 1, 1)
-        first = float(model.values[0]) or 1.0
-        return {
-            "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
-            "explained_variance_": model.values[:k] / ddof,
-            "mean_": np.zeros(model.d) if model.frame.mean is None else model.frame.mean,
-            "scale_": model.frame.scale,
-            "total_variance_": model.trace / ddof,
-            "n_samples_": model.n,
-            "residuals_": model.residuals[:k] / first,
-            "sine_estimate_": model.sine_estimate,
-            "mse_": model.mse,
-            "rounds": model.rounds,
-            "status": model.status,
-            "seed": model.seed,
-            "centered": model.center,
-            "answers": model.answers,
-            "fill_": model.frame.fill,
-            "histograms_": model.histograms,
-            "feature_names_in_": saved.columns(model.feature_names),
-            "feature_digest": "" if model.heading is None else model.heading.digest,
-        }
+        return result_fields(model)
 
     @property
     def n_components_(self) -> int:
@@ -218,10 +196,10 @@ class PCAResult:
         """Draw a picture into an SVG or PNG file. Needs matplotlib.
 
         Args:
-            what: "scree", "cumulative", "convergence" (against messages), "traffic" (against bytes), "scores",
-                "errors" (of reconstruction, by client), "loadings", or "overview", which has three of them.
+            what: "overview", or the name of one: "scree", "loadings", "convergence", "scores", ... Which there are of
+                this result, and what they show, says `flower_pca.plots.available(result, shards)`.
             path: The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
-            shards: The clients' rows, which "scores" and "errors" need.
+            shards: The clients' rows, which some pictures need.
 
         Returns:
             The path.

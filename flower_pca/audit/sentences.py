@@ -163,6 +163,12 @@ LASTING: Final = (
         "Sums in {groups} groups of nodes at most, of each without {lost} of its members at most.",
     ),
     Line(
+        ("max_lost",),
+        lambda r: r.masked_only and not r.counts_groups,
+        "How large its answers are, by bounds of masked sums that they do or do not keep to. max_lost bounds how often.",
+        left_open=True,
+    ),
+    Line(
         ("max_groups", "max_lost"),
         lambda r: r.masked_only and not r.counts_groups,
         "Its own answers, as differences of sums with it and without it, or over other groups. max_groups and max_lost "

@@ -161,6 +161,7 @@ class PCAClient(NumPyClient):
             sources: Any = {"fixed": self._fixed, "grain": self._grain, "demands": demands, "veil": veil}
             return assembly.answer(request.stage, request.arrays, data, before, **sources)
         except SpentError as error:
+            self._policy.lose(data)
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
             raise

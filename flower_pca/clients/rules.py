@@ -81,7 +81,8 @@ class Rules:
             member more, say, tells the difference. Needs trusted_keys, by which nodes are known. 1 if only max_lost is
             given.
         max_lost: Members of a group, at most, that may be missing from its sums, all sums together: what is left of
-            each of them is told. 0 if only max_groups is given.
+            each of them is told. And how often the node may say that its own answer is beyond the bound of a sum, which
+            tells how large that is. 0 if only max_groups is given.
         answers: What answers come from. "fixed": statistics of the rows that were measured before the first message, so
             that no number of a server meets a row; with memory_dir they are kept. "exact": likewise, from sums that
             are the same on every machine and in any order of the rows, several times as costly once. "rows": products

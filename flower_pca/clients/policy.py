@@ -211,8 +211,11 @@ class Policy:
         if most is None:
             return
         group = (self._group or ANONYMOUS) if masked else ""
-        columns = told.columns(stage, request, data.d, {} if masked else up)
-        known = book.told_in(group, data.d).with_products(columns, self._sizes(data))
+        columns, whole = told.columns(stage, request, data.d, {} if masked else up), data.origin
+        if data.places is not None:  # of the columns that the run leaves out, nothing is told
+            chosen, columns = columns, np.zeros((whole.d, columns.shape[1]))
+            columns[data.places] = chosen
+        known = book.told_in(group, whole.d).with_products(columns, self._sizes(whole))
         if known.rank > most:
             rule = f"at most {most}: that is its max_rank"
             remedy = _OPERATOR if masked else "Run the strategy with mask=True, or ask the node's operator."
@@ -227,7 +230,7 @@ class Policy:
     def _path(self, data: LocalData | Stream) -> Path:
         """The ledger of these rows; of a stream, whose rows change, that of the node."""
         if isinstance(data, LocalData):
-            mark = f"{data.n}x{data.d}-{data.fingerprint():08x}"
+            mark = f"{data.n}x{data.origin.d}-{data.origin.fingerprint():08x}"
         else:
             mark = "stream" if self._context is None else f"stream-{kept.key_of(self._context)}"
         return kept.ledger_file(self._rules.memory_dir, mark)

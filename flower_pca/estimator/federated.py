@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from flower_pca.analysis import likelihood
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.result import PCAResult
@@ -188,6 +188,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _run(self, shards: list[Any]) -> PCAResult:
         n, d = sum(shard.shape[0] for shard in shards), shards[0].shape[1]
+        if n < 2 and self.center:
+            raise DataError("The rows", must="several, to vary about their mean", got="1 sample", then="Give more.")
         result = simulate(
             self.algorithm,
             shards,

@@ -20,6 +20,7 @@ from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.masking import fixed, messages
+from flower_pca.masking.course import DIGEST, strayed, why
 from flower_pca.masking.group import Group
 from flower_pca.masking.messages import SIGNATURE, Phase, raw
 from flower_pca.masking.primitives import KEY
@@ -99,10 +100,14 @@ def require_sum(run: Run, message: Broadcast) -> None:
 
 @dataclass
 class Accepted:
-    """The answers that are as they should be, why others are not, what all of them take, and the columns voted for."""
+    """The answers that are as they should be, why others are not, what all of them take, and the columns voted for.
+
+    `notes` are of clients whose answers are good, and who have strayed before.
+    """
 
     answers: dict[int, Arrays] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)
+    notes: dict[int, str] = field(default_factory=dict)
     nbytes: int = 0
     heading: Heading = field(default_factory=partial(Heading, 0))
 
@@ -119,6 +124,7 @@ class Accepted:
             asked=len(sent.to),
             answered=len(self.answers),
             failures={str(client): failure.reason for client, failure in self.failures.items()},
+            notes={str(client): note for client, note in self.notes.items()},
             bytes_down=sent.nbytes,
             bytes_up=self.nbytes,
             seconds=seconds,
@@ -164,6 +170,11 @@ def accepted(
         for client, reason in odd.items():
             del got.answers[client]
             got.failures[client] = Failure(client, reason, lasting=True)
+        got.notes = {client: why(client, "All begin afresh.") for client in strayed(got.answers)}
+    if phase == Phase.UPLOAD:  # its masks do not cancel: like those of one that drops out, they are found again
+        for client in strayed(got.answers):
+            del got.answers[client]
+            got.failures[client] = Failure(client, why(client, "It is out of this sum, and all begin afresh."))
     return got
 
 
@@ -175,7 +186,7 @@ def _check(
         got = "lost, or of an older set-up"
         raise UnawaitedError(f"The secrets of client {reply.client}", must="there", got=got, then="Wait.")
     width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0  # who does not sign sends none
-    shapes: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": ()}
+    shapes: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": (), "mask.past": (DIGEST,)}
     shapes = {**shapes, "mask.signature": (width,)}
     if group is not None and reply.client in sent.asked:
         shapes = group.expected(phase, reply.client, length)

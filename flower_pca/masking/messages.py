@@ -101,9 +101,9 @@ def said(arrays: Mapping[str, Array], frame: Frame) -> bytes:
 
 
 def pair(setup: bytes, asked: bytes, number: int, low: int, high: int) -> bytes:
-    """What the mask between two clients in one sum is bound to; `asked` is `said` of the message that brings the sum.
+    """What the mask between two clients in one sum is bound to; `asked` is the course that ends with this sum.
 
-    So the masks of clients that were asked different things do not cancel.
+    So the masks of clients that were asked different things do not cancel, be it now or before.
     """
     return b"flower_pca masks: pair" + setup + asked + _numbers(number, low, high)
 

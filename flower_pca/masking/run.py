@@ -221,7 +221,7 @@ class Masked:
             group.take_shares(answers)
             self._ask(group)
         elif self._phase == Phase.UPLOAD:
-            group.take_uploads(answers, messages.said(sent.arrays, sent.frame))
+            group.take_uploads(answers)
             if group.settled:
                 return self._deliver(group, {})
             self._phase = Phase.UNMASK

@@ -21,7 +21,7 @@ class ArrangedRows(StoredRows):
     def __init__(self, X: Any, *, who: str, missing: bool) -> None:
         given = SiteRows.of(X, who=who)
         who = f"{who} ({given.site})" if given.site else who
-        self.site, self._words = given.site, given.words
+        self.site, self.words = given.site, given.words
         self._columns: Columns | None = None
         self._file = given.source or who
         order: Array | None = None
@@ -52,8 +52,8 @@ class ArrangedRows(StoredRows):
 
     def asked(self, names: tuple[str, ...] | None) -> Self:
         """The columns that a run asks for: these, or without names all of them, which must then all hold numbers."""
-        if names is None and self._words:
-            raise no_numbers(self._file, self._words)
+        if names is None and self.words:
+            raise no_numbers(self._file, self.words)
         return self if names is None else self.arranged(names)
 
     def arranged(self, names: tuple[str, ...]) -> Self:
@@ -71,9 +71,9 @@ class ArrangedRows(StoredRows):
     def _of(self, names: tuple[str, ...]) -> Self:
         assert self._columns is not None
         view = self._view()
-        view.places = self._columns.places(names, self._words)
+        view.places = self._columns.places(names, self.words)
         view._arrange(view.places)
-        view._columns, view.d, view.known, view._words = Columns(names, self._file), len(names), {}, {}
+        view._columns, view.d, view.known, view.words = Columns(names, self._file), len(names), {}, {}
         view.missing = view._gaps(allowed=True) if self.missing else 0
         return view
 
@@ -86,5 +86,5 @@ class ArrangedRows(StoredRows):
 
 _SHARED = (
     *("_X", "_places", "n", "d", "missing", "who", "known"),
-    *("site", "origin", "places", "_columns", "_file", "_words"),
+    *("site", "origin", "places", "_columns", "_file", "words"),
 )

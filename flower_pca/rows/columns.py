@@ -18,9 +18,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, DataError, sentence
+from flower_pca.base.errors import ConfigError, DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 
+COLUMNS: Final = "columns"  # what names are called in messages; and what else is said of columns
+_COUNT, _DIGEST = "columns.count", "columns.digest"
+LONGEST: Final = 200  # characters of a name that is told
 _MOST: Final = 20  # names that a message lists
 _NAME: Final = "Name the columns of the run (columns=[...]), or align the files."
 _APART: Final = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."
@@ -99,6 +102,27 @@ class Heading:
         """Without the names."""
         return Heading(self.count, self.digest)
 
+    def plain(self) -> dict[str, int | str]:
+        """As numbers and text, beside an answer."""
+        names = {} if self.names is None else {COLUMNS: json.dumps(self.names)}
+        return {_COUNT: self.count, _DIGEST: self.digest, **names}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Heading | None:
+        """What `plain` has made; None where there is none.
+
+        Raises:
+            ProtocolError: If it is none, or if the names are not those that the digest is of.
+        """
+        if _COUNT not in plain:
+            return None
+        count, known, names = plain[_COUNT], plain.get(_DIGEST), read_names("An answer", plain)
+        right = isinstance(count, int) and count >= 0 and isinstance(known, str) and len(known) <= LONGEST
+        if not right or (names is not None and (len(names) != count or digest(names) != known)):
+            remedy = "Check the sender."
+            raise ProtocolError("The columns of an answer", must="those of its digest", got="others", then=remedy)
+        return cls(count, str(known), names)
+
     def fuller(self, other: Heading | None) -> Heading:
         """Of two headings of the same columns one that has their names, if one has."""
         return other if self.names is None and other is not None else self
@@ -133,6 +157,25 @@ class Heading:
 def digest(names: Iterable[str]) -> str:
     """SHA-256 of the sorted names."""
     return hashlib.sha256(json.dumps(sorted(names)).encode()).hexdigest()
+
+
+def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Names of columns from another machine, which come as JSON; None if there are none.
+
+    Raises:
+        ProtocolError: If they are none.
+    """
+    if COLUMNS not in plain:
+        return None
+    try:
+        names = json.loads(plain[COLUMNS])
+    except (TypeError, ValueError, RecursionError):
+        names = None
+    right = isinstance(names, list) and all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
+    if not right or not names or len(set(names)) < len(names):
+        rule = f"different names of at most {LONGEST} characters"
+        raise ProtocolError(f"The columns of {who.lower()}", must=rule, got="others", then="Check the sender.")
+    return tuple(names)
 
 
 def difference(names: Sequence[str], others: Sequence[str]) -> str:

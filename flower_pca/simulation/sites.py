@@ -14,7 +14,7 @@ from flower_pca.rows.named import SiteRows
 
 def sites_of(shards: Any) -> list[SiteRows]:
     """The shards with the names that they have; in a mapping, those of their sites are the keys."""
-    if isinstance(shards, Mapping):
+    if isinstance(shards, Mapping) and shards:
         return [SiteRows.of(X, who=str(site), site=str(site)) for site, X in shards.items()]
     several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
     if not several or len(shards) == 0:

@@ -159,6 +159,7 @@ class FlowerStrategy(Strategy, Generic[R]):
                 on_round(run)
 
         result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, on_round=after)
+        result = replace(result, site_names=nodes.named)
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
@@ -193,6 +194,8 @@ def _report(record: Round) -> None:
     log(INFO, "%s", record)
     for node, reason in record.failures.items():
         log(WARNING, "\tnode %s was left out: %s", node, reason)
+    for node, note in record.notes.items():
+        log(WARNING, "\tnode %s: %s", node, note)
 
 
 def _components(run: Driven) -> ArrayRecord | None:

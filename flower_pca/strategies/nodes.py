@@ -77,6 +77,7 @@ class Nodes:
     checkpoint: Path | None = None
     name: str = field(default_factory=lambda: uuid.uuid4().hex)  # of the run: nodes tell its memory from another's
     keys: dict[int, int] = field(default_factory=dict)
+    sites: dict[int, str] = field(default_factory=dict)  # names of nodes, of those that tell theirs
     _silent: dict[int, int] = field(default_factory=dict)  # how often in a row a node has not answered
     _step: int = -1  # the tracker's step that was begun last
     _began: float = 0.0
@@ -122,13 +123,15 @@ class Nodes:
         return self.keys.get(node, _UNKNOWN), node
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
-        """The name of the run, and the nodes' keys."""
-        return {"name": self.name, "keys": {str(node): key for node, key in self.keys.items()}}, {}
+        """The name of the run, and the nodes' keys and names."""
+        keys, sites = ({str(node): value for node, value in of.items()} for of in (self.keys, self.sites))
+        return {"name": self.name, "keys": keys, "sites": sites}, {}
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
         """Go on as the run of that name."""
         self.name = str(header["name"])
         self.keys = {int(node): key for node, key in header["keys"].items()}
+        self.sites = {int(node): name for node, name in header["sites"].items()}
         messages = header.get("messages", header["history"])
         log(INFO, "Going on from %s after %d messages", self.checkpoint, len(messages))
 
@@ -143,7 +146,8 @@ class Nodes:
         """From a node to its message. What all nodes get alike is written once."""
         kind = wire.kind(message.stage)
         told, algorithm = self.configs.get(kind, {}), self.run.standing.named
-        write = partial(wire.write_request, message, algorithm=algorithm, run=self.name, extra=told)
+        asks = self.run.standing.model.heading is None
+        write = partial(wire.write_request, message, algorithm=algorithm, run=self.name, extra=told, asks_names=asks)
         common = None if message.personal else write(message.to[0])
         kind = kind if self.waits.action is None else f"{kind}.{self.waits.action}"
         ttl, group = self.waits.round_timeout, str(message.number)
@@ -169,6 +173,14 @@ class Nodes:
             return Failure(node, str(error), lasting=True)
         if answer.key != wire.NO_KEY:
             self.keys[node] = answer.key
+        if answer.site:
+            self.sites[node] = answer.site
         if answer.refusal is not None:
-            return Failure(node, answer.refusal, lasting=True)
-        return Reply(node, answer.number, answer.arrays)
+            return Failure(node, f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal, lasting=True)
+        return Reply(node, answer.number, answer.arrays, answer.heading, answer.site)
+
+    @property
+    def named(self) -> dict[int, str]:
+        """The names of nodes by key, or by node where there is none."""
+        keys = {node: self.keys.get(node, _UNKNOWN) for node in self.sites}
+        return {node if keys[node] == _UNKNOWN else keys[node]: name for node, name in sorted(self.sites.items())}

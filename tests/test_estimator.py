@@ -296,6 +296,18 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     assert not path.exists()
 
 
+def test_a_mapping_names_the_sites_of_its_tables():
+    tables = dict(zip(["north", "east", "west"], SHARDS, strict=True))
+    pca = FederatedPCA(2).fit(tables)
+    assert pca.components_.tobytes() == FederatedPCA(2).fit(SHARDS).components_.tobytes()
+    assert pca.result_.site_names == {0: "north", 1: "east", 2: "west"}
+    assert pca.transform(tables).tobytes() == pca.transform(SHARDS).tobytes()
+    assert pca.score(tables) == pca.score(SHARDS)
+    with pytest.raises(ValueError, match="X has 7 features") as caught:
+        FederatedPCA(2).fit({**tables, "east": SHARDS[1][:, :7]})
+    assert caught.value.__notes__ == ["in the table of east"]
+
+
 def test_names_of_columns_and_sites_are_in_the_result(tmp_path):
     X, sites = labelled(SHARDS)
     pca = FederatedPCA(2).fit(pd.DataFrame(X, columns=list("abcdefgh")), sites=sites)
@@ -384,7 +396,7 @@ def test_an_end_without_convergence_is_warned_of():
     ("act", "error", "words"),
     [
         (lambda: FederatedPCA(9).fit(SHARDS), ConfigError, r"min\(92, 8\) = 8. Got 9"),
-        (lambda: FederatedPCA(2).fit(SHARDS, sites=[0]), ConfigError, "sites must be left out of a list of tables"),
+        (lambda: FederatedPCA(2).fit(SHARDS, sites=[0]), ConfigError, "sites must be left out of several tables"),
         (lambda: FederatedPCA(2).fit(SHARDS[0], sites=[0, 1]), ValueError, "inconsistent numbers of samples"),
         (lambda: FederatedPCA(2).fit([]), ValueError, "Expected 2D array"),
         (

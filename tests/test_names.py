@@ -7,7 +7,7 @@ import pytest
 from builders import falling
 from scipy import sparse
 
-from flower_pca import ConfigError, DataError, PCAResult, simulate
+from flower_pca import ConfigError, DataError, PCAResult, from_frame, simulate
 from flower_pca.data import partition, sources
 from flower_pca.rows.columns import Columns, Heading, digest
 from flower_pca.rows.local import LocalData
@@ -310,3 +310,79 @@ class TestDataFrames:
             SiteRows.of(self.pd.DataFrame(X[:, :2], columns=["a", "a"]))
         with pytest.raises(DataError, match=r"must be numbers\. Got 'x' in column a"):
             SiteRows.of(self.pd.DataFrame({"a": ["x"]}))
+
+    def test_a_table_with_the_site_of_each_row(self):
+        frame = self.pd.DataFrame(X, columns=list(NAMES))
+        mixed = np.random.default_rng(0).permutation(60)
+        for whose in (np.repeat(["west", "east"], 30), np.repeat([10, 9], 30)):
+            parts = from_frame(frame.assign(site=whose).iloc[mixed], by="site")
+            result = simulate("krylov", parts, n_components=3)
+            is_pooled(result, SORTED)
+            assert result.site_names == {i: str(name) for i, name in enumerate(np.unique(whose))}
+            assert [len(part) for part in parts] == [30, 30]
+        noted = frame.assign(site=np.repeat(["west", "east"], 30), note="x")
+        with pytest.raises(DataError, match=r"^The columns of east must be numbers\. Got 'x' in column note\."):
+            simulate("krylov", from_frame(noted, by="site"), n_components=2)
+        is_pooled(simulate("krylov", from_frame(noted, by="site"), n_components=2, columns=NAMES), NAMES)
+        with pytest.raises(
+            ConfigError, match=r"^by must be a column of the table, such as weight, age, size, beat\. Got"
+        ):
+            from_frame(frame, by="site")
+        with pytest.raises(ConfigError, match=r"^by must be a column of the table\. Got 'site'\."):
+            from_frame(X, by="site")
+        with pytest.raises(DataError, match=r"^The site of every row, site, must be there\. Got none in 1 rows\."):
+            from_frame(frame.assign(site=["a", None, *"b" * 58]), by="site")
+
+
+class Series:
+    """A column as polars has it: an array, and the name of its type."""
+
+    def __init__(self, values):
+        self.values, self.dtype = values, str(values.dtype)
+
+    def to_numpy(self):
+        return self.values
+
+
+class Frame:
+    """A data frame that is not of pandas: names, columns by name, and its own arrays."""
+
+    def __init__(self, columns):
+        self.data = {name: Series(np.asarray(values)) for name, values in columns.items()}
+        self.columns = list(columns)
+
+    def __getitem__(self, name):
+        return self.data[name]
+
+    def to_numpy(self):
+        return np.column_stack([series.values for series in self.data.values()])
+
+
+def test_frames_of_other_packages_by_their_own_arrays():
+    frames = [Frame(dict(zip(s.names, s.values.T, strict=True))) for s in shards()]
+    is_pooled(simulate("krylov", frames, n_components=3), SORTED)
+    whole = Frame({**dict(zip(NAMES, X.T, strict=True)), "site": np.repeat(["b", "a"], 30)})
+    result = simulate("krylov", from_frame(whole, by="site"), n_components=3)
+    is_pooled(result, SORTED)
+    assert result.site_names == {0: "a", 1: "b"}
+
+
+def test_an_npz_may_name_its_columns(tmp_path):
+    for name in ("feature_names", "columns"):
+        np.savez(tmp_path / "x.npz", X=X, **{name: np.array(NAMES)})
+        is_pooled(simulate("krylov", [sources.make(str(tmp_path / "x.npz"))], n_components=2), SORTED)
+    np.savez(tmp_path / "x.npz", X=X, columns=np.array(NAMES[:3]))
+    with pytest.raises(DataError, match=r"^columns of .*x\.npz must be 4, one for each column\. Got 3\."):
+        sources.make(str(tmp_path / "x.npz"))
+
+
+def test_a_table_is_picked_by_name(tmp_path):
+    np.savez(tmp_path / "x.npz", X=X, columns=np.array(NAMES))
+    found = sources.table(str(tmp_path / "x.npz"), columns=["size", "age"])
+    assert found.names == ("size", "age")
+    np.testing.assert_array_equal(found.rows, X[:, [2, 1]])
+    np.save(tmp_path / "x.npy", X)
+    with pytest.raises(ConfigError, match=r"^columns must be left out of data without names of columns\. Got size\."):
+        sources.table(str(tmp_path / "x.npy"), columns=["size"])
+    with pytest.raises(DataError, match=r"x\.npz must be there, for all that the run names\. Got none called 'dose'"):
+        sources.table(str(tmp_path / "x.npz"), columns=["dose"])

@@ -171,7 +171,7 @@ LASTING: Final = (
     Line(
         ("max_lost",),
         lambda r: r.masked_only and not r.counts_groups,
-        "How large its answers are, by bounds of masked sums that they do or do not keep to. max_lost bounds how often.",
+        "How large its answers are, by bounds of masked sums that they keep to or not. max_lost bounds how often.",
         left_open=True,
     ),
     Line(

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES
+from flower_pca.rows.columns import wanted
 
 
 def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -38,6 +40,8 @@ def arguments_of_data(added: argparse.ArgumentParser) -> None:
     added.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
     text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%% (default: 2)"
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
+    text = "names of the columns to use, with commas between them (default: all)"
+    added.add_argument("--columns", metavar="NAMES", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"
     added.add_argument("--center", action=argparse.BooleanOptionalAction, help=text)
     added.add_argument(
@@ -86,8 +90,8 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     from flower_pca.data import partition, sources
 
     needed = None if given.partition is None else partition.column(given.partition)
-    table = sources.table(given.data, beside=() if needed is None else (needed,))
-    return partition.deal(table, given.partition, given.clients)
+    table = sources.table(given.data, beside=() if needed is None else (needed,), columns=wanted(given.columns))
+    return partition.deal(table.whole(), given.partition, given.clients)
 
 
 def folder(path: Path) -> Path:
@@ -141,6 +145,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[
     for row in rows:
         drawn.add_row(*row)
     Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 160).print(drawn)
+
+
+@contextmanager
+def speaking() -> Iterator[None]:
+    """What is warned of becomes lines on standard error."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    sys.stderr.write("".join(f"flower-pca: {warning.message}\n" for warning in said))
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

@@ -1,7 +1,8 @@
-"""What `fit` may be given: one table with the site of each row, or a list of tables, one per client."""
+"""What `fit` may be given: one table with the site of each row, or several tables, one per client."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -12,9 +13,15 @@ from flower_pca.base.errors import DataError
 _UNNAMED: Final = ("None", "nan", "<NA>", "NaT")  # what stands for no name, as it is printed
 
 
-def is_list(X: Any) -> bool:
-    """Whether X is a list of two-dimensional tables, not one table written as a list of rows."""
-    return isinstance(X, list | tuple) and len(X) > 0 and all(len(getattr(table, "shape", ())) == 2 for table in X)
+def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
+    """The tables of a list or a mapping, and in a mapping the names of their sites; None of a single table.
+
+    A table that is written as a list of rows is one.
+    """
+    tables = list(X.values()) if isinstance(X, Mapping) else list(X) if isinstance(X, list | tuple) else []
+    if not tables or any(len(getattr(table, "shape", ())) != 2 for table in tables):
+        return None
+    return tables, {i: str(site) for i, site in enumerate(X)} if isinstance(X, Mapping) else {}
 
 
 def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:

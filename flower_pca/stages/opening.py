@@ -151,6 +151,7 @@ class Opening(Stage[OpeningState]):
         usable.require_variance(squares, np.abs(mean) if model.center else np.zeros_like(mean), n, float(total["eps"]))
         if not model.center:
             product = product + n * np.outer(mean, mean @ block)
+        sizes = np.sqrt(squares / n)
         if scale is not None:
             squares = squares / scale**2
             block, product = block * scale[:, None], product / scale[:, None]
@@ -164,6 +165,7 @@ class Opening(Stage[OpeningState]):
             answers="rows" if total["rows"] > 0 else "fixed",
             n=n,
             d=len(mean),
+            sizes=sizes,
             eps=float(total["eps"]),
             trace=float(squares.sum()),
             basis=Q if known else linalg.orth(product),

@@ -163,6 +163,9 @@ class FlowerStrategy(Strategy, Generic[R]):
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
+        if isinstance(result, PCAResult):
+            for hint in result.hints:
+                log(WARNING, "%s", hint)
         return result
 
     def _configure(self, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:

@@ -112,8 +112,7 @@ class PCAClient(NumPyClient):
     def get_properties(self, config: wire.Config) -> dict[str, wire.Scalar]:
         """What a server may know before a run: columns, the algorithms served, layout and version spoken."""
         data = self._rows()
-        suited = registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS
-        served = sorted(self._served & set(suited))
+        served = sorted(self._served & set(registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS))
         return {"n_features": data.d or 0, "algorithms": ",".join(served), **wire.SPOKEN}
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int]:

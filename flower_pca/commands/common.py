@@ -9,7 +9,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +182,7 @@ def result_of(path: str, *, steps: bool = False) -> Any:
 def _number(text: str) -> int | float | str:
     if text.strip().endswith("%"):
         return text
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    raise argparse.ArgumentTypeError(f"it must be a number, or a share such as 0.95 or 95%, not {text!r}")

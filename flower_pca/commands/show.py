@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from flower_pca.analysis.noise import certainty
 from flower_pca.base import labels
-from flower_pca.commands import common
+from flower_pca.commands import common, speech
 
 _WEIGHTS: Final = 10  # columns that are listed for each component
 
@@ -47,7 +47,7 @@ def print_result(result: Any) -> None:
         *([] if result.privacy is None else [f"privacy: {result.privacy}", *_noise(result)]),
         *(f"{words}: {value}" for words, value in _family(result).items()),
         f"{result.status}",
-        *(f"hint: {hint}" for hint in result.hints),
+        *(f"hint: {speech.spoken(hint)}" for hint in result.hints),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 

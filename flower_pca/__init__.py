@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from flower_pca.rows.projection import Projection as Projection
     from flower_pca.rows.stream import Stream as Stream
     from flower_pca.simulation import Ray as Ray
+    from flower_pca.simulation import from_frame as from_frame
     from flower_pca.simulation import simulate as simulate
     from flower_pca.simulation import track as track
     from flower_pca.tracking.result import TrackingResult as TrackingResult
@@ -54,7 +55,7 @@ _HOMES: Final = {
     "flower_pca.registry": ("make",),
     "flower_pca.rows.projection": ("Projection",),
     "flower_pca.rows.stream": ("Stream",),
-    "flower_pca.simulation": ("Ray", "simulate", "track"),
+    "flower_pca.simulation": ("Ray", "from_frame", "simulate", "track"),
     "flower_pca.tracking.result": ("TrackingResult",),
 }
 _HOME: Final = {name: home for home, names in _HOMES.items() for name in names}

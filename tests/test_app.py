@@ -1,6 +1,5 @@
 """The app that `flwr run` starts: a node's node-config has the last word on its rows and on what it serves."""
 
-import itertools
 import sys
 import warnings
 from types import ModuleType
@@ -19,7 +18,6 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     from flower_pca import app
 
 DATA = "synthetic(n=200, d=6, clients=3)"
-RUNS = itertools.count(1)  # of Flower: a node loads its rows, and reads its rules, once in each
 
 
 @pytest.fixture
@@ -33,9 +31,8 @@ def run(tmp_path, monkeypatch):
             monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))  # a simulation's processes have it
         with in_a_run() as lines:
             grid = FakeGrid(app.client_app, len(nodes))
-            number = next(RUNS)
             for context, node_config in zip(grid.nodes.values(), nodes, strict=True):
-                context.run_id, context.node_config, context.run_config = number, node_config, config
+                context.node_config, context.run_config = node_config, config
             context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=config)
             app.server_app(grid, context)
         return PCAResult.load(tmp_path / "out/result.npz"), lines

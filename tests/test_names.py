@@ -7,7 +7,17 @@ import pytest
 from builders import falling
 from scipy import sparse
 
-from flower_pca import ConfigError, DataError, PCAResult, simulate
+from flower_pca import (
+    ConfigError,
+    DataError,
+    NotEnoughNodes,
+    PCAResult,
+    Stream,
+    TrackingResult,
+    from_frame,
+    simulate,
+    track,
+)
 from flower_pca.data import partition, sources
 from flower_pca.rows.columns import Columns, Heading, digest
 from flower_pca.rows.local import LocalData
@@ -310,3 +320,135 @@ class TestDataFrames:
             SiteRows.of(self.pd.DataFrame(X[:, :2], columns=["a", "a"]))
         with pytest.raises(DataError, match=r"must be numbers\. Got 'x' in column a"):
             SiteRows.of(self.pd.DataFrame({"a": ["x"]}))
+
+    def test_a_table_with_the_site_of_each_row(self):
+        frame = self.pd.DataFrame(X, columns=list(NAMES))
+        mixed = np.random.default_rng(0).permutation(60)
+        for whose in (np.repeat(["west", "east"], 30), np.repeat([10, 9], 30)):
+            parts = from_frame(frame.assign(site=whose).iloc[mixed], by="site")
+            result = simulate("krylov", parts, n_components=3)
+            is_pooled(result, SORTED)
+            assert result.site_names == {i: str(name) for i, name in enumerate(np.unique(whose))}
+            assert [len(part) for part in parts] == [30, 30]
+        noted = frame.assign(site=np.repeat(["west", "east"], 30), note="x")
+        with pytest.raises(DataError, match=r"^The columns of east must be numbers\. Got 'x' in column note\."):
+            simulate("krylov", from_frame(noted, by="site"), n_components=2)
+        is_pooled(simulate("krylov", from_frame(noted, by="site"), n_components=2, columns=NAMES), NAMES)
+        with pytest.raises(
+            ConfigError, match=r"^by must be a column of the table, such as weight, age, size, beat\. Got"
+        ):
+            from_frame(frame, by="site")
+        with pytest.raises(ConfigError, match=r"^by must be a column of the table\. Got 'site'\."):
+            from_frame(X, by="site")
+        with pytest.raises(DataError, match=r"^The site of every row, site, must be there\. Got none in 1 rows\."):
+            from_frame(frame.assign(site=["a", None, *"b" * 58]), by="site")
+
+
+class Series:
+    """A column as polars has it: an array, and the name of its type."""
+
+    def __init__(self, values):
+        self.values, self.dtype = values, str(values.dtype)
+
+    def to_numpy(self):
+        return self.values
+
+
+class Frame:
+    """A data frame that is not of pandas: names, columns by name, and its own arrays."""
+
+    def __init__(self, columns):
+        self.data = {name: Series(np.asarray(values)) for name, values in columns.items()}
+        self.columns = list(columns)
+
+    def __getitem__(self, name):
+        return self.data[name]
+
+    def to_numpy(self):
+        return np.column_stack([series.values for series in self.data.values()])
+
+
+def test_frames_of_other_packages_by_their_own_arrays():
+    frames = [Frame(dict(zip(s.names, s.values.T, strict=True))) for s in shards()]
+    is_pooled(simulate("krylov", frames, n_components=3), SORTED)
+    whole = Frame({**dict(zip(NAMES, X.T, strict=True)), "site": np.repeat(["b", "a"], 30)})
+    result = simulate("krylov", from_frame(whole, by="site"), n_components=3)
+    is_pooled(result, SORTED)
+    assert result.site_names == {0: "a", 1: "b"}
+
+
+def test_an_npz_may_name_its_columns(tmp_path):
+    for name in ("feature_names", "columns"):
+        np.savez(tmp_path / "x.npz", X=X, **{name: np.array(NAMES)})
+        is_pooled(simulate("krylov", [sources.make(str(tmp_path / "x.npz"))], n_components=2), SORTED)
+    np.savez(tmp_path / "x.npz", X=X, columns=np.array(NAMES[:3]))
+    with pytest.raises(DataError, match=r"^columns of .*x\.npz must be 4, one for each column\. Got 3\."):
+        sources.make(str(tmp_path / "x.npz"))
+
+
+def test_a_table_is_picked_by_name(tmp_path):
+    np.savez(tmp_path / "x.npz", X=X, columns=np.array(NAMES))
+    found = sources.table(str(tmp_path / "x.npz"), columns=["size", "age"])
+    assert found.names == ("size", "age")
+    np.testing.assert_array_equal(found.rows, X[:, [2, 1]])
+    np.save(tmp_path / "x.npy", X)
+    with pytest.raises(ConfigError, match=r"^columns must be left out of data without names of columns\. Got size\."):
+        sources.table(str(tmp_path / "x.npy"), columns=["size"])
+    with pytest.raises(DataError, match=r"x\.npz must be there, for all that the run names\. Got none called 'dose'"):
+        sources.table(str(tmp_path / "x.npz"), columns=["dose"])
+
+
+def batches(order, names=NAMES, rows=X):
+    return [named(rows[i : i + 15], order, names) for i in range(0, len(rows), 15)]
+
+
+class TestStreams:
+    rows = np.random.default_rng(3).standard_normal((60, 2)) @ np.random.default_rng(4).standard_normal((2, 4))
+
+    def of(self, *orders, **asked):
+        streams = [batches(order, rows=self.rows + 0.01 * i) for i, order in enumerate(orders)]
+        return track("st_miss", streams, n_components=2, **asked)
+
+    def test_columns_are_matched_by_name(self, tmp_path):
+        same = [self.of(*orders, mask=mask) for orders in (ORDERS, ORDERS[::-1]) for mask in (False, True)]
+        one, masked = same[:2]
+        assert one.feature_names_in_.tolist() == list(SORTED) == masked.feature_names_in_.tolist()
+        index = [NAMES.index(name) for name in SORTED]
+        plain = track("st_miss", [(self.rows + 0.01 * i)[:, index] for i in range(3)], n_components=2, batch=15)
+        np.testing.assert_array_equal(one.components_, plain.components_)
+        assert plain.feature_names_in_ is None
+        loaded = TrackingResult.load(one.save(tmp_path / "result.npz"))
+        assert loaded.feature_names_in_.tolist() == list(SORTED)
+        new = named(self.rows, ORDERS[1])
+        np.testing.assert_array_equal(loaded.transform(new), plain.transform(self.rows[:, index]))
+        np.testing.assert_array_equal(loaded.complete(new), plain.complete(self.rows[:, index]))
+
+    def test_a_named_array_is_cut_with_its_mask(self):
+        missing = np.random.default_rng(5).random(self.rows.shape) < 0.2
+        order = list(ORDERS[1])
+        cut = Stream(named(self.rows, order, site="east"), batch=15, missing=missing[:, order])
+        found = track("st_miss", [cut], n_components=2)
+        index = [NAMES.index(name) for name in SORTED]
+        plain = track("st_miss", [Stream(self.rows[:, index], batch=15, missing=missing[:, index])], n_components=2)
+        np.testing.assert_array_equal(found.components_, plain.components_)
+        assert found.site_names == {0: "east"}
+        assert found.feature_names_in_.tolist() == list(SORTED)
+
+    def test_other_columns_are_refused(self):
+        other = batches(range(4), (*NAMES[:3], "pulse"), self.rows)
+        with pytest.raises(
+            DataError, match=r"^The columns of client 1 must be those of the clients before it\. Got 4, w"
+        ):
+            track("st_miss", [batches(range(4), rows=self.rows), other], n_components=2)
+        late = [*batches(range(4), rows=self.rows)[:2], *other[2:]]
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 2 must be those of the batches before\. "
+        ):
+            track("st_miss", [late], n_components=2)
+        with pytest.raises(DataError, match=r"^The columns of client 0 at step 2 .* Got 4 without names\. Give all"):
+            track("st_miss", [[*batches(range(4), rows=self.rows)[:2], self.rows[:15]]], n_components=2)
+        functions = [lambda t, parts=parts: parts[t] if t < 4 else None for parts in (late[:2] + late[:2], other)]
+        with pytest.raises(
+            NotEnoughNodes, match=r"client 1 must be those of the run, 4 by name\. Got 4, without 'beat'"
+        ):
+            track("st_miss", functions, n_components=2, min_clients=2)

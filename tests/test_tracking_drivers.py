@@ -1,6 +1,5 @@
 """Trackers over Flower's messages: the bits of track(), nodes that come and go, folders, and the app."""
 
-import itertools
 import warnings
 
 import numpy as np
@@ -175,13 +174,10 @@ def test_the_app_runs_a_tracker_in_simulation_and_on_nodes_of_their_own(tmp_path
     np.save(tmp_path / "one.npy", np.vstack(BATCHES[1][:2]))
     config = {"algorithm": "st_miss(reuse=1)", "n-components": R, "output": str(tmp_path / "out"), "min-nodes": 2}
 
-    runs = itertools.count(1)
-
     def run(nodes, **more):
         grid = FakeGrid(app.client_app, 2)
-        number = next(runs)  # of Flower: a node loads its rows once in each
         for context, node_config in zip(grid.nodes.values(), nodes, strict=True):
-            context.run_id, context.node_config, context.run_config = number, node_config, {**config, **more}
+            context.node_config, context.run_config = node_config, {**config, **more}
         app.server_app(grid, Context(1, 0, {}, RecordDict(), {**config, **more}))
         return TrackingResult.load(tmp_path / "out/result.npz")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flwr.client import NumPyClient
 
 from flower_pca import wire
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient
 
@@ -23,6 +24,10 @@ class WithPCA(NumPyClient):
     """
 
     def __init__(self, training: NumPyClient, pca: PCAClient) -> None:
+        for name, client, kind in (("training", training, NumPyClient), ("pca", pca, PCAClient)):
+            if not isinstance(client, kind):
+                remedy = "Give the client itself, without to_client()."
+                raise ConfigError(name, must=f"a {kind.__name__}", got=f"a {type(client).__name__}", then=remedy)
         self._training, self._pca = training, pca
 
     def get_parameters(self, config: wire.Config) -> list[Array]:

@@ -7,14 +7,16 @@ import json
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES
+from flower_pca.rows.columns import wanted
 
 
 def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -38,6 +40,8 @@ def arguments_of_data(added: argparse.ArgumentParser) -> None:
     added.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
     text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%% (default: 2)"
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
+    text = "names of the columns to use, with commas between them (default: all)"
+    added.add_argument("--columns", metavar="NAMES", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"
     added.add_argument("--center", action=argparse.BooleanOptionalAction, help=text)
     added.add_argument(
@@ -86,8 +90,8 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     from flower_pca.data import partition, sources
 
     needed = None if given.partition is None else partition.column(given.partition)
-    table = sources.table(given.data, beside=() if needed is None else (needed,))
-    return partition.deal(table, given.partition, given.clients)
+    table = sources.table(given.data, beside=() if needed is None else (needed,), columns=wanted(given.columns))
+    return partition.deal(table.whole(), given.partition, given.clients)
 
 
 def folder(path: Path) -> Path:
@@ -143,6 +147,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[
     Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 160).print(drawn)
 
 
+@contextmanager
+def speaking() -> Iterator[None]:
+    """What is warned of becomes lines on standard error."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    sys.stderr.write("".join(f"flower-pca: {warning.message}\n" for warning in said))
+
+
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print a value as JSON, whose numbers are all finite."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
@@ -162,7 +175,7 @@ def result_of(path: str) -> Any:
 def _number(text: str) -> int | float | str:
     if text.strip().endswith("%"):
         return text
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    raise argparse.ArgumentTypeError(f"it must be a number, or a share such as 0.95 or 95%, not {text!r}")

@@ -11,6 +11,7 @@ from typing import Any
 from flower_pca.base import checks
 from flower_pca.commands import common
 from flower_pca.commands.show import as_json, print_result
+from flower_pca.rows.columns import wanted
 
 
 def add(commands: Any) -> None:
@@ -50,7 +51,7 @@ def run(given: argparse.Namespace) -> int:
     shards = common.clients_of(given)
     common.enough(mask, len(shards))
     options = {name: getattr(given, name) for name in ("evaluate", "monitor", "backend", "dp")}
-    options |= {**common.settings(given), "mask": mask}
+    options |= {**common.settings(given), "mask": mask, "columns": wanted(given.columns)}
     try:
         with common.progress("starting") as on_round:
             result = simulate(given.algorithm, shards, checkpoint=checkpoint, on_round=on_round, **options)

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from flower_pca.commands import common
+from flower_pca.commands import common, speech
 
 
 def add(commands: Any) -> None:
@@ -41,6 +41,7 @@ def print_result(result: Any) -> None:
         *([] if result.mse_ is None else [f"mean squared error of a row: {result.mse_:.6g}"]),
         *([] if result.privacy is None else [f"privacy: {result.privacy}"]),
         f"{result.status}",
+        *(f"hint: {speech.spoken(hint)}" for hint in result.hints),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 
@@ -61,6 +62,7 @@ def as_json(result: Any) -> dict[str, Any]:
         "residuals": result.residuals_.tolist(),
         "mse": result.mse_,
         "privacy": None if result.privacy is None else asdict(result.privacy),
+        "hints": list(result.hints),
         "rounds": result.rounds,
         "messages": len(history),
         "bytes_up": history.bytes_up,

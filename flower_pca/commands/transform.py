@@ -32,16 +32,18 @@ def run(given: argparse.Namespace) -> int:
     if kind not in (".npy", ".csv"):
         rule = "one that ends in .npy or .csv"
         raise ConfigError("The file for the scores", must=rule, got=path.name, then="Write -o scores.npy.")
-    scores = common.result_of(given.result).transform(sources.make(given.data))
+    result, rows = common.result_of(given.result), sources.make(given.data)
+    with common.speaking():
+        scores = result.transform(rows)
     with archive.replacing(path) as file:
         if kind == ".npy":
             np.save(file, scores)
         else:
             names = ",".join(f"component_{j + 1}" for j in range(scores.shape[1]))
             np.savetxt(file, scores, delimiter=",", header=names, comments="", fmt="%.17g")
-    rows, columns = scores.shape
+    n, k = scores.shape
     if given.json:
-        common.print_json({"rows": rows, "components": columns, "out": str(path)})
+        common.print_json({"rows": n, "components": k, "out": str(path)})
     else:
-        sys.stdout.write(f"Wrote {rows:,} x {columns} scores to {path}\n")
+        sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}\n")
     return 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import linalg
+from flower_pca.base import hints, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core import saved
 from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
@@ -41,6 +42,7 @@ class Model:
         trace: trace(C), the total sum of squares in the frame.
         claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
         answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
+        sizes: Root mean squares of the columns in their own units, less the mean if it is subtracted; None under noise.
         eps: The relative precision of the coarsest client's products.
         basis: Z, d x p orthonormal, best first where `values` is known.
         product: C Z, where the server knows it.
@@ -71,6 +73,7 @@ class Model:
     trace: float = 0.0
     claims: dict[int, Claim] = field(default_factory=dict)
     answers: str = "rows"
+    sizes: Array | None = None
     eps: float = 0.0
     basis: Array | None = None
     product: Array | None = None
@@ -135,3 +138,34 @@ def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
     share = np.cumsum(np.maximum(values, 0.0)) / trace if trace > 0 else np.ones(len(values))
     passed = np.flatnonzero(share > fraction + _ROUNDING)
     return int(passed[0]) + 1 if len(passed) else None
+
+
+def result_fields(model: Model) -> dict[str, Any]:
+    """What a finished model says of the fields of `PCAResult`."""
+    assert model.values is not None
+    assert model.residuals is not None
+    assert model.status is not None
+    k, ddof = model.k, max(model.n - 1, 1)
+    first = float(model.values[0]) or 1.0
+    unscaled = model.sizes if model.frame.scale is None else None
+    return {
+        "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
+        "explained_variance_": model.values[:k] / ddof,
+        "mean_": np.zeros(model.d) if model.frame.mean is None else model.frame.mean,
+        "scale_": model.frame.scale,
+        "total_variance_": model.trace / ddof,
+        "n_samples_": model.n,
+        "residuals_": model.residuals[:k] / first,
+        "sine_estimate_": model.sine_estimate,
+        "mse_": model.mse,
+        "rounds": model.rounds,
+        "status": model.status,
+        "seed": model.seed,
+        "centered": model.center,
+        "answers": model.answers,
+        "fill_": model.frame.fill,
+        "histograms_": model.histograms,
+        "feature_names_in_": saved.columns(model.feature_names),
+        "feature_digest": "" if model.heading is None else model.heading.digest,
+        "hints": () if unscaled is None else hints.of_sizes(unscaled, model.feature_names),
+    }

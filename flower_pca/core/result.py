@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import archive, linalg
+from flower_pca.base import archive, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core import saved
-from flower_pca.core.model import Model
+from flower_pca.core.model import Model, result_fields
 from flower_pca.core.spent import Spent
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -56,6 +56,7 @@ class PCAResult:
             by position.
         feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
         site_names: Names of the clients that have one, by key, as `own`; {} where none have.
+        hints: Sentences about columns whose sizes make components say little else: an identifier, or other units.
         privacy: What the run has cost under differential privacy; None without it. Counts, means and variances are
             then those with noise.
     """
@@ -89,6 +90,7 @@ class PCAResult:
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
+    hints: tuple[str, ...] = ()
     privacy: Spent | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[int, dict[str, Array]] = field(default_factory=dict)
@@ -105,31 +107,7 @@ class PCAResult:
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
         """What a finished model says of the fields; a family's result adds its own."""
-        assert model.values is not None
-        assert model.residuals is not None
-        assert model.status is not None
-        k, ddof = model.k, max(model.n - 1, 1)
-        first = float(model.values[0]) or 1.0
-        return {
-            "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
-            "explained_variance_": model.values[:k] / ddof,
-            "mean_": np.zeros(model.d) if model.frame.mean is None else model.frame.mean,
-            "scale_": model.frame.scale,
-            "total_variance_": model.trace / ddof,
-            "n_samples_": model.n,
-            "residuals_": model.residuals[:k] / first,
-            "sine_estimate_": model.sine_estimate,
-            "mse_": model.mse,
-            "rounds": model.rounds,
-            "status": model.status,
-            "seed": model.seed,
-            "centered": model.center,
-            "answers": model.answers,
-            "fill_": model.frame.fill,
-            "histograms_": model.histograms,
-            "feature_names_in_": saved.columns(model.feature_names),
-            "feature_digest": "" if model.heading is None else model.heading.digest,
-        }
+        return result_fields(model)
 
     @property
     def n_components_(self) -> int:
@@ -143,8 +121,11 @@ class PCAResult:
 
     @property
     def explained_variance_ratio_(self) -> Array:
-        """The share of the true total variance along each component, (k,)."""
-        return np.asarray(self.explained_variance_ / (self.total_variance_ or 1.0))
+        """The share of the true total variance along each component, (k,); under noise, of their sum if it is more."""
+        total = self.total_variance_
+        if self.privacy is not None:
+            total = max(total, float(self.explained_variance_.sum()))
+        return np.asarray(self.explained_variance_ / (total or 1.0))
 
     @property
     def singular_values_(self) -> Array:
@@ -231,13 +212,8 @@ class PCAResult:
         return plots.draw(self, what, path, shards=shards)
 
     def table(self) -> str:
-        """The variances as a plain text table."""
-        ratio = self.explained_variance_ratio_
-        lines = [f"{'component':>10} {'variance':>10} {'share':>10} {'together':>10} {'residual':>10}"]
-        figures = zip(self.explained_variance_, ratio, ratio.cumsum(), self.residuals_, strict=True)
-        for j, (v, r, c, e) in enumerate(figures):
-            lines.append(f"{j + 1:>10} {v:>10.4g} {r:>10.2%} {c:>10.2%} {e:>10.1e}")
-        return "\n".join(lines)
+        """The variances, and the columns that weigh most in each component, as a plain text table."""
+        return labels.in_columns(labels.HEADS, labels.variances(self))
 
     def __repr__(self) -> str:
         what = f"{self.n_components_} components of {self.n_samples_} x {self.n_features_in_} by {self.algorithm}"

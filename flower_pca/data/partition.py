@@ -14,7 +14,6 @@ from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.data.table import Table, take
-from flower_pca.rows.columns import no_numbers
 
 CLIENTS: Final = 10  # how many there are, where nobody says
 
@@ -57,8 +56,6 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
 
     Without a spec: as the table's own parts say, else contiguous.
     """
-    if table.words:
-        raise no_numbers(table.source, table.words)
     if spec is None and len(table.parts) > 1:
         if n_clients not in (None, len(table.parts)):
             of = "file" if table.sites else "client that the data has"

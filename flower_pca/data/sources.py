@@ -83,7 +83,7 @@ def table(spec: str, *, beside: Sequence[str] = (), columns: Sequence[str] | Non
         if part.ndim != 2:
             remedy = "A vector becomes x[:, None]."
             raise DataError(f"The data of {spec}", must="a table", got=f"{part.ndim} dimensions", then=remedy)
-    return loaded
+    return loaded if columns is None else loaded.picked(tuple(columns))
 
 
 def _source(spec: str) -> Callable[..., Table]:

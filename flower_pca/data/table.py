@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.rows.columns import Columns, listed, no_numbers
 from flower_pca.rows.named import SiteRows
 
 
@@ -42,6 +44,22 @@ class Table:
 
             return vstack(self.parts, format="csr")
         return np.concatenate(self.parts)
+
+    def whole(self) -> Table:
+        """The same, if all columns hold numbers."""
+        if self.words:
+            raise no_numbers(self.source, self.words)
+        return self
+
+    def picked(self, columns: tuple[str, ...]) -> Table:
+        """The columns of these names, in this order."""
+        if not self.names:
+            rule, remedy = "left out of data without names of columns", "Name the columns in the file."
+            raise ConfigError("columns", must=rule, got=listed(columns), then=remedy)
+        if columns == self.names:
+            return self
+        places = Columns(self.names, self.source or "the data").places(columns, self.words)
+        return replace(self, parts=tuple(part[:, places] for part in self.parts), names=columns, words={})
 
     def site_rows(self, values: Any, site: str = "") -> Any:
         """Some of the rows, with what belongs to them; as they are, where nothing does."""

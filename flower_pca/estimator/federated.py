@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from flower_pca.analysis import likelihood
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.result import PCAResult
@@ -113,7 +113,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Find the components of all rows.
 
         Args:
-            X: The rows, (n_samples, n_features), dense or sparse; or a list of such tables, one per client.
+            X: The rows, (n_samples, n_features), dense or sparse; or a list of such tables, one per client; or a
+                mapping from the names of sites to tables.
             y: Not used.
             sites: For a single table, the client of each row, (n_samples,); left out, all rows are one client's. To
                 scikit-learn's routing of metadata it is one: `set_fit_request(sites=True)`.
@@ -136,7 +137,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Coordinates of rows along the components, (n_samples, n_components_).
 
         Args:
-            X: Rows, (n_samples, n_features_in_), dense or sparse; or a list of such tables, whose scores come stacked.
+            X: Rows, (n_samples, n_features_in_), dense or sparse; or several such tables, whose scores come stacked.
         """
         return self._each(X, self._scores)
 
@@ -154,7 +155,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """The logarithm of the density at each row under probabilistic PCA, (n_samples,), in the data's own units.
 
         Args:
-            X: Rows, (n_samples, n_features_in_), dense or sparse; or a list of such tables.
+            X: Rows, (n_samples, n_features_in_), dense or sparse; or several such tables.
 
         Raises:
             DataError: If the rows of `fit` had no variance in some direction, so that there is no density.
@@ -188,6 +189,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _run(self, shards: list[Any]) -> PCAResult:
         n, d = sum(shard.shape[0] for shard in shards), shards[0].shape[1]
+        if n < 2 and self.center:
+            raise DataError("The rows", must="several, to vary about their mean", got="1 sample", then="Give more.")
         result = simulate(
             self.algorithm,
             shards,
@@ -198,9 +201,10 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return count.kept(result, self.n_components)
 
     def _each(self, X: Any, work: Callable[[Any], Array]) -> Array:
-        """What `work` makes of a table, or stacked of a list of tables."""
+        """What `work` makes of a table, or stacked of several ones."""
         check_is_fitted(self)
-        return np.concatenate([work(table) for table in X]) if tables.is_list(X) else work(X)
+        several = tables.several(X)
+        return work(X) if several is None else np.concatenate([work(table) for table in several[0]])
 
     def _scores(self, X: Any) -> Array:
         scores = self.result_.transform(self._named(X))
@@ -227,12 +231,14 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _shards(self, X: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
         """The rows of each client, and the names of their sites."""
-        if not tables.is_list(X):
+        several = tables.several(X)
+        if several is None:
             return tables.dealt(self._validated(X, reset=True), sites)
         if sites is not None:
-            remedy = "Give one table with sites, or a list of tables without."
-            raise ConfigError("sites", must="left out of a list of tables", got="both", then=remedy)
-        return [self._shard(table, first=i == 0, who=f"client {i}") for i, table in enumerate(X)], {}
+            remedy = "Give one table with sites, or several tables without."
+            raise ConfigError("sites", must="left out of several tables", got="both", then=remedy)
+        every, names = several
+        return [self._shard(X, first=i == 0, who=names.get(i, f"client {i}")) for i, X in enumerate(every)], names
 
     def _shard(self, table: Any, *, first: bool, who: str) -> Any:
         try:

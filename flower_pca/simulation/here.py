@@ -8,8 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
+import numpy as np
+
 from flower_pca import assembly, registry
-from flower_pca.base import checks
+from flower_pca.base import checks, hints
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
@@ -20,6 +22,7 @@ from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.dp.draw import Bits, seeded_bits, system_bits
 from flower_pca.masking.grain import seeded_grain
 from flower_pca.rows.fixed import FixedData, fixed
+from flower_pca.rows.frame import merge
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
@@ -101,7 +104,19 @@ def simulate(
     frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
     own = {i: registry.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
-    return replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
+    result = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
+    return _looked_at(result, [client.framed(frame, keep=False) for client in clients])
+
+
+def _looked_at(result: PCAResult, clients: Sequence[LocalData]) -> PCAResult:
+    """The result, whose hint about a column alone is more to the point where that is seen to number the rows."""
+    if not result.hints:
+        return result
+    m = functools.reduce(merge, (client.moments() for client in clients))
+    sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
+    names = result.feature_names_in_
+    found = hints.identifier(sizes, None if names is None else list(names), clients)
+    return replace(result, hints=found or result.hints)
 
 
 def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:

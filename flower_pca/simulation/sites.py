@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base.errors import DataError
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.rows.columns import listed
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
 
@@ -22,6 +23,33 @@ def sites_of(shards: Any) -> list[SiteRows]:
         got = "none" if several else got
         raise DataError("shards", must="a list of arrays, one per client", got=got, then="Use [X] for one client.")
     return [SiteRows.of(X, who=f"client {i}") for i, X in enumerate(shards)]
+
+
+def from_frame(frame: Any, *, by: str) -> list[SiteRows]:
+    """The rows of each site of one table, with the names of its columns and of the sites.
+
+    Args:
+        frame: A data frame (of pandas, polars, or alike), or other rows with names.
+        by: The column that says whose a row is; the others are the features.
+
+    Returns:
+        What `simulate` takes: the sites in the order of their names.
+    """
+    rows = SiteRows.of(frame)
+    if rows.names is None or by not in {*rows.names, *rows.words}:
+        known = "" if rows.names is None else f", such as {listed([*rows.names, *rows.words])}"
+        raise ConfigError("by", must=f"a column of the table{known}", got=repr(by), then="Name the sites' column.")
+    whose = np.asarray(frame[by].to_numpy()) if by in rows.words else np.asarray(rows.values)[:, rows.names.index(by)]
+    gaps = np.array([value is None or value != value for value in whose])  # of NaN, that is so
+    if gaps.any():
+        got = f"none in {int(gaps.sum())} rows"
+        raise DataError(f"The site of every row, {by},", must="there", got=got, then="Fill it, or drop these rows.")
+    kept = [j for j, name in enumerate(rows.names) if name != by]
+    words = {name: what for name, what in rows.words.items() if name != by}
+    values, names = rows.values[:, kept], tuple(rows.names[j] for j in kept)
+    labels, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
+    sites = [f"{label:g}" if isinstance(label, float) else str(label) for label in labels.tolist()]
+    return [SiteRows(values[which == i], names, words, site=site) for i, site in enumerate(sites)]
 
 
 def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:

@@ -142,15 +142,16 @@ class Opening(Stage[OpeningState]):
         assert state.total is not None
         total, n = state.total, int(state.total["n"])
         mean, squares = total["mean"], total["m2"]
-        fill, partial = usable.fill(total), bool(np.any(total.get("count", n) < n))
+        fill, partial = usable.fill(total, model.feature_names), bool(np.any(total.get("count", n) < n))
         checks.at_most(model.n_components, n, len(mean))
         block, product = _block(state, len(mean)), total["product"].astype(np.float64)
-        scale = usable.scale(model.scale, total)
+        scale = usable.scale(model.scale, total, model.feature_names)
         if not model.center:
             squares = squares + n * mean**2
         usable.require_variance(squares, np.abs(mean) if model.center else np.zeros_like(mean), n, float(total["eps"]))
         if not model.center:
             product = product + n * np.outer(mean, mean @ block)
+        sizes = np.sqrt(squares / n)
         if scale is not None:
             squares = squares / scale**2
             block, product = block * scale[:, None], product / scale[:, None]
@@ -164,6 +165,7 @@ class Opening(Stage[OpeningState]):
             answers="rows" if total["rows"] > 0 else "fixed",
             n=n,
             d=len(mean),
+            sizes=sizes,
             eps=float(total["eps"]),
             trace=float(squares.sum()),
             basis=Q if known else linalg.orth(product),

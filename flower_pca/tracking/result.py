@@ -19,6 +19,7 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core import saved
 from flower_pca.core.model import Model
 from flower_pca.rows import gaps
+from flower_pca.rows.matching import arranged
 
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "changes_")
 _HEADER = ("statistics_", "algorithm", "seed")
@@ -128,9 +129,7 @@ class TrackingResult:
         By least squares on the observed entries; of minimum norm where a row has fewer independent ones than there are
         components.
         """
-        rows = self._rows(X)
-        seen = ~np.isnan(rows)
-        return gaps.fit(np.ascontiguousarray(self.components_[step].T), np.where(seen, rows, 0.0), seen)[0]
+        return self._scores(self._rows(X), step)
 
     def inverse_transform(self, scores: Array, *, step: int = -1) -> Array:
         """Rows that have these scores and nothing beside."""
@@ -139,7 +138,7 @@ class TrackingResult:
     def complete(self, X: Any, *, step: int = -1) -> Array:
         """The rows of X, (n, d) with NaN where missing, with what is missing filled in from the subspace of a step."""
         rows = self._rows(X)
-        return np.where(np.isnan(rows), self.inverse_transform(self.transform(rows, step=step), step=step), rows)
+        return np.where(np.isnan(rows), self.inverse_transform(self._scores(rows, step), step=step), rows)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result as an npz with a JSON header; returns the path."""
@@ -187,8 +186,13 @@ class TrackingResult:
         what = f"{self.steps} steps, {self.n_components_} components of {self.n_features_in_} columns"
         return f"TrackingResult({what} by {self.algorithm}, {len(self.history)} messages)"
 
+    def _scores(self, rows: Array, step: int) -> Array:
+        seen = ~np.isnan(rows)
+        return gaps.fit(np.ascontiguousarray(self.components_[step].T), np.where(seen, rows, 0.0), seen)[0]
+
     def _rows(self, X: Any) -> Array:
-        rows = gaps.rows_with_gaps(X, "the rows given")
+        given = arranged(X, saved.plain(self.feature_names_in_), self.feature_digest)
+        rows = gaps.rows_with_gaps(given, "the rows given")
         if rows.shape[1] != self.n_features_in_:
             remedy = "Give the features that the run had, in its order."
             raise ConfigError("The number of columns", must=str(self.n_features_in_), got=rows.shape[1], then=remedy)

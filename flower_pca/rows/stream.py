@@ -180,12 +180,9 @@ class Stream:
         if missing is not None:
             part = slice(step * self._batch, (step + 1) * self._batch) if self._batch is not None else step
             missing = missing[part]
-        who = f"{self.who} at step {step}"
-        batch = rows_with_gaps(rows, who, missing)
-        if np.isnan(batch).all():
-            got = f"{len(batch)} x {batch.shape[1]} missing ones"
-            remedy = "Give None for a step without data."
-            raise DataError(f"The entries of {who}", must="observed at least once", got=got, then=remedy)
+        batch = rows_with_gaps(rows, f"{self.who} at step {step}", missing)
+        if np.isnan(batch).all():  # an outage
+            return None
         return batch
 
     def _check_mask(self, cut: bool) -> None:

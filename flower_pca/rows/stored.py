@@ -122,7 +122,17 @@ class StoredRows:
     def _gaps(self, *, allowed: bool) -> int:
         """How many values are missing."""
         blocks = (block.data if self.sparse else block for block in self._stored())
-        return checks.finite(self.who, blocks, missing=allowed)
+        return checks.finite(self.who, blocks, missing=allowed, names=self.names, source=self.source)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the columns, in their order; None where they go by position."""
+        return None
+
+    @property
+    def source(self) -> str:
+        """The file that the rows are from; "" if they are from none."""
+        return ""
 
     @property
     def _block_rows(self) -> int:

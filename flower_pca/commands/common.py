@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES
@@ -161,12 +162,18 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def result_of(path: str) -> Any:
-    """The result in a file."""
+def title(data: str) -> str:
+    """What the data is called: the name of a file, or a spec as it is."""
+    return Path(data).name if "(" not in data else data
+
+
+def result_of(path: str, *, steps: bool = False) -> Any:
+    """The result in a file; with `steps`, that of a run of steps as well."""
     from flower_pca.core.result import PCAResult
+    from flower_pca.tracking.result import TrackingResult
 
     try:
-        return PCAResult.load(path)
+        return TrackingResult.load(path) if steps and archive.kind(path) == "tracking result" else PCAResult.load(path)
     except FileNotFoundError as error:
         remedy = "Give the result.npz that a run has written."
         raise DataError("The result", must="there", got=f"no file {path}", then=remedy) from error

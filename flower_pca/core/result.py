@@ -196,10 +196,10 @@ class PCAResult:
         """Draw a picture into an SVG or PNG file. Needs matplotlib.
 
         Args:
-            what: "scree", "cumulative", "convergence" (against messages), "traffic" (against bytes), "scores",
-                "errors" (of reconstruction, by client), "loadings", or "overview", which has three of them.
+            what: "overview", or the name of one: "scree", "loadings", "convergence", "scores", ... Which there are of
+                this result, and what they show, says `flower_pca.plots.available(result, shards)`.
             path: The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
-            shards: The clients' rows, which "scores" and "errors" need.
+            shards: The clients' rows, which some pictures need.
 
         Returns:
             The path.

@@ -242,7 +242,7 @@ def test_local_power_on_abalone_is_near_the_paper(tmp_path, papers_data):
 
 def small_faps(monkeypatch):
     monkeypatch.setattr(faps, "TABLE1", faps.Size(d=40, n=1440, k=4, xi=1.08, clients=8))
-    monkeypatch.setattr(faps, "TABLE4", faps.Size(d=40, n=720, k=4, xi=1.08, clients=8))
+    monkeypatch.setattr(faps, "TABLE4", faps.Size(d=40, n=1440, k=4, xi=1.08, clients=8))
     monkeypatch.setattr(faps, "FIG4", faps.Size(d=40, n=800, k=4, clients=4))
     monkeypatch.setattr(faps, "CUTS", dict.fromkeys(faps.CUTS, 1))
     monkeypatch.setattr(faps, "STARTS", 1)

@@ -185,7 +185,6 @@ def test_checkpoint_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_ten_thousand_tiny_clients() -> None:
     X = rows(15_000, [4.0, 3.0, 1.0, 0.5, 0.2, 0.1], seed=5) + 1.0
     shards = deal(X, [1, 2] * 5000)

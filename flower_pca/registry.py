@@ -131,6 +131,11 @@ def result(algorithm: Algorithm[Any]) -> type[PCAResult]:
     return entry(type(algorithm)).result
 
 
+def leaves_own(algorithm: Algorithm[Any]) -> bool:
+    """Whether a run of it leaves clients results of their own."""
+    return closing(algorithm).own is not Stage.own
+
+
 def over_air(stage: Stage[Any]) -> bool:
     """Whether sums will do that arrive with noise on them, as over the air.
 

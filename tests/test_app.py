@@ -59,6 +59,20 @@ def test_a_simulation_deals_the_rows_of_the_run_config(run, partition, tmp_path)
     assert lines[-1] == f"Components saved in {tmp_path / 'out/result.npz'}"
 
 
+def test_a_simulation_names_columns_and_sites(run, tmp_path):
+    X, names = sources.make(DATA), [f"c{j}" for j in range(sources.make(DATA).shape[1])]
+    whose = np.arange(len(X)) % 3
+    lines = [",".join(map(repr, row.tolist())) + f",{'xyz'[i]}" for row, i in zip(X, whose, strict=True)]
+    (tmp_path / "x.csv").write_text("\n".join([",".join([*names, "site"]), *lines]))
+    asked = {"data": str(tmp_path / "x.csv"), "partition": "by_column('site')"}
+    result, _ = run(simulated(3), **asked)
+    assert result.feature_names_in_.tolist() == sorted(names)
+    assert result.site_names == {0: "x", 1: "y", 2: "z"}
+    result, _ = run(simulated(3), **asked, columns="c3, c1 ,c2")
+    assert is_pca_of(result, [X[:, [3, 1, 2]]])
+    assert result.feature_names_in_.tolist() == ["c3", "c1", "c2"]
+
+
 def test_a_deployment_uses_the_rows_of_the_nodes(run, tmp_path):
     nodes, shards = deployed(tmp_path)
     result, _ = run(nodes, data="/of/no/account.npy")

@@ -99,6 +99,10 @@ def test_every_kind_of_rows_can_be_arranged(tmp_path, kind, columns):
         return SiteRows(rows, tuple(NAMES[j] for j in order))
 
     parts = [of(*pair, i) for i, pair in enumerate(zip(SPLITS, ORDERS, strict=True))]
+    if kind == "memmap":
+        loaded = [dataclasses.replace(part, values=np.array(part.values)) for part in parts]
+        both = [simulate("krylov", given, n_components=2, columns=columns) for given in (parts, loaded)]
+        np.testing.assert_array_equal(*(result.components_ for result in both))
     for answers in ("rows", "fixed"):
         result = simulate("krylov", parts, n_components=2, columns=columns, answers=answers)
         values, _ = pooled(columns or SORTED)

@@ -126,10 +126,10 @@ def test_steps_keep_their_interval(monkeypatch):
 
 
 def test_a_bad_batch_and_a_wrong_kind_of_data_are_refused_by_name(lines):
-    bad = [fresh()[0], fresh()[1], Stream([np.full((20, 60), np.nan)] * 8)]
+    bad = [fresh()[0], fresh()[1], Stream([np.full((20, 60), np.inf)] * 8)]
     result = TrackingStrategy("st_miss", n_components=R, min_nodes=2).fit(FakeGrid(serve(bad), 3))
     assert result.rows_[0] == 40
-    assert any("The entries of the client at step 0 must be observed at least once" in line for line in lines)
+    assert any("The data of the client at step 0 must be finite or NaN" in line for line in lines)
     with pytest.raises(NotEnoughNodes, match="The data for st_miss must be a Stream"):
         TrackingStrategy("st_miss", n_components=R, min_nodes=2, node_timeout=0.1).fit(
             FakeGrid(serve([np.eye(60)] * 2), 2)

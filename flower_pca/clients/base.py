@@ -233,7 +233,7 @@ class PCAClient(NumPyClient):
         return (self._name or getattr(self._data, "site", "")) if self._rules.share_names else ""
 
     def _rows(self) -> LocalData | Stream:
-        self._data = rows = node_rows(self._data)
+        self._data = rows = node_rows(self._data, self._rules)
         return rows
 
     def _refuse(self, error: FlowerPCAError, config: wire.Config) -> wire.Config:

@@ -92,5 +92,5 @@ class ArrangedRows(StoredRows):
 
 _SHARED = (
     *("_X", "_places", "n", "d", "missing", "who", "known"),
-    *("site", "origin", "places", "_columns", "_file", "words"),
+    *("site", "origin", "places", "_columns", "_file", "_source", "words"),
 )

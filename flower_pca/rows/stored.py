@@ -54,6 +54,10 @@ class StoredRows:
         """The rows as they are kept: an array, a memory-mapped one, or CSR."""
         return self._X
 
+    def plain(self) -> Any:
+        """All rows as one array, dense or sparse."""
+        return self._X if self.sparse else np.concatenate(list(self._stored()))
+
     def blocks(self) -> Iterator[Array]:
         """Blocks of stored rows as arrays, of sparse rows too."""
         if self.sparse:
@@ -146,4 +150,4 @@ class StoredRows:
         step = self._block_rows
         for i in range(0, self.n, step):
             block = np.asarray(self._X[i : i + step])
-            yield block if self._places is None else block[:, self._places]
+            yield block if self._places is None else np.ascontiguousarray(block[:, self._places])

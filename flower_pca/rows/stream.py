@@ -191,11 +191,7 @@ class Stream:
         who = f"{self.who} at step {step}"
         given = SiteRows.of(rows, who=who).whole(who)
         batch = self._by_name(rows_with_gaps(given.values, who, missing), given.names or self._names, who)
-        if np.isnan(batch).all():
-            got = f"{len(batch)} x {batch.shape[1]} missing ones"
-            remedy = "Give None for a step without data."
-            raise DataError(f"The entries of {who}", must="observed at least once", got=got, then=remedy)
-        return batch
+        return None if np.isnan(batch).all() else batch  # without one entry it is an outage
 
     def _by_name(self, batch: Array, names: tuple[str, ...] | None, who: str) -> Array:
         """The columns in the order of their sorted names, which must be those of the batches before."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base import archive, linalg
+from flower_pca.base import archive, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
@@ -170,8 +170,23 @@ class TrackingResult:
                 **saved.named(header),
             )
 
+    def plot(self, what: str, path: str | os.PathLike[str]) -> Path:
+        """Draw a picture into an SVG or PNG file. Needs matplotlib.
+
+        Args:
+            what: "movement", "fit", "statistic" (of a change), "step_sizes", "outliers", "last_loadings", or
+                "overview". `flower_pca.plots.available(result)` says which there are of a result, and what they show.
+            path: The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
+
+        Returns:
+            The path.
+        """
+        from flower_pca import plots
+
+        return plots.draw(self, what, path)
+
     def table(self) -> str:
-        """The steps as a plain text table."""
+        """The steps as a plain text table, and the columns that weigh most in the basis of the last one."""
         lines = [f"{'step':>6} {'rows':>8} {'movement':>10} {'residual':>10} {'outliers':>10}  change"]
         changes, figures = (
             set(self.changes_.tolist()),
@@ -180,7 +195,12 @@ class TrackingResult:
         for j, (rows, movement, residual, outliers) in enumerate(figures):
             mark = "yes" if j in changes else ""
             lines.append(f"{j:>6} {rows:>8} {movement:>10.1e} {residual:>10.1e} {outliers:>10}  {mark}".rstrip())
-        return "\n".join(lines)
+        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+        last = [
+            f"component {j} of the last step: {labels.in_words(weights, names)}"
+            for j, weights in enumerate(self.components_[-1], 1)
+        ]
+        return "\n".join([*lines, *last])
 
     def __repr__(self) -> str:
         what = f"{self.steps} steps, {self.n_components_} components of {self.n_features_in_} columns"

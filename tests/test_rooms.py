@@ -48,7 +48,7 @@ GUESTS = {
     "data": {"sklearn", "pyarrow", "flwr_datasets", "datasets"},
     "strategies": {"flwr"},
     "clients": {"flwr"},
-    "simulation": {"flwr", "ray"},
+    "simulation": {"flwr", "ray", "IPython"},
     "commands": {"rich"},
     "app": {"flwr"},
     "estimator": {"sklearn"},

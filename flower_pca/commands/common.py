@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,8 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES
 from flower_pca.rows.columns import wanted
+
+EVERY = 5.0  # seconds between two lines about a run, where there is no terminal
 
 
 def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -121,9 +124,9 @@ def writing(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[Driven], None]]:
-    """Called after every round; shows it on standard error if that is a terminal."""
+    """Called after every round; shows it on standard error: in place on a terminal, else a line every few seconds."""
     if not sys.stderr.isatty():
-        yield lambda run: None
+        yield _lines()
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -132,6 +135,21 @@ def progress(what: str) -> Iterator[Callable[[Driven], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda run: bar.update(task, description=str(run.history[-1]))
+
+
+def _lines() -> Callable[[Driven], None]:
+    """Says where a run stands, every few seconds; of a run that is over by then, nothing."""
+    began = last = time.monotonic()
+
+    def after(run: Driven) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= EVERY:
+            last = now
+            sys.stderr.write(f"flower-pca: after {now - began:.0f} s: {run.history[-1]}\n")
+            sys.stderr.flush()
+
+    return after
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[int] = ()) -> None:

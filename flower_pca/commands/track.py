@@ -60,7 +60,8 @@ def run(given: argparse.Namespace) -> int:
     tracker = registry.tracker(given.algorithm, **({"detect": True} if given.detect else {}), **changes)
     rows = sources.make(given.data)
     streams, settings = deal(rows, given.batch, given.clients), {"n_components": given.rank, "seed": given.seed}
-    result = track(tracker, streams, **settings, mask=mask)
+    with common.progress("starting") as on_round:
+        result = track(tracker, streams, **settings, mask=mask, on_round=on_round)
     lines = [result.table(), str(result.status)]
     if tracker.detect:
         lines.append(f"changes at steps  {', '.join(map(str, result.changes_)) or 'none'}")

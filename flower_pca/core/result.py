@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import archive, labels, linalg
+from flower_pca.base import archive, labels, linalg, markup
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
@@ -192,7 +192,7 @@ class PCAResult:
             kind = saved.known(path, header, _KINDS)
             return kind(**saved.fields(path, header, arrays, names=kind._ARRAYS, numbers=kind._NUMBERS))
 
-    def plot(self, what: str, path: str | os.PathLike[str], *, shards: Sequence[Any] | None = None) -> Path:
+    def plot(self, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
         """Draw a picture into an SVG or PNG file. Needs matplotlib.
 
         Args:
@@ -218,6 +218,9 @@ class PCAResult:
     def __repr__(self) -> str:
         what = f"{self.n_components_} components of {self.n_samples_} x {self.n_features_in_} by {self.algorithm}"
         return f"{type(self).__name__}({what}, {len(self.history)} messages, {self.status.outcome.value})"
+
+    def _repr_html_(self) -> str:
+        return markup.of_result(self)
 
     def _data(self, X: Any) -> LocalData:
         return matched(X, self.frame, self.n_features_in_, digest=self.feature_digest)

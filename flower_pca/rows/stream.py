@@ -86,7 +86,7 @@ class Stream:
         checks.integer("min_rows", min_rows, least=1)
         cut = not (callable(source) or isinstance(source, list | tuple | Iterator | Queue))
         if cut:
-            given = SiteRows.of(source, who=who).whole(who)
+            given = SiteRows.of(source, who=who).quiet().whole(who)
             self.site, self._names, values = given.site, given.names, given.values
             self._source = values if isinstance(values, np.memmap | np.ma.MaskedArray) else np.asarray(values)
             if self._source.ndim != 2:
@@ -189,7 +189,7 @@ class Stream:
             part = slice(step * self._batch, (step + 1) * self._batch) if self._batch is not None else step
             missing = missing[part]
         who = f"{self.who} at step {step}"
-        given = SiteRows.of(rows, who=who).whole(who)
+        given = SiteRows.of(rows, who=who).quiet().whole(who)
         batch = self._by_name(rows_with_gaps(given.values, who, missing), given.names or self._names, who)
         return None if np.isnan(batch).all() else batch  # without one entry it is an outage
 

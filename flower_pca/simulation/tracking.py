@@ -17,6 +17,7 @@ from flower_pca.core.drive import Driven, drive
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.here import InProcess
+from flower_pca.simulation.progress import Watch
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker
 
@@ -69,7 +70,9 @@ def track(
         strategy = partial(TrackingStrategy, chosen, checkpoint=checkpoint, **asked)
         return ray.track(strategy, clients, engine=engine, on_round=on_round, seed=int(asked.get("seed", 0)))
     there = InProcess(clients, seed=int(asked.get("seed", 0)))
-    result: TrackingResult = drive(run, there, checkpoint=checkpoint, on_round=on_round)
+    watch = Watch(on_round, f"{run.algorithm.spec} of {len(clients):,} clients")
+    result: TrackingResult = drive(run, there, checkpoint=checkpoint, on_round=watch)
+    watch.end(result)
     return replace(result, site_names={i: client.site for i, client in enumerate(clients) if client.site})
 
 

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from flower_pca.masking import MaskedSums as MaskedSums
     from flower_pca.registry import *  # noqa: F403  # the algorithms, for type checkers
     from flower_pca.registry import make as make
+    from flower_pca.rows.projection import Projection as Projection
     from flower_pca.rows.stream import Stream as Stream
     from flower_pca.simulation import Ray as Ray
+    from flower_pca.simulation import from_frame as from_frame
     from flower_pca.simulation import simulate as simulate
     from flower_pca.simulation import track as track
     from flower_pca.tracking.result import TrackingResult as TrackingResult
@@ -51,8 +53,9 @@ _HOMES: Final = {
     "flower_pca.estimator": ("FederatedPCA", "to_sklearn"),
     "flower_pca.masking": ("MaskedSums",),
     "flower_pca.registry": ("make",),
+    "flower_pca.rows.projection": ("Projection",),
     "flower_pca.rows.stream": ("Stream",),
-    "flower_pca.simulation": ("Ray", "simulate", "track"),
+    "flower_pca.simulation": ("Ray", "from_frame", "simulate", "track"),
     "flower_pca.tracking.result": ("TrackingResult",),
 }
 _HOME: Final = {name: home for home, names in _HOMES.items() for name in names}
@@ -77,15 +80,16 @@ def _loaded(name: str) -> Any:
     except ImportError as error:
         if _HOME[name] != "flower_pca.estimator":
             raise
-        from flower_pca.base.errors import ConfigError
+        from flower_pca.base import extras
 
-        then = 'Run: pip install "flower-pca[sklearn]"'
-        raise ConfigError("scikit-learn", must=f"installed for {name}", got="no such package", then=then) from error
+        raise extras.lacking("scikit-learn", f"for {name}") from error
 
 
 def _names() -> list[str]:
-    """All names: constants and acronyms, then classes, then functions, each by the alphabet."""
+    """All names that can be had: constants and acronyms, then classes, then functions, each by the alphabet."""
     every = ["__version__", *_HOME, *importlib.import_module("flower_pca.registry").shown()]
+    if not importlib.import_module("flower_pca.base.extras").there("scikit-learn"):  # for `from flower_pca import *`
+        every = [name for name in every if _HOME.get(name) != "flower_pca.estimator"]
     return sorted(every, key=lambda name: (0 if name.isupper() else 1 if name[0].isupper() else 2, name))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from logging import INFO
 from pathlib import Path
@@ -24,6 +24,7 @@ from flower_pca.clients.rules import Rules, everything
 from flower_pca.data import partition, sources
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.data.table import take
+from flower_pca.rows import columns
 from flower_pca.rows.stream import Stream
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 from flower_pca.strategies.log import log
@@ -57,19 +58,22 @@ def _load(context: Context) -> Any:
         # A real node: else whoever starts a run could choose one of its files, or mix in synthetic rows.
         remedy = "Start the SuperNode with --node-config 'data=\"/path/x.npy\"'."
         raise ConfigError("The node-config of this node", must="one with data", got="none", then=remedy)
-    rows, parts = _whole(str(config["data"]), str(config["partition"]), int(node["num-partitions"]))
-    own = take(rows, parts[int(node["partition-id"])])
+    wanted = str(config.get("columns", "")) or None
+    shards = _whole(str(config["data"]), str(config["partition"]), int(node["num-partitions"]), wanted)
+    own = shards(int(node["partition-id"]))
     batch = int(config.get("batch", 0))
     return Stream(own, batch=batch, who=f"client {node['partition-id']}") if batch else own
 
 
 @lru_cache(maxsize=1)
-def _whole(data: str, deal: str, clients: int) -> Any:
-    """All rows and who gets which; once per process, as a worker of a simulation plays many nodes."""
-    needed = partition.column(deal)
-    table = sources.table(data, beside=() if needed is None else (needed,))
+def _whole(data: str, deal: str, clients: int, wanted: str | None) -> Callable[[int], Any]:
+    """From a client to its rows; made once per process, as a worker of a simulation plays many nodes."""
+    needed, names = partition.column(deal), columns.wanted(wanted)
+    table = sources.table(data, beside=() if needed is None else (needed,), columns=names)
     rows = table.rows
-    return rows, partition.make(deal, int(rows.shape[0]), clients, beside=table.beside)
+    parts = partition.make(deal, int(rows.shape[0]), clients, beside=table.beside)
+    sites = partition.sites(deal, table.beside, parts)
+    return lambda i: table.site_rows(take(rows, parts[i]), sites[i])
 
 
 def _tracks(config: Mapping[str, Any]) -> bool:

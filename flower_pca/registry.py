@@ -36,7 +36,7 @@ from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
 from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.algorithms.ssi import SSI as SSI
 from flower_pca.base import checks, spec
-from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Stage
@@ -63,11 +63,13 @@ class Entry:
         algorithm: The algorithm's stage.
         closing: The stage that ends its run. Rayleigh-Ritz orders the components and measures them.
         result: What the finished run is returned as.
+        remembers: Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
     """
 
     algorithm: type[Algorithm[Any]]
     closing: type[Stage[Any]] = RayleighRitz
     result: type[PCAResult] = PCAResult
+    remembers: bool = False
 
 
 TABLE: Final[dict[str, Entry]] = {
@@ -76,7 +78,7 @@ TABLE: Final[dict[str, Entry]] = {
         Entry(Krylov),
         Entry(SSI),
         Entry(LocalPower),
-        Entry(FAPS),
+        Entry(FAPS, remembers=True),
         Entry(UDA),
         Entry(WDA),
         Entry(DRSVD),
@@ -85,7 +87,7 @@ TABLE: Final[dict[str, Entry]] = {
         Entry(NoisyCovariance),
         Entry(DCFPCA, LowRank, RobustResult),
         Entry(ConsensusRPCA, LowRank, RobustResult),
-        Entry(PerPCA, PersonalClosing, PersonalResult),
+        Entry(PerPCA, PersonalClosing, PersonalResult, remembers=True),
         Entry(ExactPerPCA, PersonalClosing, PersonalResult),
     )
 }
@@ -121,12 +123,17 @@ def shown() -> dict[str, type[Stage[Any]]]:
 
 def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
     """The stage that ends an algorithm's run."""
-    return _entry(type(algorithm)).closing
+    return entry(type(algorithm)).closing
 
 
 def result(algorithm: Algorithm[Any]) -> type[PCAResult]:
     """What the result of an algorithm's run is."""
-    return _entry(type(algorithm)).result
+    return entry(type(algorithm)).result
+
+
+def leaves_own(algorithm: Algorithm[Any]) -> bool:
+    """Whether a run of it leaves clients results of their own."""
+    return closing(algorithm).own is not Stage.own
 
 
 def over_air(stage: Stage[Any]) -> bool:
@@ -146,12 +153,12 @@ def require_over_air(stage: Stage[Any]) -> None:
         raise ConfigError("An algorithm over the air", must="one that sums replies", got=stage.name, then=remedy)
 
 
-def _entry(algorithm: type[Any]) -> Entry:
+def entry(algorithm: type[Any]) -> Entry:
     """The line of an algorithm, or of the nearest class above it that has one: an instance need not be listed."""
     for kind in algorithm.__mro__:
-        entry = TABLE.get(getattr(kind, "name", ""))
-        if entry is not None and entry.algorithm is kind:
-            return entry
+        found = TABLE.get(getattr(kind, "name", ""))
+        if found is not None and found.algorithm is kind:
+            return found
     return Entry(algorithm)
 
 
@@ -224,7 +231,7 @@ def answer(
         up, after = STAGES[stage].client(arrays, fixed(data), memory)
     if not all(np.isfinite(a).all() for a in up.values()):
         remedy = "Check the frame and the block."
-        raise ProtocolError("The answer of this node", must="finite", got="others", then=remedy)
+        raise DataError("The answer of this node", must="finite", got="others", then=remedy)
     return up, after
 
 

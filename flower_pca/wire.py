@@ -7,6 +7,7 @@ ours drives Flower's own `ClientApp(client_fn=...)`, and a client of ours is an 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -20,6 +21,7 @@ from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.base.version import __version__
 from flower_pca.core.stage import Arrays, Broadcast
+from flower_pca.rows.columns import COLUMNS, LONGEST, Heading, read_names
 from flower_pca.rows.frame import Frame
 
 Scalar: TypeAlias = bool | bytes | float | int | str
@@ -29,12 +31,15 @@ LAYOUT: Final = 1  # of the messages; both sides must speak the same one
 VERSION: Final = ".".join(__version__.split(".")[:2])  # of this package, x.y; both sides must have the same one
 EVALUATE: Final = "evaluate"  # the stage that travels as Flower's evaluate; all others travel as train
 NO_KEY: Final = -1  # of a client without a partition-id
+_PROJECTION: Final = "flower_pca.projection"  # what a record or a config has a projection under
 _LAYOUT, _VERSION = "flower_pca", "flower_pca.version"  # what both are called in requests and answers
-_SPOKEN: Final[Config] = {_LAYOUT: LAYOUT, _VERSION: VERSION}
+SPOKEN: Final[Config] = {_LAYOUT: LAYOUT, _VERSION: VERSION}
 _NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
 _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
 _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
 _OWN: Final = "frame.own"
+_ASKS, SITE = "asks_names", "site"  # in messages: whether names are asked for; in answers: what a node is called
+_SENDER: Final = "Check the sender."
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Request:
     number: int
     arrays: Arrays
     frame: Frame
+    asks_names: bool = False  # whether the server wants to know what the columns are called
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,8 @@ class Answer:
     arrays: Arrays
     num_examples: int
     refusal: str | None = None
+    heading: Heading | None = None
+    site: str = ""
 
 
 def kind(stage: str) -> str:
@@ -65,7 +73,9 @@ def kind(stage: str) -> str:
     return EVALUATE if stage == EVALUATE else "train"
 
 
-def write_request(message: Broadcast, client: int, *, algorithm: str, run: str, extra: Mapping[str, Any]) -> RecordDict:
+def write_request(
+    message: Broadcast, client: int, *, algorithm: str, run: str, extra: Mapping[str, Any], asks_names: bool = False
+) -> RecordDict:
     """The records of a message for one client; `extra` is the caller's own configuration."""
     arrays = message.arrays_for(client)
     parts = ((name, getattr(message.frame, part)) for name, part in _FRAME.items())
@@ -74,13 +84,16 @@ def write_request(message: Broadcast, client: int, *, algorithm: str, run: str, 
         arrays[_OWN] = np.array(True)
     config = {
         **extra,
-        **_SPOKEN,
+        **SPOKEN,
         "algorithm": algorithm,
         "stage": message.stage,
         "run": run,
         "number": message.number,
         "names": ",".join(arrays),
+        _ASKS: asks_names,
     }
+    if message.frame.names is not None:
+        config[COLUMNS] = json.dumps(message.frame.names)
     ins = "evaluateins" if message.stage == EVALUATE else "fitins"
     content = RecordDict()
     content.array_records[f"{ins}.parameters"] = ArrayRecord([np.asarray(a) for a in arrays.values()])
@@ -104,27 +117,31 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     _check_spoken("A message", config, "another strategy", newest=str(config.get(_VERSION, VERSION)))
     arrays = _by_name("A message", parameters, config)
     own = bool(np.any(arrays.pop(_OWN, False)))
-    frame = Frame(**{part: arrays.pop(name, None) for name, part in _FRAME.items()}, own=own)
+    parts: dict[str, Any] = {part: arrays.pop(name, None) for name, part in _FRAME.items()}
+    frame = Frame(**parts, own=own, names=read_names("A message", config))
     algorithm, stage, run = (_value("A message", config, name, str) for name in ("algorithm", "stage", "run"))
-    return Request(algorithm, stage, run, _value("A message", config, "number", int), arrays, frame)
+    asks = bool(config.get(_ASKS, False))
+    return Request(algorithm, stage, run, _value("A message", config, "number", int), arrays, frame, asks)
 
 
-def write_fit(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[list[Array], int, Config]:
-    """What a NumPyClient's fit returns for these arrays."""
-    metrics: Config = {**_SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
+def write_fit(
+    arrays: Arrays, num_examples: int, number: int, key: int, about: Config | None = None
+) -> tuple[list[Array], int, Config]:
+    """What a NumPyClient's fit returns for these arrays; `about` is what the client says of itself."""
+    metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return [np.asarray(a) for a in arrays.values()], num_examples, metrics
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
     """What a NumPyClient's evaluate returns: single numbers, which travel as metrics; the loss is a mean."""
     numbers: Config = {name: a.item() for name, a in arrays.items()}
-    metrics: Config = {**numbers, **_SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
+    metrics: Config = {**numbers, **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return float(arrays["squares"]) / num_examples, num_examples, metrics
 
 
-def refusal(reason: str, number: int, key: int) -> Config:
+def refusal(reason: str, number: int, key: int, about: Config | None = None) -> Config:
     """The metrics of a client that gives no answer, and says why."""
-    return {**_SPOKEN, "number": number, "key": key, "names": "", "refusal": reason}
+    return {**(about or {}), **SPOKEN, "number": number, "key": key, "names": "", "refusal": reason}
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
@@ -150,19 +167,39 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
         remedy = "Serve it with a client of flower_pca."
         raise ProtocolError(who, must=f"made of {res}.metrics and {res}.num_examples", got=got, then=remedy)
     metrics = content.config_records[f"{res}.metrics"]
+    _check_spoken(who, metrics, "another client", newest=VERSION)  # of a refusal too, as it may be the reason for it
     number, key = _value(who, metrics, "number", int), _value(who, metrics, "key", int)
     num_examples = _value(who, content.metric_records[f"{res}.num_examples"], "num_examples", int)
+    site = harmless(_value(who, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
     if "refusal" in metrics:
-        return Answer(number, key, {}, num_examples, harmless(_value(who, metrics, "refusal", str)))
-    _check_spoken(who, metrics, "another client", newest=VERSION)
+        return Answer(number, key, {}, num_examples, harmless(_value(who, metrics, "refusal", str)), site=site)
     if kind == EVALUATE:
         names = _value(who, metrics, "names", str).split(",")
         return Answer(number, key, {n: np.array(_value(who, metrics, n, int, float)) for n in names}, num_examples)
     if f"{res}.parameters" not in content.array_records:
         raise ProtocolError(who, must=f"made of {res}.parameters", got="none", then="Check the client.")
-    return Answer(
-        number, key, _by_name(who, _arrays(content.array_records[f"{res}.parameters"]), metrics), num_examples
-    )
+    arrays = _by_name(who, _arrays(content.array_records[f"{res}.parameters"]), metrics)
+    return Answer(number, key, arrays, num_examples, heading=Heading.of(metrics), site=site)
+
+
+def write_projection(packed: bytes) -> ConfigRecord:
+    """The record that carries a projection."""
+    return ConfigRecord({_PROJECTION: packed})
+
+
+def read_projection(record: Mapping[str, Any]) -> bytes:
+    """The projection in a record, or in the config of a NumPyClient, that has one beside whatever else."""
+    packed = record.get(_PROJECTION)
+    if not isinstance(packed, bytes):
+        got = harmless(", ".join(map(str, record)) or "nothing")
+        remedy = "Send result.to_record() as a train_config, or in one."
+        raise ProtocolError("The record", must="one with a projection in it", got=got, then=remedy)
+    return packed
+
+
+def is_request(config: Mapping[str, Any]) -> bool:
+    """Whether the config of a NumPyClient's fit or evaluate is that of a message of this package."""
+    return _LAYOUT in config
 
 
 def _arrays(record: ArrayRecord) -> list[Array]:
@@ -177,7 +214,7 @@ def _arrays(record: ArrayRecord) -> list[Array]:
     except Exception as error:  # bytes from elsewhere: numpy raises nearly anything on them
         rule = "made of numpy arrays without pickles"
         got = f"bytes that numpy cannot read ({type(error).__name__})"
-        raise ProtocolError("A message", must=rule, got=got, then="Check the sender.") from error
+        raise ProtocolError("A message", must=rule, got=got, then=_SENDER) from error
 
 
 def _by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
@@ -187,7 +224,7 @@ def _by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Ar
     names = text.split(",") if text else []
     if len(names) != len(arrays) or len(set(names)) != len(names):
         rule = f"made of one array for each of its names, {harmless(text) or 'none'}"
-        raise ProtocolError(who, must=rule, got=f"{len(arrays)} arrays", then="Check the sender.")
+        raise ProtocolError(who, must=rule, got=f"{len(arrays)} arrays", then=_SENDER)
     return dict(zip(names, arrays, strict=True))
 
 
@@ -206,5 +243,5 @@ def _value(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any]) -
     if not isinstance(value, wanted) or isinstance(value, bool):
         kinds = " or ".join(kind.__name__ for kind in wanted)
         got = "none" if value is None else harmless(f"{name}={value!r}")
-        raise ProtocolError(who, must=f"one with {name} ({kinds})", got=got, then="Check the sender.")
+        raise ProtocolError(who, must=f"one with {name} ({kinds})", got=got, then=_SENDER)
     return value

@@ -34,8 +34,10 @@ class Page:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
 
-    def open(self, url, *, width, height, mobile=False):
-        """Load the page in a window of this size."""
+    def open(self, url, *, width, height, mobile=False, scheme="light"):
+        """Load the page in a window of this size, on a system with light or with dark colours."""
+        colours = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._call("Emulation.setEmulatedMedia", {"features": colours})
         size = {"width": width, "height": height, "deviceScaleFactor": 2 if mobile else 1, "mobile": mobile}
         self._call("Emulation.setDeviceMetricsOverride", size)
         self.complaints.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import uuid
 import warnings
@@ -9,6 +10,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,11 +28,12 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     from flower_pca.strategies import exchange
 
 Array = np.ndarray[Any, Any]
+_RUNS = itertools.count(1)  # of Flower: a node loads its rows, and reads its rules, once in each
 
 
 @contextmanager
 def in_a_run() -> Iterator[list[str]]:
-    """Flower's identity of a running task, no pauses between two looks for replies, and the lines that are logged."""
+    """Flower's identity of a running task, short pauses between two looks for replies, and what is logged."""
     names, pauses = ("_run_id", "_task_id", "_node_id"), (exchange._SHORTEST, exchange._LONGEST)
     before = [getattr(TaskIdentity, name) for name in names]
     lines: list[str] = []
@@ -40,7 +43,7 @@ def in_a_run() -> Iterator[list[str]]:
     others = list(logger.handlers)
     logger.handlers[:] = [handler]
     TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 0
-    exchange._SHORTEST, exchange._LONGEST = 0.0, 0.001  # type: ignore[misc]
+    exchange._SHORTEST, exchange._LONGEST = 1e-6, 0.01  # type: ignore[misc]
     try:
         yield lines
     finally:
@@ -62,6 +65,7 @@ class FakeGrid(Grid):
 
     def __init__(self, app: ClientApp, n: int, *, seed: int = 0, partitions: bool = True) -> None:
         self.app, self.rng, self._partitions = app, np.random.default_rng(seed), partitions
+        self.number = next(_RUNS)
         self.nodes: dict[int, Context] = {}
         self.on_push: Callable[[Message], None] | None = None
         self.on_pull: Callable[[], None] | None = None
@@ -78,7 +82,7 @@ class FakeGrid(Grid):
         """A node more."""
         node, i = int(self.rng.integers(1, 2**62)), self._joined
         config = {"partition-id": i} if self._partitions else {"which": i}
-        self.nodes[node] = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
+        self.nodes[node] = Context(self.number, node, config, RecordDict(), {})
         self._joined += 1
         return node
 
@@ -104,7 +108,7 @@ class FakeGrid(Grid):
 
     @property
     def run(self) -> Any:
-        raise NotImplementedError
+        return SimpleNamespace(run_id=self.number)
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
         raise NotImplementedError

@@ -209,9 +209,9 @@ class Federation:
                 continue
         return [pid for pid in found if pid != os.getpid()]
 
-    def start_node(self, partition, *, key=None):
+    def start_node(self, partition, *, key=None, **config):
         """Start a SuperNode; `key` is its private key, of those of `keys` the partition's own if left out."""
-        config = {"partition-id": partition, "data": str(self._shard(partition))}
+        config = {"partition-id": partition, "data": str(self._shard(partition)), **config}
         config["stall"] = str(self.folder / f"{partition}.stall")
         safe = ["--insecure"]
         if self.keys is not None:

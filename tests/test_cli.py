@@ -90,7 +90,7 @@ def test_run_for_machines_and_of_a_folder_of_files_with_gaps(tmp_path, capsys):
     words = ["run", tmp_path / "sites", "--components", "0.8", "--json", "--out", tmp_path / "out"]
     code, said, err = flower_pca(capsys, *words)
     assert (code, said) == (2, "")
-    assert re.search(r'^flower-pca: The data of client 1 must be finite\. .* use missing="mean"\.\n$', err)
+    assert re.search(r"^flower-pca: The data of client 1 \(site1\) must be finite\. .* use --missing mean\.\n$", err)
     assert not (tmp_path / "out").exists()
     code, said, err = flower_pca(capsys, *words, "--missing", "mean", "--scale", "std")
     figures = json.loads(said)
@@ -109,22 +109,25 @@ def test_a_run_that_does_not_converge_says_so_and_still_writes(data, tmp_path, c
 
 MISTAKES = {
     "no file": (["none.csv"], r"The data file .*/none\.csv must be there\. Got no such file\. Check its path;"),
-    "a text column": (["text.csv"], r"The columns of .*text\.csv must be numbers\. Got 'Bonn' in column city\."),
+    "a text column": (
+        ["text.csv"],
+        r"The columns of .*text\.csv must be numbers\. Got 'Bonn' in column city \(line 2\)\.",
+    ),
     "an unknown source": (["xyz(3)"], r"The data source must be one of npy, .* Got 'xyz'\."),
     "an unknown partition": (["x.npz", "--partition", "iidd"], r"The partition must be .* Did you mean 'iid'\?"),
     "no such label": (["x.npz", "--partition", "by_column('z')"], r"A column of .* must be one of X, y\. Got 'z'\."),
     "too many clients": (["x.npz", "--clients", "151"], r"The number of rows must be at least 151, one for each"),
     "no clients": (["x.npz", "--clients", "0"], r"The number of clients must be a whole number of at least 1\."),
-    "too many components": (["x.npz", "--components", "13"], r"n_components must be at most min\(n_samples"),
-    "k of nothing": (["x.npz", "--components", "0"], r"n_components must be a whole number of at least 1, or a frac"),
-    "k above one": (["x.npz", "--components", "1.5"], r"n_components must be a whole number of at least 1, or a frac"),
+    "too many components": (["x.npz", "--components", "13"], r"--components must be at most min\(n_samples"),
+    "k of nothing": (["x.npz", "--components", "0"], r"--components must be a whole number of at least 1, or a frac"),
+    "k above one": (["x.npz", "--components", "1.5"], r"--components must be a whole number of at least 1, or a frac"),
     "an algorithm": (["x.npz", "--algorithm", "krylow"], r"The algorithm must be .* Did you mean 'krylov'\?"),
     "a parameter": (["x.npz", "--algorithm", "faps(inner=3)"], r"Every parameter of faps must be among"),
     "a budget": (["x.npz", "--dp", "dp(epsilon=1)"], r"The parameters of dp must be complete\. Got no delta\."),
     "a budget half said": (["x.npz", "--dp", "dp(delta=1e-6)"], r".* Write dp\(epsilon=\.\.\., delta=\.\.\., clip="),
-    "masks of no kind": (["x.npz", "--mask", "yes"], r"mask must be True, False, a MaskedSums, or a string such as"),
+    "masks of no kind": (["x.npz", "--mask", "yes"], r"--mask must be True, False, a MaskedSums, or a string such as"),
     "masks of one": (["x.npz", "--mask", "--clients", "1"], r"The clients with --mask must be at least 2\. Got 1\."),
-    "a tolerance": (["x.npz", "--tol", "-1"], r"tol of krylov must be a finite number of at least 0\."),
+    "a tolerance": (["x.npz", "--tol", "-1"], r"--tol of krylov must be a finite number of at least 0\."),
     "the output is a file": (["x.npz", "--out", "x.npz"], r"The folder for the output must be a folder\. Got a file"),
     "a checkpoint nowhere": (["x.npz", "--checkpoint", "no/run.ckpt"], r"The folder of the checkpoint must be there\."),
     "a checkpoint of others": (["x.npz", "--checkpoint", "text.csv"], r".*text\.csv must be a checkpoint that"),
@@ -327,8 +330,8 @@ def interrupted(words, checkpoint, *, tries=5):
 @pytest.mark.slow
 def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path, capsys):
     out, checkpoint = tmp_path / "out", tmp_path / "run.ckpt"
-    data = ["run", "geometric(n=600, d=300, xi=1.001)", "--algorithm", "ssi", "--tol", 1e-14, "--components", 20]
-    data += ["--clients", 2, "--max-rounds", 600, "--out", out]
+    data = ["run", "geometric(n=200, d=60, xi=1.001)", "--algorithm", "ssi", "--tol", 1e-14, "--components", 5]
+    data += ["--clients", 2, "--max-rounds", 300, "--out", out]
     code, said, err = interrupted([*data, "--checkpoint", checkpoint], checkpoint)
     assert (code, said) == (130, "")
     assert (
@@ -340,7 +343,7 @@ def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_pa
     resumed = PCAResult.load(out / "result.npz")
     assert flower_pca(capsys, *data)[0] == 1
     whole = PCAResult.load(out / "result.npz")
-    assert resumed.rounds == whole.rounds == 600
+    assert resumed.rounds == whole.rounds == 300
     assert resumed.components_.tobytes() == whole.components_.tobytes()
 
 
@@ -352,3 +355,14 @@ def test_an_interruption_without_a_checkpoint_says_only_that(data, tmp_path, cap
     code, said, err = flower_pca(capsys, "run", data, "--out", tmp_path / "out")
     assert (code, said, err) == (130, "", "flower-pca: Interrupted.\n")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_synthetic_set_runs_with_the_clients_that_it_has(tmp_path, capsys):
+    words = ["run", "synthetic(n=60, d=4, clients=3)", "--json", "--out", tmp_path / "out"]
+    code, said, _ = flower_pca(capsys, *words)
+    assert (code, json.loads(said)["clients"]) == (0, 3)
+    code, _, err = flower_pca(capsys, *words, "--clients", 4)
+    assert (code, err.split(". ")[0]) == (
+        2,
+        "flower-pca: The number of clients must be 3, one for each client that the data has",
+    )

@@ -1,5 +1,6 @@
 """compare() measures every algorithm against LAPACK's answer for all rows in one place."""
 
+import json
 import sys
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 from builders import mixed, pooled, sine
 from scipy import sparse
 
-from flower_pca import ConfigError, DataError, make, simulate
-from flower_pca.simulation import compare
+from flower_pca import ConfigError, DataError, cli, make, simulate
+from flower_pca.simulation import compare, lengthy
 from flower_pca.simulation.compare import pooled as reference
 
 ALGORITHMS = ["krylov", "ssi", make("local_power"), "faps(inner_steps=5)", "uda"]
@@ -101,3 +102,41 @@ def test_the_picture_has_a_curve_for_each_on_both_sides(courses, kind, tmp_path,
             np.testing.assert_allclose(line.get_ydata(), np.maximum(course.angles, 1e-17))
     with pytest.raises(ConfigError, match=r"one that ends in \.svg or \.png"):
         comparison.draw(courses, tmp_path / "picture.gif")
+
+
+def close(ratio, n=240, d=8):
+    """Rows whose fourth eigenvalue is this part of their third."""
+    rng = np.random.default_rng(4)
+    deviations = np.concatenate([[5.0, 4.0, 3.0], 3.0 * np.sqrt(ratio) * 0.9 ** np.arange(d - 3)])
+    X = rng.standard_normal((n, d))
+    return np.array_split(np.linalg.qr(X - X.mean(axis=0))[0] * deviations * np.sqrt(n), 4)
+
+
+def test_what_would_take_thousands_of_rounds_is_known_beforehand():
+    asked = {"algorithms": ["krylov", "faps", "ssi", "local_power", "uda"], "n_components": 3}
+    assert lengthy(close(0.9), **asked) == {}
+    found = lengthy(close(0.999), **asked)
+    assert list(found) == ["faps", "ssi", "local_power"]
+    assert 5000 <= found["ssi"] <= 20_000
+    assert lengthy(close(0.999), **{**asked, "n_components": 2}) == {}
+    assert lengthy(close(0.999), **{**asked, "algorithms": ["ssi(oversample=2)"]}) == {}
+    assert lengthy(close(1.0), **{**asked, "algorithms": ["ssi"]})["ssi"] > 10**6
+
+
+def test_rounds_are_of_the_size_that_was_foreseen():
+    (rounds,) = lengthy(close(0.995), algorithms=["ssi"], n_components=3).values()
+    taken = simulate("ssi", close(0.995), n_components=3, max_rounds=4000).rounds
+    assert 0.5 <= taken / rounds <= 2.0
+
+
+def test_the_command_leaves_it_out_by_default_and_says_so(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.vstack(close(0.999)))
+    words = ["compare", str(tmp_path / "x.npy"), "--components", "3", "--out", str(tmp_path / "out")]
+    assert cli.main(words) == 0
+    said = capsys.readouterr().out
+    assert "Left out, as eigenvalues here are so close: faps (about " in said
+    assert said.count("krylov") >= 1
+    assert "Name them in --algorithms to run them." in said
+    assert cli.main([*words, "--algorithms", "ssi", "--max-rounds", "3", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert (json.loads(out)[0]["algorithm"], err) == ("ssi(max_rounds=3)", "")

@@ -75,12 +75,11 @@ def test_the_end_solves_v_for_the_last_u() -> None:
     np.testing.assert_allclose(C @ U, rho * V, atol=1e-5 * np.abs(rho * V).max())
 
 
-@pytest.mark.parametrize(("rounds", "bound"), [(15, 1e-4), (20, 1e-5)])
-def test_figure_1_of_the_paper(rounds: int, bound: float) -> None:
-    for seed in (0, 1):
-        L, S = pose(500, 25, 0.05, seed)
-        algorithm = make("dcf_pca", tol=0.0, max_rounds=rounds)
-        assert err(simulate(algorithm, np.array_split(L + S, 10), n_components=25, seed=seed), L, S) < bound
+@pytest.mark.parametrize(("rounds", "bound", "seed"), [(15, 1e-4, 0), (20, 1e-5, 1)])
+def test_figure_1_of_the_paper(rounds: int, bound: float, seed: int) -> None:
+    L, S = pose(500, 25, 0.05, seed)
+    algorithm = make("dcf_pca", tol=0.0, max_rounds=rounds)
+    assert err(simulate(algorithm, np.array_split(L + S, 10), n_components=25, seed=seed), L, S) < bound
 
 
 def test_figure_1_ends_on_its_floor() -> None:
@@ -91,12 +90,10 @@ def test_figure_1_ends_on_its_floor() -> None:
 
 
 def test_figure_2_has_its_edge() -> None:
-    found = {}
+    found, n = {}, 240
     for r, s in ((0.15, 0.15), (0.15, 0.3)):
-        L, S = pose(500, round(500 * r), s, seed=5)
-        found[r, s] = rel(
-            simulate("dcf_pca(tol=0.0)", np.array_split(L + S, 10), n_components=round(500 * r), seed=5), L
-        )
+        L, S = pose(n, round(n * r), s, seed=5)
+        found[r, s] = rel(simulate("dcf_pca(tol=0.0)", np.array_split(L + S, 10), n_components=round(n * r), seed=5), L)
     assert found[0.15, 0.15] <= 0.16
     assert found[0.15, 0.3] >= 1.0
 
@@ -104,7 +101,7 @@ def test_figure_2_has_its_edge() -> None:
 @pytest.mark.parametrize(("threshold", "low", "high"), [(0.3, 0.85 * 0.0286, 1.15 * 0.0286), (0.2, 0.0, 0.026)])
 def test_table_1_at_twice_the_rank(threshold: float, low: float, high: float) -> None:
     errors = []
-    for seed in range(5):
+    for seed in range(3):
         L, S = pose(200, 10, 0.05, seed)
         algorithm = make("dcf_pca", threshold=threshold, tol=0.0)
         result = simulate(algorithm, np.array_split(L + S, 10), n_components=20, seed=seed)
@@ -113,11 +110,11 @@ def test_table_1_at_twice_the_rank(threshold: float, low: float, high: float) ->
 
 
 def test_figure_4_more_local_steps_take_fewer_rounds_to_a_higher_floor() -> None:
-    L, S = pose(500, 25, 0.05, seed=1)
+    L, S = pose(400, 20, 0.05, seed=1)
 
     def after(rounds: int, steps: int) -> float:
         algorithm = make("dcf_pca", local_steps=steps, eta=0.01, anneal=False, tol=0.0, max_rounds=rounds)
-        return err(simulate(algorithm, np.array_split(L + S, 10), n_components=25, seed=1), L, S)
+        return err(simulate(algorithm, np.array_split(L + S, 10), n_components=20, seed=1), L, S)
 
     assert after(8, 10) <= 1e-4 < after(39, 1)
     floors = [after(45, 2), after(30, 10)]

@@ -24,7 +24,12 @@ from flower_pca import ConfigError, DataError, FederatedPCA, PCAResult, registry
 
 
 @parametrize_with_checks(
-    [FederatedPCA(), FederatedPCA(whiten=True, scale="max_abs"), FederatedPCA(algorithm="ssi", missing="mean")]
+    [
+        FederatedPCA(),
+        FederatedPCA(1),
+        FederatedPCA(whiten=True, scale="max_abs"),
+        FederatedPCA(algorithm="ssi", missing="mean"),
+    ]
 )
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
@@ -77,6 +82,14 @@ def test_sites_are_the_same_clients_as_a_list():
     assert by_group.components_.tobytes() == by_list.components_.tobytes()
     assert by_group.result_.history[0].asked == 3
     assert FederatedPCA(3).fit(X).result_.history[0].asked == 1
+
+
+@pytest.mark.parametrize("sites", [[10, 9, 9, 10, 2, 2, 2], ["b", 9, 9, "b", 1, 1, 1], pd.Series(list("cbbcaaa"))])
+def test_sites_are_ordered_by_what_they_are(sites):
+    pca = FederatedPCA(2).fit(SHARDS[2], sites=sites)
+    order = [SHARDS[2][4:], SHARDS[2][1:3], SHARDS[2][[0, 3]]]
+    assert pca.components_.tobytes() == FederatedPCA(2).fit(order).components_.tobytes()
+    assert list(pca.result_.site_names.values()) in (["2", "9", "10"], ["1", "9", "b"], ["a", "b", "c"])
 
 
 def test_fit_transform_takes_sites_and_keeps_the_order_of_rows():
@@ -283,6 +296,18 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     assert not path.exists()
 
 
+def test_a_mapping_names_the_sites_of_its_tables():
+    tables = dict(zip(["north", "east", "west"], SHARDS, strict=True))
+    pca = FederatedPCA(2).fit(tables)
+    assert pca.components_.tobytes() == FederatedPCA(2).fit(SHARDS).components_.tobytes()
+    assert pca.result_.site_names == {0: "north", 1: "east", 2: "west"}
+    assert pca.transform(tables).tobytes() == pca.transform(SHARDS).tobytes()
+    assert pca.score(tables) == pca.score(SHARDS)
+    with pytest.raises(ValueError, match="X has 7 features") as caught:
+        FederatedPCA(2).fit({**tables, "east": SHARDS[1][:, :7]})
+    assert caught.value.__notes__ == ["in the table of east"]
+
+
 def test_names_of_columns_and_sites_are_in_the_result(tmp_path):
     X, sites = labelled(SHARDS)
     pca = FederatedPCA(2).fit(pd.DataFrame(X, columns=list("abcdefgh")), sites=sites)
@@ -293,6 +318,27 @@ def test_names_of_columns_and_sites_are_in_the_result(tmp_path):
     assert bare.site_names == {}
     with pytest.raises(ValueError, match="Feature names unseen at fit time"):
         pca.transform(pd.DataFrame(X, columns=list("abcdefgi")))
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_to_sklearn_knows_missing_values_and_names(scale):
+    holes = [np.where(np.random.default_rng(5).random(part.shape) < 0.1, np.nan, part) for part in SHARDS]
+    frames = [pd.DataFrame(part, columns=list("abcdefgh")) for part in holes]
+    result = flower_pca.simulate("krylov", frames, n_components=3, missing="mean", scale=scale)
+    pipeline = flower_pca.to_sklearn(result)
+    np.testing.assert_allclose(pipeline.transform(frames[0]), result.transform(frames[0]), atol=1e-12)
+    with pytest.raises(ValueError, match="Feature names must be in the same order"):
+        pipeline.transform(frames[0][list("hgfedcba")])
+    plain = flower_pca.to_sklearn(flower_pca.simulate("krylov", SHARDS, n_components=3))
+    assert type(plain) is PCA
+    assert not hasattr(plain, "feature_names_in_")
+
+
+def test_to_sklearn_has_no_pca_of_a_robust_result():
+    result = flower_pca.simulate("consensus_rpca", SHARDS, n_components=2)
+    rule = "The result for scikit-learn must be one that projects rows. Got RobustResult. Use its own transform."
+    with pytest.raises(ConfigError, match=rule):
+        flower_pca.to_sklearn(result)
 
 
 def test_it_is_a_step_of_a_pipeline_and_of_a_search():
@@ -336,6 +382,7 @@ def test_a_fraction_and_the_seed_reach_the_run():
     together = PCA(8).fit(np.vstack(SHARDS)).explained_variance_ratio_.cumsum()
     assert pca.n_components_ == int(np.searchsorted(together, 0.9)) + 1
     assert pca.result_.seed == 5
+    assert FederatedPCA("90%", random_state=5).fit(SHARDS).components_.tobytes() == pca.components_.tobytes()
     seeds = [FederatedPCA(2, random_state=np.random.RandomState(7)).fit(SHARDS).result_.seed for _ in range(2)]
     assert seeds[0] == seeds[1] != FederatedPCA(2).fit(SHARDS).result_.seed
 
@@ -349,9 +396,19 @@ def test_an_end_without_convergence_is_warned_of():
     ("act", "error", "words"),
     [
         (lambda: FederatedPCA(9).fit(SHARDS), ConfigError, r"min\(92, 8\) = 8. Got 9"),
-        (lambda: FederatedPCA(2).fit(SHARDS, sites=[0]), ConfigError, "sites must be left out of a list of tables"),
+        (lambda: FederatedPCA(2).fit(SHARDS, sites=[0]), ConfigError, "sites must be left out of several tables"),
         (lambda: FederatedPCA(2).fit(SHARDS[0], sites=[0, 1]), ValueError, "inconsistent numbers of samples"),
         (lambda: FederatedPCA(2).fit([]), ValueError, "Expected 2D array"),
+        (
+            lambda: FederatedPCA(1).fit(SHARDS[0][:1]),
+            DataError,
+            "The rows must be several, to vary .* Got 1 sample. Give",
+        ),
+        (
+            lambda: FederatedPCA(1).fit(SHARDS[2], sites=["a", "b", None, "a", np.nan, "a", "a"]),
+            DataError,
+            "sites must be the name of one for each row. Got 2 rows without. Name them, or leave these rows out.",
+        ),
         (lambda: FederatedPCA(2).inverse_transform(np.ones((3, 2))), NotFittedError, "not fitted yet"),
         (lambda: FederatedPCA(2).fit(SHARDS).inverse_transform(np.ones((3, 4))), ConfigError, "must be 2. Got 4"),
         (lambda: FederatedPCA(2, algorithm="krilov").fit(SHARDS), ConfigError, "Did you mean 'krylov'"),

@@ -1,6 +1,8 @@
 """The examples run as they stand, and find what they should."""
 
 import importlib
+import importlib.util
+import re
 import warnings
 
 import numpy as np
@@ -49,3 +51,33 @@ def test_deployment_computes_from_the_files_of_its_nodes(app_of, tmp_path):
     assert result.n_components_ == int(np.searchsorted(np.cumsum(values**2) / np.sum(values**2), 0.9)) + 1
     assert result.angle_to(V[: result.n_components_]) < 1e-6
     assert any("The rows of this node must be at least 20. Got 10." in line for line in lines)
+
+
+def test_the_pipeline_trains_on_what_the_nodes_project(app_of, tmp_path):
+    server, config = app_of("pipeline", "pipeline.server_app")
+    client, _ = app_of("pipeline", "pipeline.client_app")
+    task = importlib.import_module("pipeline.task")
+    config["output"] = str(tmp_path / "pipeline.npz")
+    with in_a_run():
+        grid = FakeGrid(client.app, 3)
+        server.app(grid, Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=config))
+    with np.load(config["output"]) as saved:
+        weights, components, mean = saved["weights"], saved["components"], saved["mean"]
+    X = np.vstack([task.load(i)[0] for i in range(3)])
+    np.testing.assert_allclose(mean, X.mean(axis=0), atol=1e-12)
+    unseen, y = task.load(99)
+    assert task.accuracy(weights, (unseen - mean) @ components.T, y) > 0.85
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_older_app_with_a_client_fn_trains_after_pca(capsys):
+    spec = importlib.util.spec_from_file_location("older_app", EXAMPLES / "older_app.py")
+    app = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(app)
+    with in_a_run() as lines:
+        grid = FakeGrid(app.client_app, 3)
+        app.server_app(grid, Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={}))
+    error = float(re.search(r"Mean squared error with 3 weights: (\S+)", capsys.readouterr().out)[1])
+    y = np.concatenate([app.load(i)[1] for i in range(3)])
+    assert error < 0.1 * y.var()
+    assert not [line for line in lines if "failure" in line and "0 failures" not in line]

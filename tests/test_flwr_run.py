@@ -90,9 +90,10 @@ def test_pipeline_trains_on_the_components(superlink, monkeypatch, tmp_path):
     assert task.accuracy(weights, (unseen - mean) @ components.T, y) > 0.85
 
 
-def test_numpy_client_finds_the_pooled_components(cluster):
+def script(name, cluster):
+    """What an example prints that is run on Flower's engine."""
     run = subprocess.run(
-        [sys.executable, str(EXAMPLES / "numpy_client.py")],
+        [sys.executable, str(EXAMPLES / name)],
         env={
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -106,6 +107,12 @@ def test_numpy_client_finds_the_pooled_components(cluster):
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    found = re.search(r"Angle to the PCA of the pooled rows: (\S+)", run.stdout)
-    assert found, run.stdout + run.stderr
-    assert float(found[1]) < 1e-7
+    return run.stdout
+
+
+def test_numpy_client_finds_the_pooled_components(cluster):
+    assert float(re.search(r"Angle to the PCA of the pooled rows: (\S+)", script("numpy_client.py", cluster))[1]) < 1e-7
+
+
+def test_an_older_app_trains_after_pca(cluster):
+    assert float(re.search(r"Mean squared error with 3 weights: (\S+)", script("older_app.py", cluster))[1]) < 0.5

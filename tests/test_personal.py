@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -63,13 +64,21 @@ def optimum(S: list[Array], r1: int, r2: int, weights: Array | None = None) -> t
     return U, objective(S, U, r2, weights)
 
 
+@functools.cache
+def weighed(seed: int, weights: str) -> tuple[Split, Array, Array, float]:
+    """Clients, their rows, and the optimum."""
+    split = drawn(seed)
+    sizes = np.array([len(X) for X in split.shards], dtype=float)
+    best = optimum(methods.covariances(split.shards), 2, 3, sizes if weights == "samples" else None)
+    return split, sizes, *best
+
+
 @SEEDS
 @pytest.mark.parametrize("weights", ["equal", "samples"])
 @pytest.mark.parametrize("init", ["projection", "upload", "qu", "random"])
 def test_every_start_leads_to_the_optimum(init: str, weights: str, seed: int) -> None:
-    split = drawn(seed)
-    S, sizes = methods.covariances(split.shards), np.array([len(X) for X in split.shards], dtype=float)
-    U, best = optimum(S, 2, 3, sizes if weights == "samples" else None)
+    split, sizes, U, best = weighed(seed, weights)
+    S = methods.covariances(split.shards)
     result = run(ExactPerPCA(local_components=3, init=init, weights=weights, tol=1e-9), split.shards, 2)
     assert result.status.outcome is Outcome.CONVERGED
     assert sine(result.components_, U.T) <= 1e-6
@@ -78,8 +87,7 @@ def test_every_start_leads_to_the_optimum(init: str, weights: str, seed: int) ->
         assert sine(result.own_components(i), methods.own(C, result.components_.T, 3).T) <= 1e-8
 
 
-@SEEDS
-@pytest.mark.parametrize("retraction", ["polar", "qr"])
+@pytest.mark.parametrize(("retraction", "seed"), [("polar", 0), ("qr", 1)])
 def test_choice_one_has_the_same_fixed_points(retraction: str, seed: int) -> None:
     split = drawn(seed)
     U, best = optimum(methods.covariances(split.shards), 2, 3)
@@ -90,13 +98,13 @@ def test_choice_one_has_the_same_fixed_points(retraction: str, seed: int) -> Non
 
 
 def test_choice_two_is_off_by_more_the_longer_its_step() -> None:
-    split = drawn(3)
-    _, best = optimum(methods.covariances(split.shards), 2, 3)
+    split = drawn(3, setting=Setting(d=8, r1=2, r2=2, clients=6))
+    _, best = optimum(methods.covariances(split.shards), 2, 2)
     S, gaps = methods.covariances(split.shards), []
-    for step in (0.1, 1.0, 10.0):
-        result = run(PerPCA(local_components=3, choice=2, step=step, tol=1e-8, max_rounds=5000), split.shards, 2)
+    for step in (0.3, 1.0, 10.0):
+        result = run(PerPCA(local_components=2, choice=2, step=step, tol=1e-8, max_rounds=5000), split.shards, 2)
         assert result.status.ok
-        gaps.append(1.0 - objective(S, result.components_.T, 3) / best)
+        gaps.append(1.0 - objective(S, result.components_.T, 2) / best)
     assert 1e-10 < gaps[0] < gaps[1] < gaps[2] < 1e-2
 
 
@@ -111,9 +119,9 @@ def test_a_scale_free_step_does_not_see_the_units() -> None:
 
 @pytest.mark.parametrize("acceleration", ["none", "anderson", "nesterov"])
 @pytest.mark.parametrize("steps", [0, 1, 3])
-@SEEDS
-def test_the_objective_never_falls(acceleration: str, steps: int, seed: int) -> None:
+def test_the_objective_never_falls(acceleration: str, steps: int) -> None:
     """On rows of random spectra, which are no mixture of shared and own ones at all."""
+    seed = steps
     rng = np.random.default_rng([77, seed])
     shards = [rng.standard_normal((40, 9)) * rng.lognormal(0.0, 1.5, 9) @ rotation(9, 10 * seed + i) for i in range(7)]
     algorithm = ExactPerPCA(
@@ -125,24 +133,24 @@ def test_the_objective_never_falls(acceleration: str, steps: int, seed: int) -> 
     assert told[-1] > told[0] * 1.01
 
 
-def rounds_to(split: Split, algorithm: ExactPerPCA, gap: float) -> int:
+def rounds_to(split: Split, algorithm: ExactPerPCA, best: float, gap: float, *, limit: int) -> int:
     S, r2, r1 = methods.covariances(split.shards), algorithm.local_components, split.U.shape[1]
-    best, found = optimum(S, r1, r2)[1], []
+    found = []
 
     def watch(session: Any) -> None:
         if session.history[-1].stage == "exact_per_pca" and "objective" in session.history[-1].metrics:
             found.append(1.0 - objective(S, session.estimate(), r2) / best <= gap)
 
-    simulate(make(algorithm, max_rounds=120, tol=1e-12), split.shards, n_components=r1, seed=901, on_round=watch)
+    simulate(make(algorithm, max_rounds=limit + 20, tol=1e-12), split.shards, n_components=r1, seed=901, on_round=watch)
     return found.index(True) + 1
 
 
 def test_few_rounds_are_enough_on_balanced_clients() -> None:
     """Limits of this project's reference: 8 by Anderson from projectors, 60 by Nesterov from a random start."""
     split = drawn(5, 1000, Setting(clients=40))
-    assert rounds_to(split, ExactPerPCA(local_components=10), 1e-8) <= 8
-    assert rounds_to(split, ExactPerPCA(local_components=10, init="upload"), 1e-8) <= 8
-    assert rounds_to(split, ExactPerPCA(local_components=10, init="random"), 1e-8) <= 60
+    best = optimum(methods.covariances(split.shards), split.U.shape[1], 10)[1]
+    for init, limit in (("projection", 8), ("upload", 8), ("random", 60)):
+        assert rounds_to(split, ExactPerPCA(local_components=10, init=init), best, 1e-8, limit=limit) <= limit
 
 
 def test_a_fifth_of_the_clients_a_round_is_enough_with_cached_sums() -> None:
@@ -201,7 +209,7 @@ def test_own_bases_are_those_of_the_d_by_d_form(form: str) -> None:
 
 
 def test_low_memory_and_d_by_d_forms_give_the_same_run() -> None:
-    setting = Setting(d=200, r1=2, r2=2, clients=5, shared=4.0, own=4.0)
+    setting = Setting(d=80, r1=2, r2=2, clients=5, shared=4.0, own=4.0)
     split = setting.draw(30, seed=10)[0]
     U, _ = optimum(methods.covariances(split.shards), 2, 2)
     result = run(ExactPerPCA(local_components=2, tol=1e-12, init="upload"), split.shards, 2)

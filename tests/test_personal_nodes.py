@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 SETTING = Setting(d=9, r1=2, r2=2, clients=6)
 SHARDS: list[Array] = SETTING.draw(halves(6, 120), seed=21)[0].shards
-EXACT = "exact_per_pca(local_components=2)"
+EXACT, SHORT = "exact_per_pca(local_components=2)", "exact_per_pca(local_components=2, max_rounds=12)"
 UNMEASURED = "theta not measured: at most one node shares it; run with mask=True, or let nodes agree by share_own"
 
 
@@ -41,7 +41,7 @@ def collected(grid: FakeGrid, **settings: Any) -> PersonalResult:
     return result
 
 
-@pytest.mark.parametrize("algorithm", [EXACT, "per_pca(local_components=2, max_rounds=25)"])
+@pytest.mark.parametrize("algorithm", [EXACT, "per_pca(local_components=2, max_rounds=9)"])
 def test_flower_gives_the_bits_of_a_run_in_process(algorithm: str, tmp_path: Path) -> None:
     reference = simulate(algorithm, SHARDS, n_components=2, seed=5)
     with in_a_run():
@@ -119,7 +119,7 @@ def overlap(own: Sequence[Array]) -> float:
     return float(np.linalg.eigvalsh(np.mean([rows.T @ rows for rows in own], axis=0))[-1])
 
 
-@pytest.mark.parametrize("algorithm", ["exact_per_pca", EXACT, "per_pca(max_rounds=25)"])
+@pytest.mark.parametrize("algorithm", ["exact_per_pca", EXACT, "per_pca(max_rounds=9)"])
 def test_without_consent_the_probe_is_answered_by_zeros_and_nothing_else_changes(
     algorithm: str, tmp_path: Path
 ) -> None:
@@ -149,7 +149,7 @@ def test_without_consent_the_probe_is_answered_by_zeros_and_nothing_else_changes
     assert back.table() == result.table()
 
 
-@pytest.mark.parametrize("algorithm", [EXACT, "per_pca(local_components=2, eta=0.05, max_rounds=25)"])
+@pytest.mark.parametrize("algorithm", [SHORT, "per_pca(local_components=2, eta=0.05, max_rounds=8)"])
 def test_theta_is_that_of_all_with_consent_and_under_masks(algorithm: str) -> None:
     reference = simulate(algorithm, SHARDS, n_components=2, seed=5, private=range(6))
     assert isinstance(reference, PersonalResult)

@@ -15,8 +15,9 @@ PACKAGE = Path(flower_pca.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 OTHERS = {
     "AirChannel", "ConfigError", "DP", "DataError", "FederatedPCA", "FlowerPCAError", "History", "MaskedSums",
-    "NotEnoughNodes", "Outcome", "PCAResult", "PersonalResult", "ProtocolError", "Question", "Ray", "RobustResult",
-    "Round", "Spent", "Status", "Stream", "TrackingResult", "__version__", "make", "simulate", "to_sklearn", "track",
+    "NotEnoughNodes", "Outcome", "PCAResult", "PersonalResult", "Projection", "ProtocolError", "Question", "Ray",
+    "RobustResult", "Round", "Spent", "Status", "Stream", "TrackingResult", "__version__", "from_frame", "make",
+    "simulate", "to_sklearn", "track",
 }  # fmt: skip
 
 

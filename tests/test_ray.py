@@ -17,7 +17,8 @@ from builders import deal, mixed, pooled, sine, synthetic
 from results import assert_same_bits, assert_same_own, assert_same_steps
 from scipy import sparse
 
-from flower_pca import ConfigError, DataError, Ray, RobustTracking, Stream, simulate, track
+from flower_pca import ConfigError, DataError, FederatedPCA, Ray, RobustTracking, Stream, simulate, track
+from flower_pca.rows.named import SiteRows
 from flower_pca.simulation import shards as files
 from sims.over_air import moving
 
@@ -68,6 +69,27 @@ def test_ray_gives_the_bits_of_the_loop_in_process(algorithm: str, settings: dic
     assert_same_bits(there, here)
     assert_same_own(there, here)
     assert len(here.own) == (8 if algorithm.startswith("consensus") else 0)
+
+
+def test_columns_are_matched_by_name_on_ray(cluster: str) -> None:
+    names = [f"column {j}" for j in range(24)]
+    shards = []
+    for i, rows in enumerate(eight()[:3]):
+        order = np.random.default_rng(i).permutation(24)
+        shards.append(SiteRows(rows[:, order], tuple(names[j] for j in order), site=f"site {i}"))
+    for columns in (None, names[::-1][:5]):
+        there = simulate("krylov", shards, n_components=3, columns=columns, backend=Ray(address=cluster))
+        here = simulate("krylov", shards, n_components=3, columns=columns)
+        assert_same_bits(there, here)
+        assert there.feature_names_in_ is not None
+        assert there.feature_names_in_.tolist() == (columns or sorted(names))
+        assert there.site_names == here.site_names == {0: "site 0", 1: "site 1", 2: "site 2"}
+
+
+def test_the_estimator_finds_the_same_bits_on_ray(cluster: str) -> None:
+
+    there, here = (FederatedPCA(3, backend=backend).fit(eight()) for backend in (Ray(address=cluster), "in_process"))
+    assert_same_bits(there.result_, here.result_)
 
 
 def test_every_kind_of_shard_travels_and_nothing_is_left_behind(
@@ -131,7 +153,10 @@ def test_without_ray_the_error_says_what_to_install() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 1
-    assert 'Install it: pip install "flower-pca[simulation]".' in run.stderr.splitlines()[-1]
+    assert (
+        'Ray must be installed for backend="ray". Got no such package. Run: pip install "flower-pca[simulation]"'
+        in run.stderr.splitlines()[-1]
+    )
 
 
 def test_rows_of_a_mapped_file_are_named_not_copied(tmp_path: Path) -> None:

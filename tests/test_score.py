@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,7 +27,9 @@ def rows(n, seed):
 @pytest.fixture
 def place(tmp_path):
     """A result with limits from two sites, a file and a folder of new rows, one of them off in one column."""
-    simulate("krylov", [rows(200, 1), rows(150, 2)], n_components=3, monitor=True).save(tmp_path / "result.npz")
+    result = simulate("krylov", [rows(200, 1), rows(150, 2)], n_components=3, monitor=True)
+    named = replace(result, feature_names_in_=np.array(HEAD.split(","), dtype=object))
+    named.save(tmp_path / "result.npz")
     today = rows(40, 3)
     today[7, 3] += 6.0
     (tmp_path / "sites").mkdir()
@@ -43,7 +46,7 @@ def test_the_rows_beyond_a_limit_are_listed_with_the_columns_that_are_why(place,
     code, said, err = score(capsys, place)
     assert (code, err) == (0, "")
     (line,) = [line for line in said.splitlines() if " SPE " in line and " 7 " in line]
-    assert "column 3" in line or "diastolic" in line
+    assert "diastolic" in line
     assert "of 40 rows" in said
     assert "from the quantile of the 350 rows of all clients" in said
 
@@ -60,9 +63,10 @@ def test_all_rows_are_written_and_drawn(place, capsys):
     np.testing.assert_allclose([float(line["T2"]) for line in lines], scored.t2, rtol=1e-12)
     np.testing.assert_allclose([float(line["SPE"]) for line in lines], scored.spe, rtol=1e-12)
     assert [line["row"] for line in lines] == [str(i) for i in range(20)] * 2
+    assert [line["site"] for line in lines] == ["north"] * 20 + ["south"] * 20
     beyond = scored.beyond(monitor.limits(source="theory"))
     assert [bool(line["beyond"]) for line in lines] == beyond.tolist()
-    assert lines[7]["because"].startswith("SPE: ")
+    assert lines[7]["because"].startswith("SPE: diastolic")
     assert picture.read_text().startswith("<?xml")
 
 
@@ -79,8 +83,8 @@ REFUSED = {
     "ending": (["-o", "scores.npy"], "The file for the scores must be one that ends in .csv. Got scores.npy."),
     "picture": (["--picture", "a.pdf"], "The file for the scores must be one that ends in .svg or .png. Got a.pdf."),
     "share": (["--most", "7"], "--most must be a finite number of at least 0 and at most 1. Got 7.0."),
-    "level": (["--level", "99"], "level must be a finite number of at least 1e-06"),
-    "components": (["--components", "4"], "n_components of a Monitor must be a whole number of at least 1 and at most"),
+    "level": (["--level", "99"], "--level must be a finite number of at least 1e-06"),
+    "components": (["--components", "4"], "--components of a Monitor must be a whole number of at least 1 and at most"),
 }
 
 

@@ -50,7 +50,8 @@ class Krylov(Iterative[KrylovState]):
     Q_{j+1} = orth((I - QQ')S). Columns that vanish are dropped; if none is left the space is invariant, and exact.
 
     Reference: Golub and Underwood 1977 (block Lanczos); thick restart after Wu and Simon 2000. A basis belongs to one
-    set of clients: when that changes for good, the run goes back to the opening with the Ritz block and random columns.
+    set of clients: when that changes for good, the run goes back to the opening with the Ritz block and random columns;
+    under masks, with random columns alone.
 
     Cost per round: 4 n_i d p flops on a client; p columns of d floats each way; O(d j p^2) flops at the
     server after j rounds.
@@ -84,7 +85,7 @@ class Krylov(Iterative[KrylovState]):
             T=np.empty((0, 0)),
             block=Z,
             progress=Progress.begin(self.tol, model),
-            warm=model.restarts > 0,
+            warm=model.restarts > 0 and not model.summed,
             fraction=None if isinstance(k, int) else k,
             k=k if isinstance(k, int) else Z.shape[1],
             trace=model.trace,
@@ -120,6 +121,8 @@ class Krylov(Iterative[KrylovState]):
 
     def restart(self, model: Model) -> Array:
         noise = linalg.random_block(*model.columns.shape, seed=model.seed + model.restarts + 1)
+        if model.summed:  # sums with a client and without it, on the same block, would tell what it has said there
+            return noise
         return np.hstack([model.columns[:, : model.k], noise / np.sqrt(model.d)])
 
     def _absorb(self, state: KrylovState, S: Array, *, rounds: int) -> KrylovState:

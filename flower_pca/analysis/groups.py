@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.base import checks
+from flower_pca.base import checks, extras
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array, eigh_descending
 
@@ -61,11 +61,8 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
     """
     rho = _square(rho)
     checks.integer("n_clusters", n_clusters, least=1, most=len(rho))
-    try:
+    with extras.needing("scikit-learn", "to cluster"):
         from sklearn.cluster import KMeans
-    except ImportError as error:
-        remedy = 'Run: pip install "flower-pca[sklearn]"'
-        raise ConfigError("scikit-learn", must="installed to cluster", got="no such package", then=remedy) from error
     A = (1.0 - rho**2) ** 2
     np.fill_diagonal(A, 0.0)
     root = np.sqrt(np.maximum(A.sum(axis=1), np.finfo(float).tiny))

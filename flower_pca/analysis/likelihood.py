@@ -14,7 +14,7 @@ import numpy as np
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.result import PCAResult
-from flower_pca.rows.local import LocalData
+from flower_pca.rows.matching import matched
 
 _ZERO: Final = 100.0 * float(np.finfo(np.float64).eps)  # of a variance for each column, relative to the largest
 
@@ -36,7 +36,7 @@ def precision(result: PCAResult) -> Array:
 
 
 def log_likelihood(result: PCAResult, X: object) -> Array:
-    """The logarithm of the density at each row of X, (n, d) dense or sparse.
+    """The logarithm of the density at each row of X, (n, d), with columns matched as by `PCAResult.transform`.
 
     Raises:
         DataError: If there is none, as there is no variance in some direction.
@@ -45,7 +45,7 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
     Z, d = result.components_.T, result.n_features_in_
     rest = (d - result.n_components_) * np.log(weight) if weight else 0.0
     log_volume = float(np.log(variances).sum() - rest + 2.0 * np.log(_units(result)).sum())
-    rows = LocalData(X, who="the rows given", missing=result.fill_ is not None).framed(result.frame, keep=False)
+    rows = matched(X, result.frame, d, digest=result.feature_digest)
     distances = []
     for block in rows.dense():
         block = block.astype(np.float64, copy=False)

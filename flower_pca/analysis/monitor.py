@@ -25,7 +25,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.algorithms.robust.result import RobustResult
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.result import PCAResult
@@ -158,12 +158,12 @@ class Monitor:
         """The rows beyond a limit, one entry for each statistic that is, with the columns that contribute most.
 
         Args:
-            sites: The rows of each site by its name; or in a list, by position.
+            sites: The rows of each site by its name; or in a list, by position where they name none.
             limits: See `limits`.
             top: How many columns to name.
         """
         checks.integer("top", top, least=1)
-        named = sites if isinstance(sites, Mapping) else dict(enumerate(sites))
+        named = sites if isinstance(sites, Mapping) else {getattr(X, "site", "") or i: X for i, X in enumerate(sites)}
         return [found for site, X in named.items() for found in self._beyond(site, X, limits, top)]
 
     def _beyond(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:
@@ -191,8 +191,7 @@ class Monitor:
 
     @property
     def _names(self) -> Sequence[str]:
-        names = self._result.feature_names_in_
-        return [f"column {j}" for j in range(self._result.n_features_in_)] if names is None else list(names)
+        return labels.column_names(self._result.feature_names_in_, self._result.n_features_in_)
 
     @property
     def _counts(self) -> Array | None:

@@ -27,7 +27,8 @@ from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.here import Shards, clients_of
+from flower_pca.simulation.here import Shards
+from flower_pca.simulation.sites import clients_of
 
 _WIDEST: Final = 5000  # columns, of which square matrices are formed
 _EVERY: Final = 20  # messages up to which the attack is mounted after each; then after every tenth part more

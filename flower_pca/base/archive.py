@@ -13,6 +13,7 @@ import typing
 import zipfile
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -56,10 +57,8 @@ def write(
     private: bool = False,
 ) -> Path:
     """Write a file of this kind, whole or not at all."""
-    text = json.dumps({"kind": kind, "arrays": sorted(arrays), **header})
-    content = {_HEADER: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
     with replacing(path, private=private) as file:
-        np.savez(file, **content)  # type: ignore[arg-type]
+        _save(file, kind, header, arrays)
     return Path(path)
 
 
@@ -69,18 +68,44 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
     Raises:
         DataError: If it is none. No more memory is taken than the file is long, whatever its headers say.
     """
-    with meant(path, kind):
-        with open(path, "rb") as stream:
-            _check_sizes(stream)
-            with np.load(stream, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-        header = dict(json.loads(arrays.pop(_HEADER).tobytes()))
-        if sorted(arrays) != header.pop("arrays"):
-            raise ValueError("not all arrays are there")
+    with meant(path, kind), open(path, "rb") as stream:
+        header, arrays = _load(stream)
     if header.get("kind") != kind:
-        rule = f"a {kind} that flower_pca has saved"
-        raise DataError(str(path), must=rule, got=f"a {header.get('kind')}", then="Check the path.")
+        rule = f"{_a(kind)} that flower_pca has saved"
+        raise DataError(str(path), must=rule, got=_a(str(header.get("kind"))), then="Check the path.")
     return header, arrays
+
+
+def to_bytes(kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> bytes:
+    """What `write` would write, as bytes for a message."""
+    with BytesIO() as stream:
+        _save(stream, kind, header, arrays)
+        return stream.getvalue()
+
+
+def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The header and the arrays that `to_bytes` has packed.
+
+    Raises:
+        DataError: If they are not of this kind, or damaged. No more memory is taken than there are bytes.
+    """
+    try:
+        header, arrays = _load(BytesIO(packed))
+        if header.get("kind") != kind:
+            raise ValueError("another kind")
+    except Exception as error:  # bytes from elsewhere: numpy and zipfile raise nearly anything on them
+        rule, got = f"a {kind} that flower_pca has packed", f"bytes that cannot be read as one ({type(error).__name__})"
+        raise DataError(f"The bytes of a {kind}", must=rule, got=got, then="Check the sender.") from error
+    return header, arrays
+
+
+def kind(path: str | os.PathLike[str]) -> str:
+    """What kind of file it is; "" of one that is none of ours."""
+    try:
+        with meant(path, "file"), open(path, "rb") as stream:
+            return str(_load(stream)[0].get("kind", ""))
+    except DataError:
+        return ""
 
 
 @contextlib.contextmanager
@@ -91,7 +116,7 @@ def meant(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     except (FileNotFoundError, PermissionError, FlowerPCAError):
         raise
     except Exception as error:
-        rule = f"a {kind} that flower_pca has saved"
+        rule = f"{_a(kind)} that flower_pca has saved"
         got = f"a file that cannot be read as one ({type(error).__name__})"
         raise DataError(str(path), must=rule, got=got, then="Check the path.") from error
 
@@ -107,9 +132,24 @@ def check_npy(stream: IO[bytes], size: int) -> None:
         raise ValueError("an array longer than its bytes")
 
 
+def _save(stream: IO[bytes], kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> None:
+    text = json.dumps({"kind": kind, "arrays": sorted(arrays), **header})
+    np.savez(stream, **{_HEADER: np.frombuffer(text.encode(), dtype=np.uint8), **arrays})  # type: ignore[arg-type]
+
+
+def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
+    _check_sizes(stream)
+    with np.load(stream, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    header = dict(json.loads(arrays.pop(_HEADER).tobytes()))
+    if sorted(arrays) != header.pop("arrays"):
+        raise ValueError("not all arrays are there")
+    return header, arrays
+
+
 def _check_sizes(stream: IO[bytes]) -> None:
     """Nothing in a file of ours is compressed: no part is longer than the whole, and no array than its part."""
-    size = os.fstat(stream.fileno()).st_size
+    size = stream.seek(0, os.SEEK_END)
     with zipfile.ZipFile(stream) as whole:
         parts = whole.infolist()
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or sum(p.file_size for p in parts) > size:
@@ -157,3 +197,7 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
     return value
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"

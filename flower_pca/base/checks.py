@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +65,18 @@ def parent(what: str, path: str | os.PathLike[str]) -> None:
 
 
 def components(n_components: object) -> int | float:
-    """Require a number of components: an int of at least 1, or a fraction in (0, 1)."""
+    """Require a number of components: an int of at least 1, or a fraction in (0, 1), which may be text: "95%"."""
+    percent = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*%\s*", n_components) if isinstance(n_components, str) else None
+    if percent and 0.0 < float(percent[1]) < 100.0:
+        return float(percent[1]) / 100.0
     rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
     if isinstance(n_components, int | np.integer) and not isinstance(n_components, bool) and n_components >= 1:
         return int(n_components)
     if isinstance(n_components, float | np.floating) and 0.0 < n_components < 1.0:
         return float(n_components)
-    raise ConfigError("n_components", must=rule, got=repr(n_components), then="Ask for 2 to see a plane, or for 0.9.")
+    raise ConfigError(
+        "n_components", must=rule, got=repr(n_components), then='Ask for 2 to see a plane, or for 0.9 or "90%".'
+    )
 
 
 def at_most(n_components: int | float, n: int, d: int) -> None:
@@ -80,23 +86,40 @@ def at_most(n_components: int | float, n: int, d: int) -> None:
         raise ConfigError("n_components", must=rule, got=n_components, then="Ask for fewer components.")
 
 
-def finite(who: str, blocks: Iterable[np.ndarray[Any, Any]], *, missing: bool = False) -> int:
-    """Require finite entries, or with `missing` finite ones and NaN, whose number it returns."""
-    nan = infinite = 0
+def finite(
+    who: str,
+    blocks: Iterable[np.ndarray[Any, Any]],
+    *,
+    missing: bool = False,
+    names: Sequence[str] | None = None,
+    source: str = "",
+) -> int:
+    """Require finite entries, or with `missing` finite ones and NaN, whose number it returns.
+
+    The error names the place of the first that is not: its row in the `source`, and its column by `names`.
+    """
+    nan = infinite = start = 0
+    first = ""
     for values in blocks:
-        with np.errstate(over="ignore", invalid="ignore"):
-            if values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64)):
-                continue  # one cheap pass: a NaN or an infinity reaches the sum, which may also just overflow
-        nan += int(np.isnan(values).sum())
-        infinite += int(np.isinf(values).sum())
+        with np.errstate(over="ignore", invalid="ignore"):  # one cheap pass: what is not finite reaches the sum,
+            usual = values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64))  # which may also overflow
+        if not usual:
+            bad = ~np.isfinite(values)
+            nan += int(np.isnan(values).sum())
+            infinite += int(np.isinf(values).sum())
+            if values.ndim == 2 and bad.any() and not (first or missing):  # nodes, which allow gaps, tell no places
+                row, column = np.argwhere(bad)[0]
+                place = f"row {start + row}{f' of {source}' if source else ''} (from 0 on)"
+                first = f"The first is in {place}, column {column if names is None else names[column]}. "
+        start += values.shape[0] if values.ndim else 1
     if infinite or (nan and not missing):
-        raise not_finite(who, nan, infinite)
+        raise not_finite(who, nan, infinite, first)
     return nan
 
 
-def not_finite(who: str, nan: int, infinite: int = 0) -> DataError:
-    """The error about entries that are no numbers, with what to do about them."""
-    remedy = "Impute or drop these entries before the run" + (', or use missing="mean".' if nan else ".")
+def not_finite(who: str, nan: int, infinite: int = 0, first: str = "") -> DataError:
+    """The error about entries that are no numbers, with where the first of them is and what to do about them."""
+    remedy = f"{first}Impute or drop these entries before the run" + (', or use missing="mean".' if nan else ".")
     return DataError(f"The data of {who}", must="finite", got=f"{nan} NaN and {infinite} infinite entries", then=remedy)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Round:
-    """One message to the clients and what came of it."""
+    """One message to the clients and what came of it; `notes` are of clients whose answers count all the same."""
 
     number: int
     stage: str
@@ -20,6 +20,7 @@ class Round:
     bytes_up: int = 0
     seconds: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         numbers = "".join(f", {name} {value:.2e}" for name, value in self.metrics.items())

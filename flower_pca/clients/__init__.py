@@ -4,9 +4,10 @@ from flower_pca.clients.app import client_app, register
 from flower_pca.clients.base import PCAClient
 from flower_pca.clients.named import named, names
 from flower_pca.clients.rules import Rules
+from flower_pca.clients.training import WithPCA
 
 # A type checker takes every name that ends in Client for a PCAClient, as `__getattr__` says.
-__all__ = ["PCAClient", "Rules", "client_app", "register"]
+__all__ = ["PCAClient", "Rules", "WithPCA", "client_app", "register"]
 __all__ += names()
 
 

@@ -12,11 +12,10 @@ from flwr.clientapp import ClientApp
 from flower_pca import wire
 from flower_pca.base.errors import ConfigError, FlowerPCAError
 from flower_pca.clients.base import PCAClient
+from flower_pca.clients.columns import node_rows
 from flower_pca.clients.keywords import RuleKeywords
 from flower_pca.clients.refusals import refusal
 from flower_pca.clients.rules import Rules
-from flower_pca.rows.local import LocalData
-from flower_pca.rows.stream import Stream
 
 Load: TypeAlias = Callable[[Context], Any]
 Given: TypeAlias = Rules | Callable[[Context], Rules] | None
@@ -65,10 +64,8 @@ def register(
         """The node's client, made with its first message in this process."""
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         if key not in ready:
-            own, rows = rules_of(context), load(context)
-            whole = isinstance(rows, LocalData | Stream)
-            data = rows if whole else LocalData(rows, who="this node", missing=True)
-            ready[key] = PCAClient(data, context=context, rules=own)
+            own = rules_of(context)
+            ready[key] = PCAClient(node_rows(load(context), own), context=context, rules=own)
             if len(ready) > _CACHED:
                 ready.popitem(last=False)
         ready.move_to_end(key)

@@ -22,6 +22,7 @@ from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError, FlowerPCAError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, limits
+from flower_pca.clients.columns import about, asked, node_rows
 from flower_pca.clients.keywords import RuleKeywords
 from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy
@@ -93,7 +94,8 @@ class PCAClient(NumPyClient):
             arrays, n = self._answer(request)
         except FlowerPCAError as error:
             return [], 0, self._refuse(error, config)
-        return wire.write_fit(arrays, n, request.number, self._key)
+        own = about(self._rows(), request, self._rules, self._site)
+        return wire.write_fit(arrays, n, request.number, self._key, own)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
         """Answer a strategy's evaluation: the mean squared reconstruction error of the node's rows."""
@@ -108,11 +110,10 @@ class PCAClient(NumPyClient):
         return wire.write_evaluate(arrays, n, request.number, self._key)
 
     def get_properties(self, config: wire.Config) -> dict[str, wire.Scalar]:
-        """What a server may know before a run: columns, the algorithms served, and the layout spoken."""
+        """What a server may know before a run: columns, the algorithms served, layout and version spoken."""
         data = self._rows()
-        suited = registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS
-        served = sorted(self._served & set(suited))
-        return {"n_features": data.d or 0, "algorithms": ",".join(served), "flower_pca": wire.LAYOUT}
+        served = sorted(self._served & set(registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS))
+        return {"n_features": data.d or 0, "algorithms": ",".join(served), **wire.SPOKEN}
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int]:
         """The answer to a message, and the number of rows that it is told to come from."""
@@ -125,7 +126,7 @@ class PCAClient(NumPyClient):
             before = self._remembered(request)
             with naming(request):
                 up, after = self._answered(request, data, before)
-                up = self._withheld(request, up)
+                up = self._withheld(request, up, data.d)
                 self._policy.weigh(request, rows, up)
             self._keep(request, before, after)
         self._keep_own(request, data, after)
@@ -137,7 +138,7 @@ class PCAClient(NumPyClient):
             self._policy.admit(request)
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
-        data = self._rows()
+        data = asked(self._rows(), request.frame.names, self._rules)
         with naming(request):
             limits.check_sizes(request, data.d)
         if isinstance(data, LocalData) and data.n < self._rules.min_rows:
@@ -161,6 +162,7 @@ class PCAClient(NumPyClient):
             sources: Any = {"fixed": self._fixed, "grain": self._grain, "demands": demands, "veil": veil}
             return assembly.answer(request.stage, request.arrays, data, before, **sources)
         except SpentError as error:
+            self._policy.lose(data)
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
             raise
@@ -170,11 +172,11 @@ class PCAClient(NumPyClient):
         seed = self._rules.noise_seed
         return system_grain if seed is None else seeded_grain(seed, max(self._key, 0))
 
-    def _withheld(self, request: wire.Request, up: Arrays) -> Arrays:
+    def _withheld(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
         """The answer without what shows the node's own results, unless it agrees to that or a sum covers it."""
         if self._rules.share_own or request.stage == messages.STAGE:
             return up
-        parts, shown = registry.STAGES[request.stage].parts(request.arrays, self._rows().d or None), dict(up)
+        parts, shown = registry.STAGES[request.stage].parts(request.arrays, d or None), dict(up)
         for name, a in up.items():
             if parts[name].own:
                 shown[name] = a[:, :0] if parts[name].open else np.zeros_like(a)
@@ -198,7 +200,7 @@ class PCAClient(NumPyClient):
         if self._own_file is None or stage is None:
             return
         if own := registry.own(stage, messages.plain(after), data):
-            header = {"algorithm": request.algorithm, "run": request.run}
+            header = {"algorithm": request.algorithm, "run": request.run, "columns": getattr(data, "names", None)}
             with kept.locked(self._own_file):
                 archive.write(self._own_file, "own result", header, own, private=True)
 
@@ -221,15 +223,21 @@ class PCAClient(NumPyClient):
                     self._data.write_to(self._own_file.with_suffix(""))
         kind: Any = {"exactly": rules.answers == "exact", "gaps": rules.missing == "mean"}
         self._fixed = None if rules.answers == "rows" else functools.partial(fixed, path=statistics, **kind)
-        self._policy = Policy(rules, served=self._served, context=context)
+        self._name = "" if context is None else str(context.node_config.get("name", ""))
+        self._policy = Policy(rules, served=self._served, context=context, fixed=self._fixed)
+
+    @property
+    def _site(self) -> str:
+        """What the node tells that it is called."""
+        return (self._name or getattr(self._data, "site", "")) if self._rules.share_names else ""
 
     def _rows(self) -> LocalData | Stream:
-        if not isinstance(self._data, LocalData | Stream):
-            self._data = LocalData(self._data, who="this node", missing=True)  # whether NaN may be says the message
-        return self._data
+        self._data = rows = node_rows(self._data, self._rules)
+        return rows
 
     def _refuse(self, error: FlowerPCAError, config: wire.Config) -> wire.Config:
-        return refusal(error, config, self._key, discreet=self._rules.discreet)
+        own: wire.Config = {wire.SITE: self._site} if self._site else {}
+        return refusal(error, config, self._key, discreet=self._rules.discreet, about=own)
 
 
 def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:

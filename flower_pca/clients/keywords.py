@@ -30,6 +30,7 @@ class RuleKeywords(TypedDict, total=False):
     min_peers: int
     max_groups: int | None
     max_lost: int | None
+    share_names: bool
     answers: str
     missing: str
     noise_seed: int | None

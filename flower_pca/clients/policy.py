@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,15 +18,15 @@ from flower_pca.clients import kept, ledger, told
 from flower_pca.clients.ledger import ANONYMOUS, Ledger
 from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import Rules, everything
-from flower_pca.core.parts import TELLING, Kind
+from flower_pca.core.parts import Kind
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.dp.draw import system_bits
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
+from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.stages.opening import drawn
 
 _ANSWERED: Final = "flower_pca.answered"
 _PRODUCTS: Final = (Kind.PRODUCT, Kind.LOCAL_PRODUCT)
@@ -42,13 +43,21 @@ class Policy:
         rules: The node's rules.
         served: The algorithms that it serves under them.
         context: Its Flower context, which counts the messages of a run.
+        fixed: Gives the statistics of its rows that it answers from; None where answers come from rows.
     """
 
-    def __init__(self, rules: Rules, *, served: frozenset[str], context: Context | None = None) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        *,
+        served: frozenset[str],
+        context: Context | None = None,
+        fixed: Callable[[LocalData], FixedData] | None = None,
+    ) -> None:
         if rules.max_messages is not None and context is None:
             remedy = "Write PCAClient(data, context=context, max_messages=...)."
             raise ConfigError("max_messages", must="used with the node's context", got="no context", then=remedy)
-        self._rules, self._served, self._context = rules, served, context
+        self._rules, self._served, self._context, self._fixed = rules, served, context, fixed
         self._group = ""  # in which the sum that a message belongs to is taken; "" without masks
 
     def admit(self, request: wire.Request) -> None:
@@ -143,14 +152,20 @@ class Policy:
 
         return Demands(rules.identity, rules.min_peers, rules.max_colluders, admit if named else None)
 
+    def lose(self, data: LocalData | Stream) -> None:
+        """Count a masked sum that the node's rows allow no answer to: to say so tells of this node alone."""
+        if self._rules.counts_groups:
+            with ledger.opened(self._path(data)) as book:
+                book.beyond += 1
+
     def veil(self, request: wire.Request, data: LocalData | Stream) -> Veil | None:
         """Noise on products that hides what `max_rank` does not count; None where there is no such rule."""
         if self._rules.max_rank is None or not isinstance(data, LocalData):
             return None
-        size, scale = _sizes(data), request.frame.scale
+        size, scale = self._sizes(data), request.frame.scale
 
         def laid(stage: str, arrays: Arrays, up: Arrays) -> Arrays:
-            block, kinds = _blocks(arrays, data.d), registry.STAGES[stage].parts(arrays, data.d)
+            block, kinds = told.blocks(arrays, data.d), registry.STAGES[stage].parts(arrays, data.d)
             veiled = dict(up)
             for name, a in up.items():
                 if kinds[name].kind in _SQUARED or (kinds[name].kind in _PRODUCTS and a.shape == block.shape):
@@ -196,8 +211,11 @@ class Policy:
         if most is None:
             return
         group = (self._group or ANONYMOUS) if masked else ""
-        columns = _columns(stage, request, data.d, {} if masked else up)
-        known = book.told_in(group, data.d).with_products(columns, _sizes(data))
+        columns, whole = told.columns(stage, request, data.d, {} if masked else up), data.origin
+        if data.places is not None:  # of the columns that the run leaves out, nothing is told
+            chosen, columns = columns, np.zeros((whole.d, columns.shape[1]))
+            columns[data.places] = chosen
+        known = book.told_in(group, whole.d).with_products(columns, self._sizes(whole))
         if known.rank > most:
             rule = f"at most {most}: that is its max_rank"
             remedy = _OPERATOR if masked else "Run the strategy with mask=True, or ask the node's operator."
@@ -205,39 +223,17 @@ class Policy:
             raise RefusalError(what, must=rule, got=f"{known.rank} with this message", then=remedy)
         book.told[group] = known
 
+    def _sizes(self, data: LocalData) -> Array:
+        """The roots of the columns' sums of squares about their means; from the statistics that answers come from."""
+        return np.sqrt((data if self._fixed is None else self._fixed(data)).moments().m2)
+
     def _path(self, data: LocalData | Stream) -> Path:
         """The ledger of these rows; of a stream, whose rows change, that of the node."""
         if isinstance(data, LocalData):
-            mark = f"{data.n}x{data.d}-{data.fingerprint():08x}"
+            mark = f"{data.n}x{data.origin.d}-{data.origin.fingerprint():08x}"
         else:
             mark = "stream" if self._context is None else f"stream-{kept.key_of(self._context)}"
         return kept.ledger_file(self._rules.memory_dir, mark)
-
-
-def _columns(stage: str, request: wire.Request, d: int, up: Arrays) -> Array:
-    """The columns whose products with C_i an answer tells, in the rows' own units.
-
-    Those of the blocks in the message, whatever they are for, and directions of C_i that the answer itself brings.
-    """
-    arrays = messages.plain(request.arrays)
-    parts = registry.STAGES[stage].parts(arrays, d)
-    shown = [a for name, a in up.items() if parts[name].kind in TELLING]
-    own = [a if a.ndim == 2 and len(a) == d else np.eye(d) for a in shown]
-    columns = np.hstack([_blocks(arrays, d), *own]).astype(np.float64)
-    return columns if request.frame.scale is None else columns / request.frame.scale[:, None]
-
-
-def _blocks(arrays: Arrays, d: int) -> Array:
-    """All that can stand for columns in a message, side by side."""
-    blocks = [a.reshape(d, -1) for a in arrays.values() if a.ndim and len(a) == d]
-    if "seed" in arrays and "width" in arrays:
-        blocks.append(drawn(d, int(arrays["width"]), int(arrays["seed"])))
-    return np.hstack([np.empty((d, 0)), *blocks]).astype(np.float64)
-
-
-def _sizes(data: LocalData) -> Array:
-    """The roots of the columns' sums of squares about their means."""
-    return np.sqrt(data.moments().m2)
 
 
 def _bare(stage: str, arrays: Arrays) -> bool:

@@ -20,8 +20,10 @@ def quiet(stage: object, names: Iterable[str]) -> bool:
     return stage == messages.STAGE or noise.asked(names)
 
 
-def refusal(error: FlowerPCAError, config: wire.Config, key: int, *, discreet: bool) -> wire.Config:
-    """What the server is told of an error.
+def refusal(
+    error: FlowerPCAError, config: wire.Config, key: int, *, discreet: bool, about: wire.Config | None = None
+) -> wire.Config:
+    """What the server is told of an error; `about` is what the node says of itself.
 
     Under masks, under noise, and always at a node that is `discreet`, it is not told what was found in the rows.
     """
@@ -29,7 +31,7 @@ def refusal(error: FlowerPCAError, config: wire.Config, key: int, *, discreet: b
     if isinstance(error, DataError) and (discreet or quiet(config.get("stage"), names)):
         rule, _, got = text.partition(" Got ")
         text = f"{rule} {got.partition('. ')[2]}"
-    return wire.refusal(text, number if isinstance(number, int) else -1, key)
+    return wire.refusal(text, number if isinstance(number, int) else -1, key, about)
 
 
 @contextmanager

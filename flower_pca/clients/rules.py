@@ -81,7 +81,11 @@ class Rules:
             member more, say, tells the difference. Needs trusted_keys, by which nodes are known. 1 if only max_lost is
             given.
         max_lost: Members of a group, at most, that may be missing from its sums, all sums together: what is left of
-            each of them is told. 0 if only max_groups is given.
+            each of them is told. And how often the node may say that its own answer is beyond the bound of a sum, which
+            tells how large that is. 0 if only max_groups is given.
+        share_names: Whether the node tells a server what its columns are called, and its own name (`name` in the
+            node-config). If not, it tells how many columns there are, and a digest of their sorted names, by which
+            nodes are compared; whoever guesses all names can check that by the digest.
         answers: What answers come from. "fixed": statistics of the rows that were measured before the first message, so
             that no number of a server meets a row; with memory_dir they are kept. "exact": likewise, from sums that
             are the same on every machine and in any order of the rows, several times as costly once. "rows": products
@@ -115,6 +119,7 @@ class Rules:
     min_peers: int = 1
     max_groups: int | None = None
     max_lost: int | None = None
+    share_names: bool = True
     answers: str = "fixed"
     missing: str = "own_mean"
     noise_seed: int | None = None
@@ -132,7 +137,7 @@ class Rules:
         checks.integer("max_colluders", self.max_colluders)
         if self.max_lost is not None:
             checks.integer("max_lost", self.max_lost)
-        for name in ("share_own", "masked_only", "single_masks"):
+        for name in ("share_own", "masked_only", "single_masks", "share_names"):
             checks.choice(name, getattr(self, name), (True, False))
         self._check_budget()
         if (self.max_groups is not None or self.max_lost is not None) and self.trusted_keys is None:

@@ -18,9 +18,14 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca import registry, wire
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
+from flower_pca.core.parts import TELLING
+from flower_pca.core.stage import Arrays
 from flower_pca.dp.draw import Bits, normals
+from flower_pca.masking import messages
+from flower_pca.stages.opening import drawn
 
 TOLERANCE: Final = 1e-13  # of the length of a column: a thousand roundings of double precision
 _VEIL: Final = 10.0 * TOLERANCE  # deviation of the noise on a product, of the size of its entries
@@ -80,6 +85,27 @@ def veil(answer: Array, Z: Array, size: Array, scale: Array | None, bits: Bits) 
         return np.asarray(answer + _VEIL * np.outer(size, lengths) * normals(answer.shape, bits))
     squares = float(size @ size + (lengths @ lengths) * (1.0 + np.sum(Z * Z)))
     return np.asarray(answer + _VEIL * squares * normals((), bits))
+
+
+def columns(stage: str, request: wire.Request, d: int, up: Arrays) -> Array:
+    """The columns whose products with C_i an answer tells, in the rows' own units.
+
+    Those of the blocks in the message, whatever they are for, and directions of C_i that the answer itself brings.
+    """
+    arrays = messages.plain(request.arrays)
+    parts = registry.STAGES[stage].parts(arrays, d)
+    shown = [a for name, a in up.items() if parts[name].kind in TELLING]
+    own = [a if a.ndim == 2 and len(a) == d else np.eye(d) for a in shown]
+    found = np.hstack([blocks(arrays, d), *own]).astype(np.float64)
+    return found if request.frame.scale is None else found / request.frame.scale[:, None]
+
+
+def blocks(arrays: Arrays, d: int) -> Array:
+    """All that can stand for columns in a message, side by side."""
+    found = [a.reshape(d, -1) for a in arrays.values() if a.ndim and len(a) == d]
+    if "seed" in arrays and "width" in arrays:
+        found.append(drawn(d, int(arrays["width"]), int(arrays["seed"])))
+    return np.hstack([np.empty((d, 0)), *found]).astype(np.float64)
 
 
 def _units(columns: Array) -> Array:

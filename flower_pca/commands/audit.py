@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from dataclasses import asdict
 from typing import Any
 
+from flower_pca.base import extras
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
 
@@ -35,7 +35,7 @@ def run(given: argparse.Namespace) -> int:
         raise ConfigError("missing in an audit", must='"error"', got=repr(given.missing), then=remedy)
     with common.progress("starting") as on_round:
         found = audit(given.algorithm, common.clients_of(given), masked=given.masked, on_round=on_round, **settings)
-    drawn = importlib.util.find_spec("matplotlib") is not None
+    drawn = extras.there("matplotlib")
     with common.writing(place) as draft:
         found.save(draft / "leaks.csv")
         if drawn:
@@ -45,6 +45,6 @@ def run(given: argparse.Namespace) -> int:
         course = [asdict(point) for point in found.convergence]
         common.print_json({"algorithm": found.algorithm, "masked": found.masked, "leaks": worst, "convergence": course})
         return 0
-    picture = "and leak.svg" if drawn else 'and no picture: pip install "flower-pca[plot]"'
+    picture = "and leak.svg" if drawn else f"and no picture ({extras.lacking('matplotlib', 'to draw')})"
     sys.stdout.write(f"{found.table()}\nWrote leaks.csv {picture} to {place}\n")
     return 0

@@ -7,14 +7,20 @@ import json
 import os
 import sys
 import tempfile
+import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES
+from flower_pca.rows.columns import wanted
+
+EVERY = 5.0  # seconds between two lines about a run, where there is no terminal
 
 
 def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -36,8 +42,10 @@ def arguments_of_data(added: argparse.ArgumentParser) -> None:
     )
     text = "who gets which rows: contiguous, \"dirichlet(0.3, column='y')\", \"by_column('site')\", ..."
     added.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
-    text = "how many components, or the share of the variance in (0, 1) that they shall exceed (default: 2)"
+    text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%% (default: 2)"
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
+    text = "names of the columns to use, with commas between them (default: all)"
+    added.add_argument("--columns", metavar="NAMES", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"
     added.add_argument("--center", action=argparse.BooleanOptionalAction, help=text)
     added.add_argument(
@@ -86,8 +94,8 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     from flower_pca.data import partition, sources
 
     needed = None if given.partition is None else partition.column(given.partition)
-    table = sources.table(given.data, beside=() if needed is None else (needed,))
-    return partition.deal(table, given.partition, given.clients)
+    table = sources.table(given.data, beside=() if needed is None else (needed,), columns=wanted(given.columns))
+    return partition.deal(table.whole(), given.partition, given.clients)
 
 
 def folder(path: Path) -> Path:
@@ -116,9 +124,9 @@ def writing(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[Driven], None]]:
-    """Called after every round; shows it on standard error if that is a terminal."""
+    """Called after every round; shows it on standard error: in place on a terminal, else a line every few seconds."""
     if not sys.stderr.isatty():
-        yield lambda run: None
+        yield _lines()
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -127,6 +135,21 @@ def progress(what: str) -> Iterator[Callable[[Driven], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda run: bar.update(task, description=str(run.history[-1]))
+
+
+def _lines() -> Callable[[Driven], None]:
+    """Says where a run stands, every few seconds; of a run that is over by then, nothing."""
+    began = last = time.monotonic()
+
+    def after(run: Driven) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= EVERY:
+            last = now
+            sys.stderr.write(f"flower-pca: after {now - began:.0f} s: {run.history[-1]}\n")
+            sys.stderr.flush()
+
+    return after
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[int] = ()) -> None:
@@ -143,24 +166,41 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[
     Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 160).print(drawn)
 
 
+@contextmanager
+def speaking() -> Iterator[None]:
+    """What is warned of becomes lines on standard error."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    sys.stderr.write("".join(f"flower-pca: {warning.message}\n" for warning in said))
+
+
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print a value as JSON, whose numbers are all finite."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def result_of(path: str) -> Any:
-    """The result in a file."""
+def title(data: str) -> str:
+    """What the data is called: the name of a file, or a spec as it is."""
+    return Path(data).name if "(" not in data else data
+
+
+def result_of(path: str, *, steps: bool = False) -> Any:
+    """The result in a file; with `steps`, that of a run of steps as well."""
     from flower_pca.core.result import PCAResult
+    from flower_pca.tracking.result import TrackingResult
 
     try:
-        return PCAResult.load(path)
+        return TrackingResult.load(path) if steps and archive.kind(path) == "tracking result" else PCAResult.load(path)
     except FileNotFoundError as error:
         remedy = "Give the result.npz that a run has written."
         raise DataError("The result", must="there", got=f"no file {path}", then=remedy) from error
 
 
-def _number(text: str) -> int | float:
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+def _number(text: str) -> int | float | str:
+    if text.strip().endswith("%"):
+        return text
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    raise argparse.ArgumentTypeError(f"it must be a number, or a share such as 0.95 or 95%, not {text!r}")

@@ -61,7 +61,8 @@ def run(given: argparse.Namespace) -> int:
     monitor = Monitor(common.result_of(given.result), n_components=given.components)
     limits = monitor.limits(given.level, source=given.limits, trained=given.trained)
     sites = _sites(given)
-    scored = {site: monitor.score(X) for site, X in sites.items()}
+    with common.speaking():
+        scored = {site: monitor.score(X) for site, X in sites.items()}
     found = monitor.anomalies(sites, limits, top=given.top)
     rows, beyond = sum(len(s.t2) for s in scored.values()), sum(int(s.beyond(limits).sum()) for s in scored.values())
     if out is not None:

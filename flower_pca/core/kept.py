@@ -27,6 +27,7 @@ def identity(stages: Sequence[Stage[Any]], model: Model, roll: Roll, channel: Ai
         "channel": archive.pack(channel, {}, "channel"),
         "masked": roll.summed,
         **{name: getattr(model, name) for name in _IDENTITY},
+        "wanted": None if model.wanted is None else list(model.wanted),
     }
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import linalg
+from flower_pca.base import hints, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core import saved
+from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
 _ROUNDING: Final = 1e-12  # of a share of the variance
@@ -34,11 +36,13 @@ class Model:
         summed: Whether the server sees sums of answers only, and no answer of a single client.
         frame: The mean and scale of all clients together.
         n, d: Rows of all clients together; columns.
-        feature_names: Names of the columns, in their order; None where columns go by position, or nodes keep them.
+        wanted: The columns that the run names, in its order; None for all that clients have.
+        heading: What all clients say of their columns; None before one has.
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
         trace: trace(C), the total sum of squares in the frame.
         claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
         answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
+        sizes: Root mean squares of the columns in their own units, less the mean if it is subtracted; None under noise.
         eps: The relative precision of the coarsest client's products.
         basis: Z, d x p orthonormal, best first where `values` is known.
         product: C Z, where the server knows it.
@@ -63,11 +67,13 @@ class Model:
     frame: Frame = field(default_factory=Frame)
     n: int = 0
     d: int = 0
-    feature_names: tuple[str, ...] | None = None
+    wanted: tuple[str, ...] | None = None
+    heading: Heading | None = None
     clients: int = 0
     trace: float = 0.0
     claims: dict[int, Claim] = field(default_factory=dict)
     answers: str = "rows"
+    sizes: Array | None = None
     eps: float = 0.0
     basis: Array | None = None
     product: Array | None = None
@@ -89,6 +95,11 @@ class Model:
         if self.values is None:
             return 1 if self.basis is None else self.basis.shape[1]
         return fraction_rank(self.values, self.trace, self.n_components) or len(self.values)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the columns, in their order; None where columns go by position, or clients keep the names."""
+        return self.wanted or (None if self.heading is None else self.heading.names)
 
     @property
     def units(self) -> int:
@@ -127,3 +138,34 @@ def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
     share = np.cumsum(np.maximum(values, 0.0)) / trace if trace > 0 else np.ones(len(values))
     passed = np.flatnonzero(share > fraction + _ROUNDING)
     return int(passed[0]) + 1 if len(passed) else None
+
+
+def result_fields(model: Model) -> dict[str, Any]:
+    """What a finished model says of the fields of `PCAResult`."""
+    assert model.values is not None
+    assert model.residuals is not None
+    assert model.status is not None
+    k, ddof = model.k, max(model.n - 1, 1)
+    first = float(model.values[0]) or 1.0
+    unscaled = model.sizes if model.frame.scale is None else None
+    return {
+        "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
+        "explained_variance_": model.values[:k] / ddof,
+        "mean_": np.zeros(model.d) if model.frame.mean is None else model.frame.mean,
+        "scale_": model.frame.scale,
+        "total_variance_": model.trace / ddof,
+        "n_samples_": model.n,
+        "residuals_": model.residuals[:k] / first,
+        "sine_estimate_": model.sine_estimate,
+        "mse_": model.mse,
+        "rounds": model.rounds,
+        "status": model.status,
+        "seed": model.seed,
+        "centered": model.center,
+        "answers": model.answers,
+        "fill_": model.frame.fill,
+        "histograms_": model.histograms,
+        "feature_names_in_": saved.columns(model.feature_names),
+        "feature_digest": "" if model.heading is None else model.heading.digest,
+        "hints": () if unscaled is None else hints.of_sizes(unscaled, model.feature_names),
+    }

@@ -8,6 +8,7 @@ keep `plain()`, from which `assembly.question` makes the same question again. No
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any, Final, TypedDict
 
@@ -17,6 +18,7 @@ from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.settings import DP, MaskedSums
 from flower_pca.core.stage import Stage
+from flower_pca.rows.columns import wanted
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
@@ -31,10 +33,11 @@ _REACH: Final = "Bound the raw rows."
 class Asked(TypedDict, total=False):
     """A question in short, beside its algorithm: see `Question`. Settings may be strings; mask may be True."""
 
-    n_components: int | float
+    n_components: int | float | str
     center: bool | None
     scale: str | None
     missing: str
+    columns: Sequence[str] | str | None
     seed: int
     fraction: float
     evaluate: bool
@@ -69,11 +72,15 @@ class Question:
 
     Args:
         algorithm: The algorithm, with its hyper-parameters: see `make`.
-        n_components: How many components, or the fraction of the total variance in (0, 1) that they shall exceed.
+        n_components: How many components, or the fraction of the total variance in (0, 1) that they shall exceed, which
+            the short form takes as "95%" too.
         center: Whether to subtract the mean of all rows; the algorithm's own default if left out.
         scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
         missing: "error", "own_mean" or "mean": NaN then stands for a missing value, in whose place comes the mean of
             those that its column has at the same client, or at all clients.
+        columns: Names of the columns to use, in the order that the result shall have; others are left out. In short: a
+            text with commas between them. Left out, clients must all have the same columns, which are then in the
+            order of their sorted names; or by position, if no client has names.
         seed: Seed of everything random.
         fraction: The share of the clients present that each round of the algorithm goes to.
         evaluate: Whether to measure the reconstruction error on the clients at the end.
@@ -96,6 +103,7 @@ class Question:
     center: bool | None = None
     scale: str | None = None
     missing: str = "error"
+    columns: tuple[str, ...] | None = None
     seed: int = 0
     fraction: float = 1.0
     evaluate: bool = False
@@ -122,6 +130,7 @@ class Question:
         checks.choice("evaluate", self.evaluate, (True, False))
         checks.choice("monitor", self.monitor, (True, False))
         checks.integer("min_clients", self.min_clients, least=1)
+        object.__setattr__(self, "columns", wanted(self.columns))
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
         for name, value in {**plain, "fraction": float(self.fraction)}.items():
             object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
@@ -148,7 +157,8 @@ class Question:
             name: None if getattr(self, name) is None else repr(getattr(self, name)) for name in ("mask", "channel")
         }
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {**values, "algorithm": self.algorithm.spec, **words, "dp": dp}
+        columns = None if self.columns is None else list(self.columns)
+        return {**values, "algorithm": self.algorithm.spec, **words, "dp": dp, "columns": columns}
 
     def check_checkpoint(self, path: str | os.PathLike[str] | None) -> None:
         """Refuse a checkpoint that cannot be written; and any with a budget, as answers would be given twice."""

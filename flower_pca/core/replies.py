@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base.errors import DataError, ProtocolError, sentence
+from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.claims import Judge
 from flower_pca.core.parts import Kind, Part, Shape
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.rows.columns import Heading
 
 _DATA = "Check the client's data."
 _LARGEST = 1e140  # beyond which sums of squares overflow
@@ -41,6 +42,7 @@ class Collected:
     bytes_up: int
     failures: dict[str, str]
     banned: frozenset[int]
+    heading: Heading | None = None
 
     @property
     def why(self) -> str:
@@ -73,30 +75,34 @@ def collect(
     answered: frozenset[int],
     channel: AirChannel | None,
     judge: Judge,
+    heading: Heading | None = None,
 ) -> Collected:
     """Check the answers, reduce the good ones in their order onto `total`, and hear the result through the channel.
 
     Where nobody has said yet how many columns the rows have (`d` is None), each answer says so by its moments, one for
-    each column. Answers come together apart for each number then; that of most clients counts, of the first one if
-    equally many have another, and the others are left out for good. The `judge` holds an answer against what its client
-    has said of its rows.
+    each column, and by its heading what they are called. Answers come together apart for each kind of columns then;
+    that of most clients counts, of the first one if equally many have another, and the others are left out for good.
+    Once the `heading` of the run is known, others are left out at once. The `judge` holds an answer against what its
+    client has said of its rows.
     """
     failures: dict[str, str] = {}
     banned: set[int] = set()
     bytes_up, merge, heard = 0, stage.merging(state), set(answered)
     common = stage.parts(sent.arrays, d) if not sent.personal else {}
-    groups: dict[int, _Group] = {}
+    groups: dict[tuple[int, str], _Group] = {}
     if total is not None:
-        groups[_columns(common, total, d)] = _Group(total, list(answered))
+        groups[_columns(common, total, d), ""] = _Group(total, list(answered))
     for position, reply in enumerate(replies):
         if isinstance(reply, Sum):
-            groups.setdefault(d or 0, _Group()).take(reply.arrays, reply.clients)
+            groups.setdefault((d or 0, ""), _Group()).take(reply.arrays, reply.clients)
             heard.update(reply.clients)
             continue
         if isinstance(reply, Reply):
             bytes_up += sum(a.nbytes for a in reply.arrays.values())
             try:
                 check(reply, sent, heard)
+                if heading is not None and reply.heading is not None and not reply.heading.like(heading):
+                    raise ProtocolError(reply.heading.outvoted(name_of(reply), heading))
                 columns = _columns(common, reply.arrays, d)
                 same = not sent.personal and columns == (d or 0)
                 parts = common if same else stage.parts(sent.arrays_for(reply.client), columns or None)
@@ -106,39 +112,61 @@ def collect(
                 arrays = reply.arrays
                 if channel is not None:
                     arrays = channel.faded(arrays, number=sent.number, position=position)
-                group = groups.get(columns, _Group())
+                voted = d is None and columns > 0 and heading is None  # else the first one says what columns there are
+                kind = columns, reply.heading.digest if voted and reply.heading is not None else ""
+                group = groups.get(kind, _Group())
                 group.take(merge(group.total, reply.client, arrays), (reply.client,))
+                group.hear(reply)
             except ProtocolError as error:
                 reply = Failure(reply.client, str(error), lasting=not isinstance(error, UnawaitedError))
             else:
-                groups[columns] = group
+                groups[kind] = group
+                heading = heading if voted else heading or reply.heading
                 heard.add(reply.client)
                 continue
         failures[str(reply.client)] = reply.reason
         if reply.lasting:
             banned.add(reply.client)
-    most = max(groups, key=lambda columns: len(groups[columns].clients), default=0)
-    rule, remedy = f"{most}, as at most clients", "Align the features first."
-    for columns, group in groups.items():
-        for client in group.clients if columns != most else ():
-            failures[str(client)] = sentence(f"The number of columns of client {client}", rule, columns, remedy)
+    most = max(groups, key=lambda kind: len(groups[kind].clients), default=(0, ""))
+    best = groups.get(most, _Group())
+    for kind, group in groups.items():
+        for client in group.clients if kind != most else ():
+            failures[str(client)] = group.said(kind).outvoted(group.name(client), best.said(most))
             banned.add(client)
-    total, count = groups[most].total if groups else None, len(heard - banned - answered)
+    total, count = best.total, len(heard - banned - answered)
     if channel is not None and count:
         total = channel.received(total, number=sent.number)
-    return Collected(total, frozenset(heard - banned), count, bytes_up, failures, frozenset(banned))
+    heading = heading or best.heading
+    return Collected(total, frozenset(heard - banned), count, bytes_up, failures, frozenset(banned), heading)
 
 
 @dataclass
 class _Group:
-    """What the answers that speak of equally many columns have come together to, and whose they are."""
+    """What the answers that speak of the same columns have come together to, and whose they are."""
 
     total: Any = None
     clients: list[int] = field(default_factory=list)
+    heading: Heading | None = None
+    names: dict[int, str] = field(default_factory=dict)
+
+    def hear(self, reply: Reply) -> None:
+        self.heading = reply.heading if self.heading is None else self.heading.fuller(reply.heading)
+        self.names[reply.client] = name_of(reply)
+
+    def name(self, client: int) -> str:
+        return self.names.get(client, f"client {client}")
+
+    def said(self, kind: tuple[int, str]) -> Heading:
+        return self.heading or Heading(kind[0])
 
     def take(self, total: Any, clients: Iterable[int]) -> None:
         self.total = total
         self.clients.extend(clients)
+
+
+def name_of(reply: Reply) -> str:
+    """A client, by its own name too if it has one."""
+    return f"client {reply.client} ({reply.site})" if reply.site else f"client {reply.client}"
 
 
 def _columns(parts: Mapping[str, Part], arrays: Arrays, d: int | None) -> int:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import archive, linalg
+from flower_pca.base import archive, labels, linalg, markup
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core import saved
-from flower_pca.core.model import Model
+from flower_pca.core.model import Model, result_fields
 from flower_pca.core.spent import Spent
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.matching import matched
+from flower_pca.rows.projection import Projection
 
 _KINDS: Final[dict[str, type[PCAResult]]] = {}  # all classes of results, by the name that files know them by
 
@@ -52,7 +54,9 @@ class PCAResult:
             monitor; else None. See `analysis.Monitor`.
         feature_names_in_: Names of the columns, in the order of all that has columns here, (d,); None where columns go
             by position.
+        feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
         site_names: Names of the clients that have one, by key, as `own`; {} where none have.
+        hints: Sentences about columns whose sizes make components say little else: an identifier, or other units.
         privacy: What the run has cost under differential privacy; None without it. Counts, means and variances are
             then those with noise.
     """
@@ -84,7 +88,9 @@ class PCAResult:
     fill_: Array | None = None
     histograms_: Array | None = None
     feature_names_in_: Array | None = None
+    feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
+    hints: tuple[str, ...] = ()
     privacy: Spent | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[int, dict[str, Array]] = field(default_factory=dict)
@@ -101,30 +107,7 @@ class PCAResult:
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
         """What a finished model says of the fields; a family's result adds its own."""
-        assert model.values is not None
-        assert model.residuals is not None
-        assert model.status is not None
-        k, ddof = model.k, max(model.n - 1, 1)
-        first = float(model.values[0]) or 1.0
-        return {
-            "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
-            "explained_variance_": model.values[:k] / ddof,
-            "mean_": np.zeros(model.d) if model.frame.mean is None else model.frame.mean,
-            "scale_": model.frame.scale,
-            "total_variance_": model.trace / ddof,
-            "n_samples_": model.n,
-            "residuals_": model.residuals[:k] / first,
-            "sine_estimate_": model.sine_estimate,
-            "mse_": model.mse,
-            "rounds": model.rounds,
-            "status": model.status,
-            "seed": model.seed,
-            "centered": model.center,
-            "answers": model.answers,
-            "fill_": model.frame.fill,
-            "histograms_": model.histograms,
-            "feature_names_in_": saved.columns(model.feature_names),
-        }
+        return result_fields(model)
 
     @property
     def n_components_(self) -> int:
@@ -138,8 +121,11 @@ class PCAResult:
 
     @property
     def explained_variance_ratio_(self) -> Array:
-        """The share of the true total variance along each component, (k,)."""
-        return np.asarray(self.explained_variance_ / (self.total_variance_ or 1.0))
+        """The share of the true total variance along each component, (k,); under noise, of their sum if it is more."""
+        total = self.total_variance_
+        if self.privacy is not None:
+            total = max(total, float(self.explained_variance_.sum()))
+        return np.asarray(self.explained_variance_ / (total or 1.0))
 
     @property
     def singular_values_(self) -> Array:
@@ -155,26 +141,35 @@ class PCAResult:
     @property
     def frame(self) -> Frame:
         """The coordinates that components and variances refer to."""
-        return Frame(self.mean_ if self.centered else None, self.scale_, self.fill_)
+        mean, names = self.mean_ if self.centered else None, saved.plain(self.feature_names_in_)
+        return Frame(mean, self.scale_, self.fill_, names=names)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""
         return saved.texts([f"pc{j + 1}" for j in range(self.n_components_)])
 
     def transform(self, X: Any) -> Array:
-        """Coordinates of the rows of X, (n, d) dense or sparse, along the components: (n, k)."""
+        """Coordinates of rows along the components, (n, k).
+
+        Args:
+            X: The rows, (n, d) dense or sparse; a data frame; or the path, or the spec string, of a file of them.
+                Columns are matched by name; where only X or only the result has names, by position, with a UserWarning.
+        """
         return self._data(X).scores(self.components_.T)
 
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
         X = np.asarray(scores) @ self.components_
-        X = X if self.scale_ is None else X * self.scale_
-        return np.asarray(X + self.mean_)
+        return np.asarray((X if self.scale_ is None else X * self.scale_) + self.mean_)
 
     def reconstruction_error(self, X: Any) -> float:
         """Mean squared distance, in the frame, between a row of X and its reconstruction."""
         data = self._data(X)
         return data.squared_error(self.components_.T) / data.n
+
+    def to_record(self) -> Any:
+        """A `ConfigRecord` of Flower's with all it takes to project rows as here: see `Projection.from_record`."""
+        return Projection.of(self).to_record()
 
     def angle_to(self, other: PCAResult | Array) -> float:
         """Largest principal angle in radians to another result, or to components as rows of an array."""
@@ -197,14 +192,14 @@ class PCAResult:
             kind = saved.known(path, header, _KINDS)
             return kind(**saved.fields(path, header, arrays, names=kind._ARRAYS, numbers=kind._NUMBERS))
 
-    def plot(self, what: str, path: str | os.PathLike[str], *, shards: Sequence[Any] | None = None) -> Path:
+    def plot(self, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
         """Draw a picture into an SVG or PNG file. Needs matplotlib.
 
         Args:
-            what: "scree", "cumulative", "convergence" (against messages), "traffic" (against bytes), "scores",
-                "errors" (of reconstruction, by client), "loadings", or "overview", which has three of them.
+            what: "overview", or the name of one: "scree", "loadings", "convergence", "scores", ... Which there are of
+                this result, and what they show, says `flower_pca.plots.available(result, shards)`.
             path: The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
-            shards: The clients' rows, which "scores" and "errors" need.
+            shards: The clients' rows, which some pictures need.
 
         Returns:
             The path.
@@ -217,25 +212,18 @@ class PCAResult:
         return plots.draw(self, what, path, shards=shards)
 
     def table(self) -> str:
-        """The variances as a plain text table."""
-        ratio = self.explained_variance_ratio_
-        lines = [f"{'component':>10} {'variance':>10} {'share':>10} {'together':>10} {'residual':>10}"]
-        for j, (v, r, c, e) in enumerate(
-            zip(self.explained_variance_, ratio, ratio.cumsum(), self.residuals_, strict=True)
-        ):
-            lines.append(f"{j + 1:>10} {v:>10.4g} {r:>10.2%} {c:>10.2%} {e:>10.1e}")
-        return "\n".join(lines)
+        """The variances, and the columns that weigh most in each component, as a plain text table."""
+        return labels.in_columns(labels.HEADS, labels.variances(self))
 
     def __repr__(self) -> str:
         what = f"{self.n_components_} components of {self.n_samples_} x {self.n_features_in_} by {self.algorithm}"
         return f"{type(self).__name__}({what}, {len(self.history)} messages, {self.status.outcome.value})"
 
+    def _repr_html_(self) -> str:
+        return markup.of_result(self)
+
     def _data(self, X: Any) -> LocalData:
-        data = LocalData(X, who="the rows given", missing=self.fill_ is not None)
-        if data.d != self.n_features_in_:
-            remedy = "Give the features that the run had, in its order."
-            raise ConfigError("The number of columns", must=str(self.n_features_in_), got=data.d, then=remedy)
-        return data.framed(self.frame, keep=False)
+        return matched(X, self.frame, self.n_features_in_, digest=self.feature_digest)
 
 
 _KINDS["PCAResult"] = PCAResult

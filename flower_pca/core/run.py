@@ -40,6 +40,7 @@ from flower_pca.core.roll import Call, Roll, Verdict
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum, Unsized
 from flower_pca.core.standing import Standing
 from flower_pca.core.terms import NoTerms
+from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
 
@@ -71,11 +72,9 @@ class Run:
         start = stages[0].start(model)
         self._standing = Standing(stages=tuple(stages), model=model, state=start, opens=roll.opens)
         self._roll, self._terms, self._channel = roll, terms or NoTerms(), channel
-        self._asked, self._result = dict(asked or {}), result
-        self._model = model
-        self._history = History()
+        self._asked, self._result, self._model = dict(asked or {}), result, model
+        self._history, self._began = History(), 0.0
         self._sent: Broadcast | None = None
-        self._began = 0.0
         self._total: Any = None  # of a message that some clients are asked once more
 
     @property
@@ -151,8 +150,10 @@ class Run:
         total = self._total if self._roll.awaited else None
         channel, came = self._channel, self._roll.came
         d = now.model.d or None
-        known: dict[str, Any] = {"d": d, "judge": Judge(now.stage, now.state, now.model), "channel": channel}
+        judge, heading = Judge(now.stage, now.state, now.model), now.model.heading
+        known: dict[str, Any] = {"d": d, "judge": judge, "channel": channel, "heading": heading}
         got = collect(now.stage, now.state, sent, replies, total=total, answered=came, **known)
+        self._standing = now.headed(got.heading)
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
@@ -169,6 +170,10 @@ class Run:
         record = got.record(sent, seconds=time.perf_counter() - self._began, metrics=metrics)
         self._history, self._sent = self._history.add(record), None
         return record
+
+    def readmit(self, clients: Iterable[int]) -> None:
+        """Ask these again although they were left out: they have been started anew."""
+        self._roll = self._roll.readmitted(clients)
 
     def result(self) -> Any:
         """The result of a finished run: of the class that the algorithm names."""
@@ -192,11 +197,12 @@ class Run:
 
     # What masks do to the message under way.
 
-    def settle(self, *, columns: int, needed: int) -> Broadcast:
-        """The message, once the clients are known to have so many columns, and their sum to need so many of them."""
+    def settle(self, *, heading: Heading, needed: int) -> Broadcast:
+        """The message, once the clients are known to have these columns, and their sum to need so many of them."""
         assert self._sent is not None
+        self._standing = self._standing.headed(heading if heading.count else None)
         state = self._standing.state
-        state = state.of_columns(columns) if isinstance(state, Unsized) else state
+        state = state.of_columns(heading.count) if isinstance(state, Unsized) else state
         self._terms = self._terms.shared(needed)
         self._standing = replace(self._standing, state=self._terms.informed(state))
         self._sent = replace(self._sent, arrays=self._arrays())
@@ -232,6 +238,7 @@ class Run:
         own = {client: arrays for client, arrays in now.stage.personal(now.state).items() if client in asked}
         # The opening speaks of raw rows: the frame is what it asks for.
         frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.frame
+        frame = replace(frame, names=now.model.wanted)
         self._sent = Broadcast(now.stage.name, len(self._history), self._arrays(), frame, to, own)
         self._began = time.perf_counter()
         return self._sent

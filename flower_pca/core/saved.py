@@ -30,6 +30,7 @@ def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
         "status": [result.status.outcome.value, result.status.words],
         "privacy": None if result.privacy is None else asdict(result.privacy),
         **names_of(result),
+        "hints": list(result.hints),
         "history": result.history.to_json(),
     }
 
@@ -52,13 +53,15 @@ def names_of(result: Any) -> dict[str, Any]:
     """The names of columns and sites of a result, as plain values."""
     names = result.feature_names_in_
     sites = {str(key): name for key, name in result.site_names.items()}
-    return {"feature_names": None if names is None else list(names), "site_names": sites}
+    words = {"feature_digest": result.feature_digest, "site_names": sites}
+    return {"feature_names": None if names is None else list(names), **words}
 
 
 def named(header: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that `names_of` has taken apart."""
     sites = {int(key): name for key, name in header.get("site_names", {}).items()}
-    return {"feature_names_in_": columns(header.get("feature_names")), "site_names": sites}
+    names, digest = columns(header.get("feature_names")), header.get("feature_digest", "")
+    return {"feature_names_in_": names, "feature_digest": digest, "site_names": sites}
 
 
 def fields(
@@ -80,6 +83,7 @@ def fields(
         "status": Status(Outcome(outcome), words),
         "history": History.from_json(header["history"]),
         "asked": header.get("asked", {}),
+        "hints": tuple(header.get("hints", ())),
         "privacy": None if spent is None else Spent(**spent),
         **named(header),
     }
@@ -88,6 +92,11 @@ def fields(
 def texts(names: Sequence[str]) -> Array:
     """Names as scikit-learn has them, an array of objects."""
     return np.array(list(names), dtype=object)
+
+
+def plain(names: Array | None) -> tuple[str, ...] | None:
+    """Names of columns as `columns` was given them."""
+    return None if names is None else tuple(names.tolist())
 
 
 def columns(names: Sequence[str] | None) -> Array | None:

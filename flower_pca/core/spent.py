@@ -16,6 +16,8 @@ class Spent:
         messages: Answered messages, that of the frame included.
         shared: Whether the clients had it together, on sums that were masked; else each has added it alone. Then
             epsilon is that of the sums, and holds if no more clients collude than the run allowed for.
+        among: How many clients alone have all of that noise together: one, where it is not shared.
+        frame_noise: The deviation of the noise on each number of the message that measured mean, scale and count.
     """
 
     epsilon: float
@@ -24,6 +26,8 @@ class Spent:
     noise: float
     messages: int
     shared: bool = False
+    among: int = 1
+    frame_noise: float = 0.0
 
     def __str__(self) -> str:
         where = "each sum, shared among clients" if self.shared else "each answer"

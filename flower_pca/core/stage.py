@@ -2,8 +2,7 @@
 
 A stage holds hyper-parameters only. The server half is `start`, `broadcast`, `server`, `status`, `finish`; the client
 half is the static `client`, which finds everything it needs in the message. The static `parts` says what an answer
-holds, for all who have to know without computing anything. Clients send sums, never averages; the server divides by
-what arrived, so that unequal sizes and drop-outs need no code of their own.
+holds. Clients send sums, never averages; the server divides by what arrived: unequal sizes need no code of their own.
 
 A message goes like this, whatever carries it:
 
@@ -28,6 +27,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
 from flower_pca.core.parts import AS_LARGE_AS_TRACE, Kind, Part
+from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
 Arrays: TypeAlias = dict[str, Array]
@@ -90,11 +90,13 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Reply:
-    """One client's answer to the message with the same number."""
+    """One client's answer to the message with the same number; with its columns, where it says which, and its name."""
 
     client: int
     number: int
     arrays: Arrays
+    heading: Heading | None = None
+    site: str = ""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.roll import Call, Roll
 from flower_pca.core.stage import Gathering, Stage, add
 from flower_pca.core.terms import NoTerms
+from flower_pca.rows.columns import Heading
 
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
 
@@ -147,6 +148,10 @@ class Standing:
         if model.basis is None or model.product is None or model.values is not None:
             return None if model.basis is None else model.basis[:, : model.k]
         return linalg.rayleigh_ritz(model.basis, model.product)[1][:, : model.k]
+
+    def headed(self, heading: Heading | None) -> Standing:
+        """Where the columns of all clients are known to be these; they do not change in a run."""
+        return replace(self, model=replace(self.model, heading=self.model.heading or heading))
 
     def answered(self, total: Any, came: frozenset[int]) -> Standing:
         """After a complete round with this total, of these clients."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.data.reading import needing, reading, texts
+from flower_pca.base.extras import needing
+from flower_pca.data.reading import reading, texts
 from flower_pca.data.table import Table
+from flower_pca.rows.columns import Columns
+
+_NAMES: Final = ("feature_names", "columns")  # of arrays that name the columns of the others
 
 
 def npy(*, path: str) -> Table:
@@ -21,7 +25,10 @@ def npy(*, path: str) -> Table:
 
 
 def npz(*, path: str, key: str = "X", beside: Sequence[str] = ()) -> Table:
-    """One array of a file saved by numpy.savez; others of it, with one value for each row, may go beside."""
+    """One array of a file saved by numpy.savez; others of it, with one value for each row, may go beside.
+
+    An array of text called feature_names or columns, of the length of a row, names the columns.
+    """
     with (
         reading(path, "saved by numpy.savez, without pickled objects") as file,
         file.open("rb") as raw,
@@ -37,11 +44,16 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = ()) -> Table:
                 raise ConfigError(f"A column of {file}", must=f"one of {names}", got=repr(name), then=remedy)
         rows = np.asarray(archive[key])
         columns = {name: np.asarray(archive[name]) for name in beside}
+        found = [name for name in _NAMES if name in archive and name != key]
+        named = tuple(np.asarray(archive[found[0]]).tolist()) if found else ()
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
             rule, got = f"{len(rows)} values, one for each row", f"shape {column.shape}"
             raise DataError(f"{name} of {file}", must=rule, got=got, then="Choose another column.")
-    return Table((rows,), beside=columns)
+    if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
+        rule, got = f"{rows.shape[-1]}, one for each column", f"{len(named)}"
+        raise DataError(f"{found[0]} of {file}", must=rule, got=got, then="Name each column, or leave them out.")
+    return Table((rows,), Columns(named, str(file)).names, columns, source=str(file))
 
 
 def sparse(*, path: str) -> Table:
@@ -62,7 +74,7 @@ def svmlight(*, path: str, features: int | None = None) -> Table:
     """
     if features is not None:
         checks.integer("features", features, least=1)
-    with needing("scikit-learn", "sklearn"):
+    with needing("scikit-learn", "to read this"):
         from sklearn.datasets import load_svmlight_file
     with reading(path, 'lines of "label index:value ..."') as file, file.open("rb") as raw:
         rows, labels = load_svmlight_file(raw, n_features=features)

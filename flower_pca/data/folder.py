@@ -6,15 +6,18 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.data.reading import listed, reading
+from flower_pca.data.reading import reading
 from flower_pca.data.table import Table
+from flower_pca.rows.columns import difference, listed, no_numbers
 
 Reader = Callable[..., Table]
+
+_ALIGN: Final = "Give every client the same features, or name those of the run with columns=[...]."
 
 
 def read(
@@ -51,7 +54,8 @@ def read(
     parts = tuple(table.parts[0] for table in tables)
     sizes = [int(part.shape[0]) for part in parts]
     columns_apart = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
-    return Table(parts, tables[0].names, {**columns_apart, "file": np.repeat(np.array(ids), sizes)})
+    beside_rows = {**columns_apart, "file": np.repeat(np.array(ids), sizes)}
+    return Table(parts, tables[0].names, beside_rows, source=str(place), sites=tuple(ids))
 
 
 def _one(reader: Reader, file: Path, wanted: Mapping[str, Any]) -> Table:
@@ -60,7 +64,10 @@ def _one(reader: Reader, file: Path, wanted: Mapping[str, Any]) -> Table:
         if name not in known:
             remedy = "Leave it out, or use files with named columns."
             raise ConfigError(f"{name} of {file}", must="left out", got=repr(wanted[name]), then=remedy)
-    return reader(path=str(file), **wanted)
+    table = reader(path=str(file), **wanted)
+    if table.words:
+        raise no_numbers(file, table.words)
+    return table
 
 
 def _like(first: Table, table: Table, one: Path, other: Path) -> Table:
@@ -70,9 +77,12 @@ def _like(first: Table, table: Table, one: Path, other: Path) -> Table:
         return table
     if table.names and sorted(table.names) == sorted(first.names):
         return Table((rows[:, [table.names.index(name) for name in first.names]],), first.names, table.beside)
-    rule = f"those of {one.name}: {listed(first.names)}" if first.names else f"{d}, as in {one.name}"
-    got = listed(table.names) or rows.shape[-1]
-    raise DataError(f"The columns of {other}", must=rule, got=got, then="Give every client the same features.")
+    if table.names and first.names:
+        rule, got = f"those of {one.name}", f"{len(table.names)}, {difference(table.names, first.names)}"
+    else:
+        rule = f"those of {one.name}: {listed(first.names)}" if first.names else f"{d}, as in {one.name}"
+        got = listed(table.names) or f"{rows.shape[-1]}"
+    raise DataError(f"The columns of {other}", must=rule, got=got, then=_ALIGN)
 
 
 def _natural(file: Path) -> list[Any]:

@@ -52,16 +52,32 @@ def column(spec: str) -> str | None:
 
 
 def deal(table: Table, spec: str | None = None, n_clients: int | None = None) -> list[Any]:
-    """The rows of each client. Without a spec: as the table's own parts say, else contiguous."""
+    """The rows of each client, with the names that belong to them.
+
+    Without a spec: as the table's own parts say, else contiguous.
+    """
     if spec is None and len(table.parts) > 1:
         if n_clients not in (None, len(table.parts)):
-            rule = f"{len(table.parts)}, one for each file"
-            remedy = "Leave it out, or name a partition to mix the files."
+            of = "file" if table.sites else "client that the data has"
+            rule = f"{len(table.parts)}, one for each {of}"
+            remedy = "Leave it out, or name a partition to mix their rows."
             raise ConfigError("The number of clients", must=rule, got=n_clients, then=remedy)
-        return list(table.parts)
+        named = list(table.sites) or [""] * len(table.parts)
+        return [table.site_rows(part, site) for part, site in zip(table.parts, named, strict=True)]
     rows = table.rows
     parts = make(spec or "contiguous", int(rows.shape[0]), n_clients, beside=table.beside)
-    return [take(rows, part) for part in parts if len(part)]
+    named = sites(spec, table.beside, parts)
+    dealt = zip(parts, named, strict=True)
+    return [table.site_rows(take(rows, part), site) for part, site in dealt if len(part)]
+
+
+def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:
+    """The names of the clients, where the rows are dealt by a column that names them; else "" for each."""
+    by = None if spec is None else _bound(spec)
+    if by is None or by.func is not by_column:
+        return [""] * len(parts)
+    values = _column(by, beside)
+    return [str(values[part[0]]) if len(part) and len(np.unique(values[part])) == 1 else "" for part in parts]
 
 
 def contiguous(n_rows: int, n_clients: int) -> list[Array]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.rows.columns import Columns, listed
 
 
 @contextmanager
@@ -31,16 +32,6 @@ def reading(path: object, rule: str) -> Iterator[Path]:
         raise DataError(what, must=rule, got=got, then="Check the file, or name another source.") from error
 
 
-@contextmanager
-def needing(package: str, extra: str) -> Iterator[None]:
-    """Imports of a package that is optional; without it a ConfigError says how to install it."""
-    try:
-        yield
-    except ImportError as error:
-        remedy = f'Run: pip install "flower-pca[{extra}]"'
-        raise ConfigError(package, must="installed to read this", got="no such package", then=remedy) from error
-
-
 def texts(what: str, value: object) -> tuple[str, ...]:
     """Names of columns: a list of text."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
@@ -52,10 +43,7 @@ def chosen(
     file: object, names: Sequence[str], columns: object, beside: object
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the features and of the columns beside them; all that are not beside, if none are chosen."""
-    for name in names:
-        if list(names).count(name) > 1:
-            got = f"{name!r} more than once"
-            raise DataError(f"The columns of {file}", must="named differently", got=got, then="Rename them.")
+    Columns(tuple(names), str(file))
     apart = texts("beside", beside)
     features = tuple(name for name in names if name not in apart) if columns is None else texts("columns", columns)
     for name in (*features, *apart):
@@ -63,16 +51,3 @@ def chosen(
             remedy = checks.did_you_mean(name, names)
             raise ConfigError(f"A column of {file}", must=f"one of {listed(names)}", got=repr(name), then=remedy)
     return features, apart
-
-
-def no_numbers(file: object, bad: Mapping[str, str]) -> DataError:
-    """The error about columns that are no numbers: an example of each, by its name."""
-    got = listed([f"{example} in column {name}" for name, example in bad.items()])
-    remedy = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."
-    return DataError(f"The columns of {file}", must="numbers", got=got, then=remedy)
-
-
-def listed(words: Sequence[str]) -> str:
-    """A list that stays readable when it is long."""
-    most = 20
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

@@ -11,9 +11,11 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import DataError
+from flower_pca.base.extras import needing
 from flower_pca.base.linalg import Array
-from flower_pca.data.reading import chosen, needing, no_numbers
+from flower_pca.data.reading import chosen
 from flower_pca.data.table import Table
+from flower_pca.rows.columns import no_numbers
 
 _BUNDLED: Final = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
 
@@ -25,7 +27,7 @@ def sklearn(*, name: str) -> Table:
         name: breast_cancer, diabetes, digits, iris, linnerud or wine.
     """
     checks.choice("The data set of scikit-learn", name, _BUNDLED)
-    with needing("scikit-learn", "sklearn"):
+    with needing("scikit-learn", "to read this"):
         from sklearn import datasets
     bunch = getattr(datasets, f"load_{name}")()
     target = np.asarray(bunch.target)
@@ -49,7 +51,7 @@ def hugging_face(
         columns: Names of the columns to use; all that are not beside, if left out.
         beside: Names of columns that are no features: labels, or whose row it is. They may be text.
     """
-    with needing("flwr-datasets", "datasets"):
+    with needing("flwr-datasets", "to read this"):
         from flwr_datasets import FederatedDataset
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # progress bars
@@ -62,7 +64,11 @@ def hugging_face(
     features, apart = chosen(name, loaded.column_names, columns, beside)
     numeric = loaded.select_columns(list(features)).with_format("numpy")
     blocks = {feature: _block(numeric[:][feature]) for feature in features}
-    bad = {feature: _kind(block) for feature, block in blocks.items() if block.dtype.kind not in "fiub"}
+    bad = {
+        feature: f"{_kind(block)} in column {feature}"
+        for feature, block in blocks.items()
+        if block.dtype.kind not in "fiub"
+    }
     if bad:
         raise no_numbers(name, bad)
     names = features if all(block.shape[1] == 1 for block in blocks.values()) else ()

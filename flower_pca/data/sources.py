@@ -54,19 +54,26 @@ SOURCES: Final[dict[str, Callable[..., Table]]] = {
 
 
 def make(spec: str) -> Any:
-    """The rows that a spec string or a bare path names: a two-dimensional array, dense, memory-mapped or sparse."""
-    return table(spec).rows
+    """The rows that a spec string or a bare path names: a two-dimensional array, dense, memory-mapped or sparse.
+
+    Where their columns have names they come as `SiteRows`, with these.
+    """
+    found = table(spec)
+    return found.site_rows(found.rows)
 
 
-def table(spec: str, *, beside: Sequence[str] = ()) -> Table:
+def table(spec: str, *, beside: Sequence[str] = (), columns: Sequence[str] | None = None) -> Table:
     """The rows with what is known of them.
 
     Args:
         spec: A spec string or a bare path.
         beside: Names of columns to keep beside the rows, as if the spec had asked for them.
+        columns: Names of the columns to use, likewise, unless the spec names its own.
     """
     load = _source(spec)
     given = load.keywords if isinstance(load, partial) else {}
+    if columns is not None and "columns" in inspect.signature(load).parameters and given.get("columns") is None:
+        load = partial(load, columns=tuple(columns))
     if beside and "beside" in inspect.signature(load).parameters:
         already = given.get("beside", ())
         more = tuple(name for name in beside if name not in already)
@@ -76,7 +83,7 @@ def table(spec: str, *, beside: Sequence[str] = ()) -> Table:
         if part.ndim != 2:
             remedy = "A vector becomes x[:, None]."
             raise DataError(f"The data of {spec}", must="a table", got=f"{part.ndim} dimensions", then=remedy)
-    return loaded
+    return loaded if columns is None else loaded.picked(tuple(columns))
 
 
 def _source(spec: str) -> Callable[..., Table]:

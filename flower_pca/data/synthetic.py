@@ -36,7 +36,7 @@ def synthetic(
     tilt: float = 0.1,
     seed: int = 0,
 ) -> Table:
-    """Rows of unlike clients, one after the other; whose a row is goes beside, as client.
+    """Rows of unlike clients, a part for each; whose a row is goes beside, as client.
 
     Like measured data: variances fall as a power law, and a few strong directions are common to all clients.
 
@@ -69,7 +69,7 @@ def synthetic(
         mean = common @ (means * deviations * rng.standard_normal(d))
         noise = 0.02 * rng.standard_normal((count, d))
         parts.append(mean + (rng.standard_normal((count, d)) * deviations) @ (common @ turn).T + noise)
-    return Table((np.concatenate(parts),), beside={"client": np.repeat(np.arange(clients), counts)})
+    return Table(tuple(parts), beside={"client": np.repeat(np.arange(clients), counts)})
 
 
 def _with(n: int, d: int, law: Callable[[Array], Array], seed: int) -> Table:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.rows.columns import Columns, listed, no_numbers
+from flower_pca.rows.named import SiteRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,11 +22,17 @@ class Table:
         parts: The rows, n x d (dense, memory-mapped or sparse); in several parts if the source knows its clients.
         names: Names of the columns, where they have any.
         beside: Columns that are no features, by name: labels, or the client that a row is of.
+        words: Columns that hold no numbers, and were not kept apart: what is in each, in words.
+        source: The file, for messages.
+        sites: Names of the clients, where the parts have them.
     """
 
     parts: tuple[Any, ...]
     names: tuple[str, ...] = ()
     beside: Mapping[str, Array] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    sites: tuple[str, ...] = ()
 
     @property
     def rows(self) -> Any:
@@ -35,6 +44,28 @@ class Table:
 
             return vstack(self.parts, format="csr")
         return np.concatenate(self.parts)
+
+    def whole(self) -> Table:
+        """The same, if all columns hold numbers."""
+        if self.words:
+            raise no_numbers(self.source, self.words)
+        return self
+
+    def picked(self, columns: tuple[str, ...]) -> Table:
+        """The columns of these names, in this order."""
+        if not self.names:
+            rule, remedy = "left out of data without names of columns", "Name the columns in the file."
+            raise ConfigError("columns", must=rule, got=listed(columns), then=remedy)
+        if columns == self.names:
+            return self
+        places = Columns(self.names, self.source or "the data").places(columns, self.words)
+        return replace(self, parts=tuple(part[:, places] for part in self.parts), names=columns, words={})
+
+    def site_rows(self, values: Any, site: str = "") -> Any:
+        """Some of the rows, with what belongs to them; as they are, where nothing does."""
+        if not self.names and not site:
+            return values
+        return SiteRows(values, self.names or None, self.words, self.source, site)
 
 
 def take(rows: Any, index: Array) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv as tables
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,15 +12,20 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.extras import needing
 from flower_pca.base.linalg import Array
-from flower_pca.data.reading import chosen, needing, no_numbers, reading
+from flower_pca.data.reading import chosen, reading
 from flower_pca.data.table import Table
+from flower_pca.rows.columns import no_numbers
 
 _GAPS: Final = ("", "na", "n/a", "nan", "null", "none")  # what stands in files for a value that is missing
 
 
 def csv(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str] = (), sep: str = ",") -> Table:
     """Numbers between commas, one row a line; a first line with words in it names the columns.
+
+    Columns with words in them, which are neither chosen nor apart, are an error as soon as the run does not leave them
+    out by its own choice of columns.
 
     Args:
         path: The file, in UTF-8.
@@ -31,21 +37,39 @@ def csv(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str
         raise ConfigError("sep", must="one character", got=repr(sep), then="Write sep=';'.")
     with reading(path, "text in UTF-8 with commas") as file, file.open(encoding="utf-8-sig", newline="") as lines:
         first = next(filter(None, tables.reader(lines, delimiter=sep)), [])
+        _require_separator(file, first, sep)
         header = not all(_is_number(cell) for cell in first)
         names = [cell.strip() for cell in first] if header else [str(j + 1) for j in range(len(first))]
         features, apart = chosen(file, names, columns, beside) if first else ((), ())
         whole = features == tuple(names)
         values: dict[str, list[str]] = {name: [] for name in apart}
         if not whole:  # numpy would pass over cells too many
-            for record in _records(file, _after_header(lines, sep, header), len(names)):
+            for _, record in _records(file, _after_header(lines, sep, header), len(names)):
                 for name in apart:
                     values[name].append(record[names.index(name)])
         places = None if whole else [names.index(name) for name in features]
         rows = _loaded(lines, sep, header, places) if features else np.empty((0, 0))
+        words: dict[str, str] = {}
         if rows is None:
-            raise _complaint(file, _after_header(lines, sep, header), names, features)
+            words = _words(_records(file, _after_header(lines, sep, header), len(names)), names, features)
+            features = tuple(name for name in features if name not in words)
+            if columns is not None or not header or not features:
+                raise no_numbers(file, words)
+            rows = _loaded(lines, sep, header, [names.index(name) for name in features])
+            assert rows is not None
     rows = rows if rows.size else np.empty((0, len(features)))
-    return Table((rows,), features, {name: _plain(cells) for name, cells in values.items()})
+    beside_rows = {name: _plain(cells) for name, cells in values.items()}
+    return Table((rows,), features if header else (), beside_rows, words, str(file))
+
+
+def _require_separator(file: Path, first: Sequence[str], sep: str) -> None:
+    """Refuse a file whose first line has another separator in it than the one that is looked for."""
+    for other in ";\t|":
+        split = len(first) == 1 and other in first[0]
+        if other != sep and (split or any(re.fullmatch(rf"[-+.\d]*\d{re.escape(other)}[-+.\d]*", c) for c in first)):
+            remedy = f"Write csv(path={str(file)!r}, sep={other!r})."
+            got = f"{sep.join(first)!r} in the first line"
+            raise DataError(f"What stands between two cells of {file}", must=repr(sep), got=got, then=remedy)
 
 
 def parquet(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str] = ()) -> Table:
@@ -56,7 +80,7 @@ def parquet(*, path: str, columns: Sequence[str] | None = None, beside: Sequence
         columns: Names of the columns to use; all that are not beside, if left out.
         beside: Names of columns that are no features: labels, or whose row it is. They may be text.
     """
-    with needing("pyarrow", "parquet"):
+    with needing("pyarrow", "to read this"):
         import pyarrow as pa
         import pyarrow.parquet as pq
     with reading(path, "a parquet file") as file, file.open("rb") as raw:
@@ -66,15 +90,20 @@ def parquet(*, path: str, columns: Sequence[str] | None = None, beside: Sequence
         table = source.read(columns=[*features, *apart])
         kinds = {name: table.schema.field(name).type for name in features}
         number = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
-        bad = {name: str(kind) for name, kind in kinds.items() if not any(is_one(kind) for is_one in number)}
-        if bad:
+        bad = {
+            name: f"{kind} in column {name}"
+            for name, kind in kinds.items()
+            if not any(is_one(kind) for is_one in number)
+        }
+        features = tuple(name for name in features if name not in bad)
+        if bad and (columns is not None or not features):
             raise no_numbers(file, bad)
-        single = all(pa.types.is_float32(kind) or pa.types.is_float16(kind) for kind in kinds.values())
+        single = all(pa.types.is_float32(kinds[name]) or pa.types.is_float16(kinds[name]) for name in features)
         rows = np.empty((table.num_rows, len(features)), dtype=np.float32 if single and features else np.float64)
         for j, name in enumerate(features):
             rows[:, j] = table[name].cast(pa.float64(), safe=False).to_numpy()
         values = {name: _decoded(table[name]) for name in apart}
-    return Table((rows,), features, values)
+    return Table((rows,), features, values, bad, str(file))
 
 
 def _decoded(column: Any) -> Array:
@@ -108,23 +137,24 @@ def _loaded(lines: Any, sep: str, header: bool, places: list[int] | None) -> Arr
     return None
 
 
-def _records(file: Path, reader: Any, width: int) -> Iterator[list[str]]:
-    """The lines with cells; all of one width."""
+def _records(file: Path, reader: Any, width: int) -> Iterator[tuple[int, list[str]]]:
+    """The lines with cells, and their numbers; all of one width."""
     for record in filter(None, reader):
         if len(record) != width:
             what, rule = f"Line {reader.line_num} of {file}", f"of {width} cells, as the first one"
             raise DataError(what, must=rule, got=len(record), then="Mend the file.")
-        yield record
+        yield reader.line_num, record
 
 
-def _complaint(file: Path, reader: Any, names: Sequence[str], features: Sequence[str]) -> DataError:
-    """What keeps the features from being numbers: a line of another width, or the columns that are not."""
+def _words(records: Iterator[tuple[int, list[str]]], names: Sequence[str], features: Sequence[str]) -> dict[str, str]:
+    """The features that are no numbers: of each the first cell that is none, and its line."""
     bad: dict[str, str] = {}
-    for record in _records(file, reader, len(names)):
-        for name, cell in zip(names, record, strict=True):
-            if name in features and not _is_number(cell):
-                bad.setdefault(name, repr(cell))
-    return no_numbers(file, bad)
+    places = [(names.index(name), name) for name in features]
+    for line, record in records:
+        for j, name in places:
+            if name not in bad and not _is_number(record[j]):
+                bad[name] = f"{record[j]!r} in column {name} (line {line})"
+    return bad
 
 
 def _value(cell: str) -> float:

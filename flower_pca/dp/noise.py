@@ -131,6 +131,11 @@ def named_budget(arrays: Arrays) -> float:
     return _instruction(arrays)[2]
 
 
+def uncounted(memory: Arrays) -> Arrays:
+    """What a client keeps beside the count of what it has told."""
+    return {name: a for name, a in memory.items() if name != _SPENT}
+
+
 def asked(names: Iterable[str]) -> bool:
     """Whether a message with arrays of these names asks for noise."""
     return not NAMES.isdisjoint(names)
@@ -165,8 +170,7 @@ def answer(
     if spent > budget * (1.0 + _ROUNDING):
         got, remedy = f"{spent / budget:.3g} of it", "Start a new run with a budget of its own."
         raise ProtocolError("What this client tells", must="within the run's privacy budget", got=got, then=remedy)
-    kept = {name: a for name, a in memory.items() if name != _SPENT}
-    up, after = stage.client(plain, cast(LocalData, Clipped(data, clip)), kept)
+    up, after = stage.client(plain, cast(LocalData, Clipped(data, clip)), uncounted(memory))
     parts, sent = stage.parts(plain, data.d), {}
     for name, a in up.items():
         counts = parts[name].kind is Kind.ROWS  # how many rows there are is told by nobody: it counts clients

@@ -119,7 +119,16 @@ class Plan(NoTerms):
         frames, share = told.count(PrivateOpening.name), self.dp.frame_share
         used = frames * share + (len(told) - frames) * (1.0 - share) / self.rounds
         epsilon = gaussian.epsilon_of(float(np.sqrt(min(used, 1.0) * self.budget)), self.dp.delta)
-        return Spent(min(epsilon, self.dp.epsilon), self.dp.delta, self.dp.clip, self.noise, len(told), shared)
+        return Spent(
+            epsilon=min(epsilon, self.dp.epsilon),
+            delta=self.dp.delta,
+            clip=self.dp.clip,
+            noise=self.noise,
+            messages=len(told),
+            shared=shared,
+            among=self.among or 1,
+            frame_noise=self.frame_noise,
+        )
 
     def status(self, status: Status, rounds: int) -> Status:
         """A run with noise ends with its budget; its residuals measure the noise, and not how far it got."""

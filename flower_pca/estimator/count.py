@@ -6,7 +6,7 @@ Either way the run finds all of them. A run with noise on its answers finds none
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,13 +15,15 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.result import PCAResult
 
+_LIKELIEST: Final = "mle"
+
 
 def asked(n_components: Any, n: int, d: int, *, private: bool) -> Any:
     """What a run over n rows of d columns is asked for."""
-    estimated = isinstance(n_components, str)
-    if estimated:
-        checks.choice("n_components", n_components, ("mle",))
-    elif n_components is not None:
+    estimated = n_components == _LIKELIEST
+    if isinstance(n_components, str) and "%" not in n_components:
+        checks.choice("n_components", n_components, (_LIKELIEST,))
+    if n_components is not None and not estimated:
         return n_components
     if private:
         got = repr(n_components)
@@ -34,7 +36,7 @@ def asked(n_components: Any, n: int, d: int, *, private: bool) -> Any:
 
 def kept(result: PCAResult, n_components: Any) -> PCAResult:
     """What is kept of the run's result: the likeliest number of components, if that was wanted, else all."""
-    if not isinstance(n_components, str):
+    if n_components != _LIKELIEST:
         return result
     return _first(result, minka(result.explained_variance_, result.n_samples_))
 

@@ -17,22 +17,25 @@ from typing import Any, Final
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from flower_pca.analysis import likelihood
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.result import PCAResult
 from flower_pca.core.settings import DP, MaskedSums
-from flower_pca.estimator import count
+from flower_pca.estimator import count, tables
+from flower_pca.rows.named import SiteRows
 from flower_pca.simulation import Ray, simulate
 
 _DTYPES: Final = (np.float64, np.float32)
-_ARRAYS: Final = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_")
 _PASSED_ON: Final = ("center", "scale", "missing", "tol", "max_rounds", "mask", "dp", "backend", "checkpoint")
-_NUMBERS: Final = ("noise_variance_", "n_components_", "n_samples_")
+_FITTED: Final = (
+    *("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "scale_"),
+    *("noise_variance_", "n_components_", "n_samples_"),
+)
 
 
 class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -110,7 +113,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Find the components of all rows.
 
         Args:
-            X: The rows, (n_samples, n_features), dense or sparse; or a list of such tables, one per client.
+            X: The rows, (n_samples, n_features), dense or sparse; or a list of such tables, one per client; or a
+                mapping from the names of sites to tables.
             y: Not used.
             sites: For a single table, the client of each row, (n_samples,); left out, all rows are one client's. To
                 scikit-learn's routing of metadata it is one: `set_fit_request(sites=True)`.
@@ -122,11 +126,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         result = self._run(shards)
         self.result_ = replace(result, feature_names_in_=getattr(self, "feature_names_in_", None), site_names=names)
         dtype = np.float32 if all(shard.dtype == np.float32 for shard in shards) else np.float64
-        for name in _ARRAYS:
-            setattr(self, name, getattr(self.result_, name).astype(dtype))
-        self.scale_ = None if self.result_.scale_ is None else self.result_.scale_.astype(dtype)
-        for name in _NUMBERS:
-            setattr(self, name, getattr(self.result_, name))
+        for name in _FITTED:
+            value = getattr(self.result_, name)
+            setattr(self, name, value.astype(dtype) if isinstance(value, np.ndarray) else value)
         if not self.result_.status.ok:
             warnings.warn(str(self.result_.status), ConvergenceWarning, stacklevel=2)
         return self
@@ -135,7 +137,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Coordinates of rows along the components, (n_samples, n_components_).
 
         Args:
-            X: Rows, (n_samples, n_features_in_), dense or sparse; or a list of such tables, whose scores come stacked.
+            X: Rows, (n_samples, n_features_in_), dense or sparse; or several such tables, whose scores come stacked.
         """
         return self._each(X, self._scores)
 
@@ -153,12 +155,12 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """The logarithm of the density at each row under probabilistic PCA, (n_samples,), in the data's own units.
 
         Args:
-            X: Rows, (n_samples, n_features_in_), dense or sparse; or a list of such tables.
+            X: Rows, (n_samples, n_features_in_), dense or sparse; or several such tables.
 
         Raises:
             DataError: If the rows of `fit` had no variance in some direction, so that there is no density.
         """
-        return self._each(X, lambda table: likelihood.log_likelihood(self.result_, self._validated(table, reset=False)))
+        return self._each(X, lambda table: likelihood.log_likelihood(self.result_, self._named(table)))
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean of `score_samples` over the rows, by which a search compares numbers of components."""
@@ -176,7 +178,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     @property
     def _n_features_out(self) -> int:
-        return len(self.components_)
+        return int(self.n_components_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -187,6 +189,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _run(self, shards: list[Any]) -> PCAResult:
         n, d = sum(shard.shape[0] for shard in shards), shards[0].shape[1]
+        if n < 2 and self.center:
+            raise DataError("The rows", must="several, to vary about their mean", got="1 sample", then="Give more.")
         result = simulate(
             self.algorithm,
             shards,
@@ -197,14 +201,19 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return count.kept(result, self.n_components)
 
     def _each(self, X: Any, work: Callable[[Any], Array]) -> Array:
-        """What `work` makes of a table, or stacked of a list of tables."""
+        """What `work` makes of a table, or stacked of several ones."""
         check_is_fitted(self)
-        return np.concatenate([work(table) for table in X]) if _is_list_of_tables(X) else work(X)
+        several = tables.several(X)
+        return work(X) if several is None else np.concatenate([work(table) for table in several[0]])
 
     def _scores(self, X: Any) -> Array:
-        rows = self._validated(X, reset=False)
-        scores = self.result_.transform(rows)
+        scores = self.result_.transform(self._named(X))
         return (scores / self._deviations()).astype(scores.dtype) if self.whiten else scores
+
+    def _named(self, X: Any) -> SiteRows:
+        """Rows that scikit-learn has checked, with the names of their columns."""
+        names = getattr(self, "feature_names_in_", None)
+        return SiteRows(self._validated(X, reset=False), names=None if names is None else tuple(names))
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
         finite = True if self.missing == "error" else "allow-nan"
@@ -222,17 +231,14 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _shards(self, X: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
         """The rows of each client, and the names of their sites."""
-        if not _is_list_of_tables(X):
-            rows = self._validated(X, reset=True)
-            if sites is None:
-                return [rows], {}
-            check_consistent_length(rows, sites)
-            names, client = np.unique(np.asarray(sites), return_inverse=True)
-            return [rows[client == i] for i in range(len(names))], {i: str(name) for i, name in enumerate(names)}
+        several = tables.several(X)
+        if several is None:
+            return tables.dealt(self._validated(X, reset=True), sites)
         if sites is not None:
-            remedy = "Give one table with sites, or a list of tables without."
-            raise ConfigError("sites", must="left out of a list of tables", got="both", then=remedy)
-        return [self._shard(table, first=i == 0, who=f"client {i}") for i, table in enumerate(X)], {}
+            remedy = "Give one table with sites, or several tables without."
+            raise ConfigError("sites", must="left out of several tables", got="both", then=remedy)
+        every, names = several
+        return [self._shard(X, first=i == 0, who=names.get(i, f"client {i}")) for i, X in enumerate(every)], names
 
     def _shard(self, table: Any, *, first: bool, who: str) -> Any:
         try:
@@ -240,8 +246,3 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         except ValueError as error:
             error.add_note(f"in the table of {who}")
             raise
-
-
-def _is_list_of_tables(X: Any) -> bool:
-    """Whether X is a list of two-dimensional tables, not one table written as a list of rows."""
-    return isinstance(X, list | tuple) and len(X) > 0 and all(len(getattr(table, "shape", ())) == 2 for table in X)

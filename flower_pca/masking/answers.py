@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -12,15 +14,17 @@ from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Kind, Part, Shape
-from flower_pca.core.replies import UnawaitedError, check_arrays
+from flower_pca.core.replies import UnawaitedError, check_arrays, name_of
 from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.masking import fixed, messages
-from flower_pca.masking.group import Group, outvoted
+from flower_pca.masking.course import DIGEST, strayed, why
+from flower_pca.masking.group import Group
 from flower_pca.masking.messages import SIGNATURE, Phase, raw
 from flower_pca.masking.primitives import KEY
+from flower_pca.rows.columns import Heading
 
 _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all else are bytes
 
@@ -96,12 +100,16 @@ def require_sum(run: Run, message: Broadcast) -> None:
 
 @dataclass
 class Accepted:
-    """The answers that are as they should be, why others are not, what all of them take, and the columns voted for."""
+    """The answers that are as they should be, why others are not, what all of them take, and the columns voted for.
+
+    `notes` are of clients whose answers are good, and who have strayed before.
+    """
 
     answers: dict[int, Arrays] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)
+    notes: dict[int, str] = field(default_factory=dict)
     nbytes: int = 0
-    columns: int = 0
+    heading: Heading = field(default_factory=partial(Heading, 0))
 
     def explained(self, error: NotEnoughNodes) -> NotEnoughNodes:
         """The error that too few answers have led to, with the first that is missing."""
@@ -116,6 +124,7 @@ class Accepted:
             asked=len(sent.to),
             answered=len(self.answers),
             failures={str(client): failure.reason for client, failure in self.failures.items()},
+            notes={str(client): note for client, note in self.notes.items()},
             bytes_down=sent.nbytes,
             bytes_up=self.nbytes,
             seconds=seconds,
@@ -130,7 +139,7 @@ def accepted(
     group: Group | None,
     phase: Phase,
     length: int,
-    columns: int,
+    heading: Heading,
 ) -> Accepted:
     """Tell good answers from others.
 
@@ -140,14 +149,15 @@ def accepted(
         group: The set-up; None if these are the answers that it begins with.
         phase: What was asked for.
         length: The numbers of an upload.
-        columns: The columns of the run, where they are known.
+        heading: The columns of the run, where they are known; else 0 of them.
     """
-    got = Accepted()
+    got, replied = Accepted(), {}
     for reply in replies:
         if isinstance(reply, Failure):
             got.failures[reply.client] = reply
         elif isinstance(reply, Reply):
             got.nbytes += sum(a.nbytes for a in reply.arrays.values())
+            replied[reply.client] = reply
             try:
                 _check(reply, sent, got.answers, group, phase, length)
                 got.answers[reply.client] = reply.arrays
@@ -156,10 +166,15 @@ def accepted(
             except ProtocolError as error:
                 got.failures[reply.client] = Failure(reply.client, str(error), lasting=True)
     if group is None and got.answers:
-        got.columns, odd = outvoted(got.answers, columns)
+        got.heading, odd = outvoted([replied[client] for client in got.answers], heading)
         for client, reason in odd.items():
             del got.answers[client]
             got.failures[client] = Failure(client, reason, lasting=True)
+        got.notes = {client: why(client, "All begin afresh.") for client in strayed(got.answers)}
+    if phase == Phase.UPLOAD:  # its masks do not cancel: like those of one that drops out, they are found again
+        for client in strayed(got.answers):
+            del got.answers[client]
+            got.failures[client] = Failure(client, why(client, "It is out of this sum, and all begin afresh."))
     return got
 
 
@@ -171,7 +186,7 @@ def _check(
         got = "lost, or of an older set-up"
         raise UnawaitedError(f"The secrets of client {reply.client}", must="there", got=got, then="Wait.")
     width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0  # who does not sign sends none
-    shapes: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": ()}
+    shapes: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": (), "mask.past": (DIGEST,)}
     shapes = {**shapes, "mask.signature": (width,)}
     if group is not None and reply.client in sent.asked:
         shapes = group.expected(phase, reply.client, length)
@@ -182,3 +197,20 @@ def _check(
         if a.dtype != kind:
             remedy = "Install the same flower_pca everywhere."
             raise ProtocolError(f"{name} of client {reply.client}", must=f"{kind}", got=a.dtype, then=remedy)
+
+
+def outvoted(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int, str]]:
+    """The columns of the run, `known` or else those of most clients; and why clients with others are left out.
+
+    A client that has no rows yet has 0 of them, which are then not counted; so has the run, if all are like that.
+    """
+    came = {reply.client: reply for reply in replies if int(reply.arrays["mask.d"])}
+    said = {i: replace(reply.heading or Heading(0), count=int(reply.arrays["mask.d"])) for i, reply in came.items()}
+    run = known
+    if not known.count:
+        votes = Counter((heading.count, heading.digest) for heading in said.values())
+        kind = max(votes, key=votes.__getitem__, default=(0, ""))
+        same = [heading for heading in said.values() if (heading.count, heading.digest) == kind]
+        run = next((heading for heading in same if heading.names is not None), Heading(*kind))
+    others = {i: heading for i, heading in said.items() if not heading.like(run)}
+    return run, {i: heading.outvoted(name_of(came[i]), run) for i, heading in others.items()}

@@ -2,6 +2,8 @@
 
 Nothing is done twice: a set-up begins with new secrets, every sum of it is uploaded once and unmasked once, and of a
 peer either share is given away, never both. The last secrets of a sum are gone when it is unmasked.
+
+What the client keeps for its stage is bound to the course of messages that it has come from: see `course`.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import fixed, letters, messages, primitives
+from flower_pca.masking.course import NOTHING, counting, course, onwards
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
 from flower_pca.masking.identity import NAME
@@ -60,7 +63,7 @@ def answer(
     own, secrets = messages.plain(memory), Secrets.of(memory)
     step = Phase(int(arrays["mask.step"]))
     if step == Phase.KEYS:
-        up, secrets = _keys(arrays, data, demands)
+        up, secrets = _keys(arrays, data, demands, past=NOTHING if secrets is None else secrets.past.tobytes())
         return up, {**own, **secrets.stored()}
     if secrets is None or secrets.setup.tobytes() != arrays["mask.setup"].tobytes():
         return {"mask.lost": np.array(1)}, memory
@@ -70,16 +73,32 @@ def answer(
         secrets = _admitted(arrays, secrets, demands)
         summed = demands.sharers(secrets.summed) if noise.asked(arrays) else secrets.summed
         fixed.check(arrays, secrets, summed)
-        name = messages.inner_stage(arrays) or ""
-        up, own = stage(name, messages.plain(arrays), data, own, summed=summed)
+        name, past = messages.inner_stage(arrays) or "", secrets.past.tobytes()
+        up, own = _answered(stage, name, arrays, data, counting(own, past, name), summed)
         said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame())
-        up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own, grain(said)), said)
+        newest = course(past, said, name)
+        up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own, grain(said)), newest)
+        secrets = replace(secrets, past=raw(onwards(own, past, newest, name)))
     else:
         up, secrets = _unmask(arrays, secrets, demands)
     return up, {**own, **secrets.stored()}
 
 
-def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands) -> tuple[Arrays, Secrets]:
+def _answered(
+    stage: Answer, name: str, arrays: Arrays, data: LocalData | Stream, own: Arrays, summed: int
+) -> tuple[Arrays, Arrays]:
+    """The stage's half; where rows allow no answer, saying so tells something of this client alone, and costs."""
+    try:
+        return stage(name, messages.plain(arrays), data, own, summed=summed)
+    except DataError as error:
+        raise messages.SpentError(str(error), own) from error
+    except (ArithmeticError, ValueError) as error:  # of LAPACK, on numbers that rows and message make together
+        got, remedy = f"one that fails ({type(error).__name__})", "Nothing was sent in return."
+        words = sentence("The answer under masks", "one that can be computed", got, remedy)
+        raise messages.SpentError(words, own) from error
+
+
+def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: bytes) -> tuple[Arrays, Secrets]:
     setup, single = arrays["mask.setup"], messages.single(arrays)
     require("The name of a set-up", f"{SEED} bytes", setup.shape == (SEED,) and setup.dtype == np.uint8)
     exchange, own = primitives.fresh(), _seeds(1 if single else 2)
@@ -92,11 +111,12 @@ def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands) -> tuple[A
         "mask.key": raw(keys[1]),
         "mask.d": np.array(d or 0, dtype=np.int64),
         "mask.signature": raw(signed),
+        "mask.past": raw(past),
     }
     none = np.empty(0, dtype=np.uint8)
     zero = np.array(0)
     made = (raw(exchange), np.array(int(Phase.SHARES)), zero, raw(own), zero, zero, none, none, none, none, none, none)
-    return up, Secrets(setup, np.array(single), *made)
+    return up, Secrets(setup, np.array(single), *made, past=raw(past))
 
 
 def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
@@ -123,6 +143,7 @@ def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
         common=rows([letters.secrets_of(primitives.agree(exchange, key), mine, key) for key in keys], 2 * KEY),
         step=np.array(int(Phase.UPLOAD)),
         names=names,
+        past=raw(NOTHING) if arrays["mask.afresh"] else secrets.past,
     )
     sealed, own = letters.deal(secrets, 0, secrets.own.tobytes(), peers)
     return {"mask.shares": sealed}, replace(secrets, own=raw(own))
@@ -146,13 +167,14 @@ def _admitted(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     return replace(secrets, holders=arrays["mask.peers"], held=held)
 
 
-def _upload(arrays: Arrays, secrets: Secrets, y: Array, said: bytes) -> tuple[Arrays, Secrets]:
+def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
     number, peers = int(secrets.number), secrets.holders.tolist()
-    y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), said)
+    y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), newest)
     coming = _seeds(secrets.kinds)
     sealed, kept = letters.deal(secrets, number + 1, coming, peers)
     secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(kept))
-    return {"mask.y": y, "mask.key": raw(primitives.public(coming[-SEED:])), "mask.shares": sealed}, secrets
+    told = {"mask.key": raw(primitives.public(coming[-SEED:])), "mask.past": raw(newest)}
+    return {"mask.y": y, "mask.shares": sealed, **told}, secrets
 
 
 def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
@@ -177,14 +199,14 @@ def _onwards(secrets: Secrets) -> Secrets:
     return replace(secrets, step=step, number=number, own=secrets.coming, coming=none, holders=none, held=none)
 
 
-def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], said: bytes) -> Array:
+def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], asked: bytes) -> Array:
     """Y + PRG(b) + sum of PRG(k_ij) over later clients - sum over earlier ones, mod 2^64; PRG(b) if there is a b."""
     position, setup, private = int(secrets.position), secrets.setup.tobytes(), primitives.private(secrets.key)
     if not secrets.single:
         seed = secrets.own.tobytes()[:SEED]
         y = y + primitives.stream(primitives.derive(seed, messages.alone(setup, number, position)), len(y))
     for peer, key in zip(peers, keys, strict=True):
-        context = messages.pair(setup, said, number, *sorted((position, peer)))
+        context = messages.pair(setup, asked, number, *sorted((position, peer)))
         mask = primitives.stream(primitives.derive(primitives.agree(private, key), context), len(y))
         y = y + mask if peer > position else y - mask
     return y

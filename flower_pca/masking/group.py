@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from flower_pca.base.errors import NotEnoughNodes, ProtocolError, sentence
+from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages, primitives
+from flower_pca.masking.course import DIGEST, strayed
 from flower_pca.masking.messages import SIGNATURE, Phase, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
 
@@ -53,7 +53,8 @@ class Group:
         self._now: dict[int, Published] = {}
         self._peers: dict[int, list[int]] = {}
         self._uploads: dict[int, Array] = {}
-        self._said = b""
+        self._course = b""
+        self._afresh = bool(strayed(answers))  # of what was asked before, if it was not the same of all
 
     @property
     def ready(self) -> frozenset[int]:
@@ -90,6 +91,7 @@ class Group:
             signed["mask.firsts"] = rows([self._next[peer].key for peer in peers], KEY)
         return {
             "mask.needed": np.array(self._needed),
+            "mask.afresh": np.array(self._afresh),
             "mask.position": np.array(i),
             "mask.peers": np.array(peers, dtype=np.int64),
             "mask.exchanges": rows([self._exchange[peer] for peer in peers], KEY),
@@ -121,12 +123,11 @@ class Group:
             "mask.shares": rows([self._now[peer].shares[i] for peer in peers], primitives.sealed(self._shares)),
         }
 
-    def take_uploads(self, answers: Mapping[int, Arrays], said: bytes) -> None:
-        """The uploads of a sum, and what the same clients have published for the next; `said` is what was asked."""
-        self._said = said
+    def take_uploads(self, answers: Mapping[int, Arrays]) -> None:
+        """The uploads of a sum, all of one course of messages; and what these clients have published for the next."""
         for client, arrays in answers.items():
             i = self.position[client]
-            self._uploads[i] = arrays["mask.y"]
+            self._uploads[i], self._course = arrays["mask.y"], arrays["mask.past"].tobytes()
             self._publish(i, arrays["mask.key"].tobytes(), self._peers[i], arrays["mask.shares"])
         self._check("The clients that have uploaded", self._uploads)
 
@@ -141,7 +142,8 @@ class Group:
         if step == Phase.SHARES:
             return {"mask.shares": (len(self._neighbours[i]), letter)}
         if step == Phase.UPLOAD:
-            return {"mask.y": (length,), "mask.key": (KEY,), "mask.shares": (len(self._peers[i]), letter)}
+            letters = {"mask.shares": (len(self._peers[i]), letter)}
+            return {"mask.y": (length,), "mask.key": (KEY,), "mask.past": (DIGEST,), **letters}
         return {f"mask.{kind}": (len(owners), SEED) for kind, owners in self._asked(i).items()}
 
     def total(self, answers: Mapping[int, Arrays]) -> Array:
@@ -178,7 +180,7 @@ class Group:
             raise ProtocolError("The key of a client that dropped out", must="its own", got=got, then=remedy)
         private, rest = primitives.private(seed), np.zeros(length, dtype=np.uint64)
         for j in survivors:
-            context = messages.pair(self.setup, self._said, self.number, *sorted((i, j)))
+            context = messages.pair(self.setup, self._course, self.number, *sorted((i, j)))
             mask = primitives.stream(primitives.derive(primitives.agree(private, self._now[j].key), context), length)
             rest = rest + mask if i > j else rest - mask
         return rest
@@ -220,22 +222,6 @@ def graph(clients: int, degree: int) -> list[list[int]]:
     near = [step for step in range(-(degree // 2), degree // 2 + 1) if step]
     found = {int(i): sorted(int(order[(place + step) % clients]) for step in near) for place, i in enumerate(order)}
     return [found[i] for i in range(clients)]
-
-
-def outvoted(answers: Mapping[int, Arrays], known: int) -> tuple[int, dict[int, str]]:
-    """The columns of the run, `known` or else those of most clients; and why clients with others are left out.
-
-    Of a client that has no rows yet they are 0, and then not counted; of the run, if all are like that.
-    """
-    columns = {client: d for client, arrays in answers.items() if (d := int(arrays["mask.d"]))}
-    votes = Counter(columns.values())
-    d = known or max(votes, key=votes.__getitem__, default=0)
-    rule, remedy = f"{d}, as at most clients", "Align the features first."
-    return d, {
-        client: sentence(f"The number of columns of client {client}", rule, other, remedy)
-        for client, other in columns.items()
-        if other != d
-    }
 
 
 def identity() -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Mapping
 from dataclasses import fields
 from hashlib import sha256
@@ -88,7 +89,9 @@ def said(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     alike = {"mask.stage", "mask.clients"}
     asked = {name: a for name, a in arrays.items() if name in {*alike, *plain(arrays)} or name.startswith(BOUND)}
     for f in fields(frame):
-        if (a := getattr(frame, f.name)) is not None:  # frames that are the same by Frame.same have one digest
+        if f.name == "names":
+            asked["frame.names"] = raw(json.dumps(frame.names).encode())
+        elif (a := getattr(frame, f.name)) is not None:  # frames that are the same by Frame.same have one digest
             asked[f"frame.{f.name}"] = np.asarray(a, dtype=np.float64) + 0.0
     total = sha256()
     for name, a in sorted(asked.items()):
@@ -98,9 +101,9 @@ def said(arrays: Mapping[str, Array], frame: Frame) -> bytes:
 
 
 def pair(setup: bytes, asked: bytes, number: int, low: int, high: int) -> bytes:
-    """What the mask between two clients in one sum is bound to; `asked` is `said` of the message that brings the sum.
+    """What the mask between two clients in one sum is bound to; `asked` is the course that ends with this sum.
 
-    So the masks of clients that were asked different things do not cancel.
+    So the masks of clients that were asked different things do not cancel, be it now or before.
     """
     return b"flower_pca masks: pair" + setup + asked + _numbers(number, low, high)
 

@@ -37,6 +37,7 @@ from flower_pca.masking import messages
 from flower_pca.masking.answers import Layout, accepted, require_sum
 from flower_pca.masking.group import Group, identity
 from flower_pca.masking.messages import Phase
+from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
 _LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}  # in the history
@@ -63,7 +64,7 @@ class Masked:
         self._taking_part: tuple[int, ...] = ()  # clients that have answered all that this sum has asked of them
         self._dropped: dict[int, Failure] = {}  # those that have not
         self._heard: frozenset[int] = frozenset()  # clients in the sum before, by the same set-up
-        self._columns = 0  # of the rows of those that take part in the set-up
+        self._heading = Heading(0)  # the columns of those that take part in the set-up
         self._layout = Layout()  # of the uploads
 
     @property
@@ -131,7 +132,7 @@ class Masked:
         to = tuple(client for client in self._taking_part if client in reached)
         common, personal = self._composed(self._carried, to)
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
-        frame = self._carried.frame if self._phase == Phase.UPLOAD else Frame()
+        frame = self._carried.frame if self._phase == Phase.UPLOAD else Frame(names=self._carried.frame.names)
         self._sent = Broadcast(messages.STAGE, len(self._history), common, frame, to, personal)
         self._began = time.perf_counter()
         return self._sent
@@ -141,11 +142,11 @@ class Masked:
         if self._sent is None or self._carried is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")
         sent, label = self._sent, _LABELS.get(self._phase, self._carried.stage)
-        known = self._run.standing.columns if self._group is None else 0
+        known = self._run.standing.model.heading or Heading(self._run.standing.columns)
         length = self._layout.size if self._phase == Phase.UPLOAD else 0
-        got = accepted(sent, replies, group=self._group, phase=self._phase, length=length, columns=known)
+        got = accepted(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
         if self._group is None and got.answers:
-            self._columns = got.columns
+            self._heading = got.heading
         for client in self._taking_part:
             if client not in got.answers:
                 self._dropped[client] = got.failures.setdefault(client, Failure(client, "it was not there"))
@@ -158,6 +159,10 @@ class Masked:
         record = got.record(sent, label, seconds=time.perf_counter() - self._began, metrics=metrics)
         self._history = self._history.add(record)
         return record
+
+    def readmit(self, clients: Iterable[int]) -> None:
+        """Ask these again although they were left out: they have been started anew."""
+        self._run.readmit(clients)
 
     def checkpoint(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """The state between two sums; a sum that is on its way is asked for again, after a new set-up."""
@@ -178,16 +183,15 @@ class Masked:
         if group is not None and group.ready.issuperset(message.to) and not (sampled and group.lacks(message.to)):
             self._ask(group)
         else:
-            self._group, self._setup, self._phase = None, identity(), Phase.KEYS
-            self._heard = frozenset()
+            self._group, self._setup, self._phase, self._heard = None, identity(), Phase.KEYS, frozenset()
 
     def _ask(self, group: Group) -> None:
         """Begin the upload: all that the run can know of this sum before it is asked for is settled now."""
         group.begin(self._taking_part)
         self._phase = Phase.UPLOAD
-        self._carried = self._run.settle(columns=self._columns, needed=group.needed)
+        self._carried = self._run.settle(heading=self._heading, needed=group.needed)
         clients, heard = len(self._taking_part), self._heard.issuperset(self._taking_part)
-        self._layout = Layout.of(self._run, self._masks, self._carried, self._columns, clients, heard=heard)
+        self._layout = Layout.of(self._run, self._masks, self._carried, self._heading.count, clients, heard=heard)
 
     def _composed(self, carried: Broadcast, to: tuple[int, ...]) -> tuple[Arrays, dict[int, Arrays]]:
         """What all clients get, and what single ones do."""
@@ -220,7 +224,7 @@ class Masked:
             group.take_shares(answers)
             self._ask(group)
         elif self._phase == Phase.UPLOAD:
-            group.take_uploads(answers, messages.said(sent.arrays, sent.frame))
+            group.take_uploads(answers)
             if group.settled:
                 return self._deliver(group, {})
             self._phase = Phase.UNMASK

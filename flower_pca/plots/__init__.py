@@ -1,32 +1,97 @@
-"""Pictures of a result, by name: what `PCAResult.plot` draws, and what a report shows."""
+"""Pictures of a result, by name: what `plot` draws, and what a report shows.
+
+`PICTURES` is the table. A picture is of one kind of result, and may need what only some results have, or the rows of
+the clients: `available` says which there are of a result.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from flower_pca.algorithms.personal.result import PersonalResult
+from flower_pca.algorithms.robust.result import RobustResult
+from flower_pca.analysis import parts
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.result import PCAResult
-from flower_pca.plots import clients, course, overview, style, variances
+from flower_pca.plots import clients, course, loadings, overview, personal, robust, style, tracking, variances
+from flower_pca.tracking.result import TrackingResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Result: TypeAlias = PCAResult | TrackingResult
+Shards: TypeAlias = Sequence[Any] | None
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a picture cannot do without: whether it is there, of a result and rows, and the words where it is not."""
+
+    there: Callable[[Any, Shards], bool]
+    rule: str
+    got: str
+    remedy: str
+
+
+ROWS: Final = Need(
+    lambda result, shards: shards is not None, "given the clients' rows", "no shards", "Add shards=[...]."
+)
+PARTS: Final = Need(
+    lambda result, shards: shards is not None or bool(result.own),
+    "given the clients' rows, or of a simulation that has just been run",
+    "neither",
+    "Add shards=[...].",
+)
+SPACES: Final = Need(
+    lambda result, shards: len(parts.spaces(result)[0]) > 1,
+    "of a run that knows the own components of two clients",
+    "one that does not",
+    "Draw it from the result of a simulation, before it is saved.",
+)
+SHARES: Final = Need(
+    lambda result, shards: parts.shares(result, shards) is not None,
+    "given the clients' rows, of a run that knows their own components",
+    "others",
+    "Draw it from the result of a simulation, and add shards=[...].",
+)
+MANY: Final = Need(
+    lambda result, shards: not loadings.enough(result),
+    "of more weights than the bars of the loadings show",
+    "fewer",
+    "Draw loadings.",
+)
+STATISTICS: Final = Need(
+    lambda result, shards: bool(result.statistics_), "of a run that looked for changes", "another", "Set detect=True."
+)
+OUTLIERS: Final = Need(
+    lambda result, shards: bool(result.outliers_.any()), "of a run with outliers", "one without", "Draw movement."
+)
+
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture: how it is drawn and read, of a run that does not iterate too, and whether it needs the rows."""
+    """One picture: how it is drawn and read, of a run that does not iterate too; of which results, and what it needs.
+
+    `draw` takes an empty figure, the result, and the rows of the clients where it needs `rows`.
+    """
 
     draw: Callable[..., None]
     caption: str
     at_once: str = ""
-    per_client: bool = False
+    of: type[Any] = PCAResult
+    need: Need | None = None
 
-    def words(self, result: PCAResult) -> str:
+    @property
+    def rows(self) -> bool:
+        """Whether it is drawn from the rows of the clients too."""
+        return self.need in (ROWS, PARTS, SHARES)
+
+    def words(self, result: Result) -> str:
         """How to read it, of this result."""
         return self.caption if course.iterates(result.history) else self.at_once or self.caption
 
@@ -36,6 +101,10 @@ PICTURES: Final[dict[str, Picture]] = {
     "cumulative": Picture(
         variances.cumulative, "How much the first components explain together, and how many pass a round share."
     ),
+    "loadings": Picture(
+        loadings.bars, "The columns that weigh most in each component; blue weights are above zero, orange ones below."
+    ),
+    "weights": Picture(loadings.heatmap, "What every column weighs in each component.", need=MANY),
     "convergence": Picture(
         course.convergence,
         "The error of the run after each message to the clients.",
@@ -47,33 +116,93 @@ PICTURES: Final[dict[str, Picture]] = {
         "What all clients together have sent and received in each message.",
     ),
     "scores": Picture(
-        clients.scores, "Every point is a row in the common components; its colour is its client.", per_client=True
+        clients.scores, "Every point is a row in the common components; its colour is its client.", need=ROWS
     ),
     "errors": Picture(
-        clients.errors, "What the components leave of a row, on average over each client's rows.", per_client=True
+        clients.errors, "What the components leave of a row, on average over each client's rows.", need=ROWS
     ),
-    "loadings": Picture(variances.loadings, "How much every feature weighs in each component."),
-}
+    "far": Picture(
+        robust.far, "The share of each column's entries that were furthest off, at all clients.", of=RobustResult
+    ),
+    "taken_by_column": Picture(
+        robust.by_column, "How many entries of each column were far off and taken out.", of=RobustResult, need=PARTS
+    ),
+    "taken_by_client": Picture(
+        robust.by_client, "How many entries of each client were taken out.", of=RobustResult, need=PARTS
+    ),
+    "taken": Picture(
+        robust.where, "Which columns entries were taken out of, client by client.", of=RobustResult, need=PARTS
+    ),
+    "sizes": Picture(
+        robust.sizes, "How large an entry of the low-rank and of the sparse part is.", of=RobustResult, need=PARTS
+    ),
+    "split": Picture(
+        personal.split, "What lies along shared components, along own ones, and along neither.",
+        of=PersonalResult, need=SHARES,
+    ),
+    "own_errors": Picture(
+        personal.errors, "What is left of a row without a client's own components, and with them.",
+        of=PersonalResult, need=SHARES,
+    ),
+    "own_components": Picture(
+        personal.own_first, "What the columns weigh in the first own component of each client.",
+        of=PersonalResult, need=SPACES,
+    ),
+    "own_distances": Picture(
+        personal.between, "How far apart the own components of two clients are.", of=PersonalResult, need=SPACES
+    ),
+    "own_map": Picture(
+        personal.plane, "Clients that lie close together have own components that are alike.",
+        of=PersonalResult, need=SPACES,
+    ),
+    "movement": Picture(
+        tracking.alone(tracking.moved), "How far the subspace turns from one step to the next.", of=TrackingResult
+    ),
+    "fit": Picture(
+        tracking.alone(tracking.left), "What the basis of the step before leaves of a batch.", of=TrackingResult
+    ),
+    "statistic": Picture(
+        tracking.alone(tracking.statistic), "How much of a batch lies outside the basis before: a change shows here.",
+        of=TrackingResult, need=STATISTICS,
+    ),
+    "step_sizes": Picture(
+        tracking.sizes, "How large the rows of each step are along each component.", of=TrackingResult
+    ),
+    "outliers": Picture(
+        tracking.outliers, "How many entries of each step were far off.", of=TrackingResult, need=OUTLIERS
+    ),
+    "last_loadings": Picture(
+        loadings.last, "The columns that weigh most in the basis of the last step.", of=TrackingResult
+    ),
+}  # fmt: skip
 
 
-def draw(result: PCAResult, what: str, path: str | os.PathLike[str], *, shards: Sequence[Any] | None = None) -> Path:
+def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
+    """The pictures that can be drawn of a result, and of rows if they are given."""
+    kinds = {what: picture for what, picture in PICTURES.items() if isinstance(result, picture.of)}
+    return {what: p for what, p in kinds.items() if p.need is None or p.need.there(result, shards)}
+
+
+def values(shards: Shards | Mapping[str, Any]) -> Shards:
+    """The clients' rows, of a mapping from sites too."""
+    return list(shards.values()) if isinstance(shards, Mapping) else shards
+
+
+def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Shards | Mapping[str, Any] = None) -> Path:
     """Draw one of PICTURES, or "overview", into an SVG or PNG file, as the path's suffix says."""
-    checks.choice("The picture", what, ("overview", *PICTURES))
+    checks.choice("The picture", what, ("overview", *(w for w, p in PICTURES.items() if isinstance(result, p.of))))
     kind = style.suffix(path)
-    drawn = overview.figure(result) if what == "overview" else figure(result, what, shards=shards)
+    drawn = overview.figure(result) if what == "overview" else figure(result, what, shards=values(shards))
     with archive.replacing(path) as file:
         style.write(drawn, file, kind)
     return Path(path)
 
 
-def figure(result: PCAResult, what: str, *, shards: Sequence[Any] | None = None) -> Figure:
+def figure(result: Result, what: str, *, shards: Shards = None) -> Figure:
     """One of PICTURES, as a figure of matplotlib."""
     picture, drawn = PICTURES[what], style.figure()
-    if not picture.per_client:
-        picture.draw(drawn.subplots(), result)
-    elif shards is None:
-        rule = "given the clients' rows"
-        raise ConfigError(f'The picture "{what}"', must=rule, got="no shards", then="Add shards=[...].")
-    else:
-        picture.draw(drawn.subplots(), result, shards)
+    need = picture.need
+    if need is not None and not need.there(result, shards):
+        raise ConfigError(f'The picture "{what}"', must=need.rule, got=need.got, then=need.remedy)
+    picture.draw(drawn, result, *([shards] if picture.rows else []))
     return drawn

@@ -2,59 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.core.result import PCAResult
 from flower_pca.plots import style
+from flower_pca.rows.named import SiteRows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap, Normalize
+    from matplotlib.figure import Figure
 
 _POINTS: Final = 6000  # rows that a cloud shows; more hide one another
 _VECTOR: Final = 600  # points up to which an SVG holds each as a shape
+_NAMED: Final = 16  # clients up to which each has its name
 
 
-def scores(ax: Axes, result: PCAResult, shards: Sequence[Any]) -> None:
+def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
     """Rows along the first two components, coloured by client; of a single component, one strip per client."""
-    from matplotlib.cm import ScalarMappable
-
-    parts = [result.transform(part)[:, :2] for part in _thinned(shards)]
+    step = -(-sum(rows(shards)) // _POINTS)
+    parts = [result.transform(SiteRows.of(shard)[::step])[:, :2] for shard in shards]
     points, client = np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    flat, ratio = points.shape[1] == 1, result.explained_variance_ratio_
+    flat = points.shape[1] == 1
     if flat:
         points = np.column_stack([points, client + np.random.default_rng(1).uniform(-0.3, 0.3, len(points))])
     order = np.random.default_rng(0).permutation(len(points))  # no client lies on top of the others
-    many, (colours, norm) = len(points) > _VECTOR, _colours(len(parts))
-    size, alpha = (6, 0.6) if many else (14, 0.8)
-    x, y = points[order].T
-    ax.scatter(x, y, s=size, alpha=alpha, lw=0, c=client[order], cmap=colours, norm=norm, rasterized=many)
+    names = named(result, len(parts))
+    if flat and names:
+        drawn.set_size_inches(style.SINGLE[0], max(style.SINGLE[1], 1.2 + 0.26 * len(names)))
+    ax = drawn.subplots()
+    _cloud(ax, points[order], client[order], len(parts), bar=None if flat else names)
     everything = sum(rows(shards))
     shown = "Scores" if everything == len(points) else f"Scores of {len(points):,} of {everything:,} rows"
-    across = "client" if flat else f"component 2 ({ratio[1]:.1%})"
-    style.tidy(ax, shown, f"component 1 ({ratio[0]:.1%})", across)
-    ax.grid(visible=True, axis="both", color=style.GRID, lw=0.8)
-    if flat:
+    across = ("" if names else "client") if flat else "component 2"
+    style.tidy(ax, shown, "component 1", across, grid="both")
+    if flat and names:
+        style.named(ax, names)
+    elif flat:
         style.numbered(ax, len(parts), first=0, axis="y")
-        return
-    bar = style.colorbar(ax, ScalarMappable(norm, colours), "client")
-    bar.ax.yaxis.set_major_locator(style.integers())
 
 
-def errors(ax: Axes, result: PCAResult, shards: Sequence[Any]) -> None:
+def errors(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
     """A bar for each client, and a line for all rows together."""
     each = measured(result, shards)
-    sizes = rows(shards)
-    overall = float(np.average(each, weights=sizes))
-    ax.bar(np.arange(len(each)), each, width=0.62 if len(each) <= style.DENSE else 0.9, color=style.BAR)
-    ax.axhline(overall, color=style.COLOURS[1], lw=1.4, label=f"all rows {overall:.3g}")
-    ax.set_ylim(0.0, 1.12 * float(each.max()) or 1.0)
-    style.numbered(ax, len(each), first=0)
-    style.tidy(ax, "Reconstruction error", "client", "mean squared error of a row")
+    overall = float(np.average(each, weights=rows(shards)))
+    words = "mean squared error of a row"
+    ax = bars(drawn, each, named(result, len(each)), title="Reconstruction error", words=words)
+    line = ax.axvline if named(result, len(each)) else ax.axhline
+    line(overall, color=style.COLOURS[1], lw=1.4, label=f"all rows {overall:.3g}")
     style.legend(ax)
+
+
+def bars(drawn: Figure, values: np.ndarray[Any, Any], names: list[str], *, title: str, words: str) -> Axes:
+    """A bar for each client: along x with its name, while they are few; else upright, by number."""
+    reach = 1.12 * float(values.max()) or 1.0
+    if names:
+        drawn.set_size_inches(style.SINGLE[0], max(2.2, 1.1 + 0.26 * len(names)))
+        ax = drawn.subplots()
+        ax.barh(range(len(values)), values, height=0.62, color=style.BAR)
+        ax.set_xlim(0.0, reach)
+        style.tidy(ax, title, words, "", grid="x")
+        style.named(ax, names)
+        return ax
+    ax = drawn.subplots()
+    ax.bar(range(len(values)), values, width=0.62 if len(values) <= style.DENSE else 0.9, color=style.BAR)
+    ax.set_ylim(0.0, reach)
+    style.numbered(ax, len(values), first=0)
+    style.tidy(ax, title, "client", words)
+    return ax
+
+
+def pairs(
+    drawn: Figure, values: Mapping[str, np.ndarray[Any, Any]], names: list[str], *, title: str, words: str
+) -> None:
+    """Two bars for each client, one above the other, or side by side where clients have no room for names."""
+    count = len(next(iter(values.values())))
+    if names:
+        drawn.set_size_inches(style.SINGLE[0], max(2.4, 1.4 + 0.4 * count))
+    ax, place = drawn.subplots(), np.arange(count)
+    for (word, each), shift, colour in zip(values.items(), (-0.19, 0.19), (style.BAR, style.MINUS), strict=True):
+        if names:
+            ax.barh(place + shift, each, height=0.36, color=colour, label=word)
+        else:
+            ax.bar(place + shift, each, width=0.36, color=colour, label=word)
+    style.tidy(ax, title, words if names else "client", "" if names else words, grid="x" if names else "y")
+    if names:
+        style.named(ax, names)
+    else:
+        style.numbered(ax, count, first=0)
+    style.key(drawn)
+
+
+def named(result: PCAResult, clients: int) -> list[str]:
+    """What each client is called, while they are few enough to be named; else none."""
+    return [labels.client_name(result.site_names, i) for i in range(clients)] if clients <= _NAMED else []
 
 
 def measured(result: PCAResult, shards: Sequence[Any]) -> np.ndarray[Any, Any]:
@@ -67,18 +111,26 @@ def rows(shards: Sequence[Any]) -> list[int]:
     return [shard.shape[0] if hasattr(shard, "shape") else len(shard) for shard in shards]
 
 
-def _thinned(shards: Sequence[Any]) -> list[Any]:
-    """Every so many rows of each client, the first one always."""
-    tables = [shard.tocsr() if hasattr(shard, "tocsr") else np.asanyarray(shard) for shard in shards]
-    step = -(-sum(rows(shards)) // _POINTS)
-    return [table[::step] for table in tables]
-
-
-def _colours(clients: int) -> tuple[Colormap, Normalize]:
-    """A colour for each client; of many, from blue to green, without the end that is faint on white."""
-    import matplotlib
+def _cloud(
+    ax: Axes, points: np.ndarray[Any, Any], client: np.ndarray[Any, Any], count: int, *, bar: list[str] | None
+) -> None:
+    """Points in the colours of their clients; with a bar that says which these are, by name or by number."""
+    from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
 
-    if clients <= len(style.COLOURS):
-        return ListedColormap(style.COLOURS[:clients]), Normalize(-0.5, clients - 0.5)
-    return ListedColormap(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, 256))), Normalize(0, clients - 1)
+    many = len(points) > _VECTOR
+    size, alpha = (6, 0.6) if many else (14, 0.8)
+    few = count <= _NAMED
+    colours = ListedColormap(style.curves(count)) if few else style.scale("course")
+    norm = Normalize(-0.5, count - 0.5) if few else Normalize(0, count - 1)
+    x, y = points.T
+    ax.scatter(x, y, s=size, alpha=alpha, lw=0, c=client, cmap=colours, norm=norm, rasterized=many)
+    if bar is None:
+        return
+    drawn = style.colorbar(ax, ScalarMappable(norm, colours), "" if bar else "client")
+    if bar:
+        drawn.set_ticks(range(count), labels=[style.name_of(name) for name in bar])
+        drawn.ax.tick_params(length=0)
+        drawn.ax.invert_yaxis()
+    else:
+        drawn.ax.yaxis.set_major_locator(style.integers())

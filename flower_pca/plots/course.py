@@ -12,17 +12,23 @@ from flower_pca.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _UNITS: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
 def iterates(history: History) -> bool:
-    """Whether the run has measured an error round by round."""
-    return any("error" in record.metrics for record in history)
+    """Whether the run has measured an error round by round, so that there is a curve to draw."""
+    return sum("error" in record.metrics for record in history) > 1
 
 
-def convergence(ax: Axes, result: PCAResult) -> None:
+def convergence(drawn: Figure, result: PCAResult) -> None:
     """The error after each message; of a run that does not iterate, the true residuals of its components."""
+    along(drawn.subplots(), result)
+
+
+def along(ax: Axes, result: PCAResult) -> None:
+    """The same on axes that are there."""
     if not iterates(result.history):
         _residuals(ax, result)
         return
@@ -34,9 +40,9 @@ def convergence(ax: Axes, result: PCAResult) -> None:
         style.legend(ax)
 
 
-def traffic(ax: Axes, result: PCAResult) -> None:
+def traffic(drawn: Figure, result: PCAResult) -> None:
     """The error against what has been sent so far, both ways; of a run that does not iterate, each message's bytes."""
-    history = result.history
+    ax, history = drawn.subplots(), result.history
     sent = np.cumsum([record.bytes_up + record.bytes_down for record in history], dtype=float)
     if not iterates(history):
         _bytes(ax, history)
@@ -44,9 +50,8 @@ def traffic(ax: Axes, result: PCAResult) -> None:
     size, unit = _unit(sent[-1])
     _curve(ax, history, sent / size)
     ax.set_xlim(0.0, 1.04 * sent[-1] / size)
-    style.tidy(
-        ax, "Convergence against bytes", f"{unit} sent so far, by all, both ways", "error, as the run measures it"
-    )
+    words = f"{unit} sent so far, by all, both ways"
+    style.tidy(ax, "Convergence against bytes", words, "error, as the run measures it")
     if len(history.of("opening")) > 1:
         style.legend(ax)
 
@@ -59,8 +64,9 @@ def _curve(ax: Axes, history: History, place: np.ndarray[Any, Any]) -> None:
         label = "clients changed" if i == reopened[0] else None
         ax.axvline(place[i], color=style.FAINT, lw=1.0, ls=(0, (4, 3)), label=label)
     size = 4.5 if len(measured) <= style.DENSE else 2.5
-    for part in np.split(np.arange(len(measured)), np.flatnonzero(np.diff(measured) > 1) + 1):  # no line across a gap
-        ax.semilogy(place[measured[part]], error[part], color=style.COLOURS[0], lw=1.8, marker="o", ms=size)
+    look: dict[str, Any] = {"color": style.COLOURS[0], "lw": 1.8, "marker": "o", "ms": size, "clip_on": False}
+    for part in np.split(np.arange(len(measured)), np.searchsorted(measured, reopened)):  # none across a new opening
+        ax.semilogy(place[measured[part]], error[part], **look)
     style.decades(ax, error)
 
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca.algorithms.personal.result import Parts
-from flower_pca.analysis.groups import embed
+from flower_pca.algorithms.personal.result import Parts, PersonalResult
+from flower_pca.analysis.groups import distances, embed
+from flower_pca.analysis.parts import shares, spaces
 from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.labels import client_name
 from flower_pca.base.linalg import Array
-from flower_pca.plots import style
+from flower_pca.plots import clients, grid, style
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_NAMED: Final = 16  # clients up to which each has its name
 _MOST: Final = 12  # pictures beside each other
 _COLUMNS: Final = ("rows", "shared", "own", "rest")
 
@@ -41,18 +48,107 @@ def client_map(
         if given is not None and len(given) != len(points):
             rule = f"as many as clients, {len(points)}"
             raise ConfigError(what, must=rule, got=len(given), then="Give one for each client.")
-    figure, order = style.figure((11.0, 4.6)), np.argsort(group, kind="stable")
+    figure = style.figure((11.0, 4.6))
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
-    image = left.imshow(np.asarray(rho)[np.ix_(order, order)], cmap="viridis", vmin=0.0, vmax=1.0)
-    style.colorbar(left, image, "")
-    style.tidy(left, "Distance of the own components", "client" if labels is None else "client, by group", "client")
-    left.grid(visible=False)
-    right.scatter(*points.T, c=group, cmap="tab10" if group.max(initial=0) < 10 else "tab20", s=34, edgecolors="white")
-    for name, (x, y) in zip(names or [], points, strict=False):
-        right.annotate(str(name), (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8, color=style.INK)
-    right.set_aspect("equal", adjustable="datalim")
-    style.tidy(right, "Clients in the plane (classical scaling)", "", "")
+    _matrix(left, np.asarray(rho), np.argsort(group, kind="stable"), "client" if labels is None else "client, by group")
+    _plane(right, points, [] if names is None else [str(name) for name in names], group)
     return _written(figure, path)
+
+
+def between(drawn: Figure, result: PersonalResult) -> None:
+    """The distance of each client's own components from those of each other one."""
+    keys, own = spaces(result)
+    ax = drawn.subplots()
+    _matrix(ax, distances(own), np.arange(len(own)), "client")
+    if len(own) <= _NAMED:
+        names = _names(result, keys)
+        style.named(ax, names)
+        style.named(ax, names, axis="x")
+        ax.set(xlabel="", ylabel="")
+        ax.set_ylim(len(own) - 0.5, -0.5)
+
+
+def plane(drawn: Figure, result: PersonalResult) -> None:
+    """The clients as points, as far from each other as their own components are."""
+    keys, own = spaces(result)
+    names = _names(result, keys)
+    _plane(drawn.subplots(), embed(distances(own), dimensions=2), names, np.arange(len(own)) * 0)
+
+
+def own_first(drawn: Figure, result: PersonalResult) -> None:
+    """What the columns weigh in the first own component of each client."""
+    keys, own = spaces(result)
+    columns = None if result.feature_names_in_ is None else [str(name) for name in result.feature_names_in_]
+    grid.draw(
+        drawn,
+        np.stack([rows[0] for rows in own]),
+        columns=columns,
+        others=_names(result, keys),
+        title="First own component",
+        label="weight",
+        kind="signed",
+    )
+
+
+def errors(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
+    """The error of each client's rows, with the shared components alone and with its own ones as well."""
+    found = shares(result, shards)
+    assert found is not None
+    names = _names(result, found.clients) if len(found.clients) <= _NAMED else []
+    pairs = {"with own components": found.rest, "shared components only": found.without}
+    clients.pairs(drawn, pairs, names, title="Reconstruction error", words="mean squared error of a row")
+
+
+def split(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
+    """How much of each client's rows is shared, its own, and neither, as shares of their mean square."""
+    found = shares(result, shards)
+    assert found is not None
+    parts = {"shared": found.shared, "own": found.own, "rest": found.rest}
+    whole = np.maximum(sum(parts.values()), np.finfo(float).tiny)
+    count, left = len(found.clients), np.zeros(len(found.clients))
+    few = count <= _NAMED
+    if few:
+        drawn.set_size_inches(style.SINGLE[0], max(2.4, 1.5 + 0.26 * count))
+    ax = drawn.subplots()
+    for (word, part), colour in zip(parts.items(), (style.PLUS, style.COLOURS[5], style.FAINT), strict=True):
+        if few:
+            ax.barh(range(count), part / whole, left=left, height=0.66, color=colour, label=word)
+        else:
+            ax.bar(range(count), part / whole, bottom=left, width=0.9, color=colour, label=word)
+        left = left + part / whole
+    words = "share of the mean square of a row"
+    style.tidy(ax, "What rows consist of", words if few else "client", "" if few else words, grid="x" if few else "y")
+    style.percent(ax, axis="x" if few else "y")
+    if few:
+        style.named(ax, _names(result, found.clients))
+        ax.set_xlim(0.0, 1.0)
+    else:
+        style.numbered(ax, count, first=0)
+        ax.set_ylim(0.0, 1.0)
+    style.key(drawn, ncols=3)
+
+
+def _names(result: PersonalResult, keys: Sequence[str | int]) -> list[str]:
+    return [key if isinstance(key, str) else client_name(result.site_names, key) for key in keys]
+
+
+def _matrix(ax: Axes, rho: Array, order: Array, words: str) -> None:
+    image = ax.imshow(rho[np.ix_(order, order)], cmap=style.scale("share"), vmin=0.0, vmax=1.0, interpolation="nearest")
+    style.tidy(ax, "Distance of own components", words, "client", grid="")
+    ax.xaxis.set_major_locator(style.integers())
+    ax.yaxis.set_major_locator(style.integers())
+    style.colorbar(ax, image, "0 alike, 1 at right angles")
+
+
+def _plane(ax: Axes, points: Array, names: Sequence[str], group: Array) -> None:
+    colours = style.curves(int(group.max(initial=0)) + 1)
+    ax.scatter(points[:, 0], points[:, 1], c=[colours[g] for g in group], s=34, edgecolors=style.WHITE)
+    for name, (x, y) in zip(names, points, strict=False):
+        look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": style.INK}
+        ax.annotate(style.name_of(name), (x, y), xytext=(4, 4), **look)
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.margins(0.16)
+    style.tidy(ax, "Clients in the plane", "by the distance of their own components", "", grid="both")
 
 
 def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tuple[int, int]) -> Path:
@@ -72,7 +168,7 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
     for axes, line in zip(figure.subplots(len(lines), 4, squeeze=False), lines, strict=True):
         reach = float(np.abs(line).max()) or 1.0
         for ax, part in zip(axes, line, strict=True):
-            ax.imshow(part.reshape(shape), cmap="RdBu_r", vmin=-reach, vmax=reach, interpolation="nearest")
+            ax.imshow(part.reshape(shape), cmap=style.scale("signed"), vmin=-reach, vmax=reach, interpolation="nearest")
             ax.set_axis_off()
     for ax, title in zip(figure.axes[:4], _COLUMNS, strict=True):
         ax.set_title(title, fontsize=10.5, color=style.INK)

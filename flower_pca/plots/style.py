@@ -1,32 +1,59 @@
-"""How every picture looks. matplotlib is imported only when one is drawn; pyplot and its global state never."""
+"""How every picture looks. matplotlib is imported only when one is drawn; pyplot and its global state never.
+
+A picture is drawn once, for a light page. As SVG it has a style sheet for dark ones: letters, lines and the ground that
+are drawn in INK, GRID and WHITE turn to their counterparts there, while the colours of data stay, as they are seen on
+both. Maps of colours are transparent where there is nothing to see, so that the ground of the page shows through.
+"""
 
 from __future__ import annotations
 
+import io
 import os
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from flower_pca.base import extras, labels
 from flower_pca.base.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.ticker import Locator
 
 INK: Final = "#2b303a"
 FAINT: Final = "#8a919e"
 GRID: Final = "#e6e8ec"
+WHITE: Final = "#ffffff"
 BAR: Final = "#7fa6d6"
+DARK: Final = {WHITE: "#171b22", INK: "#e4e7ec", GRID: "#343b47"}  # what these are on a dark page
 # Okabe and Ito's colours, which colour-blind eyes tell apart too, without their yellow, which is faint on white.
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6b7280")
+PLUS, MINUS = COLOURS[0], COLOURS[1]
 SINGLE: Final = (4.8, 3.4)  # inches of one picture: its letters are still read at the width of a phone
 DENSE: Final = 30  # marks in a row from which they are drawn small
 FLOOR: Final = 1e-17  # what an error of zero is drawn at
 
 _FORMATS: Final = ("svg", "png")
 _TICKED: Final = 12  # bars up to which every one has its number
+_NAME: Final = 18  # characters of a name beside an axis
+_QUIET: Final[dict[str, Any]] = {
+    "frameon": False,
+    "fontsize": 9,
+    "labelcolor": INK,
+    "handlelength": 1.1,
+    "handletextpad": 0.4,
+}
+_SHEET: Final = "\n".join(
+    ["@media screen and (prefers-color-scheme: dark) {"]
+    + [f'[style*="fill: {light}"] {{ fill: {dark} !important }}' for light, dark in DARK.items()]
+    + [f'[style*="stroke: {light}"] {{ stroke: {dark} !important }}' for light, dark in DARK.items()]
+    + ["}"]
+)
 
 
 def suffix(path: str | os.PathLike[str]) -> str:
@@ -40,13 +67,10 @@ def suffix(path: str | os.PathLike[str]) -> str:
 
 def figure(size: tuple[float, float] = SINGLE) -> Figure:
     """An empty figure of this many inches."""
-    try:
+    with extras.needing("matplotlib", "to draw"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError as error:
-        remedy = 'Run: pip install "flower-pca[plot]"'
-        raise ConfigError("matplotlib", must="installed to draw", got="no such package", then=remedy) from error
-    empty = Figure(figsize=size, dpi=200, layout="constrained", facecolor="white")
+    empty = Figure(figsize=size, dpi=200, layout="constrained", facecolor=WHITE)
     empty.get_layout_engine().set(w_pad=0.1, h_pad=0.1, wspace=0.04)  # type: ignore[union-attr, call-arg]
     FigureCanvasAgg(empty)
     return empty
@@ -61,17 +85,24 @@ def write(drawn: Figure, file: IO[bytes], kind: str) -> None:
         if (layout := drawn.get_layout_engine()) is not None:
             layout.execute(drawn)
             drawn.set_layout_engine(None)  # else savefig draws everything once more, for the layout's sake
-        drawn.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
+        if kind != "svg":
+            drawn.savefig(file, format=kind)
+            return
+        stream = io.BytesIO()
+        drawn.savefig(stream, format=kind, metadata={"Date": None})
+        file.write(stream.getvalue().replace(b"</style>", f"\n{_SHEET}</style>".encode(), 1))
 
 
-def tidy(ax: Axes, title: str, xlabel: str, ylabel: str) -> None:
+def tidy(ax: Axes, title: str, xlabel: str, ylabel: str, *, grid: Literal["x", "y", "both", ""] = "y") -> None:
     """Title, labels and a quiet grid."""
     ax.set_title(title, loc="left", fontsize=11, color=INK, pad=9)
     ax.set_xlabel(xlabel, fontsize=9.5, color=INK)
     ax.set_ylabel(ylabel, fontsize=9.5, color=INK)
     ax.tick_params(which="both", labelsize=9, color=GRID, labelcolor=INK)
     ax.yaxis.get_offset_text().set(fontsize=9, color=INK)
-    ax.grid(visible=True, axis="y", color=GRID, lw=0.8)
+    ax.set_facecolor("none")
+    if grid:
+        ax.grid(visible=True, axis=grid, color=GRID, lw=0.8)
     ax.set_axisbelow(True)
     for side in ("top", "right", "left"):
         ax.spines[side].set_visible(False)
@@ -80,19 +111,39 @@ def tidy(ax: Axes, title: str, xlabel: str, ylabel: str) -> None:
 
 
 def legend(ax: Axes) -> None:
-    """Beside the title, where it hides nothing."""
-    ax.legend(
-        loc="lower right",
-        bbox_to_anchor=(1.015, 0.985),
-        ncols=len(COLOURS),
-        frameon=False,
-        fontsize=9,
-        labelcolor=INK,
-        handlelength=1.1,
-        handletextpad=0.4,
-        columnspacing=0.9,
-        borderaxespad=0.2,
-    )
+    """Beside the title, where it hides nothing: for a word or two."""
+    place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.015, 1.0), "borderaxespad": 0.2}
+    ax.legend(**{"ncols": len(COLOURS), "columnspacing": 0.9, **_QUIET, **place})
+
+
+def key(drawn: Figure, *, ncols: int = 2) -> None:
+    """Below the picture, where it hides nothing: for curves whose names are long."""
+    every = {word: mark for ax in drawn.axes for mark, word in zip(*ax.get_legend_handles_labels(), strict=True)}
+    drawn.legend(every.values(), every, loc="outside lower center", ncols=min(ncols, len(every)), **_QUIET)
+
+
+def curves(count: int) -> list[Any]:
+    """A colour for each of so many curves: no two have the same."""
+    if count <= len(COLOURS):
+        return list(COLOURS[:count])
+    return [tuple(colour) for colour in scale("course")(np.linspace(0.0, 1.0, count))]
+
+
+@cache
+def scale(kind: Literal["signed", "share", "course"]) -> Colormap:
+    """A map of colours that is seen on a light page and on a dark one.
+
+    "signed" is nothing in the middle, "share" is nothing at zero; "course" has a colour for every place.
+    """
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+    if kind == "course":
+        return LinearSegmentedColormap.from_list(kind, [COLOURS[j] for j in (0, 4, 2, 5, 1)])
+    plus, minus = to_rgb(PLUS), to_rgb(MINUS)
+    if kind == "share":
+        return LinearSegmentedColormap.from_list(kind, [(*minus, 0.0), (*minus, 1.0)])
+    ends = [(0.0, (*minus, 1.0)), (0.5, (*minus, 0.0)), (0.5, (*plus, 0.0)), (1.0, (*plus, 1.0))]
+    return LinearSegmentedColormap.from_list(kind, ends)
 
 
 def decades(ax: Axes, values: np.ndarray[Any, Any]) -> None:
@@ -112,6 +163,23 @@ def numbered(ax: Axes, count: int, *, first: int = 1, axis: Literal["x", "y"] = 
         along.set_major_locator(integers())
 
 
+def named(ax: Axes, names: Sequence[str], *, axis: Literal["x", "y"] = "y") -> None:
+    """A mark with its name at 0, 1, and so on; along y from the top."""
+    words = [name_of(name) for name in names]
+    if axis == "x":
+        ax.set_xticks(range(len(words)), words, rotation=90 if max(map(len, words), default=0) > 3 else 0)
+    else:
+        ax.set_yticks(range(len(words)), words)
+        ax.set_ylim(len(words) - 0.4, -0.6)
+    ax.tick_params(axis=axis, length=0)
+
+
+def name_of(name: str) -> str:
+    """A name as it is written into a picture: short, no formula, and of letters that the font has."""
+    short = labels.elided(name, _NAME)
+    return "".join(c if ord(c) in _letters() else "?" for c in short).replace("$", r"\$")
+
+
 def integers() -> Locator:
     """Ticks at round whole numbers."""
     from matplotlib.ticker import MaxNLocator
@@ -119,15 +187,25 @@ def integers() -> Locator:
     return MaxNLocator(8, integer=True, steps=[1, 2, 5, 10])
 
 
-def percent(ax: Axes) -> None:
-    """Shares along y, as percentages."""
-    ax.yaxis.set_major_formatter(lambda share, _: f"{100.0 * share:g}%")
+def percent(ax: Axes, *, axis: Literal["x", "y"] = "y") -> None:
+    """Shares along an axis, as percentages."""
+    along = ax.yaxis if axis == "y" else ax.xaxis
+    along.set_major_formatter(lambda share, _: f"{100.0 * share:g}%")
 
 
 def colorbar(ax: Axes, mappable: Any, label: str) -> Any:
     """A quiet colour bar beside the axes."""
     bar = ax.figure.colorbar(mappable, ax=ax, fraction=0.04, pad=0.015)
     bar.outline.set_visible(False)
+    bar.ax.set_facecolor("none")
     bar.ax.tick_params(labelsize=8.5, color=FAINT, labelcolor=INK)
     bar.set_label(label, fontsize=9.5, color=INK)
     return bar
+
+
+@cache
+def _letters() -> frozenset[int]:
+    """The characters that matplotlib's own font has a shape for."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    return frozenset(get_font(findfont(FontProperties())).get_charmap())

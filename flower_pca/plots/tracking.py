@@ -1,9 +1,11 @@
-"""A picture of a run of steps: how the subspace moves, what the old one left of a batch, and where it changed."""
+"""Pictures of a run of steps: how the subspace moves, what the old one left of a batch, and where it changed."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,51 +14,112 @@ from flower_pca.base.linalg import Array
 from flower_pca.plots import style
 from flower_pca.tracking.result import TrackingResult
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 def movement(result: TrackingResult, path: str | os.PathLike[str], *, truth: Array | None = None) -> Path:
-    """Draw movement and residual over the steps, and the error against the truth if it is given, into an SVG or PNG.
+    """Draw movement, residual and the statistic of a change over the steps, on axes of their own, into an SVG or PNG.
 
     Args:
         result: What `track` has returned, or `TrackingResult.load` has read.
         path: The file to write. Either the whole new picture is there afterwards, or the old file untouched.
-        truth: True components as rows, (steps, r, d), or (r, d) for all steps.
+        truth: True components as rows, (steps, r, d), or (r, d) for all steps: the error is drawn as well.
 
     Raises:
         ConfigError: If matplotlib is not installed.
     """
-    kind, figure = style.suffix(path), style.figure((13.0, 4.0))
-    left, right = figure.subplots(1, 2)
-    steps = np.arange(result.steps)
-    curves = {"movement from step to step": (steps[1:], result.movement_[1:])}
+    kind, drawn = style.suffix(path), overview(result)
     if truth is not None:
-        curves = {"error against the truth": (steps, result.subspace_error(truth)), **curves}
-    if result.statistics_:
-        known = np.array(sorted(result.statistics_))
-        statistic = np.array([result.statistics_[int(j)] for j in known])
-        right.semilogy(
-            known, np.maximum(statistic, style.FLOOR), ".-", color=style.COLOURS[1], label="statistic of a change"
-        )
-    for (label, (x, y)), colour in zip(curves.items(), style.COLOURS, strict=False):
-        left.semilogy(x, np.maximum(y, style.FLOOR), ".-", color=colour, label=label)
-    shown = np.maximum(result.residuals_, style.FLOOR)
-    right.semilogy(steps, shown, ".-", color=style.COLOURS[2], label="part of a batch that the old basis leaves")
-    for ax, what in ((left, "sine of the largest angle"), (right, "relative norm; squared units of the data")):
-        for step in result.changes_:
-            ax.axvline(step, color=style.INK, lw=0.8, ls=":", label="change" if step == result.changes_[0] else None)
-        ax.set(xlabel="step")
-        ax.set_title(what, fontsize=9)
-        ax.grid(color=style.GRID)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.legend(frameon=False, fontsize=8)
-    figure.suptitle(
-        f"{result.steps} steps, {result.n_components_} components of {result.n_features_in_} columns  ·  "
-        f"{result.algorithm}",
-        x=0.012,
-        ha="left",
-        fontsize=12,
-        fontweight="bold",
-        color=style.INK,
-    )
+        _curve(drawn.axes[0], np.arange(result.steps), result.subspace_error(truth), 3, "error against the truth")
+    style.key(drawn, ncols=4)
     with archive.replacing(path) as file:
-        style.write(figure, file, kind)
+        style.write(drawn, file, kind)
     return Path(path)
+
+
+def overview(result: TrackingResult) -> Figure:
+    """The curves side by side under a line that sums up the run; without their key."""
+    panels = [moved, left, *([statistic] if result.statistics_ else [])]
+    drawn = style.figure((5.0 * len(panels), 4.2))
+    for ax, panel in zip(drawn.subplots(1, len(panels)), panels, strict=True):
+        panel(ax, result)
+    drawn.suptitle(summary(result), x=0.012, ha="left", fontsize=12, fontweight="bold", color=style.INK)
+    return drawn
+
+
+def summary(result: TrackingResult) -> str:
+    """One line: what was followed, by what."""
+    size = f"{result.n_components_} components of {result.n_features_in_:,} columns"
+    return f"{result.steps} steps  ·  {size}  ·  {result.algorithm}"
+
+
+def alone(panel: Callable[[Axes, TrackingResult], None]) -> Callable[[Figure, TrackingResult], None]:
+    """A panel as a picture of its own."""
+
+    def draw(drawn: Figure, result: TrackingResult) -> None:
+        ax = drawn.subplots()
+        panel(ax, result)
+        if len(result.changes_):
+            style.key(drawn)
+
+    return draw
+
+
+def moved(ax: Axes, result: TrackingResult) -> None:
+    """The sine of the largest angle between the bases of a step and the one before."""
+    _curve(ax, np.arange(1, result.steps), result.movement_[1:], 0, "movement from step to step")
+    _steps(ax, result, "Movement of the subspace", "sine of the largest angle")
+
+
+def left(ax: Axes, result: TrackingResult) -> None:
+    """How badly the basis before fits each batch."""
+    _curve(ax, np.arange(result.steps), result.residuals_, 2, "part of a batch that the old basis leaves")
+    _steps(ax, result, "What the old basis leaves of a batch", "relative norm")
+
+
+def statistic(ax: Axes, result: TrackingResult) -> None:
+    """What a change is told by, where it is known."""
+    known = np.array(sorted(result.statistics_))
+    values = np.array([result.statistics_[int(j)] for j in known])
+    _curve(ax, known, values, 1, "statistic of a change")
+    _steps(ax, result, "Statistic of a change", "squared units of the data")
+
+
+def sizes(drawn: Figure, result: TrackingResult) -> None:
+    """The mean square of a batch along each component, where the step had rows enough."""
+    ax, steps = drawn.subplots(), np.arange(result.steps)
+    values = result.values_ / np.maximum(result.rows_, 1)[:, None]
+    for j, colour in enumerate(style.curves(result.n_components_)):
+        known = values[:, j] > 0.0
+        look: dict[str, Any] = {"color": colour, "label": f"component {j + 1}", "clip_on": False}
+        ax.semilogy(steps[known], values[known, j], marker="o", ms=_size(result), lw=1.6, **look)
+    _steps(ax, result, "Size along the components", "mean square of a row", label=False)
+    style.key(drawn, ncols=3)
+
+
+def outliers(drawn: Figure, result: TrackingResult) -> None:
+    """The entries of each step that were taken for outliers."""
+    ax = drawn.subplots()
+    ax.bar(np.arange(result.steps), result.outliers_, width=0.7, color=style.MINUS)
+    _steps(ax, result, "Entries taken for outliers", "entries of a batch", label=False)
+
+
+def _curve(ax: Axes, x: Array, y: Array, colour: int, label: str) -> None:
+    size = 4.0 if len(x) <= style.DENSE else 2.0
+    look: dict[str, Any] = {"color": style.COLOURS[colour], "label": label, "clip_on": False}
+    ax.semilogy(x, np.maximum(y, style.FLOOR), lw=1.6, marker="o", ms=size, **look)
+
+
+def _steps(ax: Axes, result: TrackingResult, title: str, words: str, *, label: bool = True) -> None:
+    for step in result.changes_:
+        first = label and step == result.changes_[0]
+        ax.axvline(step, color=style.FAINT, lw=1.0, ls=(0, (4, 3)), label="change" if first else None)
+    style.tidy(ax, title, "step", words)
+    ax.set_xlim(-0.6, result.steps - 0.4)
+    ax.xaxis.set_major_locator(style.integers())
+
+
+def _size(result: TrackingResult) -> float:
+    return 4.0 if result.steps <= style.DENSE else 2.0

@@ -10,7 +10,7 @@ import functools
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from flower_pca.rows.frame import Frame, Moments
 from flower_pca.rows.limbs import WholeRows
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.statistics import Statistics, kept, large
+
+Product: TypeAlias = Callable[[Array], Array]  # S'(SZ) of a block Z
 
 _DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
 
@@ -45,7 +47,24 @@ def fixed(data: LocalData, path: Path | None = None, *, exactly: bool = False, g
     return newest
 
 
-def _known(data: LocalData, path: Path | None, exactly: bool, gaps: bool) -> tuple[Statistics, WholeRows | None]:
+def _known(data: LocalData, path: Path | None, exactly: bool, gaps: bool) -> tuple[Statistics, Product | None]:
+    """What is known of rows: it is measured on all columns of a table in their own order, whichever a run asks for."""
+    if data.places is None:
+        return _measured(data, path, exactly, gaps)
+    places, key = data.places, ("fixed", exactly, gaps)
+    if key not in data.origin.known:
+        data.origin.known[key] = _measured(data.origin, path, exactly, gaps)
+    statistics, whole = data.origin.known[key]
+
+    def product(Z: Array) -> Array:
+        every = np.zeros((data.origin.d, Z.shape[1]))
+        every[places] = Z
+        return np.asarray(whole(every)[places])
+
+    return statistics.of_columns(places), None if whole is None else product
+
+
+def _measured(data: LocalData, path: Path | None, exactly: bool, gaps: bool) -> tuple[Statistics, Product | None]:
     if not large(data):
         return kept(data, path, exactly=exactly, gaps=gaps), None
     if gaps and data.missing:
@@ -56,7 +75,7 @@ def _known(data: LocalData, path: Path | None, exactly: bool, gaps: bool) -> tup
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
     none = np.empty(0, dtype=np.int64)
     m2 = np.maximum(whole.squares - data.n * whole.mean**2, 0.0)
-    return Statistics(data.n, whole.mean, seen, data.peak(), none, m2, np.zeros(data.d)), whole
+    return Statistics(data.n, whole.mean, seen, data.peak(), none, m2, np.zeros(data.d)), whole.product
 
 
 class FixedData:
@@ -69,9 +88,9 @@ class FixedData:
     sparse: ClassVar[bool] = False
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)
 
-    def __init__(self, statistics: Statistics, frame: Frame, *, who: str, whole: WholeRows | None = None) -> None:
+    def __init__(self, statistics: Statistics, frame: Frame, *, who: str, whole: Product | None = None) -> None:
         given = frame.fill if frame.fill is not None and not frame.own else None
-        self._who, self.frame, self._whole = who, frame, whole
+        self.who, self.frame, self._whole = who, frame, whole
         self._stored = statistics
         self._T = statistics if given is None else statistics.filled(given)
         self.n, self.d = statistics.n, statistics.d
@@ -84,7 +103,7 @@ class FixedData:
     def complete(self) -> None:
         """Raise DataError if values are missing and the frame does not say what takes their place."""
         if self.missing and self.frame.fill is None and not self.frame.own:
-            raise checks.not_finite(self._who, self.missing)
+            raise checks.not_finite(self.who, self.missing)
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
         """X'(XZ); `reuse` changes nothing."""
@@ -181,7 +200,7 @@ class FixedData:
             R = T.factor[:, : self.d]
             return np.asarray(R.T @ (R @ Z))
         assert self._whole is not None
-        return np.asarray(self._whole.product(Z) - self.n * np.outer(T.mean, T.mean @ Z))
+        return np.asarray(self._whole(Z) - self.n * np.outer(T.mean, T.mean @ Z))
 
     @functools.cached_property
     def _gram(self) -> Array:
@@ -189,7 +208,7 @@ class FixedData:
             return np.asarray(self._root.T @ self._root)
         if self._T.scatter is None:
             rule, remedy = f"at most {_DIRECT}", "Use krylov or ssi, whose messages are narrow."
-            raise DataError(f"The columns of sparse rows of {self._who}", must=rule, got=self.d, then=remedy)
+            raise DataError(f"The columns of sparse rows of {self.who}", must=rule, got=self.d, then=remedy)
         G = self._T.scatter[: self.d, : self.d] + self.n * np.outer(self._e, self._e)
         scale = self.frame.scale
         return np.asarray(G if scale is None else G / scale / scale[:, None])

@@ -16,23 +16,27 @@ class Frame:
     """The coordinates all clients share: a row x becomes (x - mean) / scale; None leaves that part out.
 
     `fill` is what stands in x for a missing value, column by column; with None, none may be missing. With `own` it is
-    the mean of the client's own values, and `fill` only in columns of which it has none.
+    the mean of the client's own values, and `fill` only in columns of which it has none. With `names`, these are the
+    columns, in this order; without, they are those that all clients have, sorted by name if they have names.
     """
 
     mean: Array | None = None
     scale: Array | None = None
     fill: Array | None = None
     own: bool = False
+    names: tuple[str, ...] | None = None
 
     def same(self, other: Frame) -> bool:
         """Whether both frames map every row alike."""
         pairs = ((self.mean, other.mean), (self.scale, other.scale), (self.fill, other.fill))
-        return self is other or (self.own == other.own and all(_equal(a, b) for a, b in pairs))
+        alike = (self.own, self.names) == (other.own, other.names)
+        return self is other or (alike and all(_equal(a, b) for a, b in pairs))
 
     @property
     def nbytes(self) -> int:
         """What the frame takes in a message."""
-        return sum(a.nbytes for a in (self.mean, self.scale, self.fill) if a is not None)
+        names = sum(len(name.encode()) + 1 for name in self.names or ())
+        return names + sum(a.nbytes for a in (self.mean, self.scale, self.fill) if a is not None)
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
+from flower_pca.rows.arranged import ArrangedRows
 from flower_pca.rows.frame import Frame, ImplicitRows, Moments, apply, filled, merge
-from flower_pca.rows.stored import StoredRows
 
 _SMALL: Final = 2**15  # entries below which framing a block anew is cheaper than keeping a second copy
 _HELD: Final = 2**26  # entries of a dense copy that may be held for a factorisation
 _DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
 
 
-class LocalData(StoredRows):
+class LocalData(ArrangedRows):
     """The rows X (n x d) of one client, as the operator that the algorithms need.
 
     Dense rows are framed once, sparse rows implicitly (never densified), memory-mapped rows block by block. Every
@@ -27,6 +27,8 @@ class LocalData(StoredRows):
     float32 rows stay float32 in products, whose sums are taken in float64.
 
     With `missing`, NaN stands for a value that is missing; the frame says what takes its place.
+
+    Columns that have names are in the order of these, sorted; a frame with names has its own columns, in its own order.
     """
 
     answers: ClassVar[str] = "rows"
@@ -39,15 +41,22 @@ class LocalData(StoredRows):
 
     def framed(self, frame: Frame, *, keep: bool = True) -> LocalData:
         """The same stored rows in another frame. The newest one is kept, with what it has cached, if `keep`."""
+        if frame.names is not None and frame.names != self.names:
+            return self.arranged(frame.names).framed(frame, keep=keep)
         if self.frame.same(frame) and self._keep == keep:
             return self
         if keep and self._child is not None and self._child.frame.same(frame):
             return self._child
-        view = object.__new__(type(self))
-        view.__dict__.update(_X=self._X, n=self.n, d=self.d, frame=frame, _keep=keep, _child=None)
-        view.__dict__.update(missing=self.missing, who=self.who, known=self.known)
+        view = self._view()
+        view.frame, view._keep = frame, keep
         if keep:
             self._child = view
+        return view
+
+    def _view(self) -> Self:
+        """These stored rows once more, without a frame."""
+        view = super()._view()
+        view.frame, view._keep, view._child = Frame(), True, None
         return view
 
     def complete(self) -> None:

@@ -68,6 +68,17 @@ class Statistics:
         """The number of columns."""
         return len(self.mean)
 
+    def of_columns(self, places: Array) -> Statistics:
+        """The statistics of these columns, in this order: numbers of these, none of them computed anew."""
+        where = {int(column): new for new, column in enumerate(places)}
+        kept = np.array([i for i, column in enumerate(self.gaps) if int(column) in where], dtype=np.int64)
+        gaps = np.array([where[int(column)] for column in self.gaps[kept]], dtype=np.int64)
+        every = np.concatenate([places, self.d + kept])
+        by_column = {name: getattr(self, name)[places] for name in ("mean", "seen", "peak", "m2", "rest")}
+        scatter = None if self.scatter is None else np.ascontiguousarray(self.scatter[np.ix_(every, every)])
+        factor = None if self.factor is None else np.ascontiguousarray(self.factor[:, every])
+        return Statistics(self.n, **by_column, gaps=gaps, scatter=scatter, factor=factor)
+
     def filled(self, fill: Array) -> Statistics:
         """The statistics of the rows with these values in their gaps."""
         j = self.gaps

@@ -22,18 +22,21 @@ _SINGLE: Final = 128  # rows whose sums single precision may hold, before they a
 class StoredRows:
     """The rows (n x d) of one client, stored dense, sparse or memory-mapped. They are passed over in the same blocks.
 
-    With `missing`, NaN stands for a value that is missing; `missing` is then the number of these.
+    With `missing`, NaN stands for a value that is missing; `missing` is then the number of these. Where `places` are
+    given, these are the columns, in this order.
     """
 
-    def __init__(self, X: Any, *, who: str, missing: bool) -> None:
+    def __init__(self, X: Any, *, who: str, missing: bool, places: Array | None = None) -> None:
         self._X, self.who = stored(X, who), who
-        self.n, self.d = map(int, self._X.shape)
+        self._places: Array | None = None
+        if self._X.ndim == 2 and places is not None:
+            self._arrange(places)
+        self.n, self.d = int(self._X.shape[0]), int(self._X.shape[1]) if self._places is None else len(self._places)
         if self.n == 0 or self.d == 0:
             raise DataError(
                 f"The data of {who}", must="at least one row and one column", got=self._X.shape, then="Leave it out."
             )
-        blocks = (block.data if self.sparse else block for block in self._stored())
-        self.missing = checks.finite(who, blocks, missing=missing)
+        self.missing = self._gaps(allowed=missing)
         self.known: dict[Any, Any] = {}  # what follows from the stored rows alone, for all their views
 
     @property
@@ -50,6 +53,10 @@ class StoredRows:
     def stored(self) -> Any:
         """The rows as they are kept: an array, a memory-mapped one, or CSR."""
         return self._X
+
+    def plain(self) -> Any:
+        """All rows as one array, dense or sparse."""
+        return self._X if self.sparse else np.concatenate(list(self._stored()))
 
     def blocks(self) -> Iterator[Array]:
         """Blocks of stored rows as arrays, of sparse rows too."""
@@ -107,6 +114,30 @@ class StoredRows:
                 moments, rows = centred(block if fill is None else np.where(np.isnan(block), fill, block), self.dtype)
             yield moments if count is None else replace(moments, count=count * moments.n), rows
 
+    def _arrange(self, places: Array) -> None:
+        """Take these columns, in this order; memory-mapped rows stay where they are, and are arranged as they pass."""
+        if isinstance(self._X, np.memmap):
+            self._places = places if self._places is None else self._places[places]
+        elif self.sparse:
+            self._X = self._X[:, places]
+        else:
+            self._X = np.ascontiguousarray(self._X[:, places])
+
+    def _gaps(self, *, allowed: bool) -> int:
+        """How many values are missing."""
+        blocks = (block.data if self.sparse else block for block in self._stored())
+        return checks.finite(self.who, blocks, missing=allowed, names=self.names, source=self.source)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the columns, in their order; None where they go by position."""
+        return None
+
+    @property
+    def source(self) -> str:
+        """The file that the rows are from; "" if they are from none."""
+        return ""
+
     @property
     def _block_rows(self) -> int:
         rows = max(16, _BLOCK // self.d)
@@ -117,4 +148,6 @@ class StoredRows:
             yield self._X
             return
         step = self._block_rows
-        yield from (np.asarray(self._X[i : i + step]) for i in range(0, self.n, step))
+        for i in range(0, self.n, step):
+            block = np.asarray(self._X[i : i + step])
+            yield block if self._places is None else np.ascontiguousarray(block[:, self._places])

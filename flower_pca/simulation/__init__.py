@@ -1,8 +1,9 @@
 """Simulation of a whole federation on one machine."""
 
 from flower_pca.simulation.backend import Ray
-from flower_pca.simulation.compare import Course, compare
+from flower_pca.simulation.compare import Course, compare, lengthy
 from flower_pca.simulation.here import simulate
+from flower_pca.simulation.sites import from_frame
 from flower_pca.simulation.tracking import track
 
-__all__ = ["Course", "Ray", "compare", "simulate", "track"]
+__all__ = ["Course", "Ray", "compare", "from_frame", "lengthy", "simulate", "track"]

@@ -10,17 +10,21 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import registry
+from flower_pca.algorithms.krylov import Krylov
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.drive import Driven
+from flower_pca.core.model import fraction_rank
 from flower_pca.core.result import PCAResult
 from flower_pca.data.table import Table
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.here import clients_of, simulate
+from flower_pca.simulation.here import simulate
+from flower_pca.simulation.sites import clients_of
 
+LONG: Final = 1000  # rounds
 _GRAM: Final = 4096  # columns up to which the reference is the eigenproblem of one d x d matrix
 
 
@@ -77,7 +81,7 @@ def compare(
     shards: Sequence[Any],
     *,
     algorithms: Sequence[str | Algorithm[Any]],
-    n_components: int | float,
+    n_components: int | float | str,
     center: bool = True,
     scale: str | None = None,
     missing: str = "error",
@@ -111,7 +115,7 @@ def compare(
         raise ConfigError("algorithms", must="a list with at least one", got=repr(algorithms), then=remedy)
     stopping = {name: value for name, value in (("tol", tol), ("max_rounds", max_rounds)) if value is not None}
     chosen = [_stopping(registry.make(algorithm), stopping) for algorithm in algorithms]
-    checks.components(n_components)
+    n_components = checks.components(n_components)
     frame: dict[str, Any] = {"center": center, "scale": scale, "missing": missing}
     truth = pooled(shards, n_components, **frame)
     courses = []
@@ -137,8 +141,54 @@ def compare(
     return tuple(courses)
 
 
+def lengthy(
+    shards: Sequence[Any],
+    *,
+    algorithms: Sequence[str | Algorithm[Any]],
+    n_components: int | float | str,
+    center: bool = True,
+    scale: str | None = None,
+    missing: str = "error",
+    tol: float | None = None,
+) -> dict[str, int]:
+    """Those of the algorithms that would take a thousand rounds or more on these rows, and about how many.
+
+    With eigenvalues l_j of the pooled rows, power steps with p columns bring an error down by l_{p+1} / l_k a round.
+    krylov and what ends at once are none of them.
+
+    Args:
+        shards: One two-dimensional array per client.
+        algorithms: Names, spec strings or instances.
+        n_components: As for `compare`, like the rest.
+        center: Likewise.
+        scale: Likewise.
+        missing: Likewise.
+        tol: Likewise.
+    """
+    wanted = checks.components(n_components)
+    values = pooled_eigenpairs(shards, wanted, center=center, scale=scale, missing=missing)[0]
+    k = wanted if isinstance(wanted, int) else fraction_rank(values, float(values.sum()), wanted) or len(values)
+    found = {}
+    for algorithm in map(registry.make, algorithms):
+        p = algorithm.width(k)
+        if not isinstance(algorithm, Iterative) or isinstance(algorithm, Krylov) or p >= len(values):
+            continue
+        fall = -np.log(max(float(values[p] / values[k - 1]), np.finfo(float).tiny))
+        rounds = np.log(1.0 / (algorithm.tol if tol is None else tol)) / (2.0 * max(fall, np.finfo(float).eps))
+        if rounds >= LONG:
+            found[algorithm.spec] = round(float(f"{rounds:.1g}"))
+    return found
+
+
 def pooled(shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str) -> Array:
     """The leading directions of all rows in one place (d x k, or more), by LAPACK."""
+    return pooled_eigenpairs(shards, n_components, center=center, scale=scale, missing=missing)[1]
+
+
+def pooled_eigenpairs(
+    shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str
+) -> tuple[Array, Array]:
+    """The leading eigenvalues of X'X of all rows in one place, one more than components at least, and directions."""
     clients = clients_of(shards, missing=missing != "error")
     own = Frame(own=missing == "own_mean")
     total = functools.reduce(merge, (client.framed(own).moments() for client in clients))
@@ -152,9 +202,14 @@ def pooled(shards: Sequence[Any], n_components: int | float, *, center: bool, sc
     d = clients[0].d
     if d <= _GRAM:
         C = sum((client.framed(frame, keep=False).gram() for client in clients), np.zeros((d, d)))
-        return linalg.eigh_descending(C)[1]
-    k = n_components if isinstance(n_components, int) else min(total.n, d)
-    return LocalData(Table(tuple(shards)).rows, missing=missing == "mean").framed(frame).top(k)[0]
+        return linalg.eigh_descending(C)
+    k = n_components + 1 if isinstance(n_components, int) else min(total.n, d)
+    V, values = (
+        LocalData(Table(tuple(client.plain() for client in clients)).rows, missing=missing == "mean")
+        .framed(frame)
+        .top(k)
+    )
+    return values, V
 
 
 def _angle(Z: Array, truth: Array) -> float:

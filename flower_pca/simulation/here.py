@@ -8,11 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
-import numpy as np
-
 from flower_pca import assembly, registry
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.drive import Driven, drive
@@ -25,6 +23,8 @@ from flower_pca.rows.fixed import FixedData, fixed
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
+from flower_pca.simulation.progress import Watch
+from flower_pca.simulation.sites import clients_of, looked_at, sites_of
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 
@@ -37,7 +37,7 @@ _MEMORY: Final = "memory."
 @spelt_out(AskedHere, _DEFAULTS)
 def simulate(
     algorithm: str | Algorithm[Any] | Question,
-    shards: Sequence[Any],
+    shards: Sequence[Any] | Mapping[str, Any],
     *,
     participation: Participation | None = None,
     private: Collection[int] = (),
@@ -51,7 +51,9 @@ def simulate(
 
     Args:
         algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a whole `Question`.
-        shards: One two-dimensional array per client: dense, scipy sparse or memory-mapped; rows are samples.
+        shards: One two-dimensional array per client: dense, scipy sparse or memory-mapped; rows are samples. Data
+            frames and what `from_frame` and `sources.make` give are matched by the names of their columns; a mapping
+            names the sites.
         participation: A function from the number of a message to the clients (by position) that can be reached then;
             or a share of the clients, which is another word for `fraction`.
         private: Clients, by position, whose own results are not handed over in `own` of the result.
@@ -59,7 +61,8 @@ def simulate(
             answer as nodes in a deployment do, with the same bits. See `Rules`.
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
             on from it, in process bit for bit; a finished run removes it.
-        on_round: Called with the run after every round.
+        on_round: Called with the run after every round. Rounds are logged to "flower_pca" at INFO as well, and a
+            notebook shows a bar.
         backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine with one virtual node
             per shard; or Ray(num_cpus_per_client=2) for settings of it. The components are the same to the last bit.
         **asked: What is asked, where `algorithm` is not a Question: n_components, and what else `Question` names, such
@@ -80,44 +83,36 @@ def simulate(
         question = replace(question, fraction=participation)
     question.check_checkpoint(checkpoint)
     checks.choice("answers", answers, ("rows", "fixed", "exact"))
-    clients = clients_of(shards, missing=question.missing != "error")
+    clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
     public = _public(private, len(clients))
+    words = f"{question.algorithm.spec} of {sum(c.n for c in clients):,} rows x {clients[0].d:,} columns"
+    watch = Watch(on_round, f"{words} at {len(clients):,} clients")
     if engine is not None:
         if callable(participation):
             remedy = "Use a fraction, or the backend in_process."
             raise ConfigError("participation with Ray", must="a fraction", got="a function", then=remedy)
         from flower_pca.simulation import ray
 
-        backed: Any = {"engine": engine, "checkpoint": checkpoint, "on_round": on_round, "answers": answers}
-        return ray.run(question, shards, public, **backed)
+        backed: Any = {"engine": engine, "checkpoint": checkpoint, "on_round": watch, "answers": answers}
+        result = ray.run(question, sites_of(shards), public, **backed)
+        watch.end(result)
+        return result
     seed = None if question.dp is None else question.dp.noise_seed
     bits = None if seed is None else [seeded_bits(seed, i) for i in range(len(clients))]
     present = _presence(participation, len(clients)) if callable(participation) else None
     gaps = question.missing == "mean"
     source = None if answers == "rows" else functools.partial(fixed, exactly=answers == "exact", gaps=gaps)
     there = Shards(clients, present=present, bits=bits, seed=question.seed, source=source)
-    result: PCAResult = drive(assembly.run(question), there, checkpoint=checkpoint, on_round=on_round)
+    result = drive(assembly.run(question), there, checkpoint=checkpoint, on_round=watch)
     stage = registry.closing(question.algorithm).name
-    frame = replace(result.frame, own=question.missing == "own_mean")
+    frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
     own = {i: registry.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
-    return replace(result, own={i: arrays for i, arrays in own.items() if arrays})
-
-
-def clients_of(shards: Any, *, missing: bool) -> list[LocalData]:
-    """The shards as the clients see them, all with the same columns."""
-    several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
-    if not several or len(shards) == 0:
-        got = type(shards).__name__ + (f" of shape {shards.shape}" if hasattr(shards, "shape") else "")
-        got = "none" if several else got
-        raise DataError("shards", must="a list of arrays, one per client", got=got, then="Use [X] for one client.")
-    clients = [LocalData(X, who=f"client {i}", missing=missing) for i, X in enumerate(shards)]
-    d = clients[0].d
-    for i, client in enumerate(clients):
-        if client.d != d:
-            rule = f"{d}, as at client 0"
-            raise DataError(f"The columns of client {i}", must=rule, got=client.d, then="Align the features first.")
-    return clients
+    sites = {i: client.site for i, client in enumerate(clients) if client.site}
+    result = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
+    result = looked_at(result, [client.framed(frame, keep=False) for client in clients])
+    watch.end(result)
+    return result
 
 
 def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:
@@ -180,11 +175,12 @@ class InProcess:
         """Their answers, one at a time."""
         self._number = message.number + 1
         for i in message.to:
-            yield Reply(i, message.number, self.answer(i, message))
+            client = self.clients[i]
+            yield Reply(i, message.number, self.answer(i, message), client.heading, client.site)
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """One client's answer; its memory moves on."""
-        return self._answered(i, message, self.clients[i])
+        return self._answered(i, message, self.clients[i].asked(message.frame.names))
 
     def _answered(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
         bits = self._bits[i] if self._bits else system_bits

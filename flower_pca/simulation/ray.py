@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import os
 import tempfile
@@ -13,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca.base import archive
+from flower_pca.base import archive, extras
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import Question
@@ -88,9 +87,8 @@ def track(
 
 
 def _require_ray() -> None:
-    if importlib.util.find_spec("ray") is None:
-        remedy = 'Install it: pip install "flower-pca[simulation]".'
-        raise ConfigError('backend="ray"', must="used with Ray installed", got="no Ray", then=remedy)
+    if not extras.there("Ray"):
+        raise extras.lacking("Ray", 'for backend="ray"')
 
 
 def _config(engine: Ray) -> dict[str, Any]:

@@ -11,12 +11,17 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.named import SiteRows
 
 _READY: Final = 8  # shards that a process keeps ready
 
 
 def save(folder: Path, index: int, shard: Any) -> None:
-    """Leave shard `index` in the folder; of a memory-mapped one, only where it lies."""
+    """Leave shard `index` in the folder, with its names; of a memory-mapped one, only where it lies."""
+    rows = SiteRows.of(shard)
+    names = {name: getattr(rows, name) for name in ("names", "words", "source", "site")}
+    (folder / f"{index}.names.json").write_text(json.dumps({**names, "words": dict(rows.words)}))
+    shard = rows.values
     place = _mapped(shard)
     if place is not None:
         (folder / f"{index}.json").write_text(json.dumps(place))
@@ -41,7 +46,9 @@ def load(folder: Path, index: int) -> LocalData:
         rows = load_npz(folder / f"{index}.npz")
     else:
         rows = np.load(folder / f"{index}.npy", mmap_mode="r", allow_pickle=False)
-    return LocalData(rows, who=f"client {index}", missing=True)
+    named = json.loads((folder / f"{index}.names.json").read_text())
+    named["names"] = None if named["names"] is None else tuple(named["names"])
+    return LocalData(SiteRows(rows, **named), who=f"client {index}", missing=True)
 
 
 def _mapped(shard: Any) -> dict[str, Any] | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
-
-import numpy as np
 
 from flower_pca import assembly, registry
 from flower_pca.assembly import STEPS, AskedSteps
@@ -15,9 +14,11 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.drive import Driven, drive
+from flower_pca.rows.columns import wanted
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.here import InProcess
+from flower_pca.simulation.progress import Watch
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker
 
@@ -47,7 +48,7 @@ def track(
         on_round: Called with the run after every message.
         backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine with one virtual node
             per stream; or Ray(num_cpus_per_client=2) for settings of it. The components are the same to the last bit.
-        **asked: What is asked: n_components, steps, start, seed, mask, channel. See `assembly.tracking`.
+        **asked: What is asked: n_components, steps, start, columns, seed, mask, channel. See `assembly.tracking`.
 
     Returns:
         The basis of each step, changes, figures of every batch, and the history.
@@ -61,7 +62,7 @@ def track(
         checks.parent("the checkpoint", checkpoint)
     chosen = registry.tracker(tracker)
     run = assembly.tracking(chosen, min_clients=min_clients, **asked)
-    clients = _clients(streams, batch)
+    clients = [client.asked(wanted(asked.get("columns"))) for client in _clients(streams, batch)]
     _check_columns(clients, asked["n_components"])
     if engine is not None:
         from flower_pca.simulation import ray
@@ -70,8 +71,10 @@ def track(
         strategy = partial(TrackingStrategy, chosen, checkpoint=checkpoint, **asked)
         return ray.track(strategy, clients, engine=engine, on_round=on_round, seed=int(asked.get("seed", 0)))
     there = InProcess(clients, seed=int(asked.get("seed", 0)))
-    result: TrackingResult = drive(run, there, checkpoint=checkpoint, on_round=on_round)
-    return result
+    watch = Watch(on_round, f"{run.algorithm.spec} of {len(clients):,} clients")
+    result: TrackingResult = drive(run, there, checkpoint=checkpoint, on_round=watch)
+    watch.end(result)
+    return replace(result, site_names={i: client.site for i, client in enumerate(clients) if client.site})
 
 
 def _clients(streams: Any, batch: int | None) -> list[Stream]:
@@ -84,7 +87,7 @@ def _clients(streams: Any, batch: int | None) -> list[Stream]:
             source.who = f"client {i}" if source.who == Stream.WHO else source.who
             made.append(source)
         else:
-            length = batch if isinstance(source, np.ndarray) else None
+            length = batch if hasattr(source, "shape") else None
             made.append(Stream(source, batch=length, who=f"client {i}"))
     return made
 
@@ -92,6 +95,11 @@ def _clients(streams: Any, batch: int | None) -> list[Stream]:
 def _check_columns(clients: list[Stream], n_components: int) -> None:
     """Refuse before the first message what is known to be wrong by then."""
     known = [(i, client.d) for i, client in enumerate(clients) if client.d is not None]
+    first = next((client.heading for client in clients if client.heading is not None), None)
+    for i, client in enumerate(clients):
+        if first is not None and (own := client.heading) is not None and own.digest != first.digest:
+            rule = "those of the clients before it"
+            raise DataError(f"The columns of client {i}", must=rule, got=own.got(first), then=own.remedy(first))
     for i, d in known:
         if n_components > d:
             rule = f"at most the columns of client {i}, {d}"

@@ -24,13 +24,13 @@ from flower_pca.core.parts import COUNT, NUMBER, ROWS, Kind, Part, Shape
 from flower_pca.core.stage import Arrays, Merge, Stage
 from flower_pca.rows.frame import Frame, Moments, merge
 from flower_pca.rows.local import LocalData
+from flower_pca.stages import usable
 
 _KEEP: Final = 1e3  # condition number of the scaled block up to which the first product is kept
 _ROUNDED: Final = 1e-3  # by which sums in single precision may be off
 _COARSEST: Final = float(np.finfo(np.float32).eps)  # products are never computed in less
 _SAID: Final = "said"  # beside the merged arrays: what each client has said of itself
 _KEPT: Final = ("n", "eps", "mean", "m2", "count")  # of that
-_CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,9 @@ class Opening(Stage[OpeningState]):
             }
             for m, product in data.products(block)
         )
-        up = functools.reduce(functools.partial(_merge, block), parts)
+        with np.errstate(over="ignore", invalid="ignore"):
+            up = functools.reduce(functools.partial(_merge, block), parts)
+        usable.require_size(data, up["m2"], up["product"])
         # What the client remembers is of another frame, and maybe of another set of clients: it starts afresh.
         return {**up, "peak": data.peak()} if arrays["peaks"] else up, {}
 
@@ -140,13 +142,16 @@ class Opening(Stage[OpeningState]):
         assert state.total is not None
         total, n = state.total, int(state.total["n"])
         mean, squares = total["mean"], total["m2"]
-        fill, partial = _fill(total), bool(np.any(total.get("count", n) < n))
+        fill, partial = usable.fill(total, model.feature_names), bool(np.any(total.get("count", n) < n))
         checks.at_most(model.n_components, n, len(mean))
         block, product = _block(state, len(mean)), total["product"].astype(np.float64)
-        scale = _scale(model.scale, total)
+        scale = usable.scale(model.scale, total, model.feature_names)
         if not model.center:
             squares = squares + n * mean**2
+        usable.require_variance(squares, np.abs(mean) if model.center else np.zeros_like(mean), n, float(total["eps"]))
+        if not model.center:
             product = product + n * np.outer(mean, mean @ block)
+        sizes = np.sqrt(squares / n)
         if scale is not None:
             squares = squares / scale**2
             block, product = block * scale[:, None], product / scale[:, None]
@@ -160,6 +165,7 @@ class Opening(Stage[OpeningState]):
             answers="rows" if total["rows"] > 0 else "fixed",
             n=n,
             d=len(mean),
+            sizes=sizes,
             eps=float(total["eps"]),
             trace=float(squares.sum()),
             basis=Q if known else linalg.orth(product),
@@ -192,8 +198,12 @@ def _block(state: OpeningState, d: int) -> Array:
 
 
 def _check_size(reply: Arrays, block: Array) -> None:
-    """Require of a product what Cauchy-Schwarz says by its own squares: |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|."""
-    size = np.sqrt(reply["m2"].astype(np.float64))
+    """Require of a product what Cauchy-Schwarz says by its own squares: |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|.
+
+    Columns that never vary have products all the same, of what rounding has left in their means.
+    """
+    rounded = 4.0 * np.finfo(np.float64).eps * np.abs(reply["mean"].astype(np.float64))
+    size = np.sqrt(reply["m2"].astype(np.float64) + float(reply["n"]) * rounded**2)
     most = np.outer(size, size @ np.abs(block))
     most = (1.0 + _ROUNDED) * most + float(reply["eps"]) * np.max(most, initial=0.0)
     if (np.abs(reply["product"]) > most).any():
@@ -219,31 +229,3 @@ def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
     rows = np.asarray(np.maximum(a["rows"], b["rows"]))
     said = {"n": np.array(both.n), "eps": eps, "mean": both.mean, "m2": both.m2, **count}
     return {**said, "rows": rows, "product": product}
-
-
-def _fill(total: Arrays) -> Array | None:
-    """What missing values become: the mean of those that are there."""
-    if "count" not in total:
-        return None
-    _refuse("Every column of rows with gaps", "there at some client", "empty", total["count"] == 0, "Drop them.")
-    return total["mean"]
-
-
-def _scale(kind: str | None, total: Arrays) -> Array | None:
-    match kind:
-        case None:
-            return None
-        case "max_abs":
-            return np.where(total["peak"] > 0.0, total["peak"], 1.0)
-    deviation = np.sqrt(total["m2"] / total.get("count", total["n"]))
-    constant = deviation <= _CONSTANT * np.finfo(np.float64).eps * np.abs(total["mean"])
-    _refuse('Every column under scale="std"', "varying", "constant", constant, "Drop them, or use scale=None.")
-    return np.asarray(deviation)
-
-
-def _refuse(what: str, rule: str, kind: str, bad: Array, remedy: str) -> None:
-    """Raise DataError if any column is bad, with their numbers."""
-    columns = np.flatnonzero(bad)
-    if len(columns):
-        named = ", ".join(map(str, columns[:10])) + (f" and {len(columns) - 10} more" if len(columns) > 10 else "")
-        raise DataError(what, must=rule, got=f"{kind} columns {named}", then=remedy)

@@ -18,6 +18,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.parts import COUNT, ROWS, Kind, Part
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage
 from flower_pca.rows.local import LocalData
+from flower_pca.stages import usable
 from flower_pca.stages.opening import Opening, OpeningState, block_of, drawn, shape_of
 
 _LEAST: Final = 1e-150
@@ -76,7 +77,9 @@ class SummedOpening(Stage[SummedState]):
         if set(arrays) <= {"gaps"}:
             if "gaps" not in arrays:
                 data.complete()
-            m = data.moments()
+            with np.errstate(over="ignore", invalid="ignore"):
+                m = data.moments()
+            usable.require_size(data, m.m2)
             count = {"count": np.broadcast_to(m.seen, data.d)} if "gaps" in arrays else {}
             sums = {"sums": m.seen * m.mean, "squares": m.m2 + m.seen * m.mean**2}
             return {"n": np.array(m.n), **kind, **sums, **count}, {}

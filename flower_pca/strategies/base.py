@@ -154,14 +154,18 @@ class FlowerStrategy(Strategy, Generic[R]):
         nodes.checkpoint = self._checkpoint
 
         def after(run: Driven) -> None:
-            _report(run.history[-1])
+            nodes.report(run.history[-1])
             if on_round is not None:
                 on_round(run)
 
         result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, on_round=after)
+        result = replace(result, site_names=nodes.named)
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
+        if isinstance(result, PCAResult):
+            for hint in result.hints:
+                log(WARNING, "%s", hint)
         return result
 
     def _configure(self, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
@@ -185,14 +189,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         answers = [nodes.read(node, came.get(node, "no answer")) for node in asked.to]
         self._asked = None
         record = nodes.run.advance(nodes.in_order(answers))
-        _report(record)
+        nodes.report(record)
         return nodes.run, record
-
-
-def _report(record: Round) -> None:
-    log(INFO, "%s", record)
-    for node, reason in record.failures.items():
-        log(WARNING, "\tnode %s was left out: %s", node, reason)
 
 
 def _components(run: Driven) -> ArrayRecord | None:

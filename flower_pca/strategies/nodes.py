@@ -7,23 +7,25 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from logging import INFO
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from flwr.app import Message
+from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from flower_pca import wire
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError, harmless
+from flower_pca.base.history import Round
 from flower_pca.core.drive import Driven
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.log import log
 
 _POLL: Final = 0.2  # seconds between two looks for nodes
-_SILENCES: Final = 2  # in a row, after which a node is asked no more: every one of them costs the round's timeout
+_SILENCES: Final = 2  # in a row, after which a node is left out: every one of them costs the round's timeout
+_EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8  # Flower's codes of errors where no answer will come, for want of a node
 _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
 
 
@@ -77,7 +79,10 @@ class Nodes:
     checkpoint: Path | None = None
     name: str = field(default_factory=lambda: uuid.uuid4().hex)  # of the run: nodes tell its memory from another's
     keys: dict[int, int] = field(default_factory=dict)
+    sites: dict[int, str] = field(default_factory=dict)  # names of nodes, of those that tell theirs
     _silent: dict[int, int] = field(default_factory=dict)  # how often in a row a node has not answered
+    _left: set[int] = field(default_factory=set)  # nodes that are left out for it
+    _away: set[int] = field(default_factory=set)  # those of them that have been disconnected since
     _step: int = -1  # the tracker's step that was begun last
     _began: float = 0.0
 
@@ -93,6 +98,7 @@ class Nodes:
         least, deadline = self.waits.min_nodes, time.monotonic() + self.waits.node_timeout
         while True:
             connected = set(self.grid.get_node_ids())
+            self._take_back(connected)
             nodes = sorted(connected - self.run.roll.banned, key=self.order)
             late, crowd = time.monotonic() >= deadline, len(connected) >= least
             if len(nodes) >= least or (crowd and (late or not nodes)):
@@ -122,15 +128,30 @@ class Nodes:
         return self.keys.get(node, _UNKNOWN), node
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
-        """The name of the run, and the nodes' keys."""
-        return {"name": self.name, "keys": {str(node): key for node, key in self.keys.items()}}, {}
+        """The name of the run, and the nodes' keys and names."""
+        keys, sites = ({str(node): value for node, value in of.items()} for of in (self.keys, self.sites))
+        return {"name": self.name, "keys": keys, "sites": sites}, {}
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
         """Go on as the run of that name."""
         self.name = str(header["name"])
         self.keys = {int(node): key for node, key in header["keys"].items()}
+        self.sites = {int(node): name for node, name in header["sites"].items()}
         messages = header.get("messages", header["history"])
         log(INFO, "Going on from %s after %d messages", self.checkpoint, len(messages))
+
+    def report(self, record: Round) -> None:
+        """Log what a message came to; nodes are named as their operators know them."""
+        log(INFO, "%s", record)
+        for node, reason in record.failures.items():
+            log(WARNING, "\tnode %s%s was left out: %s", node, self._known_as(int(node)), reason)
+        for node, note in record.notes.items():
+            log(WARNING, "\tnode %s%s: %s", node, self._known_as(int(node)), note)
+
+    def _known_as(self, node: int) -> str:
+        """What operators know a node by, if it has said so."""
+        key = self.keys.get(node, _UNKNOWN)
+        return f" ({self.sites[node]})" if node in self.sites else "" if key == _UNKNOWN else f" (partition-id {key})"
 
     def _pace(self, step: int) -> None:
         """Wait until a new step is due."""
@@ -143,7 +164,8 @@ class Nodes:
         """From a node to its message. What all nodes get alike is written once."""
         kind = wire.kind(message.stage)
         told, algorithm = self.configs.get(kind, {}), self.run.standing.named
-        write = partial(wire.write_request, message, algorithm=algorithm, run=self.name, extra=told)
+        asks = self.run.standing.model.heading is None
+        write = partial(wire.write_request, message, algorithm=algorithm, run=self.name, extra=told, asks_names=asks)
         common = None if message.personal else write(message.to[0])
         kind = kind if self.waits.action is None else f"{kind}.{self.waits.action}"
         ttl, group = self.waits.round_timeout, str(message.number)
@@ -157,18 +179,55 @@ class Nodes:
         """A node's answer; `reply` may be why there is none."""
         self.keys.setdefault(node, _UNKNOWN)  # until it says its own, so that one that never does is not waited for
         if isinstance(reply, str):
-            self._silent[node] = self._silent.get(node, 0) + 1
-            return Failure(node, reply, lasting=self._silent[node] >= _SILENCES)
-        self._silent.pop(node, None)
+            return self._unheard(node, reply)
         if reply.has_error():
-            lines = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
-            return Failure(node, f"error {reply.error.code}: {harmless(lines[-1])}")
+            return self._error(node, reply.error)
+        self._silent.pop(node, None)
         try:
             answer = wire.read_reply(reply.content, reply.metadata.message_type.split(".")[0])
         except ProtocolError as error:
             return Failure(node, str(error), lasting=True)
         if answer.key != wire.NO_KEY:
             self.keys[node] = answer.key
+        if answer.site:
+            self.sites[node] = answer.site
         if answer.refusal is not None:
-            return Failure(node, answer.refusal, lasting=True)
-        return Reply(node, answer.number, answer.arrays)
+            return Failure(node, f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal, lasting=True)
+        return Reply(node, answer.number, answer.arrays, answer.heading, answer.site)
+
+    @property
+    def named(self) -> dict[int, str]:
+        """The names of nodes by key, or by node where there is none."""
+        keys = {node: self.keys.get(node, _UNKNOWN) for node in self.sites}
+        return {node if keys[node] == _UNKNOWN else keys[node]: name for node, name in sorted(self.sites.items())}
+
+    def _unheard(self, node: int, why: str) -> Failure:
+        self._silent[node] = self._silent.get(node, 0) + 1
+        enough = self._silent[node] >= _SILENCES
+        if enough:
+            self._left.add(node)
+        return Failure(node, why, lasting=enough)
+
+    def _error(self, node: int, error: Error) -> Failure:
+        """Flower's error in place of an answer. Some mean that nobody is there to answer: that is silence."""
+        if error.code == _CRASHED:
+            return self._unheard(node, "the process of its ClientApp has died: it may lack memory")
+        if error.code in _EXPIRED:
+            waited = f"no answer within {self.waits.round_timeout:g} s"
+            return self._unheard(node, f"{waited}: the process of its ClientApp may have died")
+        lines = (error.reason or "").strip().splitlines() or ["no reason given"]
+        reason = f"error {error.code}: {harmless(lines[-1])}"
+        if error.code == _GONE:
+            return self._unheard(node, reason)
+        self._silent.pop(node, None)
+        return Failure(node, reason)
+
+    def _take_back(self, connected: set[int]) -> None:
+        """Who was left out for silence, went away and is connected again has been started anew: it is asked again."""
+        self._away |= self._left - connected
+        if back := self._away & connected:
+            self.run.readmit(back)
+            self._left -= back
+            self._away -= back
+            for node in back:
+                self._silent.pop(node, None)

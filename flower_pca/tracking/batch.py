@@ -44,7 +44,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     """
     step, lap = int(arrays["step"]), int(arrays["lap"])
     newest = memory["at"] if "at" in memory else np.array([-1, 0])
-    if arrays["refine"] and newest[0] == step - 1 and "Y" in memory:
+    if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
         _refine(arrays, data, memory, complete)
     if "closing" in arrays:
         return {"rows": np.array(0)}, {}
@@ -56,6 +56,17 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     if "Y" in memory and memory["at"][1] != lap:
         memory = {**memory, **_completed(arrays, data, memory["Y"], complete), "at": np.array([step, lap])}
     return _answer(arrays, memory), memory
+
+
+def lasting(memory: Arrays) -> Arrays:
+    """What of a memory follows from the stream and the number of the step alone: the batch, and where a queue stands.
+
+    Its completion is made anew by the next message, which brings the basis.
+    """
+    if "at" not in memory:
+        return {}
+    kept: Arrays = {name: memory[name] for name in ("left", "cursor", "Y") if name in memory}
+    return {**kept, "at": np.array([memory["at"][0], -1])}
 
 
 def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:

@@ -65,8 +65,18 @@ def test_choice_lists_what_there_is_and_suggests_the_nearest():
 def test_components_refuses(value):
     assert refused(ConfigError, checks.components, value) == (
         "n_components must be a whole number of at least 1, or a fraction of the variance strictly between 0 and 1. "
-        f"Got {value!r}. Ask for 2 to see a plane, or for 0.9."
+        f'Got {value!r}. Ask for 2 to see a plane, or for 0.9 or "90%".'
     )
+
+
+@pytest.mark.parametrize(("text", "share"), [("95%", 0.95), (" 99.5 % ", 0.995), ("1%", 0.01)])
+def test_components_takes_a_percentage_as_text(text, share):
+    assert checks.components(text) == pytest.approx(share, rel=1e-15)
+
+
+@pytest.mark.parametrize("text", ["0%", "100%", "%", ".%", "1.2.3%", "95", "95 percent"])
+def test_components_refuses_other_texts(text):
+    assert "Got " + repr(text) in refused(ConfigError, checks.components, text)
 
 
 @pytest.mark.parametrize(("value", "kind"), [(1, int), (np.int32(4), int), (0.9, float), (np.float32(0.5), float)])

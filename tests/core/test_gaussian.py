@@ -10,8 +10,8 @@ from flower_pca.dp import gaussian
 
 
 def integral(mu, epsilon):
-    """delta = integral of max(p - exp(epsilon) q, 0), p and q the densities of N(mu, 1) and N(0, 1), in 60 digits."""
-    with mpmath.workdps(60):
+    """delta = integral of max(p - exp(epsilon) q, 0), p and q the densities of N(mu, 1) and N(0, 1), in 30 digits."""
+    with mpmath.workdps(30):
         mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
 
         def excess(x):

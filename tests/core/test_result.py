@@ -237,13 +237,19 @@ def test_to_sklearn_scores_as_a_fitted_pca_does():
 def test_table_and_repr_say_what_was_found():
     result = run(k=2)
     heading, *rows = result.table().splitlines()
-    assert heading.split() == ["component", "variance", "share", "together", "residual"]
+    assert heading.split() == ["component", "variance", "share", "together", "residual", "largest", "weights"]
     shares = svd(framed(X))[0] ** 2 / np.sum(svd(framed(X))[0] ** 2)
     assert [row.split()[0] for row in rows] == ["1", "2"]
     assert [row.split()[2] for row in rows] == [f"{share:.2%}" for share in shares[:2]]
     assert rows[1].split()[3] == f"{shares[:2].sum():.2%}"
     assert rows[0].split()[1] == f"{result.explained_variance_[0]:.4g}"
-    assert {len(line) for line in (heading, *rows)} == {len(heading)}
+    assert {line.index("  ", 50) for line in (heading, *rows)} == {54}
+    heaviest = np.argsort(-np.abs(result.components_[0]))[:3]
+    assert rows[0][56:] == ", ".join(f"{result.components_[0, j]:+.2f} column {j}" for j in heaviest)
+    named = dataclasses.replace(result, feature_names_in_=np.array(list("abcdefg"), dtype=object))
+    assert named.table().splitlines()[1][56:] == ", ".join(
+        f"{result.components_[0, j]:+.2f} {'abcdefg'[j]}" for j in heaviest
+    )
     assert repr(result) == (
         f"PCAResult(2 components of 90 x 7 by krylov(tol=1e-12), {len(result.history)} messages, converged)"
     )

@@ -18,7 +18,8 @@ def test_files_are_clients_in_their_natural_order(tmp_path):
     (tmp_path / ".hidden.npy").write_text("not data")
     found = table(str(tmp_path))
     shards = partition.deal(found)
-    assert all(isinstance(shard, np.memmap) for shard in shards)
+    assert all(isinstance(shard.values, np.memmap) for shard in shards)
+    assert [shard.site for shard in shards] == ["client1", "client2", "client10"]
     assert all(np.array_equal(a, b) for a, b in zip(shards, PARTS, strict=True))
     assert np.array_equal(make(f"folder(path={str(tmp_path)!r})"), np.vstack(PARTS))
     assert found.beside["file"].tolist() == ["client1"] * 2 + ["client2"] + ["client10"] * 3
@@ -27,6 +28,10 @@ def test_files_are_clients_in_their_natural_order(tmp_path):
     assert [len(shard) for shard in partition.deal(found, "iid", 2)] == [3, 3]
     with pytest.raises(ConfigError, match=r"^The number of clients must be 3, one for each file\. Got 2\."):
         partition.deal(found, None, 2)
+    with pytest.raises(
+        ConfigError, match=r"must be 3, one for each client that the data has\. Got 2\. Leave it out, or"
+    ):
+        partition.deal(table("synthetic(n=20, clients=3)"), None, 2)
 
 
 def test_sparse_files_stay_sparse(tmp_path):
@@ -51,7 +56,9 @@ def test_columns_are_brought_into_the_first_files_order(tmp_path):
 def test_what_does_not_fit_is_named(tmp_path):
     (tmp_path / "a.csv").write_text("age,bmi\n1,2\n")
     (tmp_path / "b.csv").write_text("age,size\n1,2\n")
-    with pytest.raises(DataError, match=r"b\.csv must be those of a\.csv: age, bmi\. Got age, size\."):
+    with pytest.raises(
+        DataError, match=r"b\.csv must be those of a\.csv\. Got 2, without 'bmi' and with, beyond them, 'size'\."
+    ):
         make(str(tmp_path))
     (tmp_path / "b.csv").unlink()
     np.save(tmp_path / "c.npy", np.ones((2, 3)))

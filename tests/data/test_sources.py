@@ -107,13 +107,13 @@ def test_csv_reads(case, tmp_path):
 BAD_CSV = {
     "text columns": (
         "age,city,sex,size\n1,Bonn,f,2\n3,Jena,m,4\n",
-        r"x\.csv must be numbers\. Got 'Bonn' in column city, 'f' in column sex\. Choose others with "
-        r"columns=\[\.\.\.\], keep these apart with beside=\[\.\.\.\], or encode them\.",
+        r"x\.csv must be numbers\. Got 'Bonn' in column city \(line 2\), 'f' in column sex \(line 2\)\. "
+        r"Choose others with columns=\[\.\.\.\], keep these apart with beside=\[\.\.\.\], or encode them\.",
     ),
-    "text without a header": ("1,2\nx,4\n", r"must be numbers\. Got 'x' in column 1\."),
-    "semicolons": ("a;b\n1;2\n", r"must be numbers\. Got '1;2' in column a;b\."),
+    "text without a header": ("1,2\nx,4\n", r"must be numbers\. Got 'x' in column 1 \(line 2\)\."),
+    "semicolons": ("a;b\n1;2\n", r"must be ','\. Got 'a;b' in the first line\. Write csv\(path=.*, sep=';'\)\."),
     "a short line": ("a,b\n1,2\n\n3\n", r"^Line 4 of .*x\.csv must be of 2 cells, as the first one\. Got 1\."),
-    "numbers that only Python reads": ("a\n1_000\n", r"must be numbers\. Got '1_000' in column a\."),
+    "numbers that only Python reads": ("a\n1_000\n", r"must be numbers\. Got '1_000' in column a \(line 2\)\."),
 }
 
 
@@ -122,7 +122,7 @@ def test_csv_refuses(case, tmp_path):
     text, message = BAD_CSV[case]
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(DataError, match=message):
-        make(str(tmp_path / "x.csv"))
+        simulate("krylov", [make(str(tmp_path / "x.csv"))], n_components=1)
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n"])

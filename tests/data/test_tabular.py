@@ -43,8 +43,18 @@ def test_the_columns_that_are_asked_for(patients, options, names, rows):
 
 
 def test_text_is_refused_by_name_with_what_to_do(patients):
-    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site\. Choose others with"):
-        make(patients[1])
+    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site.*\. Choose others with"):
+        simulate("krylov", [make(patients[1])], n_components=1)
+    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site"):
+        np.asarray(make(patients[1]))
+
+
+def test_text_may_stay_beside_the_columns_that_a_run_names(patients):
+    rows = make(patients[1])
+    assert rows.names == ("age", "bmi")
+    assert np.array_equal(rows.values, np.transpose([AGE, BMI]), equal_nan=True)
+    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site.* Choose others with"):
+        patients[0](path=patients[1], columns=["age", "site"])
 
 
 @pytest.mark.parametrize(
@@ -126,3 +136,38 @@ def test_no_features_are_an_empty_table(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     with pytest.raises(DataError, match="at least one row and one column"):
         simulate("krylov", [make(f"csv(path={str(tmp_path / 'x.csv')!r}, beside=['a', 'b'])")], n_components=1)
+
+
+SEPARATED = {
+    "semicolons": ("age;bmi\n1;2\n3;4\n", ";"),
+    "tabs": ("age\tbmi\n1\t2\n3\t4\n", "\t"),
+    "bars": ("age|bmi\n1|2\n3|4\n", "|"),
+    "without a header": ("1;2\n3;4\n", ";"),
+    "decimal commas": ("1,5;2,5\n3,5;4,5\n", ";"),
+}
+
+
+@pytest.mark.parametrize("case", SEPARATED)
+def test_another_separator_than_commas_is_recognised_and_named(case, tmp_path):
+    text, sep = SEPARATED[case]
+    path = tmp_path / "x.csv"
+    path.write_text(text)
+    with pytest.raises(DataError) as caught:
+        make(str(path))
+    first = text.splitlines()[0]
+    assert str(caught.value) == (
+        f"What stands between two cells of {path} must be ','. Got {first!r} in the first line. "
+        f"Write csv(path={str(path)!r}, sep={sep!r})."
+    )
+    spec = str(caught.value).split("Write ")[1].rstrip(".")
+    if "," not in text:
+        assert np.asarray(make(spec)).tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    else:
+        with pytest.raises(DataError, match=r"must be numbers\. Got '3,5' in column.*Write numbers with a point"):
+            make(spec)
+
+
+def test_a_semicolon_within_a_cell_is_no_separator(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text('"temperature; C",bmi\n1,2\n')
+    assert np.asarray(make(str(path))).tolist() == [[1.0, 2.0]]

@@ -29,7 +29,7 @@ def upload(run, client, key, selves):
     number, position = int(own["mask.number"]), (run.group or run.session.group).position[client]
     y = arrays[client]["mask.y"]
     y = y - primitives.stream(primitives.derive(selves, messages.alone(setup, number, position)), len(y))
-    private, asked = primitives.private(key), messages.said(message.arrays, message.frame)
+    private, asked = primitives.private(key), arrays[client]["mask.past"].tobytes()
     for peer, public in zip(own["mask.peers"].tolist(), messages.texts(own["mask.keys"]), strict=True):
         context = messages.pair(setup, asked, number, *sorted((position, peer)))
         mask = primitives.stream(primitives.derive(primitives.agree(private, public), context), len(y))
@@ -95,7 +95,7 @@ def test_nothing_but_sums_is_told_in_the_clear():
     run = Run(FIVE, "ssi", evaluate=True)
     run.finish()
     told = {name for answers in run.came for arrays in answers.values() for name in arrays}
-    keys = {"mask.exchange", "mask.key", "mask.d", "mask.signature"}
+    keys = {"mask.exchange", "mask.key", "mask.d", "mask.signature", "mask.past"}
     assert told == keys | {"mask.shares", "mask.y", "mask.selves", "mask.keys"}
     counts = {float(node.n) for node in run.nodes}
     for answers in run.came:

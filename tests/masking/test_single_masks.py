@@ -120,8 +120,8 @@ def lied_to(run, victim):
 
 def opened(run, victim, seed):
     """Its upload, less the masks that it shares with the others."""
-    group, number, message = run.session.group, 1, run.message()
-    asked = messages.said(message.arrays, message.frame)
+    group, number = run.session.group, 1
+    asked = run.came[-1][victim]["mask.past"].tobytes()
     y, private = run.came[-1][victim]["mask.y"], primitives.private(seed)
     for peer in (i for i in range(5) if i != victim):
         context = messages.pair(group.setup, asked, number, *sorted((victim, peer)))

@@ -10,9 +10,9 @@ import stat
 import numpy as np
 import pytest
 from builders import mixed
+from dishonest import Node, RefusedError, Sums
 from fake_grid import FakeGrid, in_a_run
 from flwr.app import Context, RecordDict
-from player import Node, RefusedError
 from scipy import sparse
 
 from flower_pca import make, registry, simulate
@@ -240,6 +240,23 @@ def test_statistics_outlive_a_restart_and_are_the_owners_alone(tmp_path, monkeyp
     statistics._ready.clear()
     mended = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     np.testing.assert_array_equal(mended["Y"], first["Y"])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_is_counted_of_a_node_is_read_off_the_statistics_too(masked, tmp_path, monkeypatch):
+    """A restarted node with max_rank looks at no row beyond those of the fingerprint."""
+    tables = [twins(seed=seed)[0] / 100.0 for seed in range(3)]
+
+    def asked():
+        nodes = [Node(i, X, memory_dir=tmp_path / str(i), max_rank=2) for i, X in enumerate(tables)]
+        Z = np.eye(D)[:, :2]
+        return Sums(nodes).product(Z) if masked else nodes[0].ask("ssi", {"Z": Z}, Frame(np.ones(D)))["Y"]
+
+    before = asked()
+    statistics._ready.clear()
+    for name in ("moments", "there", "blocks", "dense", "matmat", "products"):
+        monkeypatch.setattr(LocalData, name, Sealed.__array__)
+    assert asked().shape == before.shape
 
 
 def test_exact_statistics_have_a_limit_in_words():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from builders import mixed, pooled, sine
+from dishonest import Node, RefusedError, Sums
 from fake_grid import FakeGrid, app_of, in_a_run
-from player import Masked, Node, RefusedError
 from scipy import sparse
 
 from flower_pca import simulate
@@ -88,8 +88,8 @@ def test_masks_do_not_hide_it_and_the_rule_does():
     def recovered(rule):
         nodes = [Node(i, X, masked_only=True, missing=rule) for i, (X, _) in enumerate(tables)]
         shapes, bounds = {"Y": (D, 1), "n": ()}, {"Y": 1e6, "n": 2.0**32}
-        masks = Masked(nodes, run="gaps")
-        return told(lambda frame, Z: masks.sum("ssi", {"Z": Z}, shapes, bounds, frame)["Y"], (0.0, 1.0))
+        masks = Sums(nodes, run="gaps")
+        return told(lambda frame, Z: masks.sum("ssi", {"Z": Z}, shapes, bounds, frame=frame)["Y"], (0.0, 1.0))
 
     assert np.abs(recovered("mean") - tables[2][1][0, REST]).max() <= 1e-6
     with pytest.raises(RefusedError, match="filled with its own means"):

@@ -1,10 +1,9 @@
 """The client: an ordinary ClientApp, to which one line adds PCA."""
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from flower_pca import clients
+from flower_pca import Projection, clients
 from pipeline import task
 
 app = ClientApp()
@@ -20,9 +19,7 @@ clients.register(app, lambda context: rows_and_labels(context)[0], action="pca")
 def projected(message, context):
     """This client's rows along the components that the server has sent, and the labels."""
     X, y = rows_and_labels(context)
-    mean = np.frombuffer(message.content["config"]["mean"])
-    components = np.frombuffer(message.content["config"]["components"]).reshape(-1, len(mean))
-    return (X - mean) @ components.T, y
+    return Projection.from_record(message.content["config"]).transform(X), y
 
 
 @app.train()

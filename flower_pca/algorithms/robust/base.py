@@ -24,7 +24,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterating, Iterative
 from flower_pca.core.model import Model
-from flower_pca.core.parts import COUNT, ROWS, Kind, Part
+from flower_pca.core.parts import ROWS, Kind, Part
 from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Stage
 from flower_pca.rows.local import LocalData
 
@@ -57,9 +57,10 @@ class LowRankState:
 class LowRank(Stage[LowRankState]):
     """The closing message of a robust run: every client solves V_i for the last U, and keeps its L_i = V_i U' and S_i.
 
-    It sends V_i'V_i, from which the server has L'L = U (sum V_i'V_i) U', and how many of its entries lie far from L_i.
+    It sends V_i'V_i, from which the server has L'L = U (sum V_i'V_i) U', and how many entries of each column lie far
+    from L_i.
 
-    Cost: some 8 n_i d p flops, a step of the regression; d x p numbers down, p^2 up; once.
+    Cost: some 8 n_i d p flops, a step of the regression; d x p numbers down, p^2 + d up; once.
     """
 
     name: ClassVar[str] = "low_rank"
@@ -82,7 +83,7 @@ class LowRank(Stage[LowRankState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         p = arrays["U"].shape[1]
-        return {"n": ROWS, "G": Part((p, p), Kind.SCORES), "far": COUNT}
+        return {"n": ROWS, "G": Part((p, p), Kind.SCORES), "far": Part((len(arrays["U"]),), Kind.COUNT)}
 
     def bounds(self, state: LowRankState, model: Model) -> Mapping[str, Array | float]:
         return {"n": MOST_ROWS, "G": 0.0, "far": 0.0}
@@ -90,8 +91,9 @@ class LowRank(Stage[LowRankState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         U, lam, rho, sigma = arrays["U"], *(float(arrays[name]) for name in ("lam", "rho", "sigma"))
-        cut, parts, far, start = float(arrays.get("cut", np.inf)), [], 0, 0
+        cut, parts, start = float(arrays.get("cut", np.inf)), [], 0
         regression, beyond = Regression(U, lam, rho, cut), lam * min(cut, _FAR)
+        far = np.zeros(len(U), dtype=np.int64)
         unseen = hidden.unseen(data, seed=0, share=0.0)
         late = float(memory.get("lam", lam)) > huber.LATE * lam
         before = None if late or int(memory.get("tag", -1)) != int(arrays.get("tag", -1)) else memory.get("V")
@@ -104,11 +106,12 @@ class LowRank(Stage[LowRankState]):
             parts.append(V)
             off = np.abs(X - V @ U.T) > beyond
             off.reshape(-1)[gaps] = False
-            far, start = far + int(np.sum(off)), start + len(X)
+            far += np.sum(off, axis=0)
+            start += len(X)
         V = np.concatenate(parts)
         kept = {"V": V, "U": U, "lam": np.array(lam)}
         kept |= {"cut": arrays["cut"]} if "cut" in arrays else {}
-        return {"n": np.array(data.n), "G": V.T @ V, "far": np.array(far)}, kept
+        return {"n": np.array(data.n), "G": V.T @ V, "far": far}, kept
 
     @staticmethod
     def own(memory: Arrays, data: LocalData) -> Arrays:
@@ -135,7 +138,8 @@ class LowRank(Stage[LowRankState]):
         total, n = state.total, int(state.total["n"])
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, total["G"]))
         values = np.maximum(values, 0.0)
-        told = {"lam": state.lam, "sigma": state.sigma, "outliers": total["far"] / (n * model.d), **state.told}
+        told = {"lam": state.lam, "sigma": state.sigma, **state.told, "outliers": total["far"].sum() / (n * model.d)}
+        told["far"] = total["far"] / n
         told |= {"cut": state.cut} if np.isfinite(state.cut) else {}
         return replace(
             model,

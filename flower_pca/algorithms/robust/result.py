@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flower_pca.algorithms.robust import hidden, huber
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.core.result import PCAResult
@@ -24,6 +25,7 @@ class RobustResult(PCAResult):
         spread_: The size of an ordinary entry in the frame, 1.4826 times the median.
         cut_: Thresholds beyond which an entry counts as an outlier; it has no pull on the low-rank part, if cut off.
         outlier_share_: The share of entries further off than that.
+        far_share_: The same share of each column's entries, of all clients together, (d,).
         noise_: The deviation of dense noise; 0 where none was found, None where the algorithm does not say.
         rank_: The rank of the low-rank part that was found; None where the algorithm does not say.
         hidden_error_: What entries were off by that the algorithm had not seen, over `spread_`; None likewise.
@@ -36,11 +38,12 @@ class RobustResult(PCAResult):
         *(*PCAResult._NUMBERS, "threshold_", "spread_", "outlier_share_", "cut_"),
         *("noise_", "rank_", "hidden_error_", "attempts_"),
     )
-    _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "undetermined_columns_")
+    _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "far_share_", "undetermined_columns_")
 
     threshold_: float
     spread_: float
     outlier_share_: float
+    far_share_: Array
     cut_: float | None
     noise_: float | None
     rank_: int | None
@@ -57,6 +60,7 @@ class RobustResult(PCAResult):
             **super()._fields(model),
             **{name: float(left[key]) for name, key in names.items()},
             **{name: float(left[key]) if key in left else None for name, key in some.items()},
+            "far_share_": left["far"],
             "rank_": int(left["rank"]) if "rank" in left else None,
             "attempts_": int(left.get("attempts", 1)),
             "undetermined_columns_": np.asarray(left.get("columns", np.zeros(0, dtype=np.int64))),
@@ -79,6 +83,15 @@ class RobustResult(PCAResult):
     @property
     def _cut(self) -> float:
         return np.inf if self.cut_ is None else self.cut_
+
+    def to_record(self) -> Any:
+        """None is made: what `transform` does is no projection.
+
+        Raises:
+            ConfigError: Always.
+        """
+        rule, remedy = "one that projects rows", "Save it, and load it where the rows are."
+        raise ConfigError("The result for a record", must=rule, got=type(self).__name__, then=remedy)
 
     def low_rank_part(self, X: Any) -> Array:
         """The rows of X without what is sparse, (n, d) in their own units."""

@@ -21,8 +21,8 @@ def load(context):
     return Stream(rows, batch=int(cut.read_text())) if cut.exists() else rows
 
 
-# Answers as those of a simulation, which the tests compare with.
-app = client_app(load, allow=[*registry.ALGORITHMS, *registry.TRACKERS], answers="rows", missing="mean", noise_seed=0)
+SEED = 3  # of the runs that are compared with simulations, for the noise under masks to be the same
+app = client_app(load, allow=[*registry.ALGORITHMS, *registry.TRACKERS], missing="mean", noise_seed=SEED)
 
 
 @app.train("plain")

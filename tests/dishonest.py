@@ -4,7 +4,7 @@ import itertools
 import os
 
 import numpy as np
-from fake_grid import Context
+from fake_grid import Context  # Flower's imports, with what they warn of taken care of
 from flwr.app import RecordDict
 
 from flower_pca import MaskedSums, keys, wire
@@ -34,14 +34,21 @@ class Node:
         self.context = Context(1, 100 + self.key, {"partition-id": self.key}, RecordDict(), {})
         self.client = PCAClient(self.X, context=self.context, **self.rules)
 
-    def ask(self, stage, arrays, frame=None, *, run="r", number=0, algorithm=None):
-        """The answer by name."""
+    def ask(self, stage, arrays, frame=None, *, run="r", number=None, algorithm=None):
+        """The answer by name; of an evaluation, its metrics."""
         self.asked += 1
-        said, n, metrics = self.client.fit(*request(stage, arrays, frame, run, number, algorithm))
+        number = next(NUMBERS) if number is None else number
+        asked = request(stage, arrays, frame, run, number, algorithm)
+        if wire.kind(stage) == wire.EVALUATE:
+            _, _, metrics = self.client.evaluate(*asked)
+            answer = metrics
+        else:
+            said, n, metrics = self.client.fit(*asked)
+            assert "refusal" not in metrics or (said, n) == ([], 0)
+            answer = {} if "refusal" in metrics else dict(zip(metrics["names"].split(","), said, strict=True))
         if "refusal" in metrics:
-            assert (said, n) == ([], 0)
             raise RefusedError(metrics["refusal"])
-        return dict(zip(metrics["names"].split(","), said, strict=True))
+        return answer
 
 
 def request(stage, arrays, frame=None, run="r", number=0, algorithm=None):
@@ -83,16 +90,15 @@ class Sums:
         group, frame, clients = self.group, frame or Frame(), len(self.nodes)
         group.begin(range(clients))
         bounds = {name: np.asarray(bound, dtype=np.float64) for name, bound in bounds.items()}
-        uploads, said = {}, b""
+        uploads = {}
         for i in range(clients):
             asked = (told or {}).get(i, arrays)
             about = {"mask.stage": raw(stage.encode()), "mask.clients": clients, "mask.number": group.number}
             common = {**asked, **about, **{messages.BOUND + name: b for name, b in bounds.items()}, **(beside or {})}
             common = {name: np.asarray(a) for name, a in common.items()}
-            said = messages.said(common, frame)
             if i not in lost:
                 uploads[i] = self.send(i, {"mask.step": int(Phase.UPLOAD), **common, **group.upload_message(i)}, frame)
-        group.take_uploads(uploads, said)
+        group.take_uploads(uploads)
         if group.settled:
             return fixed.decode(self._end({}), shapes, bounds, clients)
         number = {"mask.step": int(Phase.UNMASK), "mask.number": group.number}

@@ -1,0 +1,196 @@
+"""The sentences about a node's rules: what each of them grants, and what its absence leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from flower_pca.audit.served import comparing, estimating, noised, peaks
+from flower_pca.clients.rules import Rules
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sentence of the page: about which rules, when it applies, and what it says."""
+
+    rules: tuple[str, ...]
+    applies: Callable[[Rules], bool]
+    words: str
+    left_open: bool = False
+
+    def says(self, rules: Rules) -> str:
+        """The sentence, with the rules' own numbers."""
+        groups, lost = rules.group_limits or (0, 0)
+        named = {"compares": ", ".join(comparing(rules)), "estimates": ", ".join(estimating(rules))}
+        return self.words.format(**vars(rules), **named, groups=groups, lost=lost)
+
+
+SEEN: Final = (
+    Line(
+        ("masked_only", "min_peers"),
+        lambda r: r.masked_only and r.trusted_keys is not None,
+        "Sums over this node and others, {min_peers} at least, whose keys are on its own list; no answer of its own.",
+    ),
+    Line(
+        ("masked_only", "min_peers"),
+        lambda r: r.masked_only and r.trusted_keys is None,
+        "Sums over this node and others, {min_peers} at least, whoever they are.",
+    ),
+    Line(
+        ("masked_only",),
+        lambda r: not r.masked_only,
+        "Its own answers. In a run with masks sums only, but that the server chooses: with masked_only the node does.",
+    ),
+    Line(
+        ("trusted_keys",),
+        lambda r: r.masked_only and r.trusted_keys is None,
+        "Masks: a server that takes part in place of others sees this node's answer. trusted_keys prevents it.",
+        left_open=True,
+    ),
+    Line(
+        ("min_peers",),
+        lambda r: r.masked_only and r.min_peers == 1,
+        "A sum over two tells each of them what the other has answered. min_peers asks for more.",
+        left_open=True,
+    ),
+    Line(
+        ("single_masks",),
+        lambda r: r.single_masks,
+        "Sums without self-masks: a server that lies about who dropped out sees an answer. Leave single_masks out.",
+        left_open=True,
+    ),
+    Line(
+        ("min_noise",),
+        lambda r: r.min_noise is not None,
+        "Noise on every answer, under masks on every sum: its deviation is {min_noise} times the clip squared or more.",
+    ),
+    Line(("max_clip",), lambda r: r.max_clip is not None, "Rows clipped to a length of {max_clip} at most, and noise."),
+    Line(
+        ("min_noise", "max_epsilon"),
+        lambda r: not noised(r),
+        "No noise, unless the run asks for it: min_noise or max_epsilon would insist on it.",
+    ),
+    Line(
+        ("max_colluders",),
+        lambda r: noised(r) and r.masked_only,
+        "Under masks noise that is whole as long as no more than {max_colluders} of those who share it are in league "
+        "with the server.",
+    ),
+    Line(
+        ("share_own",),
+        lambda r: r.share_own and not r.masked_only,
+        "Its own components, where a personalized run asks for them: share_own agrees to that.",
+    ),
+    Line(
+        ("share_names",),
+        lambda r: r.share_names,
+        "What its columns are called, and its own name: with share_names=False only how many columns, and a digest.",
+    ),
+    Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
+    Line(
+        ("noise_seed",),
+        lambda r: r.noise_seed is not None,
+        "The noise of masks, by whoever knows its seed: noise_seed is for simulations only.",
+        left_open=True,
+    ),
+)
+LASTING: Final = (
+    Line(("min_rows",), lambda r: r.min_rows > 1, "Nothing while it has fewer than {min_rows} rows."),
+    Line(
+        ("min_rows",),
+        lambda r: r.min_rows == 1 and not noised(r),
+        "A node with one row tells that row, and one with two nearly so. min_rows keeps it from answering then.",
+        left_open=True,
+    ),
+    Line(
+        ("answers",),
+        lambda r: r.answers != "rows" and not noised(r),
+        "Of single rows what C and the means tell: no number of the server meets a row (answers={answers}).",
+    ),
+    Line(
+        ("answers",),
+        lambda r: r.answers == "rows" and not noised(r),
+        'Single rows, by some twenty messages: with answers="rows" a server can make rounding compare them. '
+        'answers="fixed" prevents it.',
+        left_open=True,
+    ),
+    Line(
+        ("max_rank",),
+        lambda r: r.max_rank is not None,
+        "C on at most {max_rank} directions, over all runs; under masks that of each group of nodes together.",
+    ),
+    Line(
+        ("max_rank",),
+        lambda r: r.max_rank is None and not noised(r),
+        "All of C by enough messages: with no more rows than columns the rows up to a rotation. max_rank bounds that.",
+        left_open=True,
+    ),
+    Line(
+        ("max_rank", "allow"),
+        lambda r: r.max_rank is not None and bool(estimating(r)),
+        "More by {estimates}: their answers are no products with C, and only the blocks count. allow leaves them out.",
+        left_open=True,
+    ),
+    Line(
+        ("max_epsilon", "max_delta"),
+        lambda r: r.max_epsilon is not None,
+        "Of any single row epsilon {max_epsilon} at delta {max_delta} at most, over all runs.",
+    ),
+    Line(
+        ("max_epsilon",),
+        lambda r: noised(r) and r.max_epsilon is None,
+        "What noise hides, by asking again and again: max_epsilon bounds all runs together.",
+        left_open=True,
+    ),
+    Line(
+        ("allow",),
+        lambda r: bool(comparing(r)),
+        "Single rows, under masks too, by {compares}: they compare rows by design. allow leaves them out.",
+        left_open=True,
+    ),
+    Line(("missing",), lambda r: r.missing == "own_mean", "Nothing by its missing values: its own means fill them."),
+    Line(
+        ("missing", "min_rows"),
+        lambda r: r.missing == "mean",
+        "The sum of the rows with a gap in a column, where there are {min_rows} such rows or more. "
+        'missing="own_mean" prevents it.',
+        left_open=True,
+    ),
+    Line(
+        ("masked_only",),
+        peaks,
+        'One true entry of each column, by a run with scale="max_abs". Neither masks nor noise carry that.',
+        left_open=True,
+    ),
+    Line(
+        ("max_groups", "max_lost"),
+        lambda r: r.counts_groups,
+        "Sums in {groups} groups of nodes at most, of each without {lost} of its members at most.",
+    ),
+    Line(
+        ("max_lost",),
+        lambda r: r.masked_only and not r.counts_groups,
+        "How large its answers are, by bounds of masked sums that they keep to or not. max_lost bounds how often.",
+        left_open=True,
+    ),
+    Line(
+        ("max_groups", "max_lost"),
+        lambda r: r.masked_only and not r.counts_groups,
+        "Its own answers, as differences of sums with it and without it, or over other groups. max_groups and max_lost "
+        "bound them.",
+        left_open=True,
+    ),
+    Line(("max_messages",), lambda r: r.max_messages is not None, "{max_messages} messages a run at most."),
+    Line(
+        ("max_messages_ever",),
+        lambda r: r.max_messages_ever is not None,
+        "{max_messages_ever} messages at most, over all runs.",
+    ),
+    Line(
+        (),
+        lambda r: True,
+        "What changes: when rows come or go, the difference of both versions is told, and what is counted begins anew.",
+        left_open=True,
+    ),
+)

@@ -1,0 +1,90 @@
+"""What a node under its rules can be made to tell, in plain words, for its operator and its data protection officer.
+
+Nothing is listed by hand that the package knows: which algorithms are served follows from the `Rules`, what a message
+of theirs brings out from the kinds of the parts of its answer (`served`). What each rule grants, and what its absence
+leaves open, is said rule by rule in `sentences`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from flower_pca.audit.sentences import LASTING, SEEN
+from flower_pca.audit.served import WORDS, kinds, why_not
+from flower_pca.clients.rules import Rules, everything
+from flower_pca.core.parts import Kind
+
+_WHOLE: Final = "C = X'X of its rows in a frame of the server's"
+_APP: Final = (
+    "The app that comes with a run can read what the node's user can read: no rule holds against it. Let only trusted "
+    "entities start runs."
+)
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What a node can be made to tell.
+
+    Attributes:
+        rules: Those that are not left at their defaults.
+        seen: What the server sees of an answer.
+        served: What a run of each algorithm that is served brings out; first what all of them do.
+        refused: The algorithms that are not served, and why.
+        lasting: What all messages together can tell, and what bounds it.
+        open: What these rules do not prevent, and the rule that would.
+    """
+
+    rules: dict[str, str]
+    seen: tuple[str, ...]
+    served: dict[str, str]
+    refused: dict[str, str]
+    lasting: tuple[str, ...]
+    open: tuple[str, ...]
+
+    def text(self) -> str:
+        """As a page."""
+        own = ", ".join(f"{name}={value}" for name, value in self.rules.items()) or "all at their defaults"
+        blocks = [f"Rules: {own}"]
+        for head, lines in (
+            ("What the server sees", self.seen),
+            (f"What runs of these algorithms can bring out, with {_WHOLE}", _listed(self.served)),
+            ("Not served", _listed(self.refused)),
+            ("What all messages together tell", self.lasting),
+            ("What these rules leave open", self.open),
+        ):
+            if lines:
+                blocks.append("\n".join([head, *(f"  - {line}" for line in lines)]))
+        return "\n\n".join(blocks) + "\n"
+
+
+def _listed(named: dict[str, str]) -> tuple[str, ...]:
+    """Names that have the same words come together."""
+    alike: dict[str, list[str]] = {}
+    for name, words in named.items():
+        alike.setdefault(words, []).append(name)
+    return tuple(f"{', '.join(names)}: {words}" for words, names in alike.items())
+
+
+def _words(found: frozenset[Kind]) -> str:
+    return "; ".join(words for kind, words in WORDS.items() if kind in found)
+
+
+def telling(rules: Rules) -> Telling:
+    """What a node under these rules can be made to tell."""
+    every = everything()
+    refused = {name: why for name in every if (why := why_not(rules, name))}
+    told = {name: kinds(rules, name) for name in every if name not in refused}
+    common = frozenset.intersection(*told.values()) if len(told) > 1 else frozenset()
+    served = {name: _words(found - common) or "nothing beside" for name, found in told.items()}
+    served = {"any of them": _words(common), **served} if len(told) > 1 else served
+    lines = [line for line in SEEN + LASTING if line.applies(rules)]
+    given = {f.name: getattr(rules, f.name) for f in fields(rules) if getattr(rules, f.name) != f.default}
+    return Telling(
+        rules={name: str(value) for name, value in given.items()},
+        seen=tuple(line.says(rules) for line in lines if line in SEEN and not line.left_open),
+        served=served,
+        refused=refused,
+        lasting=tuple(line.says(rules) for line in lines if line in LASTING and not line.left_open),
+        open=(*(line.says(rules) for line in lines if line.left_open), _APP),
+    )

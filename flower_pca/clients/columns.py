@@ -1,0 +1,57 @@
+"""What a node says of its columns, and which of them a run gets: by name, under the node's own rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from flower_pca import wire
+from flower_pca.clients.refusals import RefusalError
+from flower_pca.clients.rules import Rules
+from flower_pca.rows.columns import listed
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.named import SiteRows
+from flower_pca.rows.stream import Stream
+
+
+def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
+    """A node's rows. Of what no message may tell, the path of a file and its words, nothing is kept."""
+    if isinstance(data, LocalData | Stream):
+        return data
+    rows = SiteRows.of(data, who="this node").quiet()
+    rows = replace(rows, site=rows.site if rules.share_names else "")
+    return LocalData(rows, who="this node", missing=True)  # whether NaN may be says the message
+
+
+def asked(data: LocalData | Stream, names: tuple[str, ...] | None, rules: Rules) -> LocalData | Stream:
+    """The columns that a message asks for: those it names, or all, which must then all be numbers."""
+    if isinstance(data, Stream):
+        return data.asked(names)
+    what, there = "The columns of this node", set(data.names or ())
+    if names is None:
+        if data.words and not rules.share_names:
+            got, remedy = f"text in {len(data.words)} of them", "Ask the node's operator, or name others."
+            raise RefusalError(what, must="numbers", got=got, then=remedy)
+        return data.asked(None)
+    if data.names is None:
+        remedy = "Give all nodes names of columns, or name none."
+        raise RefusalError(what, must="named, as the run names its own", got=f"{data.d} without names", then=remedy)
+    if texts := [name for name in names if name in data.words]:
+        raise RefusalError(what, must="numbers", got=f"text in column {listed(texts)}", then="Name others.")
+    if lacking := [repr(name) for name in names if name not in there]:
+        remedy = "Ask the node's operator, or name others."
+        got = f"{len(there)}, without {listed(lacking)}"
+        raise RefusalError(what, must=f"among them the {len(names)} of the run", got=got, then=remedy)
+    return data.arranged(names)
+
+
+def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: str) -> wire.Config:
+    """What the node says of itself beside an answer: what it is called, and what columns it has answered of.
+
+    It tells names only if it shares them, and those of columns only if it is asked.
+    """
+    wanted = request.frame.names
+    heading = data.arranged(wanted).heading if isinstance(data, LocalData) and wanted else data.heading
+    if heading is not None and not (rules.share_names and request.asks_names):
+        heading = heading.quiet()
+    return {**({wire.SITE: site} if site else {}), **({} if heading is None else heading.plain())}

@@ -1,0 +1,76 @@
+"""Pictures of a robust run: what it has taken out of which columns and clients, and how large its two parts are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from flower_pca.algorithms.robust.result import RobustResult
+from flower_pca.analysis.outliers import TakenOut, taken_out
+from flower_pca.base import labels
+from flower_pca.base.linalg import Array
+from flower_pca.plots import clients, grid, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COLUMNS: Final = 20  # columns that have a bar
+
+
+def by_column(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
+    """A bar for each column, that with the largest share first."""
+    _columns(drawn, result, _known(result, shards).by_column, "Entries taken out, by column")
+
+
+def _columns(drawn: Figure, result: RobustResult, share: Array, title: str) -> None:
+    order = np.argsort(-share, kind="stable")[:_COLUMNS]
+    names = labels.column_names(result.feature_names_in_, len(share))
+    few = "" if len(order) == len(share) else f", the {len(order)} of {len(share):,} columns with most"
+    title, words = f"{title}{few}", "share of the entries"
+    ax = clients.bars(drawn, share[order], [names[j] for j in order], title=title, words=words)
+    style.percent(ax, axis="x")
+
+
+def far(drawn: Figure, result: RobustResult) -> None:
+    """A bar for each column, of the entries that were furthest off: what the server of any run knows."""
+    _columns(drawn, result, result.far_share_, "Far entries, by column")
+
+
+def by_client(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
+    """A bar for each client."""
+    share = _known(result, shards).by_client
+    names = clients.named(result, len(share))
+    ax = clients.bars(drawn, share, names, title="Entries taken out, by client", words="share of the entries")
+    style.percent(ax, axis="x" if names else "y")
+
+
+def where(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
+    """The share of each column at each client."""
+    known = _known(result, shards)
+    names = [labels.client_name(result.site_names, key) for key in known.clients]
+    columns = None if result.feature_names_in_ is None else [str(name) for name in result.feature_names_in_]
+    grid.draw(
+        drawn,
+        known.share,
+        columns=columns,
+        others=names,
+        title="Entries taken out",
+        label="share of the entries",
+        kind="share",
+    )
+
+
+def sizes(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
+    """The two parts of each client's rows side by side."""
+    known = _known(result, shards)
+    names = clients.named(result, len(known.clients))
+    pairs = {"low-rank part": known.low_rank, "sparse part": known.sparse}
+    clients.pairs(drawn, pairs, names, title="Size of the two parts", words="root mean square of an entry")
+
+
+def _known(result: RobustResult, shards: Sequence[Any] | None) -> TakenOut:
+    known = taken_out(result, shards)
+    assert known is not None
+    return known

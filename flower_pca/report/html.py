@@ -1,0 +1,147 @@
+"""What a report is written with: the head of the page with its style sheet, facts, tables, pictures.
+
+The page needs nothing from elsewhere and runs nothing. It is light or dark as the reader's system is, printed light,
+and as wide as the window: where that is narrow, tables have smaller letters and break long words, so that nothing of
+them is cut.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Final
+
+SHOWN: Final = 40  # rows of a table; the whole of it is in the result
+
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+# Nothing but the data in the file itself may be loaded, whatever a client's name or a title has in it.
+_HEAD: Final = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<link rel="icon" href="data:,">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; --ground: #fff; --ink: #2b303a; --faint: #5d6470; --line: #e6e8ec; --soft: #f6f7f9;
+  --card: #fff; --good: #eef7f3; --bad: #fdf4ec; }}
+@media screen and (prefers-color-scheme: dark) {{
+  :root {{ --ground: #0f1217; --ink: #e4e7ec; --faint: #a4acb9; --line: #343b47; --soft: #1d222b; --card: #171b22;
+    --good: #14281f; --bad: #33210f; }}
+}}
+* {{ box-sizing: border-box; }}
+body {{ margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 68rem; color: var(--ink); background: var(--ground);
+  font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }}
+h1 {{ margin: 0 0 .25rem; font-size: 1.6rem; line-height: 1.25; overflow-wrap: anywhere; }}
+h2 {{ margin: 2.2rem 0 .7rem; font-size: 1.15rem; }}
+p {{ margin: .3rem 0; overflow-wrap: anywhere; }}
+.said {{ margin-top: 1rem; }}
+.how {{ color: var(--faint); }}
+.ended {{ margin: .8rem 0 0; padding: .5rem .8rem; border-left: .3rem solid #d9772b; background: var(--bad); }}
+.ended.ok {{ border-color: #2f8f6b; background: var(--good); }}
+dl {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .6rem; margin: 1.2rem 0 0; }}
+dl div {{ padding: .55rem .75rem; border-radius: .4rem; background: var(--soft); }}
+dt {{ color: var(--faint); font-size: .82rem; }}
+dd {{ margin: 0; font-size: 1.2rem; font-weight: 600; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }}
+.pictures {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 27rem), 1fr)); gap: 1.2rem;
+  align-items: start; }}
+figure {{ margin: 0; padding: .5rem; border: 1px solid var(--line); border-radius: .4rem; background: var(--card); }}
+figure img {{ display: block; width: 100%; height: auto; }}
+figcaption {{ padding: .2rem .4rem .3rem; color: var(--faint); font-size: .88rem; }}
+.wide {{ overflow-x: auto; }}
+table {{ min-width: min(100%, 36rem); border-collapse: collapse; font-size: .88rem;
+  font-variant-numeric: tabular-nums; }}
+th, td {{ padding: .28rem .5rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }}
+th {{ color: var(--faint); font-weight: 500; vertical-align: bottom; }}
+td.text, th.text {{ text-align: left; white-space: normal; overflow-wrap: anywhere; }}
+td.long {{ white-space: normal; overflow-wrap: anywhere; min-width: 12rem; }}
+footer {{ margin-top: 2.5rem; padding-top: .7rem; border-top: 1px solid var(--line); color: var(--faint);
+  font-size: .82rem; overflow-wrap: anywhere; }}
+@media (max-width: 36rem) {{
+  dl {{ grid-template-columns: 1fr 1fr; }}
+  dd {{ font-size: 1rem; }}
+  table {{ width: 100%; min-width: 0; font-size: .66rem; }}
+  th, td {{ padding: .25rem .13rem; }}
+  th {{ white-space: normal; }}
+  td.text {{ min-width: 2.8rem; }}
+  td.long {{ min-width: 8rem; }}
+}}
+@media (max-width: 24rem) {{ th, td {{ white-space: normal; overflow-wrap: anywhere; }} td.text {{ min-width: 0; }} }}
+@media print {{
+  @page {{ margin: 14mm; }}
+  body {{ padding: 0; max-width: none; font-size: 10pt; }}
+  .pictures {{ grid-template-columns: 1fr 1fr; }}
+  figure, dl div, tr {{ break-inside: avoid; }}
+  h2 {{ break-after: avoid; }}
+  dl div, .ended {{ print-color-adjust: exact; -webkit-print-color-adjust: exact; }}
+}}
+</style>
+</head>
+"""
+
+
+def page(title: str, parts: Iterable[str]) -> bytes:
+    """The whole file."""
+    body = f"<body>\n<h1>{escape(title)}</h1>\n{''.join(parts)}</body>\n</html>\n"
+    return (_HEAD.format(title=escape(title)) + body).encode()
+
+
+def paragraph(words: str, kind: str = "") -> str:
+    """A paragraph, of a class of the style sheet."""
+    text = escape(words, quote=False)
+    return f'<p class="{kind}">{text}</p>\n' if kind else f"<p>{text}</p>\n"
+
+
+def section(title: str, *parts: str) -> str:
+    """What stands under a heading; nothing where there is nothing."""
+    return f"<h2>{escape(title)}</h2>\n{''.join(parts)}" if any(parts) else ""
+
+
+def facts(values: Mapping[str, str]) -> str:
+    """Single figures with what they are."""
+    lines = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>\n" for name, value in values.items())
+    return "<dl>\n" + "".join(lines) + "</dl>\n"
+
+
+def picture(name: str, svg: bytes, caption: str) -> str:
+    """A picture with its caption, within the file."""
+    words, data = escape(caption), base64.b64encode(svg).decode()
+    image = f'<img src="data:image/svg+xml;base64,{data}" alt="{words}">'
+    return f'<figure id="{name}">{image}<figcaption>{words}</figcaption></figure>\n'
+
+
+def table(
+    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, words: Sequence[int] = (), long: int = -1
+) -> str:
+    """Rows under a heading; of too many, the first and the last. Columns in `words` hold words, `long` a sentence."""
+    half = SHOWN // 2
+    gap = [["&hellip;", *[""] * (len(head) - 1)]] if len(rows) > SHOWN else []
+    cells = [[escape(cell) for cell in row] for row in rows]
+    cells = [*cells[:half], *gap, *cells[-half:]] if gap else cells
+    special = {**dict.fromkeys(words, ' class="text"'), long: ' class="text long"'}
+    kinds = [special.get(j, "") for j in range(len(head))]
+    lines = [_line("th", kinds, map(escape, head))]
+    lines += [_line("td", kinds, row) for row in cells]
+    body = "\n".join(lines)
+    return f'<h2>{escape(title)}</h2>\n<div class="wide"><table>\n{body}\n</table></div>\n'
+
+
+def sentence(words: str) -> str:
+    """Words that begin with a capital and end with a full stop."""
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def size(count: float) -> str:
+    """So many bytes."""
+    power = 0
+    while count >= 1000.0 and power < len(_UNITS) - 1:
+        count, power = count / 1000.0, power + 1
+    return f"{count:.3g} {_UNITS[power]}"
+
+
+def _line(tag: str, kinds: Sequence[str], cells: Iterable[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}{k}>{cell}</{tag}>" for k, cell in zip(kinds, cells, strict=True)) + "</tr>"

@@ -1,0 +1,137 @@
+"""What the page of each kind of result says before its pictures, and which tables follow them.
+
+A plain run has facts, components, clients, messages. Robust and personalized runs add what is theirs; a run with noise
+says of its variances what can be said; a run of steps has a page of its own, in `steps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from flower_pca.algorithms.personal.result import PersonalResult
+from flower_pca.algorithms.robust.result import RobustResult
+from flower_pca.analysis.noise import certainty
+from flower_pca.base import labels
+from flower_pca.base.history import History, Round
+from flower_pca.base.linalg import Array
+from flower_pca.core.result import PCAResult
+from flower_pca.plots import clients
+from flower_pca.report import html, noise, personal, robust, steps
+from flower_pca.tracking.result import TrackingResult
+
+Shards = Sequence[Any] | None
+
+
+def of(result: PCAResult | TrackingResult, shards: Shards) -> tuple[list[str], list[str]]:
+    """What stands before the pictures, and what stands after them."""
+    if isinstance(result, TrackingResult):
+        last = [messages(result.history), failures(result.history, result.site_names)]
+        return [*steps.before(result), sites(result)], [*steps.after(result), *last]
+    said, figures, tables = _family(result, shards)
+    known = certainty(result)
+    if known is None:
+        components = _components(result)
+    else:
+        components, figures = noise.components(result, known), {**noise.facts(result, known), **figures}
+        said = [noise.words(result, known), *said]
+    if shards is not None and not tables:
+        tables = [_clients(result, shards)]
+    said = [*said, *([] if tables else [sites(result)])]
+    last = [messages(result.history), failures(result.history, result.site_names)]
+    return [html.facts({**_facts(result), **figures}), *said], [components, *tables, *last]
+
+
+def _family(result: PCAResult, shards: Shards) -> tuple[list[str], dict[str, str], list[str]]:
+    """What the kind of the result adds: paragraphs, facts and tables."""
+    if isinstance(result, RobustResult):
+        return robust.words(result, shards), robust.facts(result), robust.tables(result, shards)
+    if isinstance(result, PersonalResult):
+        return personal.words(result), personal.facts(result), personal.tables(result, shards)
+    return [], {}, []
+
+
+def _facts(result: PCAResult) -> dict[str, str]:
+    history = result.history
+    private = result.privacy is not None
+    frame = ("centred" if result.centered else "not centred") + (", scaled" if result.scale_ is not None else "")
+    facts = {
+        "rows": f"about {result.n_samples_:,}" if private else f"{result.n_samples_:,}",
+        "features": f"{result.n_features_in_:,}",
+        "clients": f"{max((record.answered for record in history), default=0):,}",
+        "components": f"{result.n_components_:,}",
+        "variance explained": f"{result.explained_variance_ratio_.sum():.2%}",
+        "columns": frame,
+        **traffic(history),
+        "answers of a client": "seen in sums only" if result.asked.get("mask") else "seen by the server",
+    }
+    if not private:
+        facts["largest residual"] = f"{result.residuals_.max():.1e}"
+    if result.sine_estimate_ is not None and not private:
+        facts["sine of the angle left, about"] = f"{result.sine_estimate_:.1e}"
+    if result.mse_ is not None:
+        facts["mean squared error"] = f"{result.mse_:.4g}"
+    return facts
+
+
+def sites(result: PCAResult | TrackingResult) -> str:
+    """The clients that have names, in one sentence; nothing where none have."""
+    names = [name for _, name in sorted(result.site_names.items())]
+    more = f", and {len(names) - html.SHOWN} more" if len(names) > html.SHOWN else ""
+    return html.paragraph(f"The clients: {', '.join(names[: html.SHOWN])}{more}.", "said") if names else ""
+
+
+def traffic(history: History) -> dict[str, str]:
+    """What the messages of a run amount to."""
+    return {
+        "messages": f"{len(history):,}",
+        "sent by clients": html.size(history.bytes_up),
+        "sent to clients": html.size(history.bytes_down),
+        "time": f"{sum(record.seconds for record in history):.3g} s",
+    }
+
+
+def messages(history: History) -> str:
+    """A line for each message."""
+    head = ["no.", "stage", "error", "answered", "up", "down", "seconds"]
+    return html.table("Messages", head, [_message(record) for record in history], words=[1])
+
+
+def failures(history: History, names: Any) -> str:
+    """Who was left out of which message, and why; nothing where nobody was."""
+    left = [(record, node, why) for record in history for node, why in record.failures.items()]
+    rows = [[f"{record.number + 1}", _node(names, node), why] for record, node, why in left]
+    return (
+        html.table("Clients that were left out", ["message", "client", "why"], rows, words=[1], long=2) if rows else ""
+    )
+
+
+def _components(result: PCAResult) -> str:
+    return html.table("Components", labels.HEADS, labels.variances(result), words=[len(labels.HEADS) - 1])
+
+
+def _clients(result: PCAResult, shards: Sequence[Any]) -> str:
+    errors, sizes = clients.measured(result, shards), clients.rows(shards)
+    order = _worst(errors)
+    rows = [[labels.client_name(result.site_names, int(i)), f"{sizes[i]:,}", f"{errors[i]:.4g}"] for i in order]
+    worst = f", the {html.SHOWN} with the largest error" if len(errors) > html.SHOWN else ""
+    head = ["client", "rows", "mean squared error of a row"]
+    return html.table(f"Clients{worst}", head, rows[: html.SHOWN], words=[0])
+
+
+def _worst(errors: Array) -> Array:
+    """In their order while all are shown; else the largest first."""
+    return np.argsort(-errors, kind="stable") if len(errors) > html.SHOWN else np.arange(len(errors))
+
+
+def _message(record: Round) -> list[str]:
+    error = f"{record.metrics['error']:.1e}" if "error" in record.metrics else ""
+    answered = f"{record.answered:,}/{record.asked:,}"
+    sizes = (html.size(record.bytes_up), html.size(record.bytes_down))
+    return [f"{record.number + 1}", record.stage, error, answered, *sizes, f"{record.seconds:.2g}"]
+
+
+def _node(names: Any, node: str) -> str:
+    return str(names.get(int(node), node)) if node.isdecimal() else node

@@ -1,0 +1,96 @@
+"""ArrangedRows: stored rows whose columns may have names, in the order of these, or in that of a run."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
+from flower_pca.rows.columns import Columns, Heading, no_numbers
+from flower_pca.rows.named import SiteRows
+from flower_pca.rows.stored import StoredRows
+
+
+class ArrangedRows(StoredRows):
+    """Rows with the names of their columns and of their site, where they have any.
+
+    All columns of a table are there in the sorted order of their names: that is its `origin`. A run that names columns
+    of its own gets these, in its order; `places` says where they are in the origin.
+    """
+
+    def __init__(self, X: Any, *, who: str, missing: bool) -> None:
+        given = SiteRows.of(X, who=who)
+        who = f"{who} ({given.site})" if given.site else who
+        self.site, self.words = given.site, given.words
+        self._columns: Columns | None = None
+        self._source = "" if given.site else given.source  # `who` names the site, and so the file of a folder
+        self._file = given.source or who
+        order: Array | None = None
+        if given.names is not None:
+            whole = Columns(given.names, self._file)
+            self._columns = Columns(whole.sorted, self._file)
+            order = None if whole.names == whole.sorted else whole.places(whole.sorted)
+            if given.shape[1:] != (len(whole.names),):
+                rule, got = "of all that have names", f"shape {given.shape} and {len(whole.names)} names"
+                raise DataError(f"The columns of {self._file}", must=rule, got=got, then="Name each column.")
+        super().__init__(given.values, who=who, missing=missing, places=order)
+        self.origin = self  # type: ignore[assignment]  # of the same class, whatever that is
+        self.places = None
+        self._newest: Self | None = None  # of the orders that were asked for
+
+    origin: Self
+    places: Array | None
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the columns, in their order; None where they go by position."""
+        return None if self._columns is None else self._columns.names
+
+    @property
+    def source(self) -> str:
+        """The file that the rows are from; "" if they are from none."""
+        return self._source
+
+    @property
+    def heading(self) -> Heading:
+        """What these rows say of their columns."""
+        return Heading(self.d) if self._columns is None else self._columns.heading
+
+    def asked(self, names: tuple[str, ...] | None) -> Self:
+        """The columns that a run asks for: these, or without names all of them, which must then all hold numbers."""
+        if names is None and self.words:
+            raise no_numbers(self._file, self.words)
+        return self if names is None else self.arranged(names)
+
+    def arranged(self, names: tuple[str, ...]) -> Self:
+        """The columns of these names, in their order."""
+        if names == self.names:
+            return self
+        if self._columns is None:
+            rule, remedy = "named, as the run names its columns", "Give data with names of columns."
+            raise DataError(f"The columns of {self._file}", must=rule, got=f"{self.d} without names", then=remedy)
+        origin = self.origin
+        if origin._newest is None or origin._newest.names != names:
+            origin._newest = origin._of(names)
+        return origin._newest
+
+    def _of(self, names: tuple[str, ...]) -> Self:
+        assert self._columns is not None
+        view = self._view()
+        view.places = self._columns.places(names, self.words)
+        view._arrange(view.places)
+        view._columns, view.d, view.known, view.words = Columns(names, self._file), len(names), {}, {}
+        view.missing = view._gaps(allowed=True) if self.missing else 0
+        return view
+
+    def _view(self) -> Self:
+        """These rows once more, to be changed before they are shown."""
+        view = object.__new__(type(self))
+        view.__dict__.update({name: self.__dict__[name] for name in _SHARED}, _newest=None)
+        return view
+
+
+_SHARED = (
+    *("_X", "_places", "n", "d", "missing", "who", "known"),
+    *("site", "origin", "places", "_columns", "_file", "_source", "words"),
+)

@@ -1,0 +1,116 @@
+"""SiteRows: rows of one site with the names that belong to them, of their columns and of the site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
+from flower_pca.rows.columns import Columns, no_numbers
+
+_GAPS: Final = ("<NA>", "nan", "NaT")  # what pandas puts where a value is missing, as it is printed
+
+
+@dataclass(frozen=True, eq=False)
+class SiteRows:
+    """Rows with their names: what a source of data gives, and what a client takes.
+
+    Attributes:
+        values: The rows, n x d: dense, memory-mapped or sparse.
+        names: Names of the columns; None where they go by position.
+        words: Columns beside these that hold no numbers, by name: what is in each, in words. No run can ask for them.
+        source: Where the rows come from, for messages: a file, say.
+        site: The name of the site; "" if it has none.
+    """
+
+    values: Any
+    names: tuple[str, ...] | None = None
+    words: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    site: str = ""
+
+    @classmethod
+    def of(cls, X: Any, *, who: str = "the rows", site: str = "") -> SiteRows:
+        """Rows of any kind with the names that they have: those of a data frame's columns, or none."""
+        if isinstance(X, cls):
+            return X if not site else replace(X, site=site)
+        frame = hasattr(X, "columns") and hasattr(X, "to_numpy")  # of pandas, polars and their like
+        return _framed(X, who, site) if frame else cls(X, site=site)
+
+    def quiet(self) -> SiteRows:
+        """The same without what no message may tell: words that are in the columns, and the path of a file."""
+        words = {name: f"text in column {name}" for name in self.words}
+        return replace(self, words=words, source="")
+
+    def whole(self, who: str = "the rows") -> SiteRows:
+        """The same, if all columns hold numbers."""
+        if self.words:
+            raise no_numbers(self.source or self.site or who, self.words)
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return tuple(np.shape(self.values))
+
+    @property
+    def ndim(self) -> int:
+        """Two, if the rows are a table."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the rows."""
+        found: np.dtype[Any] = self.values.dtype
+        return found
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> SiteRows:
+        """Some of the rows: a slice, indices, or a mask."""
+        values = self.values.tocsr() if hasattr(self.values, "tocsr") else np.asanyarray(self.values)
+        return replace(self, values=values[rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """The rows alone, by position, if all columns are numbers."""
+        self.whole()
+        return np.array(self.values, dtype=dtype) if copy else np.asarray(self.values, dtype=dtype)
+
+
+def _framed(frame: Any, who: str, site: str) -> SiteRows:
+    """A data frame's columns, in one array; those that hold no numbers are told apart."""
+    names = list(frame.columns)
+    texts = [isinstance(name, str) for name in names]
+    whole = np.asarray(frame.to_numpy()) if not any(texts) else None
+    if whole is not None:
+        return SiteRows(whole, site=site)
+    if not all(texts):
+        got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
+        remedy = "Rename the others."
+        raise DataError(f"The names of the columns of {who}", must="all text, or none of them", got=got, then=remedy)
+    unique = Columns(tuple(map(str, names)), who).names  # else a name would give several columns
+    parts = {name: _numbers(frame[name]) for name in unique}
+    words = {name: f"{part!r} in column {name}" for name, part in parts.items() if not isinstance(part, np.ndarray)}
+    kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
+    if not kept:
+        raise no_numbers(who, words)
+    return SiteRows(np.column_stack(list(kept.values())), tuple(kept), words, site=site)
+
+
+def _numbers(column: Any) -> Any:
+    """The numbers of a column of a data frame, NaN in its gaps; of one that holds others, an entry or their kind."""
+    values = np.asarray(column.to_numpy())
+    if values.dtype.kind in "fiub":
+        return values
+    entries = values.tolist() if values.dtype.kind in "OUST" else [str(column.dtype)]
+    there = [entry for entry in entries if entry is not None and repr(entry) not in _GAPS]
+    words = [entry for entry in there if not isinstance(entry, Real)]
+    if there and not words:
+        return np.array([entry if isinstance(entry, Real) else np.nan for entry in entries], dtype=np.float64)
+    return words[0] if words else None

@@ -1,0 +1,135 @@
+"""Projection: what it takes to project rows, and nothing else: components, mean, scale, fill and names of columns.
+
+A result has all of it in one object, so that a later step, at a server or at a node, projects as the result does. It
+packs into bytes, and `to_record` into a record that Flower sends: see `flower_pca.wire`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+
+from flower_pca.base import archive
+from flower_pca.base.errors import DataError, harmless
+from flower_pca.base.linalg import Array
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.matching import matched
+
+_KIND: Final = "projection"
+_OPTIONAL: Final = ("mean_", "scale_", "fill_")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Projection:
+    """The map from rows to their coordinates along components.
+
+    Attributes:
+        components_: Components as rows, (k, d), orthonormal.
+        mean_: What is subtracted from a row, (d,); None for nothing.
+        scale_: What each column is divided by then, (d,); None for nothing.
+        fill_: What stands for a missing value, (d,); None if none are allowed.
+        feature_names_in_: Names of the columns, (d,); None where columns go by position.
+        feature_digest: SHA-256 of the sorted names, where clients keep the names to themselves; "" if there are none.
+    """
+
+    components_: Array
+    mean_: Array | None = None
+    scale_: Array | None = None
+    fill_: Array | None = None
+    feature_names_in_: Array | None = None
+    feature_digest: str = ""
+
+    def __post_init__(self) -> None:
+        Z, names, remedy = self.components_, self.feature_names_in_, "Take it of a result."
+        others = {name: getattr(self, name) for name in _OPTIONAL if getattr(self, name) is not None}
+        shapes = {name: a.shape for name, a in others.items()}
+        shapes |= {} if names is None else {"feature_names_in_": (len(names),)}
+        if Z.ndim != 2 or Z.size == 0 or any(shape != Z.shape[1:] for shape in shapes.values()):
+            rule, got = "(k, d) for components_ and (d,) for the rest", {"components_": Z.shape, **shapes}
+            raise DataError("The shapes of a projection", must=rule, got=got, then=remedy)
+        for name, a in {"components_": Z, **others}.items():
+            if a.dtype.kind != "f" or not np.isfinite(a).all() or (name == "scale_" and not (a > 0.0).all()):
+                rule = "finite numbers" + (" above 0" if name == "scale_" else "")
+                raise DataError(f"{name} of a projection", must=rule, got="others", then=remedy)
+
+    @classmethod
+    def of(cls, result: Any) -> Self:
+        """What a result, or whatever has its attributes, projects rows by."""
+        mean = result.mean_ if result.centered else None
+        names = ("components_", "scale_", "fill_", "feature_names_in_", "feature_digest")
+        return cls(mean_=mean, **{name: getattr(result, name) for name in names})
+
+    @property
+    def n_components_(self) -> int:
+        """k, the number of components."""
+        return len(self.components_)
+
+    @property
+    def n_features_in_(self) -> int:
+        """d, the number of features."""
+        return int(self.components_.shape[1])
+
+    def framed(self, X: Any) -> LocalData:
+        """The rows of X with the mean subtracted and the scale divided by, in the order of the columns here."""
+        names = None if self.feature_names_in_ is None else tuple(self.feature_names_in_)
+        frame = Frame(self.mean_, self.scale_, self.fill_, names=names)
+        return matched(X, frame, self.n_features_in_, digest=self.feature_digest)
+
+    def transform(self, X: Any) -> Array:
+        """Coordinates of rows along the components, (n, k), with columns matched as by `PCAResult.transform`."""
+        return self.framed(X).scores(self.components_.T)
+
+    def inverse_transform(self, scores: Array) -> Array:
+        """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
+        X = np.asarray(scores) @ self.components_
+        X = X if self.scale_ is None else X * self.scale_
+        return np.asarray(X if self.mean_ is None else X + self.mean_)
+
+    def to_bytes(self) -> bytes:
+        """The whole projection as bytes, from which `from_bytes` makes it again: numpy's format, without pickles."""
+        arrays = {name: getattr(self, name) for name in ("components_", *_OPTIONAL) if getattr(self, name) is not None}
+        names = None if self.feature_names_in_ is None else list(self.feature_names_in_)
+        return archive.to_bytes(_KIND, {"feature_names": names, "feature_digest": self.feature_digest}, arrays)
+
+    @classmethod
+    def from_bytes(cls, packed: bytes) -> Self:
+        """The projection that `to_bytes` has packed.
+
+        Raises:
+            DataError: If it is none.
+        """
+        header, arrays = archive.from_bytes(_KIND, packed)
+        names, digest, remedy = header.get("feature_names"), header.get("feature_digest", ""), "Check the sender."
+        if "components_" not in arrays or not set(arrays) <= {"components_", *_OPTIONAL}:
+            got = harmless(", ".join(sorted(arrays)) or "none")
+            raise DataError("The arrays of a projection", must="those of its fields", got=got, then=remedy)
+        texts = [digest, *(names if isinstance(names, list) else [] if names is None else [names])]
+        if not all(isinstance(text, str) for text in texts):
+            raise DataError("The names of a projection", must="texts", got=harmless(repr(texts)), then=remedy)
+        return cls(
+            **arrays,
+            feature_names_in_=None if names is None else np.array(names, dtype=object),
+            feature_digest=digest,
+        )
+
+    def to_record(self) -> Any:
+        """A `ConfigRecord` of Flower's with the projection in it: for a message, or beside the rest of a config."""
+        from flower_pca import wire
+
+        return wire.write_projection(self.to_bytes())
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """The projection in a record that has one: in a `ConfigRecord`, or in the config of a NumPyClient.
+
+        Raises:
+            ProtocolError: If there is none in it.
+            DataError: If it is damaged.
+        """
+        from flower_pca import wire
+
+        return cls.from_bytes(wire.read_projection(record))

@@ -1,0 +1,89 @@
+"""The sites of a simulation: their rows with the names that belong to them, checked as a deployment checks them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from flower_pca.base import hints
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.core.result import PCAResult
+from flower_pca.rows.columns import listed
+from flower_pca.rows.frame import merge
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.named import SiteRows
+
+
+def sites_of(shards: Any) -> list[SiteRows]:
+    """The shards with the names that they have; in a mapping, those of their sites are the keys."""
+    if isinstance(shards, Mapping) and shards:
+        return [SiteRows.of(X, who=str(site), site=str(site)) for site, X in shards.items()]
+    several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
+    if not several or len(shards) == 0:
+        got = type(shards).__name__ + (f" of shape {shards.shape}" if hasattr(shards, "shape") else "")
+        got = "none" if several else got
+        raise DataError("shards", must="a list of arrays, one per client", got=got, then="Use [X] for one client.")
+    return [SiteRows.of(X, who=f"client {i}") for i, X in enumerate(shards)]
+
+
+def from_frame(frame: Any, *, by: str) -> list[SiteRows]:
+    """The rows of each site of one table, with the names of its columns and of the sites.
+
+    Args:
+        frame: A data frame (of pandas, polars, or alike), or other rows with names.
+        by: The column that says whose a row is; the others are the features.
+
+    Returns:
+        What `simulate` takes: the sites in the order of their names.
+    """
+    rows = SiteRows.of(frame)
+    if rows.names is None or by not in {*rows.names, *rows.words}:
+        known = "" if rows.names is None else f", such as {listed([*rows.names, *rows.words])}"
+        raise ConfigError("by", must=f"a column of the table{known}", got=repr(by), then="Name the sites' column.")
+    whose = np.asarray(frame[by].to_numpy()) if by in rows.words else np.asarray(rows.values)[:, rows.names.index(by)]
+    gaps = np.array([value is None or value != value for value in whose])  # of NaN, that is so
+    if gaps.any():
+        got = f"none in {int(gaps.sum())} rows"
+        raise DataError(f"The site of every row, {by},", must="there", got=got, then="Fill it, or drop these rows.")
+    kept = [j for j, name in enumerate(rows.names) if name != by]
+    words = {name: what for name, what in rows.words.items() if name != by}
+    values, names = rows.values[:, kept], tuple(rows.names[j] for j in kept)
+    labels, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
+    sites = [f"{label:g}" if isinstance(label, float) else str(label) for label in labels.tolist()]
+    return [SiteRows(values[which == i], names, words, site=site) for i, site in enumerate(sites)]
+
+
+def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
+    """The shards as the clients see them, all with the same columns: those named, or all that they have."""
+    found = enumerate(sites_of(shards))
+    if columns is None:
+        clients = [LocalData(X.whole(f"client {i}"), who=f"client {i}", missing=missing) for i, X in found]
+    else:  # values may be missing in columns that are left out
+        clients = [LocalData(X, who=f"client {i}", missing=True).arranged(columns) for i, X in found]
+        for client in clients if not missing else ():
+            client.complete()
+    first = clients[0].heading
+    for client in clients:
+        own = client.heading
+        if not own.like(first):
+            what = f"The columns of {client.who}"
+            if not own.digest and not first.digest:
+                raise DataError(what, must=f"{first.count}, as at client 0", got=own.count, then=own.remedy(first))
+            rule = f"those of {clients[0].who}" if first.digest else f"{first.count} without names, as at client 0"
+            raise DataError(what, must=rule, got=own.got(first), then=own.remedy(first))
+    return clients
+
+
+def looked_at(result: PCAResult, clients: Sequence[LocalData]) -> PCAResult:
+    """The result, whose hint about a column alone is more to the point where that is seen to number the rows."""
+    if not result.hints:
+        return result
+    m = functools.reduce(merge, (client.moments() for client in clients))
+    sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
+    names = result.feature_names_in_
+    found = hints.identifier(sizes, None if names is None else list(names), clients)
+    return replace(result, hints=found or result.hints)

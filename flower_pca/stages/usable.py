@@ -1,0 +1,80 @@
+"""Whether the rows of all clients can be used, from the totals of the opening: what columns are divided by, and what
+stands for missing values. Columns that leave nothing to find are named in an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
+from flower_pca.core.stage import Arrays
+
+_CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
+_ALIKE: Final = 64.0  # likewise, where it is so in all columns
+_LEAST: Final = 1e-290  # of squares: what is smaller has lost its digits, or soon will
+_LEAST_SINGLE: Final = 1e-36  # likewise, in single precision
+_SINGLE: Final = 1e-10  # between the two precisions
+_LARGEST: Final = 1e139  # of sums of squares
+_USUAL: Final = "1e-145 at least"
+
+
+def require_size(data: Any, *sums: Array) -> None:
+    """Raise DataError if the rows of a client are so large that their sums of squares are none."""
+    if all(float(np.abs(a).max(initial=0.0)) <= _LARGEST for a in sums):  # which NaN is not
+        return
+    rule = "of usual size, at most 1e+65, or 1e+16 in single precision"
+    remedy = "Scale the data, or mend it: a number so large often stands for a missing value."
+    raise DataError(f"The data of {data.who}", must=rule, got=f"{data.peak().max():.4g}", then=remedy)
+
+
+def fill(total: Arrays, names: Sequence[str] | None) -> Array | None:
+    """What missing values become: the mean of those that are there."""
+    if "count" not in total:
+        return None
+    _refuse("Every column of rows with gaps", "there at some client", "empty", total["count"] == 0, "Drop them.", names)
+    return total["mean"]
+
+
+def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
+    """Raise DataError if there is nothing to find: the same row everywhere, or squares that are next to nothing.
+
+    `mean` is what has been subtracted, in absolute value; `eps` the precision of the coarsest client.
+    """
+    what, least = "The rows of all clients together", _LEAST if eps < _SINGLE else _LEAST_SINGLE
+    if (np.sqrt(squares / n) <= _ALIKE * np.finfo(np.float64).eps * mean).all():
+        got = "the same row everywhere" if (mean**2 >= _LEAST).any() else "zeros only, or numbers whose squares are 0"
+        raise DataError(what, must="different from one another", got=got, then="Check the columns.")
+    if squares.sum() < least:
+        rule, got = f"of usual size, {np.sqrt(least):.0e} at least", f"squares of {squares.sum():.1e} together"
+        raise DataError(what, must=rule, got=got, then="Scale the data.")
+
+
+def scale(kind: str | None, total: Arrays, names: Sequence[str] | None) -> Array | None:
+    """What each column is divided by: its deviation, its largest absolute value, or nothing."""
+    match kind:
+        case None:
+            return None
+        case "max_abs":
+            small = (total["peak"] > 0.0) & (total["peak"] ** 2 < _LEAST)
+            _refuse('Every column under scale="max_abs"', _USUAL, "smaller", small, "Scale them first.", names)
+            return np.where(total["peak"] > 0.0, total["peak"], 1.0)
+    deviation = np.sqrt(total["m2"] / total.get("count", total["n"]))
+    constant = deviation <= _CONSTANT * np.finfo(np.float64).eps * np.abs(total["mean"])
+    small = (deviation > 0.0) & (deviation**2 < _LEAST)
+    _refuse('The deviation of every column under scale="std"', _USUAL, "smaller", small, "Scale them first.", names)
+    _refuse('Every column under scale="std"', "varying", "constant", constant, "Drop them, or use scale=None.", names)
+    return np.asarray(deviation)
+
+
+def _refuse(what: str, rule: str, kind: str, bad: Array, remedy: str, names: Sequence[str] | None) -> None:
+    """Raise DataError if any column is bad, with their names or numbers."""
+    columns = np.flatnonzero(bad)
+    if len(columns):
+        named = ", ".join(str(j if names is None else names[j]) for j in columns[:10]) + (
+            f" and {len(columns) - 10} more" if len(columns) > 10 else ""
+        )
+        raise DataError(what, must=rule, got=f"{kind} columns {named}", then=remedy)

@@ -1,0 +1,108 @@
+"""Three hospitals with one table in three orders, one with text beside: SuperNodes, `flwr run`, and the pooled PCA."""
+
+import json
+
+import numpy as np
+import pytest
+from builders import falling
+from federation import LONG, Federation, wait
+from pages import ROOT
+
+from flower_pca import PCAResult
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
+
+NAMES = ("weight", "age", "size", "beat")
+SORTED = tuple(sorted(NAMES))
+X = falling(120, 4, seed=8) + np.array([70.0, 40.0, 1.7, 60.0])
+SITES = {"bonn": slice(0, 60), "jena": slice(60, 100), "trier": slice(100, 120)}
+ORDERS = ((0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0))
+
+
+def written(path, rows, names, note=None):
+    """A CSV file of these rows."""
+    head, ends = (",".join(names), "") if note is None else (",".join([*names, "note"]), f",{note}")
+    path.write_text("\n".join([head, *(",".join(f"{value:.17g}" for value in row) + ends for row in rows)]))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The file of each site; a table of the third with a column more, and one with a column less."""
+    folder = tmp_path_factory.mktemp("files")
+    paths = [
+        written(folder / f"{site}.csv", X[part][:, list(order)], [NAMES[j] for j in order], "x" if i == 2 else None)
+        for i, ((site, part), order) in enumerate(zip(SITES.items(), ORDERS, strict=True))
+    ]
+    rows = X[SITES["trier"]]
+    more = written(folder / "more.csv", np.hstack([rows, rows[:, :1]]), [*NAMES, "dose"])
+    return paths, more, written(folder / "fewer.csv", rows[:, :3], NAMES[:3])
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    with Federation(tmp_path_factory.mktemp("federation"), []) as federation:
+        yield federation
+
+
+def present(federation, *data):
+    """SuperNodes with this data, and no others."""
+    for node in federation.nodes:
+        if node.process.poll() is None:
+            node.terminate()
+    for i, (site, spec) in enumerate(zip(SITES, data, strict=True)):
+        federation.start_node(i, data=spec, name=site)
+    for node in federation.nodes[-3:]:
+        node.connected()
+
+
+def run(federation, name, config=""):
+    """What a run of the app of this repository with these nodes came to: its result, or else what was logged."""
+    out = federation.folder / name
+    asked = f'output="{out}" n-components=3 min-nodes=3 node-timeout=5.0 {config}'
+    said = json.loads(federation.flwr("run", str(ROOT), "trial", "--run-config", asked, "--format", "json"))
+    identity = str(said["run-id"])
+
+    def ended():
+        (found,) = json.loads(federation.flwr("ls", "--run-id", identity, "--format", "json", "trial"))["runs"]
+        return found["status"] if found["status"].startswith("finished") else None
+
+    status = wait(f"the end of run {name}", ended, seconds=LONG, pause=0.5)
+    log = federation.flwr("log", identity, "trial", "--show")
+    if status == "finished:completed":
+        return PCAResult.load(out / "result.npz")
+    assert status == "finished:failed", log
+    return log
+
+
+def is_pooled(result, columns):
+    assert isinstance(result, PCAResult), result
+    rows = X[:, [NAMES.index(name) for name in columns]]
+    _, s, V = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    signs = np.sign(np.sum(V[:3] * result.components_, axis=1))[:, None]
+    assert result.feature_names_in_.tolist() == list(columns)
+    assert result.site_names == dict(enumerate(SITES))
+    np.testing.assert_allclose(result.explained_variance_, s[:3] ** 2 / (len(X) - 1), rtol=1e-12)
+    np.testing.assert_allclose(result.components_, V[:3] * signs, atol=1e-10)
+
+
+def test_supernodes_match_their_files_by_name(federation, files):
+    (one, two, three), more, fewer = files
+    chosen = f'columns="{",".join(NAMES)}"'
+
+    present(federation, one, two, f"csv(path={three!r}, beside=['note'])")
+    is_pooled(run(federation, "sorted"), SORTED)
+
+    present(federation, one, two, three)  # with text beside, of which no run can make a number
+    log = run(federation, "text")
+    assert "trier: The columns of this node must be numbers. Got text in column note." in log
+    is_pooled(run(federation, "chosen", chosen), NAMES)
+
+    present(federation, one, two, more)
+    assert "Got 5, with, beyond them, 'dose'. Name the columns of the run" in run(federation, "more")
+    is_pooled(run(federation, "picked", chosen), NAMES)
+
+    present(federation, one, two, fewer)
+    assert "Got 3, without 'beat'. Align the files." in run(federation, "fewer")
+    log = run(federation, "lacking", chosen)
+    assert "trier: The columns of this node must be among them the 4 of the run. Got 3, without 'beat'." in log

@@ -1,0 +1,146 @@
+"""Clients whose memories come from other messages than those of the others: noticed, named, and begun afresh."""
+
+import numpy as np
+import pytest
+from builders import two_lead
+from fake_grid import grid_of
+from masked import Run, gone
+from spoilt import ROWS
+
+from flower_pca import ConfigError, MaskedSums, registry, simulate, strategies
+from flower_pca.masking.course import NOTHING, counting, course, onwards
+from flower_pca.masking.secrets import Secrets
+
+FIVE, LOW = two_lead(5), np.array_split(ROWS, 5)
+ROBUST = "consensus_rpca(gamma=0.7, max_rounds=6)"
+KEEPERS = {
+    "consensus_rpca": "consensus_rpca(gamma=0.7, max_rounds=3)",
+    "dcf_pca": "dcf_pca(max_rounds=3)",
+    "faps": "faps(max_rounds=3)",
+    "per_pca": "per_pca(local_components=1, eta=0.02, max_rounds=3)",
+    "exact_per_pca": "exact_per_pca(local_components=1, local_steps=2, max_rounds=3)",
+}
+OTHERS = ("krylov", "ssi", "local_power(align='none')", "fed_oapm")
+
+
+def course_of(run, i):
+    return Secrets.of(run.memories[i]).past.tobytes()
+
+
+@pytest.mark.filterwarnings("ignore:theta must be")
+@pytest.mark.parametrize("spec", [*KEEPERS.values(), *OTHERS])
+def test_clients_that_keep_something_have_a_course_and_others_have_none(spec):
+    run, seen = Run(FIVE, spec, evaluate=True), set()
+    while run.message() is not None:
+        run.step()
+        courses = {course_of(run, i) for i in range(5) if Secrets.of(run.memories[i])}
+        assert len(courses) <= 1
+        seen |= courses
+    kept = spec.split("(")[0] in KEEPERS
+    assert (len(seen) > 3) == kept
+    assert kept or seen == {NOTHING}
+    uploads = [{a["mask.past"].tobytes() for a in came.values() if "mask.y" in a} for came in run.came]
+    assert all(len(told) <= 1 for told in uploads)
+    assert not any(r.notes for r in run.session.history)
+
+
+def test_a_course_is_of_all_messages_in_their_order():
+    one, other = bytes([1] * 32), bytes([2] * 32)
+    ssi = {course(course(NOTHING, a, "ssi"), b, "ssi") for a, b in ((one, other), (other, one), (one, one))}
+    assert len(ssi) == 3
+    assert course(one, other, "evaluate") == course(NOTHING, other, "evaluate") == course(NOTHING, other, "ssi")
+    kept = {"V": np.ones(2)}
+    assert onwards(kept, one, other, "consensus_rpca") == other
+    assert onwards(kept, one, other, "evaluate") == one
+    assert (
+        onwards({}, one, other, "consensus_rpca") == onwards({"dp.spent": np.array(1.0)}, one, other, "ssi") == NOTHING
+    )
+
+
+def test_what_has_no_course_is_not_seen_but_for_the_rows_of_a_step_and_what_was_spent():
+    own = {"V": np.ones(2), "dp.spent": np.array(1.0)}
+    assert counting(own, bytes([1] * 32), "faps") == counting(own, NOTHING, "evaluate") == own
+    assert counting(own, NOTHING, "faps") == {"dp.spent": np.array(1.0)}
+    batch = {"at": np.array([3, 2]), "left": np.array(1), "cursor": np.zeros(2), "Y": np.ones((2, 2))}
+    left = counting(
+        {**batch, "L": np.ones((2, 2)), "found": np.zeros((2, 2)), "counts": np.ones(5)}, NOTHING, "st_miss"
+    )
+    assert left.keys() == batch.keys()
+    assert left["at"].tolist() == [3, -1]
+    assert counting({}, NOTHING, "st_miss") == {}
+
+
+@pytest.mark.parametrize("self_masks", [True, False])
+def test_a_client_that_strays_is_out_of_the_sum_by_name_and_then_all_begin_afresh(self_masks):
+    """One of five was asked a message that the others have never seen."""
+    run = Run(LOW, ROBUST, n_components=5, masks=MaskedSums(self_masks=self_masks)).until("upload", 5)
+    run.memories[3]["mask.past"] = np.full(32, 7, dtype=np.uint8)
+    record = run.step()
+    reason = "What client 3 keeps of this run must be from the same messages, in the same order, as that of the others."
+    assert record.failures == {"3": f"{reason} Got another course. It is out of this sum, and all begin afresh."}
+    assert record.answered == 4
+    run.step()  # the shares that take it out of the sum
+    assert run.due("keys", 0)
+    assert len({course_of(run, i) for i in (0, 1, 2, 4)}) == 1
+    record = run.step()
+    assert (record.answered, record.failures) == (5, {})
+    assert record.notes == {"3": f"{reason} Got another course. All begin afresh."}
+    assert run.message().arrays_for(1)["mask.afresh"]
+    run.step()
+    assert {course_of(run, i) for i in range(5)} == {NOTHING}
+    run.step()
+    assert len({course_of(run, i) for i in range(5)} - {NOTHING}) == 1
+    result = run.finish()
+    assert result.n_samples_ == len(ROWS)
+    assert result.angle_to(simulate(ROBUST, LOW, n_components=5)) < 0.05
+
+
+def test_a_client_that_missed_a_sum_is_named_when_it_is_back_where_that_matters():
+    for spec, named in (("consensus_rpca(gamma=0.7)", {"2"}), ("ssi(min_rounds=20)", set())):
+        result = simulate(spec, LOW, n_components=5, mask=True, participation=gone(2, at=14, back=15))
+        assert result.status.ok
+        keys = result.history.of("mask.keys")
+        assert len(keys) == 2
+        assert set(keys[1].notes) == named
+        assert not any(r.notes for r in result.history if r is not keys[1])
+
+
+@pytest.mark.filterwarnings("ignore:theta must be")
+@pytest.mark.parametrize("name", KEEPERS)
+def test_a_run_that_begins_afresh_in_its_midst_comes_to_the_same_end(name):
+    spec = {
+        "consensus_rpca": "consensus_rpca(gamma=0.7)",
+        "dcf_pca": "dcf_pca(step='scaled', max_rounds=200)",
+        "faps": "faps(tol=1e-9)",
+        "per_pca": "per_pca(local_components=1, eta=0.1, tol=1e-3)",
+        "exact_per_pca": "exact_per_pca(local_components=1, local_steps=5, tol=1e-8)",
+    }[name]
+    parts, k = (LOW, 5) if name in ("consensus_rpca", "dcf_pca") else (FIVE, 2)
+    whole = simulate(spec, parts, n_components=k)
+    result = simulate(spec, parts, n_components=k, mask=True, participation=gone(1, at=16, back=17))
+    assert any(r.notes for r in result.history)
+    assert result.status.ok
+    assert result.angle_to(whole) < 1e-3
+
+
+@pytest.mark.parametrize("name", ["faps", "per_pca"])
+def test_samples_of_clients_that_remember_are_refused_under_masks(name):
+    assert registry.entry(registry.ALGORITHMS[name]).remembers
+    words = (
+        rf"The fraction of clients for {name} under masks must be 1\.0, as clients forget what they keep whenever .* "
+    )
+    with pytest.raises(ConfigError, match=words + r"Got 0\.5\. Use ssi, or leave the masks out\."):
+        simulate(KEEPERS[name], FIVE, n_components=2, mask=True, fraction=0.5)
+    with pytest.raises(ConfigError, match="fraction of clients"):
+        strategies.PCAStrategy(KEEPERS[name], n_components=2, mask=True, fraction=0.5)
+    assert simulate("ssi(max_rounds=2)", FIVE, n_components=2, mask=True, fraction=0.5).rounds == 2
+
+
+def test_over_flower_a_node_that_forgets_is_named_in_the_log(lines):
+    grid = grid_of(LOW, allow=["consensus_rpca"])
+    grid.on_push = lambda message: grid.forget(grid.node(1)) if len(grid.sent) == 71 else None
+    result = strategies.ConsensusRPCA(n_components=5, gamma=0.7, mask=True).fit(grid)
+    (note,) = [r.notes for r in result.history if r.notes]
+    assert list(note) == [str(grid.node(1))]
+    assert any(f"node {grid.node(1)}: What client {grid.node(1)} keeps of this run" in line for line in lines)
+    assert result.angle_to(simulate("consensus_rpca(gamma=0.7)", LOW, n_components=5)) < 1e-6

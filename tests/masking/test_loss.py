@@ -1,0 +1,97 @@
+"""A member that is lost in a masked run: sums with it and without it, on whatever both were asked about."""
+
+import numpy as np
+import pytest
+from masked import Run
+
+from flower_pca import Krylov
+from flower_pca.stages.opening import block_of
+
+D, N = 160, 6
+SIZES = np.where(np.arange(D) < 8, 3.0 * 0.8 ** np.arange(D), 0.02)
+RNG = np.random.default_rng(7)
+PARTS = [RNG.standard_normal((60 + 5 * i, D)) * SIZES + 0.2 * RNG.standard_normal(D) for i in range(N)]
+LOST = 5
+
+
+def warmly(self, model):
+    """As runs began anew before: from what was known."""
+    noise = np.random.default_rng(1).standard_normal(model.columns.shape)
+    return np.hstack([model.columns[:, : model.k], noise])
+
+
+class Listening:
+    """An honest masked run that loses a client after so many sums, and all that its server has been told."""
+
+    def __init__(self, sums, spec="krylov"):
+        self.run, self.told = Run(PARTS, spec, n_components=4), []
+        deliver = self.run.session._deliver
+
+        def listening(group, answers):
+            carried, layout = self.run.session.carried, self.run.session.layout
+            self.told.append((carried, len(group.uploaded), layout.sums(group.total(answers))))
+            return deliver(group, answers)
+
+        self.run.session._deliver = listening
+        while (message := self.run.message()) is not None:
+            self.run.step(gone=[LOST] if len(self.told) >= sums and LOST in message.to else [])
+        self.result = self.run.session.result()
+
+    def of(self, clients):
+        """n, mean, squares by column, and blocks with their products X'XB of raw rows, of all clients there."""
+        openings = [sums for sent, count, sums in self.told if sent.stage == "summed_opening" and count == clients]
+        n, mean = openings[0]["n"], openings[0]["sums"] / openings[0]["n"]
+        blocks, products = [], []
+        for sent, count, sums in self.told:
+            if count != clients or not {"product", "S"} & set(sums):
+                continue
+            if "product" in sums:
+                B, r, about = block_of(sent.arrays, D), sent.arrays["reference"], sums["product"]
+            else:
+                B, r, about = sent.arrays["B"], sent.frame.mean, sums["S"]
+            blocks.append(B)
+            products.append(about + n * (np.outer(r, mean) + np.outer(mean, r) - np.outer(r, r)) @ B)
+        return n, mean, openings[0]["squares"], np.hstack(blocks), np.hstack(products)
+
+    def common(self, most=None):
+        """The directions that both sets were asked about, to rounding, and what the difference of the sums says there.
+
+        Or, of the spans of what they were asked, the directions of one that are nearest to the other.
+        """
+        (*_, before, with_it), (*_, after, without) = self.of(N), self.of(N - 1)
+        one, other = np.linalg.qr(before)[0], np.linalg.qr(after)[0]
+        U, cosines, V = np.linalg.svd(one.T @ other)
+        k = int((cosines > 1 - 1e-9).sum()) if most is None else most
+        W, near = one @ U[:, :k], other @ V[:k].T
+        told = (
+            with_it @ np.linalg.lstsq(before, W, rcond=None)[0] - without @ np.linalg.lstsq(after, near, rcond=None)[0]
+        )
+        return W, told
+
+
+@pytest.mark.parametrize("sums", [3, 4, 5])
+def test_a_run_begins_anew_with_a_block_of_which_the_lost_one_has_told_nothing(sums, monkeypatch):
+    C = PARTS[LOST].T @ PARTS[LOST]
+    with monkeypatch.context() as before:
+        before.setattr(Krylov, "restart", warmly)
+        W, told = Listening(sums).common()
+        assert W.shape[1] >= 4
+        assert np.linalg.norm(told - C @ W) < 1e-6 * np.linalg.norm(C @ W)
+    heard = Listening(sums)
+    assert heard.common()[0].shape[1] == 0
+    assert heard.result.status.ok
+    rest = np.vstack(PARTS[:LOST])
+    truth = np.linalg.svd(rest - rest.mean(axis=0), full_matrices=False)[2][:4]
+    assert heard.result.angle_to(truth) < 1e-6
+
+
+def test_what_a_loss_tells_in_any_case():
+    """As the docs say: rows, mean and squares; and the leading directions, as nearly as both runs agree."""
+    heard, lost = Listening(4), PARTS[LOST]
+    (n, mean, squares, *_), (fewer, other, less, *_) = heard.of(N), heard.of(N - 1)
+    assert n - fewer == len(lost)
+    np.testing.assert_allclose((n * mean - fewer * other) / len(lost), lost.mean(axis=0), atol=1e-9)
+    np.testing.assert_allclose(squares - less, np.sum(lost**2, axis=0), rtol=1e-9)
+    W, told = heard.common(most=4)
+    C = lost.T @ lost
+    assert 1e-6 < np.linalg.norm(told - C @ W) / np.linalg.norm(C @ W) < 1e-3

@@ -1,0 +1,529 @@
+"""Names of columns and sites, from data frames and files to the result: whatever the order of the columns."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from builders import falling
+from scipy import sparse
+
+from flower_pca import (
+    ConfigError,
+    DataError,
+    NotEnoughNodes,
+    PCAResult,
+    Stream,
+    TrackingResult,
+    from_frame,
+    registry,
+    report,
+    simulate,
+    track,
+)
+from flower_pca.core.algorithm import Iterative
+from flower_pca.data import partition, sources
+from flower_pca.rows.columns import Columns, Heading, digest
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.named import SiteRows
+
+NAMES = ("weight", "age", "size", "beat")  # sorted: age, beat, size, weight
+SORTED = tuple(sorted(NAMES))
+X = falling(60, 4, seed=5) + np.array([70.0, 40.0, 1.7, 60.0])
+ORDERS = ((0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0))
+SPLITS = (slice(0, 30), slice(30, 50), slice(50, 60))
+
+
+def named(rows, order, names=NAMES, **more):
+    order = list(order)
+    return SiteRows(rows[:, order], tuple(names[j] for j in order), **more)
+
+
+def shards(names=NAMES):
+    return [named(X[part], order, names) for part, order in zip(SPLITS, ORDERS, strict=True)]
+
+
+def pooled(columns):
+    rows = X[:, [NAMES.index(name) for name in columns]]
+    _, s, V = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    return s**2 / (len(rows) - 1), V
+
+
+def is_pooled(result, columns, tol=1e-12):
+    values, V = pooled(columns)
+    k = result.n_components_
+    assert result.feature_names_in_.tolist() == list(columns)
+    np.testing.assert_allclose(result.explained_variance_, values[:k], rtol=tol)
+    np.testing.assert_allclose(
+        result.components_, V[:k] * np.sign(np.sum(V[:k] * result.components_, axis=1))[:, None], atol=1e-10
+    )
+    np.testing.assert_allclose(result.mean_, X[:, [NAMES.index(name) for name in columns]].mean(axis=0), rtol=1e-13)
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed", "exact"])
+@pytest.mark.parametrize("mask", [False, True])
+def test_columns_are_matched_by_name(answers, mask):
+    tol = 1e-9 if mask else 1e-12
+    is_pooled(simulate("krylov", shards(), n_components=3, answers=answers, mask=mask), SORTED, tol)
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed", "exact"])
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("columns", [NAMES, ("size", "age", "weight")])
+def test_a_run_may_name_its_columns_in_its_own_order(answers, mask, columns):
+    tol = 1e-9 if mask else 1e-12
+    result = simulate("krylov", shards(), n_components=3, answers=answers, mask=mask, columns=columns)
+    is_pooled(result, columns, tol)
+    assert result.asked["columns"] == list(columns)
+
+
+def test_names_change_no_bit_beside_the_order():
+    plain = simulate("krylov", [X[part] for part in SPLITS], n_components=2)
+    same = simulate("krylov", [named(X[part], range(4), "abcd") for part in SPLITS], n_components=2)
+    assert plain.feature_names_in_ is None
+    for name in ("components_", "explained_variance_", "mean_", "residuals_"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(same, name))
+    order = simulate("krylov", shards(), n_components=2)
+    again = simulate("krylov", [named(X[part], (2, 0, 3, 1)) for part in SPLITS], n_components=2)
+    np.testing.assert_array_equal(order.components_, again.components_)
+
+
+@pytest.mark.parametrize("kind", ["array", "sparse", "memmap", "float32"])
+@pytest.mark.parametrize("columns", [None, ("size", "age")])
+def test_every_kind_of_rows_can_be_arranged(tmp_path, kind, columns):
+    def of(part, order, i):
+        rows = np.ascontiguousarray(X[part][:, list(order)])
+        if kind == "sparse":
+            rows = sparse.csr_array(rows)
+        if kind == "float32":
+            rows = rows.astype(np.float32)
+        if kind == "memmap":
+            np.save(tmp_path / f"{i}.npy", rows)
+            rows = np.load(tmp_path / f"{i}.npy", mmap_mode="r")
+        return SiteRows(rows, tuple(NAMES[j] for j in order))
+
+    parts = [of(*pair, i) for i, pair in enumerate(zip(SPLITS, ORDERS, strict=True))]
+    if kind == "memmap":
+        loaded = [dataclasses.replace(part, values=np.array(part.values)) for part in parts]
+        both = [simulate("krylov", given, n_components=2, columns=columns) for given in (parts, loaded)]
+        np.testing.assert_array_equal(*(result.components_ for result in both))
+    for answers in ("rows", "fixed"):
+        result = simulate("krylov", parts, n_components=2, columns=columns, answers=answers)
+        values, _ = pooled(columns or SORTED)
+        np.testing.assert_allclose(result.explained_variance_, values[:2], rtol=1e-4 if kind == "float32" else 1e-10)
+        np.testing.assert_allclose(
+            np.vstack([result.transform(part) for part in parts]),
+            (X[:, [NAMES.index(name) for name in columns or SORTED]] - result.mean_) @ result.components_.T,
+            atol=1e-4,
+        )
+
+
+@pytest.mark.parametrize("missing", ["mean", "own_mean"])
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+def test_gaps_stay_in_their_columns(missing, answers):
+    rows = X.copy()
+    rows[3, 0] = rows[40, 2] = rows[55, 1] = np.nan
+    ask = {"n_components": 2, "missing": missing, "answers": answers}
+    parts = [named(rows[part], order) for part, order in zip(SPLITS, ORDERS, strict=True)]
+    wanted = ("size", "age", "weight")
+    found = simulate("krylov", parts, columns=wanted, **ask)
+    index = [NAMES.index(name) for name in wanted]
+    there = simulate("krylov", [rows[part][:, index] for part in SPLITS], **ask)
+    np.testing.assert_allclose(found.explained_variance_, there.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(found.mean_, there.mean_, rtol=1e-12)
+
+
+def test_a_gap_in_a_column_that_is_left_out_is_none():
+    rows = X.copy()
+    rows[3, 0] = np.nan
+    parts = [named(rows[part], order) for part, order in zip(SPLITS, ORDERS, strict=True)]
+    for answers in ("rows", "fixed"):
+        result = simulate("krylov", parts, n_components=2, columns="size, age", answers=answers)
+        np.testing.assert_allclose(result.explained_variance_, pooled(("size", "age"))[0], rtol=1e-12)
+    with pytest.raises(DataError, match=r"^The data of client 0 must be finite\. Got 1 NaN"):
+        simulate("krylov", parts, n_components=2, columns="size, weight")
+
+
+OTHERS = {
+    "one more": (
+        lambda: [*shards()[:2], named(np.hstack([X[50:], X[50:, :1]]), range(5), (*NAMES, "dose"))],
+        r"^The columns of client 2 must be those of client 0\. Got 5, with, beyond them, 'dose'\. "
+        r"Name the columns of the run \(columns=\[\.\.\.\]\), or align the files\.$",
+    ),
+    "one less": (
+        lambda: [*shards()[:2], named(X[50:, :3], range(3), NAMES[:3])],
+        r"^The columns of client 2 must be those of client 0\. Got 3, without 'beat'\. Align the files\.$",
+    ),
+    "another one": (
+        lambda: [*shards()[:2], named(X[50:], range(4), (*NAMES[:3], "pulse"))],
+        r"Got 4, without 'beat' and with, beyond them, 'pulse'\. Align the files\.$",
+    ),
+    "no names": (
+        lambda: [*shards()[:2], X[50:]],
+        r"^The columns of client 2 must be those of client 0\. Got 4 without names\. "
+        r"Give all clients names of columns, or none\.$",
+    ),
+    "names among arrays": (
+        lambda: [X[:30], *shards()[1:]],
+        r"^The columns of client 1 must be 4 without names, as at client 0\. Got 4 with names\.",
+    ),
+    "one twice": (
+        lambda: [*shards()[:2], named(X[50:], range(4), (*NAMES[:3], "age"))],
+        r"^The columns of client 2 must be named differently\. Got 'age' more than once\. Rename them\.$",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_columns_that_differ_are_refused_by_name(case):
+    given, message = OTHERS[case]
+    with pytest.raises(DataError, match=message):
+        simulate("krylov", given(), n_components=2)
+
+
+def test_the_columns_of_a_run_are_picked_or_missed_by_name():
+    is_pooled(simulate("krylov", OTHERS["one more"][0](), n_components=2, columns=NAMES), NAMES)
+    with pytest.raises(DataError, match=r"^The columns of client 2 must be there, .* Got none called 'beat' among age"):
+        simulate("krylov", OTHERS["one less"][0](), n_components=2, columns=NAMES)
+    with pytest.raises(DataError, match=r"^The columns of client 2 must be named, .* Got 4 without names\."):
+        simulate("krylov", OTHERS["no names"][0](), n_components=2, columns=NAMES)
+    for columns, got in ((3, "3"), ([], r"\[\]"), ("a,,b", "'a,,b'"), (["a", 1], r"\['a', 1\]")):
+        with pytest.raises(ConfigError, match=rf"^columns must be names of columns\. Got {got}\. Write columns="):
+            simulate("krylov", shards(), n_components=2, columns=columns)
+    with pytest.raises(ConfigError, match=r"^columns must be different names\. Got 'a' more than once\."):
+        simulate("krylov", shards(), n_components=2, columns="a,b,a")
+
+
+def test_sites_have_names():
+    result = simulate("krylov", dict(zip(("north", "east", "west"), shards(), strict=True)), n_components=2)
+    assert result.site_names == {0: "north", 1: "east", 2: "west"}
+    with pytest.raises(DataError, match=r"^The columns of client 1 \(b\) must be those of client 0 \(a\)\."):
+        simulate("krylov", {"a": shards()[0], "b": X[30:]}, n_components=2)
+
+
+def test_a_checkpoint_is_of_these_columns(tmp_path):
+    path = tmp_path / "run"
+    ask = {"n_components": 2, "columns": NAMES, "checkpoint": path}
+    copy = tmp_path / "copy"
+    whole = simulate("ssi", shards(), on_round=lambda _: copy.write_bytes(path.read_bytes()), **ask)
+    copy.replace(path)
+    again = simulate("ssi", shards(), **ask)
+    assert again.feature_names_in_.tolist() == list(NAMES)
+    np.testing.assert_array_equal(again.components_, whole.components_)
+
+
+def test_transform_goes_by_name(tmp_path):
+    result = simulate("krylov", shards(), n_components=2)
+    rows = X[:, [NAMES.index(name) for name in SORTED]]
+    scores = (rows - result.mean_) @ result.components_.T
+    new = named(np.hstack([X, X[:, :1]]), (4, 2, 3, 1, 0), (*NAMES, "dose"))
+    np.testing.assert_allclose(result.transform(new), scores, atol=1e-12)
+    path = tmp_path / "new.csv"
+    lines = [",".join(f"{v:.17g}" for v in row) + ",Bonn" for row in X[:, [2, 0, 1, 3]]]
+    path.write_text("\n".join([" size , weight,age,beat,city", *lines]))
+    np.testing.assert_allclose(result.transform(path), scores, atol=1e-12)
+    np.testing.assert_allclose(result.transform(str(path)), scores, atol=1e-12)
+    loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
+    np.testing.assert_array_equal(loaded.transform(new), result.transform(new))
+    with pytest.raises(
+        ConfigError,
+        match=r"^The columns of the rows given must be the 4 of the result, by name\. "
+        r"Got 3, without 'beat'\. Give all features that the run had\.$",
+    ):
+        result.transform(named(X[:, :3], range(3), NAMES[:3]))
+
+
+def test_transform_says_so_where_it_goes_by_position():
+    result = simulate("krylov", shards(), n_components=2)
+    rows = X[:, [NAMES.index(name) for name in SORTED]]
+    with pytest.warns(UserWarning, match=r"^The result has names of columns, the rows have none: they are matched by"):
+        np.testing.assert_allclose(result.transform(rows), (rows - result.mean_) @ result.components_.T, atol=1e-12)
+    plain = simulate("krylov", [X], n_components=2)
+    with pytest.warns(UserWarning, match=r"^The rows have names of columns, the result has none: they are matched by"):
+        np.testing.assert_array_equal(plain.transform(named(X, range(4))), plain.transform(X))
+
+
+def test_a_result_that_knows_a_digest_only_takes_the_same_columns():
+    result = simulate("krylov", shards(), n_components=2)
+    known = dataclasses.replace(result, feature_names_in_=None)
+    np.testing.assert_array_equal(known.transform(shards()[1]), result.transform(shards()[1]))
+    with pytest.raises(ConfigError, match=r"must be those of the result, by name\. Got 4 of other names\."):
+        known.transform(named(X, range(4), "abcd"))
+
+
+def test_headings_say_how_they_differ():
+    ours, few = Heading(3, digest("abc"), tuple("abc")), Heading(2, digest("ab"))
+    assert few.outvoted("client 7", ours) == (
+        "The columns of client 7 must be those of the run, 3 by name. Got 2 of other names. Align the features first."
+    )
+    assert Heading(2).outvoted("client 7", Heading(3)) == (
+        "The number of columns of client 7 must be 3, as at most clients. Got 2. Align the features first."
+    )
+    assert digest("abc") == digest("cab") != digest(["ab", "c"])
+    assert Columns(("b", "a")).heading.names == ("a", "b")
+    for names in ((1, "a"), ("", "a")):
+        with pytest.raises(DataError, match=r"^The names of the columns of the rows must be text, for all of them or"):
+            Columns(names)
+
+
+def test_rows_know_where_their_columns_are():
+    data = LocalData(shards()[2])
+    assert data.names == SORTED
+    assert data.places is None
+    view = data.arranged(("size", "age"))
+    assert view.places.tolist() == [2, 0]
+    assert view is data.arranged(("size", "age"))
+    assert view.arranged(SORTED).names == SORTED
+    np.testing.assert_array_equal(np.vstack(list(view.rows())), X[50:][:, [2, 1]])
+    with pytest.raises(DataError, match=r"^The columns of the client must be of all that have names\."):
+        LocalData(SiteRows(X, NAMES[:3]))
+
+
+def test_pictures_and_reports_take_the_same_mapping(tmp_path):
+    pytest.importorskip("matplotlib")
+    given = dict(zip(("north", "east", "west"), shards(), strict=True))
+    result = simulate("krylov", given, n_components=2)
+    for shown in (given, list(given.values())):
+        result.plot("scores", tmp_path / f"{type(shown).__name__}.svg", shards=shown)
+        report.write(result, tmp_path / f"{type(shown).__name__}.html", title="Three sites", shards=shown)
+    for kind in ("svg", "html"):
+        assert (tmp_path / f"dict.{kind}").read_bytes() == (tmp_path / f"list.{kind}").read_bytes()
+
+
+def test_files_of_a_folder_keep_their_names(tmp_path):
+    for site, part, order in zip(("bonn", "jena", "trier"), SPLITS, ORDERS, strict=True):
+        lines = [",".join(f"{v:.17g}" for v in row) + ",x" for row in X[part][:, list(order)]]
+        (tmp_path / f"{site}.csv").write_text("\n".join([",".join([*(NAMES[j] for j in order), "note"]), *lines]))
+    with pytest.raises(DataError, match=r"bonn\.csv must be numbers\. Got 'x' in column note \(line 2\)\."):
+        sources.table(str(tmp_path))
+    result = simulate("krylov", partition.deal(sources.table(str(tmp_path), columns=NAMES)), n_components=3)
+    is_pooled(result, SORTED)
+    assert result.site_names == {0: "bonn", 1: "jena", 2: "trier"}
+
+
+class TestDataFrames:
+    pd = pytest.importorskip("pandas")
+
+    def frames(self):
+        return [self.pd.DataFrame(s.values, columns=list(s.names)) for s in shards()]
+
+    def test_of_pandas(self):
+        is_pooled(simulate("krylov", self.frames(), n_components=3), SORTED)
+        numbered = [self.pd.DataFrame(X[part]) for part in SPLITS]
+        plain = simulate("krylov", numbered, n_components=3)
+        assert plain.feature_names_in_ is None
+        np.testing.assert_array_equal(
+            plain.components_, simulate("krylov", [X[p] for p in SPLITS], n_components=3).components_
+        )
+
+    def test_words_are_beside_or_refused(self):
+        first, second, third = self.frames()
+        third = third.assign(city="Bonn", day=self.pd.Timestamp("2026-01-01"))
+        with pytest.raises(DataError, match=r"^The columns of client 2 must be numbers\. Got 'Bonn' in column city, "):
+            simulate("krylov", [first, second, third], n_components=2)
+        is_pooled(simulate("krylov", [first, second, third], n_components=2, columns=NAMES), NAMES)
+        with pytest.raises(DataError, match=r"must be numbers\. Got 'Bonn' in column city"):
+            simulate("krylov", [third], n_components=2, columns=["age", "city"])
+
+    def test_numbers_of_every_kind(self):
+        frame = self.pd.DataFrame({"a": [1, 2, 4], "b": [True, False, True], "c": [0.5, None, 2.0]})
+        frame["d"] = self.pd.array([1, None, 3], dtype="Int64")
+        frame["e"] = self.pd.Series([1.5, None, 2], dtype=object)
+        rows = SiteRows.of(frame)
+        assert rows.names == tuple("abcde")
+        nan = np.nan
+        np.testing.assert_array_equal(rows.values, [[1, 1, 0.5, 1, 1.5], [2, 0, nan, nan, nan], [4, 1, 2, 3, 2]])
+        with pytest.raises(DataError, match=r"must be all text, or none of them\. Got 'a' and 1"):
+            SiteRows.of(self.pd.DataFrame(X[:, :2], columns=["a", 1]))
+        with pytest.raises(DataError, match="Got 'a' more than once"):
+            SiteRows.of(self.pd.DataFrame(X[:, :2], columns=["a", "a"]))
+        with pytest.raises(DataError, match=r"must be numbers\. Got 'x' in column a"):
+            SiteRows.of(self.pd.DataFrame({"a": ["x"]}))
+
+    def test_a_table_with_the_site_of_each_row(self):
+        frame = self.pd.DataFrame(X, columns=list(NAMES))
+        mixed = np.random.default_rng(0).permutation(60)
+        for whose in (np.repeat(["west", "east"], 30), np.repeat([10, 9], 30)):
+            parts = from_frame(frame.assign(site=whose).iloc[mixed], by="site")
+            result = simulate("krylov", parts, n_components=3)
+            is_pooled(result, SORTED)
+            assert result.site_names == {i: str(name) for i, name in enumerate(np.unique(whose))}
+            assert [len(part) for part in parts] == [30, 30]
+        noted = frame.assign(site=np.repeat(["west", "east"], 30), note="x")
+        with pytest.raises(DataError, match=r"^The columns of east must be numbers\. Got 'x' in column note\."):
+            simulate("krylov", from_frame(noted, by="site"), n_components=2)
+        is_pooled(simulate("krylov", from_frame(noted, by="site"), n_components=2, columns=NAMES), NAMES)
+        with pytest.raises(
+            ConfigError, match=r"^by must be a column of the table, such as weight, age, size, beat\. Got"
+        ):
+            from_frame(frame, by="site")
+        with pytest.raises(ConfigError, match=r"^by must be a column of the table\. Got 'site'\."):
+            from_frame(X, by="site")
+        with pytest.raises(DataError, match=r"^The site of every row, site, must be there\. Got none in 1 rows\."):
+            from_frame(frame.assign(site=["a", None, *"b" * 58]), by="site")
+
+
+class Series:
+    """A column as polars has it: an array, and the name of its type."""
+
+    def __init__(self, values):
+        self.values, self.dtype = values, str(values.dtype)
+
+    def to_numpy(self):
+        return self.values
+
+
+class Frame:
+    """A data frame that is not of pandas: names, columns by name, and its own arrays."""
+
+    def __init__(self, columns):
+        self.data = {name: Series(np.asarray(values)) for name, values in columns.items()}
+        self.columns = list(columns)
+
+    def __getitem__(self, name):
+        return self.data[name]
+
+    def to_numpy(self):
+        return np.column_stack([series.values for series in self.data.values()])
+
+
+def test_frames_of_other_packages_by_their_own_arrays():
+    frames = [Frame(dict(zip(s.names, s.values.T, strict=True))) for s in shards()]
+    is_pooled(simulate("krylov", frames, n_components=3), SORTED)
+    whole = Frame({**dict(zip(NAMES, X.T, strict=True)), "site": np.repeat(["b", "a"], 30)})
+    result = simulate("krylov", from_frame(whole, by="site"), n_components=3)
+    is_pooled(result, SORTED)
+    assert result.site_names == {0: "a", 1: "b"}
+
+
+def test_an_npz_may_name_its_columns(tmp_path):
+    for name in ("feature_names", "columns"):
+        np.savez(tmp_path / "x.npz", X=X, **{name: np.array(NAMES)})
+        is_pooled(simulate("krylov", [sources.make(str(tmp_path / "x.npz"))], n_components=2), SORTED)
+    np.savez(tmp_path / "x.npz", X=X, columns=np.array(NAMES[:3]))
+    with pytest.raises(DataError, match=r"^columns of .*x\.npz must be 4, one for each column\. Got 3\."):
+        sources.make(str(tmp_path / "x.npz"))
+
+
+def test_a_table_is_picked_by_name(tmp_path):
+    np.savez(tmp_path / "x.npz", X=X, columns=np.array(NAMES))
+    found = sources.table(str(tmp_path / "x.npz"), columns=["size", "age"])
+    assert found.names == ("size", "age")
+    np.testing.assert_array_equal(found.rows, X[:, [2, 1]])
+    np.save(tmp_path / "x.npy", X)
+    with pytest.raises(ConfigError, match=r"^columns must be left out of data without names of columns\. Got size\."):
+        sources.table(str(tmp_path / "x.npy"), columns=["size"])
+    with pytest.raises(DataError, match=r"x\.npz must be there, for all that the run names\. Got none called 'dose'"):
+        sources.table(str(tmp_path / "x.npz"), columns=["dose"])
+
+
+@pytest.mark.parametrize("name", registry.ALGORITHMS)
+@pytest.mark.parametrize("columns", [None, tuple(f"c{j}" for j in (5, 2, 0, 3, 1))])
+def test_every_algorithm_matches_by_name(name, columns):
+    """The bits of plain rows whose columns are in that order, for the result, for new rows and for what is kept."""
+    rows, names = falling(90, 6, seed=2), [f"c{j}" for j in range(6)]
+    parts = [rows[:40], rows[40:70], rows[70:]]
+    orders = [np.random.default_rng(i).permutation(6) for i in range(3)]
+    given = [
+        SiteRows(part[:, order], tuple(names[j] for j in order)) for part, order in zip(parts, orders, strict=True)
+    ]
+    index = [names.index(name) for name in columns or names]
+    stopping = {"max_rounds": 3} if issubclass(registry.ALGORITHMS[name], Iterative) else {}
+    found = simulate(name, given, n_components=2, columns=columns, **stopping)
+    plain = simulate(name, [part[:, index] for part in parts], n_components=2, **stopping)
+    for field in ("components_", "explained_variance_", "mean_"):
+        np.testing.assert_array_equal(getattr(found, field), getattr(plain, field))
+    assert found.own.keys() == plain.own.keys()
+    for client, own in plain.own.items():
+        for kind, array in own.items():
+            np.testing.assert_array_equal(found.own[client][kind], array)
+    np.testing.assert_array_equal(found.transform(given[1]), plain.transform(parts[1][:, index]))
+
+
+def batches(order, names=NAMES, rows=X):
+    return [named(rows[i : i + 15], order, names) for i in range(0, len(rows), 15)]
+
+
+class TestStreams:
+    rows = np.random.default_rng(3).standard_normal((60, 2)) @ np.random.default_rng(4).standard_normal((2, 4))
+
+    def of(self, *orders, **asked):
+        streams = [batches(order, rows=self.rows + 0.01 * i) for i, order in enumerate(orders)]
+        return track("st_miss", streams, n_components=2, **asked)
+
+    def test_columns_are_matched_by_name(self, tmp_path):
+        same = [self.of(*orders, mask=mask) for orders in (ORDERS, ORDERS[::-1]) for mask in (False, True)]
+        one, masked = same[:2]
+        assert one.feature_names_in_.tolist() == list(SORTED) == masked.feature_names_in_.tolist()
+        index = [NAMES.index(name) for name in SORTED]
+        plain = track("st_miss", [(self.rows + 0.01 * i)[:, index] for i in range(3)], n_components=2, batch=15)
+        np.testing.assert_array_equal(one.components_, plain.components_)
+        assert plain.feature_names_in_ is None
+        loaded = TrackingResult.load(one.save(tmp_path / "result.npz"))
+        assert loaded.feature_names_in_.tolist() == list(SORTED)
+        new = named(self.rows, ORDERS[1])
+        np.testing.assert_array_equal(loaded.transform(new), plain.transform(self.rows[:, index]))
+        np.testing.assert_array_equal(loaded.complete(new), plain.complete(self.rows[:, index]))
+
+    def test_a_named_array_is_cut_with_its_mask(self):
+        missing = np.random.default_rng(5).random(self.rows.shape) < 0.2
+        order = list(ORDERS[1])
+        cut = Stream(named(self.rows, order, site="east"), batch=15, missing=missing[:, order])
+        found = track("st_miss", [cut], n_components=2)
+        index = [NAMES.index(name) for name in SORTED]
+        plain = track("st_miss", [Stream(self.rows[:, index], batch=15, missing=missing[:, index])], n_components=2)
+        np.testing.assert_array_equal(found.components_, plain.components_)
+        assert found.site_names == {0: "east"}
+        assert found.feature_names_in_.tolist() == list(SORTED)
+
+    @pytest.mark.parametrize("mask", [False, True])
+    def test_a_run_may_name_its_columns(self, mask):
+        wanted = ("size", "age", "weight")
+        index = [NAMES.index(name) for name in wanted]
+        noted = [
+            dataclasses.replace(part, words={"note": "'x' in column note"})
+            for part in batches(ORDERS[1], rows=self.rows)
+        ]
+        for streams in (
+            [batches(ORDERS[2], rows=self.rows), noted],
+            [Stream(named(self.rows, ORDERS[1]), batch=15)] * 2,
+        ):
+            found = track("st_miss", streams, n_components=2, columns=wanted, mask=mask)
+            plain = track("st_miss", [self.rows[:, index]] * 2, n_components=2, batch=15, mask=mask)
+            np.testing.assert_array_equal(found.components_, plain.components_)
+            assert found.feature_names_in_.tolist() == list(wanted) == found.asked["columns"]
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 0 must be among them the 1 of the run\. Got 4, w"
+        ):
+            track("st_miss", [noted], n_components=1, columns="dose")
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 0 must be numbers\. Got text in column note"
+        ):
+            track("st_miss", [noted], n_components=1, columns="note")
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 0 must be named, .* Got 4 without names\."
+        ):
+            track("st_miss", [self.rows], batch=15, n_components=1, columns="age")
+
+    def test_other_columns_are_refused(self):
+        other = batches(range(4), (*NAMES[:3], "pulse"), self.rows)
+        with pytest.raises(
+            DataError, match=r"^The columns of client 1 must be those of the clients before it\. Got 4, w"
+        ):
+            track("st_miss", [batches(range(4), rows=self.rows), other], n_components=2)
+        late = [*batches(range(4), rows=self.rows)[:2], *other[2:]]
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 2 must be those of the batches before\. "
+        ):
+            track("st_miss", [late], n_components=2)
+        with pytest.raises(DataError, match=r"^The columns of client 0 at step 2 .* Got 4 without names\. Give all"):
+            track("st_miss", [[*batches(range(4), rows=self.rows)[:2], self.rows[:15]]], n_components=2)
+        noted = dataclasses.replace(late[0], words={"note": "'secret' in column note (line 2)"}, source="/home/x.csv")
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 0 must be numbers\. Got text in column note"
+        ):
+            track("st_miss", [[noted]], n_components=2)
+        functions = [lambda t, parts=parts: parts[t] if t < 4 else None for parts in (late[:2] + late[:2], other)]
+        with pytest.raises(
+            NotEnoughNodes, match=r"client 1 must be those of the run, 4 by name\. Got 4, without 'beat'"
+        ):
+            track("st_miss", functions, n_components=2, min_clients=2)

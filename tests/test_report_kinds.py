@@ -1,0 +1,234 @@
+"""Every kind of run has its page, with the numbers of its kind; a browser shows it whole, light and dark."""
+
+import functools
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders import deal, rows, shards
+from test_report import CUT, Reader, page
+
+from flower_pca import DP, PCAResult, TrackingResult, simulate, track
+from flower_pca.analysis.noise import certainty
+from flower_pca.plots import available
+from flower_pca.rows.named import SiteRows
+
+COLUMNS = [
+    "age",
+    "pulse",
+    "glucose",
+    "lactate",
+    "price in $ per $",
+    "Größe",
+    "a_very_long_name_of_a_column_indeed",
+    "hb",
+]
+SITES = {0: "North <Hospital>", 1: "East", 2: "a_very_long_name_of_a_site_that_does_not_end"}
+D = len(COLUMNS)
+
+
+def sites(parts):
+    """The rows with the names of their columns and sites."""
+    return [SiteRows(X, names=tuple(COLUMNS), site=SITES[i]) for i, X in enumerate(parts)]
+
+
+def plain():
+    return sites(shards((60, 25, 40), 0.8 ** np.arange(D)))
+
+
+def spoilt():
+    """Rows of rank two with far entries, ever more from column to column."""
+    rng = np.random.default_rng(0)
+    B, parts = rng.standard_normal((2, D)), []
+    for n in (80, 50, 60):
+        X = rng.standard_normal((n, 2)) @ B
+        hit = rng.random((n, D)) < np.linspace(0.0, 0.14, D)
+        X[hit] += 50.0 * rng.choice([-1.0, 1.0], hit.sum())
+        parts.append(X)
+    return sites(parts)
+
+
+def split():
+    """Two shared directions, and one of its own for each client."""
+    rng = np.random.default_rng(1)
+    Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
+    return sites([
+        3.0 * rng.standard_normal((n, 2)) @ Q[:2] + 2.0 * rng.standard_normal((n, 1)) @ Q[2 + i : 3 + i]
+        + 0.1 * rng.standard_normal((n, D)) for i, n in enumerate((80, 50, 60))
+    ])  # fmt: skip
+
+
+def stepped():
+    rng = np.random.default_rng(2)
+    halves = [rng.standard_normal((120, 2)) @ rng.standard_normal((2, D)) for _ in range(2)]
+    return np.vstack(halves) + 0.01 * rng.standard_normal((240, D))
+
+
+def noisy(epsilon=0.5, n=1500, mask=False):
+    parts = sites(deal(rows(n, 0.7 ** np.arange(D), seed=4) + 0.2, (n // 2, n // 4, n - n // 2 - n // 4)))
+    dp = DP(epsilon=epsilon, delta=1e-7, clip=3.0, noise_seed=1)
+    return simulate("ssi(oversample=2, max_rounds=3)", parts, n_components=3, dp=dp, mask=mask), parts
+
+
+def tracked():
+    tracker = "st_miss(detect=True, update_length=2, threshold=0.5)"
+    found = track(tracker, [stepped()], n_components=2, batch=24)
+    return replace(found, feature_names_in_=np.array(COLUMNS, dtype=object))
+
+
+def of(algorithm, parts, **options):
+    return simulate(algorithm, parts, n_components=2, **options), parts
+
+
+KINDS = {
+    "plain": lambda: of("krylov", plain(), evaluate=True),
+    "one shot": lambda: of("uda", plain()),
+    "masked": lambda: of("krylov", plain(), mask=True),
+    "robust": lambda: of("consensus_rpca", spoilt()),
+    "robust, masked": lambda: of("dcf_pca(max_rounds=30)", spoilt(), mask=True),
+    "robust, loaded": lambda: (replace(of("consensus_rpca", spoilt())[0], own={}), None),
+    "personal": lambda: of("exact_per_pca(local_components=1)", split()),
+    "personal, loaded": lambda: (replace(of("exact_per_pca(local_components=1)", split())[0], own={}), None),
+    "noise": noisy,
+    "noise, masked": lambda: noisy(mask=True),
+    "steps": lambda: (tracked(), None),
+}
+
+
+@functools.cache
+def case(kind):
+    return KINDS[kind]()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_browser_shows_each_page_whole_in_the_colours_of_the_reader(tab, kind, width, scheme, tmp_path):
+    from matplotlib.image import imread
+
+    result, parts = case(kind)
+    page(result, tmp_path, shards=parts)
+    tab.open((tmp_path / "report.html").as_uri(), width=width, height=900, mobile=width < 800, scheme=scheme)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.evaluate(CUT) == []
+    drawn = tab.evaluate("[...document.images].filter(i => i.complete && i.naturalWidth > 300).length")
+    assert drawn == len(available(result, parts))
+    assert tab.complaints == []
+    place = tab.evaluate("(r => [r.left + r.width / 2, r.top + 3])(document.images[0].getBoundingClientRect())")
+    seen = imread(io.BytesIO(tab.screenshot()), format="png")
+    scale = seen.shape[1] / tab.evaluate("document.documentElement.clientWidth")
+    ground, paper = (float(seen[int(y * scale), int(x * scale), :3].mean()) for x, y in ((4, 4), place))
+    assert (max(ground, paper) < 0.2) if scheme == "dark" else (min(ground, paper) > 0.9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_page_that_names_columns_and_clients(kind, tmp_path):
+    result, parts = case(kind)
+    read = Reader(page(result, tmp_path, shards=parts))
+    assert len(read.images) == len(available(result, parts))
+    words = " ".join(cell for table in read.tables.values() for row in table for cell in row)
+    assert any(name in words for name in COLUMNS)
+    if parts is not None:
+        assert all(name in words for name in SITES.values())
+    assert "nan" not in words.split()
+
+
+def test_a_robust_page_says_what_was_taken_out_of_whom(tmp_path):
+    result, parts = case("robust")
+    read = Reader(page(result, tmp_path, shards=parts))
+    taken = [result.own[i]["S"] != 0.0 for i in range(3)]
+    clients = read.tables["Clients: what was taken out"][1:]
+    assert [row[2] for row in clients] == [f"{part.mean():.2%}" for part in taken]
+    assert [row[4] for row in clients] == [f"{np.sqrt(np.mean(result.own[i]['S'] ** 2)):.4g}" for i in range(3)]
+    assert [row[3] for row in clients] == [f"{np.sqrt(np.mean(result.own[i]['L'] ** 2)):.4g}" for i in range(3)]
+    share = np.vstack(taken).mean(axis=0)
+    order = np.argsort(-share, kind="stable")
+    columns = read.tables["Columns: what was taken out"][1:]
+    assert columns == [[result.feature_names_in_[j], f"{share[j]:.2%}"] for j in order]
+    assert read.facts["far entries"] == f"{result.outlier_share_:.2%}"
+
+
+def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_without_them(tmp_path):
+    result, parts = case("robust")
+    result.save(tmp_path / "r.npz")
+    loaded = PCAResult.load(tmp_path / "r.npz")
+    read, whole = (Reader(page(given, tmp_path, shards=parts)) for given in (loaded, result))
+    title = "Columns: what was taken out"
+    found, reference = ({name: float(share[:-1]) for name, share in each.tables[title][1:]} for each in (read, whole))
+    assert found == pytest.approx(reference, abs=4.0)  # percent: entries at the threshold fall on either side
+    alone = Reader(page(loaded, tmp_path))
+    assert title not in alone.tables
+    order = np.argsort(-result.far_share_, kind="stable")
+    expected = [[result.feature_names_in_[j], f"{result.far_share_[j]:.2%}"] for j in order]
+    assert alone.tables["Columns: far entries"][1:] == expected
+    assert any("made without their rows" in words for words in alone.text["p"])
+
+
+def test_a_personalized_page_has_errors_with_and_without_own_components(tmp_path):
+    result, parts = case("personal")
+    read = Reader(page(result, tmp_path, shards=parts))
+    table = read.tables["Clients: what is their own"]
+    assert table[0][2:4] == ["error, shared only", "error, with own"]
+    for i, row in enumerate(table[1:]):
+        assert row[2] == f"{result.reconstruction_error(parts[i]):.4g}"
+        assert row[3] == f"{result.reconstruction_error(parts[i], client=i):.4g}"
+        assert result.feature_names_in_[np.abs(result.own_components(i)[0]).argmax()] in row[-1]
+    assert read.facts["theta"] == f"{result.theta_:.3g}"
+    assert any("can be told apart" in words for words in read.text["p"])
+    loaded = Reader(page(case("personal, loaded")[0], tmp_path))
+    assert any("stay with the clients" in words for words in loaded.text["p"])
+
+
+def test_a_page_of_steps_says_where_the_subspace_changed(tmp_path):
+    result = tracked()
+    read = Reader(page(result, tmp_path))
+    assert result.changes_.tolist() == [5]
+    assert any("A change was declared at step 5." in words for words in read.text["p"])
+    assert [row[0] for row in read.tables["Steps"][1:] if row[-1] == "yes"] == ["5"]
+    assert read.facts["steps"] == "10"
+    assert COLUMNS[np.abs(result.components_[-1, 0]).argmax()] in read.tables["Basis of the last step"][1][-1]
+    result.save(tmp_path / "t.npz")
+    assert page(TrackingResult.load(tmp_path / "t.npz"), tmp_path) == page(result, tmp_path)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 50.0])
+def test_shares_under_noise_are_bounds_within_0_and_100_percent(epsilon, tmp_path):
+    result, parts = noisy(epsilon)
+    read = Reader(page(result, tmp_path, shards=parts))
+    text = " ".join(cell for row in read.tables["Components"] for cell in row)
+    numbers = [float(part.rstrip("%")) for part in text.split() if part.endswith("%")]
+    assert all(0.0 <= number <= 100.0 for number in numbers)
+    assert 0.0 <= result.explained_variance_ratio_.sum() <= 1.0 + 1e-12
+    assert not any("50% with" in words for words in read.text["p"])
+    (said,) = [words for words in read.text["p"] if words.startswith("There is noise")]
+    assert ("cannot be told from noise" in said) == bool((certainty(result).signal <= 1.0).any())
+
+
+@pytest.mark.parametrize("algorithm", ["ssi(oversample=2, max_rounds=3)", "krylov(max_rounds=3)", "noisy_covariance"])
+@pytest.mark.parametrize("options", [{}, {"mask": True}, {"center": False}, {"scale": "std"}])
+def test_true_shares_lie_within_the_bounds(algorithm, options):
+    for seed in range(4):
+        parts = deal(rows(6000, 0.6 ** np.arange(6), seed=seed) + 0.2, (3000, 2000, 1000))
+        dp = DP(epsilon=3.0, delta=1e-7, clip=6.0, reach=6.0, noise_seed=seed)
+        result = simulate(algorithm, parts, n_components=2, dp=dp, **options)
+        exact = simulate("krylov", parts, n_components=2, **{k: v for k, v in options.items() if k != "mask"})
+        known = certainty(result)
+        assert np.all(known.shares[:, 0] <= exact.explained_variance_ratio_ + 1e-3)
+        assert np.all(exact.explained_variance_ratio_ <= known.shares[:, 1] + 1e-3)
+        assert np.all(exact.explained_variance_ratio_.cumsum() <= known.together[:, 1] + 1e-3)
+
+
+@pytest.mark.parametrize("algorithm", ["ssi(oversample=2, max_rounds=3)", "krylov(max_rounds=3)", "noisy_covariance"])
+@pytest.mark.parametrize("mask", [False, True])
+def test_of_rows_that_are_nothing_noise_makes_no_more_than_is_said(algorithm, mask):
+    for seed, (clients, d) in enumerate(((3, 6), (3, 30), (12, 12))):
+        parts = np.array_split(1e-6 * rows(6000, np.ones(d), seed=seed), clients)
+        dp = DP(epsilon=1.0, delta=1e-7, clip=1.0, noise_seed=seed)
+        result = simulate(algorithm, parts, n_components=2, dp=dp, mask=mask)
+        assert result.explained_variance_.max() <= certainty(result).floor
+
+
+def test_a_run_without_noise_has_no_bounds():
+    assert certainty(case("plain")[0]) is None

@@ -1,0 +1,163 @@
+"""What a node with given rules can be made to tell: every rule is spoken of, and the page follows the registry."""
+
+import json
+import re
+from dataclasses import fields
+
+import pytest
+from pages import text
+
+from flower_pca import SSI, cli, registry
+from flower_pca.audit import served
+from flower_pca.audit.sentences import LASTING, SEEN
+from flower_pca.audit.telling import telling
+from flower_pca.clients import Rules
+from flower_pca.clients.rules import everything
+from flower_pca.core.parts import Kind
+
+NEUTRAL = {"memory_dir", "output_dir", "sign_key"}  # where a node keeps what is its own, and by what others know it
+EVERY = everything()
+
+
+def test_every_kind_and_every_rule_has_words():
+    assert set(served.WORDS) == set(Kind)
+    spoken = {rule for line in SEEN + LASTING for rule in line.rules}
+    assert spoken | NEUTRAL == {f.name for f in fields(Rules)}
+
+
+@pytest.mark.parametrize(
+    "rules", [{}, {"masked_only": True}, {"max_epsilon": 1.0, "max_delta": 1e-6}, {"allow": EVERY}]
+)
+def test_every_algorithm_is_served_or_refused_as_the_node_does(rules):
+    found = telling(Rules(**rules))
+    assert sorted({*found.served, *found.refused} - {"any of them"}) == sorted(EVERY)
+    assert {name for name in found.served if name in EVERY} <= Rules(**rules).served
+    for name in found.refused:
+        stage = registry.STAGES[name]
+        masked, noised = "masked_only" in rules, "max_epsilon" in rules
+        assert name not in Rules(**rules).served or (masked and stage().sums_remedy) or (noised and not stage.bounded)
+
+
+def test_the_tables_of_the_page_name_every_rule_that_bounds_what_is_told():
+    page = text("docs/privacy.md")
+    table = page[page.index("| rule of the node") : page.index("Given a node-config")]
+    named = set(re.findall(r"`(\w+)(?:=\"?\w+\"?)?`", table))
+    assert named == {f.name for f in fields(Rules)} - NEUTRAL - {"single_masks", "noise_seed"}
+    ways = page[page.index("| way |") : page.index("The rest of the page")]
+    closed = set(re.findall(r"\| `?(\w+)`? \|$", ways, re.MULTILINE))
+    assert closed <= named | {"default"}
+    assert len(closed) > 5
+
+
+def test_what_answers_bring_out_follows_from_the_parts_of_a_stage():
+    class Own(SSI):
+        name = "own_ssi"
+
+        @staticmethod
+        def parts(arrays, d):
+            parts = SSI.parts(arrays, d)
+            return {name: part for name, part in parts.items() if name == "n"} if d == 1 else parts
+
+    registry.register(Own)
+    try:
+        found = telling(Rules())
+        assert found.served["own_ssi"] == found.served["ssi"] == served.WORDS[Kind.PRODUCT]
+        assert served.WORDS[Kind.GRAM] in found.served["noisy_covariance"]
+        assert served.WORDS[Kind.EIGENVECTORS] in found.served["uda"]
+        assert served.WORDS[Kind.LIFTED] in found.served["dr_svd"]
+    finally:
+        for table in (registry.TABLE, registry.ALGORITHMS, registry.STAGES):
+            del table["own_ssi"]
+
+
+def test_own_components_are_told_by_who_agrees_only():
+    words = served.WORDS[Kind.COMPONENTS]
+    init = "per_pca"
+    assert words not in telling(Rules()).served[init]
+    assert any("share_own" in line for line in telling(Rules(share_own=True)).seen)
+
+
+CASES = [
+    ({"min_rows": 50}, "Nothing while it has fewer than 50 rows.", "min_rows keeps it"),
+    ({"max_rank": 7}, "C on at most 7 directions", "All of C by enough messages"),
+    ({"max_epsilon": 2.0, "max_delta": 1e-6}, "epsilon 2.0 at delta 1e-06 at most", "All of C by enough messages"),
+    ({"min_noise": 3.0}, "its deviation is 3.0 times the clip squared or more", "No noise, unless"),
+    ({"min_noise": 3.0}, "max_epsilon bounds all runs together", "scale="),
+    ({"max_clip": 4.0}, "Rows clipped to a length of 4.0 at most", "No noise, unless"),
+    (
+        {"masked_only": True},
+        "a server that takes part in place of others sees this node's answer",
+        "Its own answers. In",
+    ),
+    ({"masked_only": True}, "max_groups and max_lost bound them", "scale="),
+    ({"masked_only": True, "trusted_keys": "/k"}, "whose keys are on its own list", "in place of others"),
+    ({"masked_only": True, "trusted_keys": "/k", "min_peers": 4}, "others, 4 at least", "A sum over two"),
+    (
+        {"masked_only": True, "trusted_keys": "/k", "max_groups": 2, "max_lost": 3},
+        "Sums in 2 groups of nodes at most, of each without 3 of its members at most.",
+        "max_groups and max_lost bound them",
+    ),
+    (
+        {"masked_only": True, "max_epsilon": 1.0, "max_delta": 1e-6, "max_colluders": 2},
+        "no more than 2 of those",
+        "No n",
+    ),
+    ({"single_masks": True}, "a server that lies about who dropped out", "max_lost"),
+    ({"answers": "rows"}, 'with answers="rows" a server can make rounding compare', "no number of the server meets"),
+    ({"answers": "exact"}, "no number of the server meets a row (answers=exact)", "make rounding"),
+    ({"missing": "mean", "min_rows": 9}, "where there are 9 such rows or more", "its own means fill them"),
+    ({"allow": ["krylov", "st_miss"]}, "under masks too, by st_miss: they compare rows by design", "dcf_pca: they"),
+    ({"max_rank": 3, "allow": ["faps", "ssi"]}, "More by faps: their answers are no products", "More by faps, ssi"),
+    ({"max_messages": 12, "max_messages_ever": 99}, "99 messages at most, over all runs.", "Rules: all"),
+    ({"share_names": False}, "How many columns it has, and a digest of their names.", "What its columns are called"),
+    ({"noise_seed": 1}, "noise_seed is for simulations only", "Rules: all"),
+]
+
+
+@pytest.mark.parametrize(("rules", "there", "gone"), CASES)
+def test_a_rule_says_what_it_grants_and_without_it_what_is_open(rules, there, gone):
+    page = telling(Rules(**rules)).text()
+    assert there in page
+    assert gone not in page
+    for name in rules:
+        assert f"{name}=" in page.splitlines()[0]
+
+
+def test_the_page_of_a_node_without_rules(capsys):
+    assert cli.main(["rules"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("Rules: all at their defaults\n\nWhat the server sees\n  - Its own answers.")
+    assert "What these rules leave open" in page
+    assert (
+        "dcf_pca, consensus_rpca, st_miss, robust_tracking, monitor: it compares rows, and is not named in allow"
+        in page
+    )
+    assert "krylov, ssi, fed_oapm: C Z for any block Z of the server's" in page
+    assert max(map(len, page.splitlines())) < 400
+
+
+def test_the_command_reads_what_a_supernode_does(tmp_path, capsys):
+    config = 'partition-id=0 data="/srv/my rows.npy" min-rows=50 allow="krylov, ssi" masked-only=true trusted-keys="/k"'
+    assert cli.main(["rules", "--json", config]) == 0
+    one = json.loads(capsys.readouterr().out)
+    file = tmp_path / "node.toml"
+    file.write_text('min-rows = 50\nallow = "krylov,ssi"\nmasked-only = true\ntrusted-keys = "/k"\n')
+    assert cli.main(["rules", "--json", str(file)]) == 0
+    assert json.loads(capsys.readouterr().out) == one
+    assert one["rules"]["min_rows"] == "50"
+    assert set(one["served"]) == {"any of them", "krylov", "ssi"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["min-rows"], "Rules of a node must be given as key=value. Got 'min-rows'. Write 'min-rows=50"),
+        (["masked-only=yes"], "The value of a rule must be true, false, a number, or text in quotation marks. Got"),
+        (["min_rows=5"], "A rule of this node must be spelt as it is known, min-rows."),
+        (["min-rows=0"], "min_rows must be a whole number of at least 1. Got 0."),
+        (["none.toml"], "No such file or directory: none.toml."),
+    ],
+)
+def test_rules_that_are_none_are_refused_in_words(words, said, capsys):
+    assert cli.main(["rules", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,104 @@
+"""Rows that no components can be found of: a sentence says so, and no run ends well with wrong components."""
+
+import numpy as np
+import pytest
+from builders import pooled, rows, sine
+from fake_grid import grid_of
+
+from flower_pca import DataError, simulate
+from flower_pca.strategies import PCAStrategy
+
+GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
+ALIKE = r"The rows of all clients together must be different from one another\. Got the same row everywhere\. Check the"
+pytestmark = pytest.mark.usefixtures("lines")
+
+
+@pytest.mark.parametrize("settings", [{}, {"mask": True}, {"answers": "fixed"}, {"scale": "max_abs"}], ids=str)
+@pytest.mark.parametrize("row", [[5.0, 5.0, 5.0], [0.1, 1e7 / 3, -3.3]])
+def test_a_table_of_one_row_over_and_over_is_refused(row, settings):
+    table = np.tile(row, (40, 1))
+    with pytest.raises(DataError, match=ALIKE):
+        simulate("krylov", [table[:25], table[25:]], n_components=1, **settings)
+
+
+def test_a_single_row_is_refused():
+    with pytest.raises(DataError, match=ALIKE):
+        simulate("krylov", [GOOD[:1]], n_components=1)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_a_table_of_zeros_is_refused(center):
+    with pytest.raises(DataError, match=r"from one another\. Got zeros only, or numbers whose squares"):
+        simulate("krylov", [np.zeros((9, 3))], n_components=1, center=center)
+    assert simulate("krylov", [np.ones((9, 3))], n_components=1, center=False).total_variance_ == pytest.approx(27 / 8)
+
+
+@pytest.mark.parametrize("algorithm", ["krylov", "ssi", "faps", "local_power", "uda"])
+@pytest.mark.parametrize("exponent", [-147, -152, -160, -170, -300])
+def test_rows_whose_squares_are_next_to_nothing_are_refused_and_none_converge_wrongly(algorithm, exponent):
+    with pytest.raises(DataError, match=r"of usual size, 1e-145 at least\. Got squares of|numbers whose squares are 0"):
+        simulate(algorithm, np.array_split(GOOD * 10.0**exponent, 3), n_components=2)
+
+
+@pytest.mark.parametrize("scale", [None, "std", "max_abs"])
+@pytest.mark.parametrize("size", [1e-140, 1e-100, 1e60])
+def test_rows_of_all_other_sizes_have_their_components(size, scale):
+    reference = pooled([GOOD], scale=scale)
+    result = simulate("krylov", np.array_split(GOOD * size, 3), n_components=2, scale=scale)
+    assert sine(result.components_, reference.components[:2]) <= 1e-6
+
+
+@pytest.mark.parametrize("scale", ["std", "max_abs"])
+def test_a_column_that_is_too_small_to_be_scaled_is_named(scale):
+    table = GOOD * [1.0, 1.0, 1e-160, 1.0, 1e-155]
+    with pytest.raises(DataError, match=r"must be 1e-145 at least\. Got smaller columns 2, 4\. Scale them first\."):
+        simulate("krylov", [table], n_components=1, scale=scale)
+    assert simulate("krylov", [table], n_components=1).status.ok
+
+
+HUGE = r"The data of {} must be of usual size, at most 1e\+65, or 1e\+16 in single precision\. Got 1e\+300\. Scale"
+
+
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("settings", [{}, {"mask": True}, {"answers": "fixed"}], ids=str)
+def test_entries_whose_squares_overflow_are_refused_with_whose_they_are(dense, settings):
+    from scipy import sparse
+
+    table = GOOD.copy()
+    table[3, 2] = 1e300
+    shards = [GOOD, table if dense else sparse.csr_array(table)]
+    with pytest.raises(DataError, match=HUGE.format("client 1")):
+        simulate("krylov", shards, n_components=1, **settings)
+
+
+def test_a_node_says_so_and_the_others_go_on():
+    table = GOOD.copy()
+    table[3, 2] = -1e300
+    strategy = PCAStrategy("krylov", n_components=1, min_nodes=2)
+    grid = grid_of([GOOD, GOOD + 1.0, table])
+    result = strategy.fit(grid)
+    assert result.n_samples_ == 120
+    (reason,) = [why for record in result.history for why in record.failures.values()]
+    assert "must be of usual size, at most 1e+65, or 1e+16 in single precision. Got 1e+300." in reason
+
+
+@pytest.mark.parametrize("size", [1e-17, 1e-10, 1e15])
+def test_single_precision_is_no_reason_to_refuse(size):
+    result = simulate("krylov", [(GOOD * size).astype(np.float32)], n_components=2)
+    assert sine(result.components_, pooled([GOOD]).components[:2]) <= 1e-5
+
+
+def test_what_single_precision_cannot_hold_is_refused():
+    with pytest.raises(DataError, match=r"1e\+16 in single precision\. Got 8"):
+        simulate("krylov", [(GOOD * 1e18).astype(np.float32)], n_components=2)
+    with pytest.raises(DataError, match=r"of usual size, 1e-18 at least\. Got squares of"):
+        simulate("krylov", [(GOOD * 1e-22).astype(np.float32)], n_components=2)
+
+
+def test_the_first_entry_that_is_no_number_is_named():
+    table = GOOD.copy()
+    table[17, 4] = table[30, 1] = np.nan
+    with pytest.raises(
+        DataError, match=r"2 NaN and 0 infinite entries\. The first is in row 17 \(from 0 on\), column 4\. I"
+    ):
+        simulate("krylov", [GOOD, table], n_components=1)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-from flower_pca import registry
 from flower_pca.audit.sentences import LASTING, SEEN
 from flower_pca.audit.served import WORDS, kinds, why_not
-from flower_pca.clients.rules import Rules
+from flower_pca.clients.rules import Rules, everything
 from flower_pca.core.parts import Kind
 
 _WHOLE: Final = "C = X'X of its rows in a frame of the server's"
@@ -73,7 +72,7 @@ def _words(found: frozenset[Kind]) -> str:
 
 def telling(rules: Rules) -> Telling:
     """What a node under these rules can be made to tell."""
-    every = (*registry.ALGORITHMS, *registry.TRACKERS)
+    every = everything()
     refused = {name: why for name in every if (why := why_not(rules, name))}
     told = {name: kinds(rules, name) for name in every if name not in refused}
     common = frozenset.intersection(*told.values()) if len(told) > 1 else frozenset()

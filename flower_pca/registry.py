@@ -36,7 +36,7 @@ from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
 from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.algorithms.ssi import SSI as SSI
 from flower_pca.base import checks, spec
-from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Stage
@@ -129,6 +129,11 @@ def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
 def result(algorithm: Algorithm[Any]) -> type[PCAResult]:
     """What the result of an algorithm's run is."""
     return entry(type(algorithm)).result
+
+
+def leaves_own(algorithm: Algorithm[Any]) -> bool:
+    """Whether a run of it leaves clients results of their own."""
+    return closing(algorithm).own is not Stage.own
 
 
 def over_air(stage: Stage[Any]) -> bool:
@@ -226,7 +231,7 @@ def answer(
         up, after = STAGES[stage].client(arrays, fixed(data), memory)
     if not all(np.isfinite(a).all() for a in up.values()):
         remedy = "Check the frame and the block."
-        raise ProtocolError("The answer of this node", must="finite", got="others", then=remedy)
+        raise DataError("The answer of this node", must="finite", got="others", then=remedy)
     return up, after
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import uuid
 import warnings
@@ -27,6 +28,7 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     from flower_pca.strategies import exchange
 
 Array = np.ndarray[Any, Any]
+_RUNS = itertools.count(1)  # of Flower: a node loads its rows, and reads its rules, once in each
 
 
 @contextmanager
@@ -63,6 +65,7 @@ class FakeGrid(Grid):
 
     def __init__(self, app: ClientApp, n: int, *, seed: int = 0, partitions: bool = True) -> None:
         self.app, self.rng, self._partitions = app, np.random.default_rng(seed), partitions
+        self.number = next(_RUNS)
         self.nodes: dict[int, Context] = {}
         self.on_push: Callable[[Message], None] | None = None
         self.on_pull: Callable[[], None] | None = None
@@ -79,7 +82,7 @@ class FakeGrid(Grid):
         """A node more."""
         node, i = int(self.rng.integers(1, 2**62)), self._joined
         config = {"partition-id": i} if self._partitions else {"which": i}
-        self.nodes[node] = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
+        self.nodes[node] = Context(self.number, node, config, RecordDict(), {})
         self._joined += 1
         return node
 
@@ -105,7 +108,7 @@ class FakeGrid(Grid):
 
     @property
     def run(self) -> Any:
-        return SimpleNamespace(run_id=1)
+        return SimpleNamespace(run_id=self.number)
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
         raise NotImplementedError

@@ -1,6 +1,5 @@
 """The app that `flwr run` starts: a node's node-config has the last word on its rows and on what it serves."""
 
-import itertools
 import sys
 import warnings
 from types import ModuleType
@@ -19,7 +18,6 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     from flower_pca import app
 
 DATA = "synthetic(n=200, d=6, clients=3)"
-RUNS = itertools.count(1)  # of Flower: a node loads its rows, and reads its rules, once in each
 
 
 @pytest.fixture
@@ -33,9 +31,8 @@ def run(tmp_path, monkeypatch):
             monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))  # a simulation's processes have it
         with in_a_run() as lines:
             grid = FakeGrid(app.client_app, len(nodes))
-            number = next(RUNS)
             for context, node_config in zip(grid.nodes.values(), nodes, strict=True):
-                context.run_id, context.node_config, context.run_config = number, node_config, config
+                context.node_config, context.run_config = node_config, config
             context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=config)
             app.server_app(grid, context)
         return PCAResult.load(tmp_path / "out/result.npz"), lines
@@ -60,6 +57,20 @@ def test_a_simulation_deals_the_rows_of_the_run_config(run, partition, tmp_path)
     result, lines = run(simulated(3), partition=partition)
     assert is_pca_of(result, [sources.make(DATA)])
     assert lines[-1] == f"Components saved in {tmp_path / 'out/result.npz'}"
+
+
+def test_a_simulation_names_columns_and_sites(run, tmp_path):
+    X, names = sources.make(DATA), [f"c{j}" for j in range(sources.make(DATA).shape[1])]
+    whose = np.arange(len(X)) % 3
+    lines = [",".join(map(repr, row.tolist())) + f",{'xyz'[i]}" for row, i in zip(X, whose, strict=True)]
+    (tmp_path / "x.csv").write_text("\n".join([",".join([*names, "site"]), *lines]))
+    asked = {"data": str(tmp_path / "x.csv"), "partition": "by_column('site')"}
+    result, _ = run(simulated(3), **asked)
+    assert result.feature_names_in_.tolist() == sorted(names)
+    assert result.site_names == {0: "x", 1: "y", 2: "z"}
+    result, _ = run(simulated(3), **asked, columns="c3, c1 ,c2")
+    assert is_pca_of(result, [X[:, [3, 1, 2]]])
+    assert result.feature_names_in_.tolist() == ["c3", "c1", "c2"]
 
 
 def test_a_deployment_uses_the_rows_of_the_nodes(run, tmp_path):

@@ -90,7 +90,7 @@ def test_run_for_machines_and_of_a_folder_of_files_with_gaps(tmp_path, capsys):
     words = ["run", tmp_path / "sites", "--components", "0.8", "--json", "--out", tmp_path / "out"]
     code, said, err = flower_pca(capsys, *words)
     assert (code, said) == (2, "")
-    assert re.search(r'^flower-pca: The data of client 1 \(site1\) must be finite\. .* use missing="mean"\.\n$', err)
+    assert re.search(r"^flower-pca: The data of client 1 \(site1\) must be finite\. .* use --missing mean\.\n$", err)
     assert not (tmp_path / "out").exists()
     code, said, err = flower_pca(capsys, *words, "--missing", "mean", "--scale", "std")
     figures = json.loads(said)
@@ -118,16 +118,16 @@ MISTAKES = {
     "no such label": (["x.npz", "--partition", "by_column('z')"], r"A column of .* must be one of X, y\. Got 'z'\."),
     "too many clients": (["x.npz", "--clients", "151"], r"The number of rows must be at least 151, one for each"),
     "no clients": (["x.npz", "--clients", "0"], r"The number of clients must be a whole number of at least 1\."),
-    "too many components": (["x.npz", "--components", "13"], r"n_components must be at most min\(n_samples"),
-    "k of nothing": (["x.npz", "--components", "0"], r"n_components must be a whole number of at least 1, or a frac"),
-    "k above one": (["x.npz", "--components", "1.5"], r"n_components must be a whole number of at least 1, or a frac"),
+    "too many components": (["x.npz", "--components", "13"], r"--components must be at most min\(n_samples"),
+    "k of nothing": (["x.npz", "--components", "0"], r"--components must be a whole number of at least 1, or a frac"),
+    "k above one": (["x.npz", "--components", "1.5"], r"--components must be a whole number of at least 1, or a frac"),
     "an algorithm": (["x.npz", "--algorithm", "krylow"], r"The algorithm must be .* Did you mean 'krylov'\?"),
     "a parameter": (["x.npz", "--algorithm", "faps(inner=3)"], r"Every parameter of faps must be among"),
     "a budget": (["x.npz", "--dp", "dp(epsilon=1)"], r"The parameters of dp must be complete\. Got no delta\."),
     "a budget half said": (["x.npz", "--dp", "dp(delta=1e-6)"], r".* Write dp\(epsilon=\.\.\., delta=\.\.\., clip="),
-    "masks of no kind": (["x.npz", "--mask", "yes"], r"mask must be True, False, a MaskedSums, or a string such as"),
+    "masks of no kind": (["x.npz", "--mask", "yes"], r"--mask must be True, False, a MaskedSums, or a string such as"),
     "masks of one": (["x.npz", "--mask", "--clients", "1"], r"The clients with --mask must be at least 2\. Got 1\."),
-    "a tolerance": (["x.npz", "--tol", "-1"], r"tol of krylov must be a finite number of at least 0\."),
+    "a tolerance": (["x.npz", "--tol", "-1"], r"--tol of krylov must be a finite number of at least 0\."),
     "the output is a file": (["x.npz", "--out", "x.npz"], r"The folder for the output must be a folder\. Got a file"),
     "a checkpoint nowhere": (["x.npz", "--checkpoint", "no/run.ckpt"], r"The folder of the checkpoint must be there\."),
     "a checkpoint of others": (["x.npz", "--checkpoint", "text.csv"], r".*text\.csv must be a checkpoint that"),

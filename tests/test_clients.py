@@ -75,7 +75,7 @@ def test_a_refusal_is_named_at_the_server_and_the_others_go_on(how, lines):
     node = str(grid.node(BAD))
     (reason,) = [r.failures[node] for r in result.history if node in r.failures]
     assert re.search(words, reason)
-    assert any(f"node {node} was left out: {reason}" in line for line in lines)
+    assert any(f"node {node} (partition-id {BAD}) was left out: {reason}" in line for line in lines)
     assert is_pca_of(result, OTHERS)
     assert grid.counts[int(node)] == 1  # it is not asked again
 
@@ -231,7 +231,14 @@ def test_a_place_below_0_in_a_masked_sum_is_refused_by_name():
     node, setup = PCAClient(SHARDS[0], context=context()), np.zeros(16, dtype=np.uint8)
     keys = said(node, "masked", {"mask.step": 0, "mask.setup": setup})
     other = said(PCAClient(SHARDS[1], context=context(8)), "masked", {"mask.step": 0, "mask.setup": setup})
-    asked = {"mask.step": 1, "mask.setup": setup, "mask.position": -1, "mask.peers": [1], "mask.needed": 2}
+    asked = {
+        "mask.step": 1,
+        "mask.setup": setup,
+        "mask.position": -1,
+        "mask.peers": [1],
+        "mask.needed": 2,
+        "mask.afresh": 0,
+    }
     assert "mask.key" in keys
     answer = said(node, "masked", {**asked, "mask.exchanges": other["mask.exchange"][None]}, number=1)
     assert NOT_WORKED_ON.format("masked", "OverflowError)") in answer

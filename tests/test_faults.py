@@ -171,7 +171,7 @@ def test_a_bad_reply_is_left_out_and_named(name, positions, bad, when, lines):
         node = at(grid, {when}, change, position)
         result = strategy(name).fit(grid)
         assert reason in failed(result, node)[0]
-        assert any(f"node {node} was left out: " in line and reason in line for line in lines)
+        assert any(f"node {node} " in line and " was left out: " in line and reason in line for line in lines)
         assert all(set(r.failures) <= {node} for r in result.history)
         others = [shard for i, shard in enumerate(SHARDS) if i != position]
         assert is_pca_of(result, others) or (bad == "older" and is_pca_of(result, SHARDS))
@@ -522,3 +522,61 @@ def test_fuzzed_replies_give_no_wrong_answer_and_no_crash(seed):
         return
     others = [shard for i, shard in enumerate(SHARDS) if i != position]
     assert is_pca_of(result, SHARDS) or is_pca_of(result, others)
+
+
+def flower_error(code, reason):
+    return lambda message, reply: Message(Error(code, reason), reply_to=message)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (3, "no answer within 0.5 s: the process of its ClientApp may have died"),  # the message expired at the link
+        (4, "no answer within 0.5 s: the process of its ClientApp may have died"),
+        (5, "error 5: the reason"),
+        (8, "the process of its ClientApp has died: it may lack memory"),
+    ],
+)
+def test_a_node_whose_process_dies_at_every_message_is_asked_twice(code, words):
+    """Flower answers in its place, late: each such answer has cost the whole timeout."""
+    grid = grid_of(SHARDS)
+    node = at(grid, range(1, 999), flower_error(code, "the reason"))
+    result = strategy("faps", round_timeout=0.5).fit(grid)
+    assert failed(result, node) == [words, words]
+    assert is_pca_of(result, OTHERS) or is_pca_of(result, SHARDS)
+
+
+def test_a_node_that_was_left_out_for_silence_is_asked_again_once_it_has_been_away():
+    grid, asked = grid_of(SHARDS), []
+    node = at(grid, {1, 2}, lambda message, reply: None)
+
+    def look():
+        asked.append(grid.node(BAD) in {m.metadata.dst_node_id for m in grid.sent[-len(SHARDS) :]})
+        gone = len(asked) == 4
+        return [n for n in grid.nodes if not (gone and n == grid.node(BAD))]
+
+    grid.get_node_ids = look
+    result = strategy("ssi", round_timeout=0.3).fit(grid)
+    assert len(failed(result, node)) == 2
+    assert not asked[4]
+    assert asked[-1]
+    assert is_pca_of(result, SHARDS)
+
+
+def test_fewer_answers_than_min_nodes_are_not_taken_for_the_whole():
+    """Nineteen of twenty fail at a message: the one that is left is not the answer."""
+    grid = grid_of(SHARDS)
+    grid.tamper = lambda message, reply: (
+        reply
+        if number(message) != 1 or message.metadata.dst_node_id == grid.node(0)
+        else Message(Error(2, "out of disk"), reply_to=message)
+    )
+    result = strategy("ssi", min_nodes=4, node_timeout=0.3).fit(grid)
+    assert is_pca_of(result, SHARDS)
+    assert all(r.answered >= 4 for r in result.history if r.metrics)
+    grid = grid_of(SHARDS)
+    grid.tamper = lambda message, reply: (
+        reply if message.metadata.dst_node_id == grid.node(0) else Message(Error(2, "out of disk"), reply_to=message)
+    )
+    with pytest.raises(NotEnoughNodes, match=r"at least 4\. Got 1 in 3 .*the first because: error 2: out of disk"):
+        strategy("ssi", min_nodes=4, node_timeout=0.3).fit(grid)

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 from fake_grid import config_of, grid_of, in_a_run, metrics_of
-from test_names import NAMES, SORTED, SPLITS, X, is_pooled, named, shards
+from test_names import NAMES, ORDERS, SORTED, SPLITS, X, batches, is_pooled, named, shards
 
-from flower_pca import NotEnoughNodes, simulate
+from flower_pca import NotEnoughNodes, Stream, simulate, track
 from flower_pca.clients.rules import Rules
 from flower_pca.rows.columns import Heading, digest
-from flower_pca.strategies import PCAStrategy
+from flower_pca.strategies import PCAStrategy, TrackingStrategy
 
 MORE = named(np.hstack([X[50:], X[50:, :1]]), (4, 0, 1, 2, 3), (*NAMES, "dose"))
 FEWER = named(X[50:, :3], range(3), NAMES[:3])
@@ -203,6 +203,28 @@ def test_private_runs_match_by_name_too():
     assert found.feature_names_in_.tolist() == list(SORTED)
     text = refused(nodes([*shards()[:2], named(X[50:], range(4), (*NAMES[:3], "pulse"))]), **asked)
     assert "Got 4, without 'beat' and with, beyond them, 'pulse'." in text
+
+
+def test_streams_at_nodes_match_by_name():
+    rows = np.random.default_rng(3).standard_normal((60, 2)) @ np.random.default_rng(4).standard_normal((2, 4))
+    parts = [batches(order, rows=rows + 0.01 * i) for i, order in enumerate(ORDERS)]
+    here = track("st_miss", parts, n_components=2)
+    for mask in (False, True):
+        with in_a_run():
+            found = TrackingStrategy("st_miss", n_components=2, min_nodes=3, mask=mask).fit(
+                nodes([Stream(part) for part in parts])
+            )
+        assert found.feature_names_in_.tolist() == list(SORTED)
+        assert found.site_names == {0: "north", 1: "east", 2: "west"}
+        np.testing.assert_allclose(found.components_, here.components_, atol=1e-6)
+    parts[2] = [rows[:15]] * 4
+    with (
+        in_a_run(),
+        pytest.raises(NotEnoughNodes, match=r"\(west\) must be those of the run, 4 by name\. Got 4 without"),
+    ):
+        TrackingStrategy("st_miss", n_components=2, min_nodes=3, node_timeout=0.0).fit(
+            nodes([Stream(part) for part in parts])
+        )
 
 
 def test_headings_travel_as_plain_values():

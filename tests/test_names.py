@@ -7,7 +7,17 @@ import pytest
 from builders import falling
 from scipy import sparse
 
-from flower_pca import ConfigError, DataError, PCAResult, from_frame, simulate
+from flower_pca import (
+    ConfigError,
+    DataError,
+    NotEnoughNodes,
+    PCAResult,
+    Stream,
+    TrackingResult,
+    from_frame,
+    simulate,
+    track,
+)
 from flower_pca.data import partition, sources
 from flower_pca.rows.columns import Columns, Heading, digest
 from flower_pca.rows.local import LocalData
@@ -89,6 +99,10 @@ def test_every_kind_of_rows_can_be_arranged(tmp_path, kind, columns):
         return SiteRows(rows, tuple(NAMES[j] for j in order))
 
     parts = [of(*pair, i) for i, pair in enumerate(zip(SPLITS, ORDERS, strict=True))]
+    if kind == "memmap":
+        loaded = [dataclasses.replace(part, values=np.array(part.values)) for part in parts]
+        both = [simulate("krylov", given, n_components=2, columns=columns) for given in (parts, loaded)]
+        np.testing.assert_array_equal(*(result.components_ for result in both))
     for answers in ("rows", "fixed"):
         result = simulate("krylov", parts, n_components=2, columns=columns, answers=answers)
         values, _ = pooled(columns or SORTED)
@@ -386,3 +400,59 @@ def test_a_table_is_picked_by_name(tmp_path):
         sources.table(str(tmp_path / "x.npy"), columns=["size"])
     with pytest.raises(DataError, match=r"x\.npz must be there, for all that the run names\. Got none called 'dose'"):
         sources.table(str(tmp_path / "x.npz"), columns=["dose"])
+
+
+def batches(order, names=NAMES, rows=X):
+    return [named(rows[i : i + 15], order, names) for i in range(0, len(rows), 15)]
+
+
+class TestStreams:
+    rows = np.random.default_rng(3).standard_normal((60, 2)) @ np.random.default_rng(4).standard_normal((2, 4))
+
+    def of(self, *orders, **asked):
+        streams = [batches(order, rows=self.rows + 0.01 * i) for i, order in enumerate(orders)]
+        return track("st_miss", streams, n_components=2, **asked)
+
+    def test_columns_are_matched_by_name(self, tmp_path):
+        same = [self.of(*orders, mask=mask) for orders in (ORDERS, ORDERS[::-1]) for mask in (False, True)]
+        one, masked = same[:2]
+        assert one.feature_names_in_.tolist() == list(SORTED) == masked.feature_names_in_.tolist()
+        index = [NAMES.index(name) for name in SORTED]
+        plain = track("st_miss", [(self.rows + 0.01 * i)[:, index] for i in range(3)], n_components=2, batch=15)
+        np.testing.assert_array_equal(one.components_, plain.components_)
+        assert plain.feature_names_in_ is None
+        loaded = TrackingResult.load(one.save(tmp_path / "result.npz"))
+        assert loaded.feature_names_in_.tolist() == list(SORTED)
+        new = named(self.rows, ORDERS[1])
+        np.testing.assert_array_equal(loaded.transform(new), plain.transform(self.rows[:, index]))
+        np.testing.assert_array_equal(loaded.complete(new), plain.complete(self.rows[:, index]))
+
+    def test_a_named_array_is_cut_with_its_mask(self):
+        missing = np.random.default_rng(5).random(self.rows.shape) < 0.2
+        order = list(ORDERS[1])
+        cut = Stream(named(self.rows, order, site="east"), batch=15, missing=missing[:, order])
+        found = track("st_miss", [cut], n_components=2)
+        index = [NAMES.index(name) for name in SORTED]
+        plain = track("st_miss", [Stream(self.rows[:, index], batch=15, missing=missing[:, index])], n_components=2)
+        np.testing.assert_array_equal(found.components_, plain.components_)
+        assert found.site_names == {0: "east"}
+        assert found.feature_names_in_.tolist() == list(SORTED)
+
+    def test_other_columns_are_refused(self):
+        other = batches(range(4), (*NAMES[:3], "pulse"), self.rows)
+        with pytest.raises(
+            DataError, match=r"^The columns of client 1 must be those of the clients before it\. Got 4, w"
+        ):
+            track("st_miss", [batches(range(4), rows=self.rows), other], n_components=2)
+        late = [*batches(range(4), rows=self.rows)[:2], *other[2:]]
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 2 must be those of the batches before\. "
+        ):
+            track("st_miss", [late], n_components=2)
+        with pytest.raises(DataError, match=r"^The columns of client 0 at step 2 .* Got 4 without names\. Give all"):
+            track("st_miss", [[*batches(range(4), rows=self.rows)[:2], self.rows[:15]]], n_components=2)
+        functions = [lambda t, parts=parts: parts[t] if t < 4 else None for parts in (late[:2] + late[:2], other)]
+        with pytest.raises(
+            NotEnoughNodes, match=r"client 1 must be those of the run, 4 by name\. Got 4, without 'beat'"
+        ):
+            track("st_miss", functions, n_components=2, min_clients=2)

@@ -18,6 +18,7 @@ from results import assert_same_bits, assert_same_own, assert_same_steps
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, FederatedPCA, Ray, RobustTracking, Stream, simulate, track
+from flower_pca.rows.named import SiteRows
 from flower_pca.simulation import shards as files
 from sims.over_air import moving
 
@@ -68,6 +69,21 @@ def test_ray_gives_the_bits_of_the_loop_in_process(algorithm: str, settings: dic
     assert_same_bits(there, here)
     assert_same_own(there, here)
     assert len(here.own) == (8 if algorithm.startswith("consensus") else 0)
+
+
+def test_columns_are_matched_by_name_on_ray(cluster: str) -> None:
+    names = [f"column {j}" for j in range(24)]
+    shards = []
+    for i, rows in enumerate(eight()[:3]):
+        order = np.random.default_rng(i).permutation(24)
+        shards.append(SiteRows(rows[:, order], tuple(names[j] for j in order), site=f"site {i}"))
+    for columns in (None, names[::-1][:5]):
+        there = simulate("krylov", shards, n_components=3, columns=columns, backend=Ray(address=cluster))
+        here = simulate("krylov", shards, n_components=3, columns=columns)
+        assert_same_bits(there, here)
+        assert there.feature_names_in_ is not None
+        assert there.feature_names_in_.tolist() == (columns or sorted(names))
+        assert there.site_names == here.site_names == {0: "site 0", 1: "site 1", 2: "site 2"}
 
 
 def test_the_estimator_finds_the_same_bits_on_ray(cluster: str) -> None:

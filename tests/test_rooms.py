@@ -32,6 +32,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # imports come late, by one name each.
 EXCEPTIONS = {
     ("flower_pca.core.result", "flower_pca.plots"),
+    ("flower_pca.tracking.result", "flower_pca.plots"),
     ("flower_pca.rows.matching", "flower_pca.data.sources"),
     ("flower_pca.rows.projection", "flower_pca.wire"),
 }
@@ -47,7 +48,7 @@ GUESTS = {
     "data": {"sklearn", "pyarrow", "flwr_datasets", "datasets"},
     "strategies": {"flwr"},
     "clients": {"flwr"},
-    "simulation": {"flwr", "ray"},
+    "simulation": {"flwr", "ray", "IPython"},
     "commands": {"rich"},
     "app": {"flwr"},
     "estimator": {"sklearn"},

@@ -83,8 +83,8 @@ REFUSED = {
     "ending": (["-o", "scores.npy"], "The file for the scores must be one that ends in .csv. Got scores.npy."),
     "picture": (["--picture", "a.pdf"], "The file for the scores must be one that ends in .svg or .png. Got a.pdf."),
     "share": (["--most", "7"], "--most must be a finite number of at least 0 and at most 1. Got 7.0."),
-    "level": (["--level", "99"], "level must be a finite number of at least 1e-06"),
-    "components": (["--components", "4"], "n_components of a Monitor must be a whole number of at least 1 and at most"),
+    "level": (["--level", "99"], "--level must be a finite number of at least 1e-06"),
+    "components": (["--components", "4"], "--components of a Monitor must be a whole number of at least 1 and at most"),
 }
 
 

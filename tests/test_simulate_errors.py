@@ -40,8 +40,8 @@ DATA_ERRORS = {
     ),
     "nan": (
         on(GOOD, spoilt((0, 0, np.nan), (3, 2, np.nan), (4, 4, -np.inf))),
-        "The data of client 1 must be finite. Got 2 NaN and 1 infinite entries. The first is in row 0, "
-        "column 0, from 0 on. Impute or drop these entries before "
+        "The data of client 1 must be finite. Got 2 NaN and 1 infinite entries. The first is in row 0 "
+        "(from 0 on), column 0. Impute or drop these entries before "
         'the run, or use missing="mean".',
     ),
     "infinities that cancel": (

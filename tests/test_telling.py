@@ -40,7 +40,7 @@ def test_every_algorithm_is_served_or_refused_as_the_node_does(rules):
 def test_the_tables_of_the_page_name_every_rule_that_bounds_what_is_told():
     page = text("docs/privacy.md")
     table = page[page.index("| rule of the node") : page.index("Given a node-config")]
-    named = set(re.findall(r"`(\w+)(?:=\"\w+\")?`", table))
+    named = set(re.findall(r"`(\w+)(?:=\"?\w+\"?)?`", table))
     assert named == {f.name for f in fields(Rules)} - NEUTRAL - {"single_masks", "noise_seed"}
     ways = page[page.index("| way |") : page.index("The rest of the page")]
     closed = set(re.findall(r"\| `?(\w+)`? \|$", ways, re.MULTILINE))
@@ -108,6 +108,7 @@ CASES = [
     ({"allow": ["krylov", "st_miss"]}, "under masks too, by st_miss: they compare rows by design", "dcf_pca: they"),
     ({"max_rank": 3, "allow": ["faps", "ssi"]}, "More by faps: their answers are no products", "More by faps, ssi"),
     ({"max_messages": 12, "max_messages_ever": 99}, "99 messages at most, over all runs.", "Rules: all"),
+    ({"share_names": False}, "How many columns it has, and a digest of their names.", "What its columns are called"),
     ({"noise_seed": 1}, "noise_seed is for simulations only", "Rules: all"),
 ]
 

@@ -325,14 +325,50 @@ def test_a_run_resumes_bit_for_bit(problems, tmp_path):
         run(problems[0], tracker, 2, checkpoint=path, seed=1)
 
 
+OUTAGES = {"gaps only": np.nan, "zeros": 0.0}
+
+
+def turned(clients, steps, *, seed=0, d=12, r=2):
+    """Batches of 20 rows in one plane, by client and step."""
+    rng = np.random.default_rng(seed)
+    U = np.linalg.qr(rng.standard_normal((d, r)))[0]
+    return [[rng.standard_normal((20, r)) * [3.0, 1.0] @ U.T for _ in range(steps)] for _ in range(clients)], U
+
+
+@pytest.mark.parametrize("outage", OUTAGES)
+@pytest.mark.parametrize("tracker", ["st_miss", "robust_tracking", "st_miss(solver='power')", "st_miss(refine=True)"])
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("at", [0, 2])
+def test_an_outage_at_all_clients_leaves_the_basis_as_it_was(tracker, outage, mask, at):
+    batches, U = turned(3, 4)
+    for client in batches:
+        client[at] = np.full((20, len(U)), OUTAGES[outage])
+    result = track(tracker, batches, n_components=2, mask=mask)
+    assert len(result.components_) == 4 - (at == 0)  # before the first rows there is nothing to record
+    for components in result.components_:
+        assert np.linalg.norm(U - components.T @ (components @ U), 2) < 1e-9
+    assert not result.changes_.any()
+
+
+def test_an_outage_at_one_client_is_a_step_without_rows_for_it():
+    batches, U = turned(2, 4)
+    none = [list(client) for client in batches]
+    none[1][1], batches[1][1] = None, np.full((20, len(U)), np.nan)
+    result, reference = (track("st_miss", parts, n_components=2) for parts in (batches, none))
+    assert np.array_equal(result.components_, reference.components_)
+    assert result.rows_.tolist() == [40, 20, 40, 40]
+    assert not any(r.failures for r in result.history)
+
+
 @pytest.mark.parametrize(
     ("streams", "settings", "message"),
     [
         (
             [np.full((60, 4), np.nan)],
             {},
-            "The entries of client 0 at step 0 must be observed at least once. Got 60 x 4",
+            "The rows of a run of steps must be there and not all zero. Got none. Wait for rows before you start",
         ),
+        ([np.zeros((120, 4))], {}, "The rows of a run of steps must be there and not all zero. Got none in 2 steps."),
         ([np.ones((60, 4))], {"n_components": 9}, "n_components must be at most the columns of client 0, 4. Got 9"),
         ([np.ones((60, 4)), np.ones((60, 3))], {}, "The columns of client 1 must be 4, as at the clients before it"),
         ([np.ones((2, 4))], {"n_components": 3}, "n_components must be at most the rows of the first step and their"),

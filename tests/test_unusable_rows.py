@@ -99,6 +99,6 @@ def test_the_first_entry_that_is_no_number_is_named():
     table = GOOD.copy()
     table[17, 4] = table[30, 1] = np.nan
     with pytest.raises(
-        DataError, match=r"2 NaN and 0 infinite entries\. The first is in row 17, column 4, from 0 on\. I"
+        DataError, match=r"2 NaN and 0 infinite entries\. The first is in row 17 \(from 0 on\), column 4\. I"
     ):
         simulate("krylov", [GOOD, table], n_components=1)

@@ -126,7 +126,7 @@ class DistPCA(_Average):
 
     Reference: Fan, Wang, Wang, Zhu, "Distributed estimation of principal eigenspaces", 2019.
     Cost: one local eigenproblem; local_components columns of d floats up; an SVD of their stack on the server.
-    Prefer it: over UDA where clients share a small space besides one of their own.
+    Prefer it: over UDA where clients have a few directions in common, and others of their own.
 
     Args:
         local_components: Components that every client sends; at least as many as are wanted.

@@ -25,7 +25,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.algorithms.robust.result import RobustResult
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.result import PCAResult
@@ -191,8 +191,7 @@ class Monitor:
 
     @property
     def _names(self) -> Sequence[str]:
-        names = self._result.feature_names_in_
-        return [f"column {j}" for j in range(self._result.n_features_in_)] if names is None else list(names)
+        return labels.column_names(self._result.feature_names_in_, self._result.n_features_in_)
 
     @property
     def _counts(self) -> Array | None:

@@ -66,11 +66,11 @@ def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> 
 
 def _total_noise(result: PCAResult, deviation: float) -> float:
     """The deviation of the sum of squares in the frame, from that of the numbers of the first message."""
-    dp = DP.of(result.asked["dp"])
-    assert dp is not None
+    spent, dp = result.privacy, DP.of(result.asked.get("dp"))
+    assert spent is not None
     scaled = result.scale_ is not None
     sums = result.centered or scaled
-    reach, d = dp.reach or dp.clip, result.n_features_in_
+    reach, d = (None if dp is None else dp.reach) or spent.clip, result.n_features_in_
     unit = deviation * np.sqrt(3.0 if sums else 2.0)  # on a number of the moments, times reach squared
     columns = np.ones(d) if result.scale_ is None else 1.0 / result.scale_**2
     squares = float(np.linalg.norm(columns)) if scaled or not sums else 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.audit.leak import Convergence, Leak
 from flower_pca.plots import style
@@ -11,7 +11,7 @@ from flower_pca.plots import style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SIZE: Final = (6.4, 4.0)  # inches: a legend of five lines beside the curves
+SIZE: Final = (6.4, 4.6)  # inches: a key of five curves has room below
 
 _CURVES: Final = (
     ("minimum_norm", "solution of least norm"),
@@ -27,11 +27,12 @@ def course(
     at = [leak.message for leak in worst]
     for (name, label), colour in zip(_CURVES, style.COLOURS, strict=False):
         errors = [max(getattr(leak, name), style.FLOOR) for leak in worst]
-        ax.semilogy(at, errors, "o-", ms=2.5, lw=1.4, color=colour, label=f"client, {label}")
+        look: dict[str, Any] = {"color": colour, "label": f"client, {label}", "clip_on": False}
+        ax.semilogy(at, errors, "o-", ms=2.5, lw=1.4, **look)
     points = [point.message for point in convergence]
     kkt = [max(point.kkt, style.FLOOR) for point in convergence]
     ax.semilogy(points, kkt, "--", lw=1.4, color=style.INK, label="PCA, violation of optimality")
     ax.axhline(worst[-1].guess, color=style.FAINT, lw=1.0, ls=":", label="client, guessed from the sum")
     summed = ", answers summed" if masked else ""
     style.tidy(ax, f"What {algorithm} tells about a client{summed}", "message", "relative error")
-    ax.legend(frameon=False, fontsize=8, labelcolor=style.INK)
+    ax.xaxis.set_major_locator(style.integers())

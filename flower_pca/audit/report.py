@@ -81,6 +81,7 @@ class Audit:
         kind = style.suffix(path)
         drawn = style.figure(picture.SIZE)
         picture.course(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
+        style.key(drawn)
         with archive.replacing(path) as file:
             style.write(drawn, file, kind)
         return Path(path)

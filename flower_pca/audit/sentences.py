@@ -83,6 +83,12 @@ SEEN: Final = (
         "Its own components, where a personalized run asks for them: share_own agrees to that.",
     ),
     Line(
+        ("share_names",),
+        lambda r: r.share_names,
+        "What its columns are called, and its own name: with share_names=False only how many columns, and a digest.",
+    ),
+    Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
+    Line(
         ("noise_seed",),
         lambda r: r.noise_seed is not None,
         "The noise of masks, by whoever knows its seed: noise_seed is for simulations only.",
@@ -161,6 +167,12 @@ LASTING: Final = (
         ("max_groups", "max_lost"),
         lambda r: r.counts_groups,
         "Sums in {groups} groups of nodes at most, of each without {lost} of its members at most.",
+    ),
+    Line(
+        ("max_lost",),
+        lambda r: r.masked_only and not r.counts_groups,
+        "How large its answers are, by bounds of masked sums that they keep to or not. max_lost bounds how often.",
+        left_open=True,
     ),
     Line(
         ("max_groups", "max_lost"),

@@ -71,8 +71,8 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
     with meant(path, kind), open(path, "rb") as stream:
         header, arrays = _load(stream)
     if header.get("kind") != kind:
-        rule = f"a {kind} that flower_pca has saved"
-        raise DataError(str(path), must=rule, got=f"a {header.get('kind')}", then="Check the path.")
+        rule = f"{_a(kind)} that flower_pca has saved"
+        raise DataError(str(path), must=rule, got=_a(str(header.get("kind"))), then="Check the path.")
     return header, arrays
 
 
@@ -99,6 +99,15 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
     return header, arrays
 
 
+def kind(path: str | os.PathLike[str]) -> str:
+    """What kind of file it is; "" of one that is none of ours."""
+    try:
+        with meant(path, "file"), open(path, "rb") as stream:
+            return str(_load(stream)[0].get("kind", ""))
+    except DataError:
+        return ""
+
+
 @contextlib.contextmanager
 def meant(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     """Turn whatever malformed content makes of Python, numpy or zipfile into the sentence that the file is another."""
@@ -107,7 +116,7 @@ def meant(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     except (FileNotFoundError, PermissionError, FlowerPCAError):
         raise
     except Exception as error:
-        rule = f"a {kind} that flower_pca has saved"
+        rule = f"{_a(kind)} that flower_pca has saved"
         got = f"a file that cannot be read as one ({type(error).__name__})"
         raise DataError(str(path), must=rule, got=got, then="Check the path.") from error
 
@@ -188,3 +197,7 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
     return value
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"

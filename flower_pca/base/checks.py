@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +86,18 @@ def at_most(n_components: int | float, n: int, d: int) -> None:
         raise ConfigError("n_components", must=rule, got=n_components, then="Ask for fewer components.")
 
 
-def finite(who: str, blocks: Iterable[np.ndarray[Any, Any]], *, missing: bool = False) -> int:
-    """Require finite entries, or with `missing` finite ones and NaN, whose number it returns."""
+def finite(
+    who: str,
+    blocks: Iterable[np.ndarray[Any, Any]],
+    *,
+    missing: bool = False,
+    names: Sequence[str] | None = None,
+    source: str = "",
+) -> int:
+    """Require finite entries, or with `missing` finite ones and NaN, whose number it returns.
+
+    The error names the place of the first that is not: its row in the `source`, and its column by `names`.
+    """
     nan = infinite = start = 0
     first = ""
     for values in blocks:
@@ -99,7 +109,8 @@ def finite(who: str, blocks: Iterable[np.ndarray[Any, Any]], *, missing: bool = 
             infinite += int(np.isinf(values).sum())
             if values.ndim == 2 and bad.any() and not (first or missing):  # nodes, which allow gaps, tell no places
                 row, column = np.argwhere(bad)[0]
-                first = f"The first is in row {start + row}, column {column}, from 0 on. "
+                place = f"row {start + row}{f' of {source}' if source else ''} (from 0 on)"
+                first = f"The first is in {place}, column {column if names is None else names[column]}. "
         start += values.shape[0] if values.ndim else 1
     if infinite or (nan and not missing):
         raise not_finite(who, nan, infinite, first)

@@ -64,7 +64,8 @@ def register(
         """The node's client, made with its first message in this process."""
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         if key not in ready:
-            ready[key] = PCAClient(node_rows(load(context)), context=context, rules=rules_of(context))
+            own = rules_of(context)
+            ready[key] = PCAClient(node_rows(load(context), own), context=context, rules=own)
             if len(ready) > _CACHED:
                 ready.popitem(last=False)
         ready.move_to_end(key)

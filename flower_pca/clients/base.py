@@ -112,8 +112,7 @@ class PCAClient(NumPyClient):
     def get_properties(self, config: wire.Config) -> dict[str, wire.Scalar]:
         """What a server may know before a run: columns, the algorithms served, layout and version spoken."""
         data = self._rows()
-        suited = registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS
-        served = sorted(self._served & set(suited))
+        served = sorted(self._served & set(registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS))
         return {"n_features": data.d or 0, "algorithms": ",".join(served), **wire.SPOKEN}
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int]:
@@ -164,6 +163,7 @@ class PCAClient(NumPyClient):
             sources: Any = {"fixed": self._fixed, "grain": self._grain, "demands": demands, "veil": veil}
             return assembly.answer(request.stage, request.arrays, data, before, **sources)
         except SpentError as error:
+            self._policy.lose(data)
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
             raise
@@ -233,7 +233,7 @@ class PCAClient(NumPyClient):
         return (self._name or getattr(self._data, "site", "")) if self._rules.share_names else ""
 
     def _rows(self) -> LocalData | Stream:
-        self._data = rows = node_rows(self._data)
+        self._data = rows = node_rows(self._data, self._rules)
         return rows
 
     def _refuse(self, error: FlowerPCAError, config: wire.Config) -> wire.Config:

@@ -14,13 +14,13 @@ from flower_pca.rows.named import SiteRows
 from flower_pca.rows.stream import Stream
 
 
-def node_rows(data: Any) -> LocalData | Stream:
+def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     """A node's rows. Of what no message may tell, the path of a file and its words, nothing is kept."""
     if isinstance(data, LocalData | Stream):
         return data
     rows = SiteRows.of(data, who="this node")
     words = {name: f"text in column {name}" for name in rows.words}
-    rows = replace(rows, words=words, source="")
+    rows = replace(rows, words=words, source="", site=rows.site if rules.share_names else "")
     return LocalData(rows, who="this node", missing=True)  # whether NaN may be says the message
 
 

@@ -48,12 +48,14 @@ class Ledger:
     Attributes:
         answered: Messages answered.
         spent: Privacy spent on noised answers, as the sum of mu^2, mu = clip^2 / deviation (`flower_pca.dp.gaussian`).
+        beyond: Masked sums that it gave no answer to, as that was beyond a bound, say: each tells of this node alone.
         groups: Those with whom the rows were summed under masks.
         told: What products have told, by the key of the group; "" without masks.
     """
 
     answered: int = 0
     spent: float = 0.0
+    beyond: int = 0
     groups: list[Group] = field(default_factory=list)
     told: dict[str, Told] = field(default_factory=dict)
 
@@ -69,7 +71,13 @@ class Ledger:
             most: How many groups there may be, and how many members of each may be missing from its sums.
         """
         here = frozenset(name.hex() for name in present)
-        groups, lost = most or (len(self.groups) + 1, 0)
+        groups, lost = most or (len(self.groups) + 1, self.beyond)
+        if self.beyond > lost:
+            rule, remedy = (
+                f"at most {lost}: that is its max_lost",
+                "Ask the node's operator: each tells how large they are.",
+            )
+            raise RefusalError("The answers beyond bounds of masked sums", must=rule, got=self.beyond, then=remedy)
         fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.lost(here)) <= lost]
         if fits:
             found = min(fits, key=lambda i: len(self.groups[i].peers - here))
@@ -90,7 +98,8 @@ def opened(path: Path) -> Iterator[Ledger]:
         ledger = _read(path)
         yield ledger
         groups = [[sorted(group.peers), sorted(group.missing)] for group in ledger.groups]
-        header = {"answered": ledger.answered, "spent": ledger.spent, "groups": groups, "told": sorted(ledger.told)}
+        counts = {"answered": ledger.answered, "spent": ledger.spent, "beyond": ledger.beyond}
+        header = {**counts, "groups": groups, "told": sorted(ledger.told)}
         arrays = {f"known.{key}": told.known for key, told in ledger.told.items()}
         arrays |= {f"rest.{key}": told.rest for key, told in ledger.told.items()}
         archive.write(path, _KIND, header, arrays, private=True)
@@ -101,7 +110,7 @@ def _read(path: Path) -> Ledger:
         header, arrays = archive.read(path, _KIND)
         groups = [Group(frozenset(peers), frozenset(missing)) for peers, missing in header["groups"]]
         told = {key: Told(arrays[f"known.{key}"], arrays[f"rest.{key}"]) for key in header["told"]}
-        return Ledger(int(header["answered"]), float(header["spent"]), groups, told)
+        return Ledger(int(header["answered"]), float(header["spent"]), int(header["beyond"]), groups, told)
     except FileNotFoundError:
         return Ledger()
     except (FlowerPCAError, KeyError, TypeError, ValueError) as error:  # to take it for none would forget what was told

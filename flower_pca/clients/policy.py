@@ -152,6 +152,12 @@ class Policy:
 
         return Demands(rules.identity, rules.min_peers, rules.max_colluders, admit if named else None)
 
+    def lose(self, data: LocalData | Stream) -> None:
+        """Count a masked sum that the node's rows allow no answer to: to say so tells of this node alone."""
+        if self._rules.counts_groups:
+            with ledger.opened(self._path(data)) as book:
+                book.beyond += 1
+
     def veil(self, request: wire.Request, data: LocalData | Stream) -> Veil | None:
         """Noise on products that hides what `max_rank` does not count; None where there is no such rule."""
         if self._rules.max_rank is None or not isinstance(data, LocalData):

@@ -81,7 +81,8 @@ class Rules:
             member more, say, tells the difference. Needs trusted_keys, by which nodes are known. 1 if only max_lost is
             given.
         max_lost: Members of a group, at most, that may be missing from its sums, all sums together: what is left of
-            each of them is told. 0 if only max_groups is given.
+            each of them is told. And how often the node may say that its own answer is beyond the bound of a sum, which
+            tells how large that is. 0 if only max_groups is given.
         share_names: Whether the node tells a server what its columns are called, and its own name (`name` in the
             node-config). If not, it tells how many columns there are, and a digest of their sorted names, by which
             nodes are compared; whoever guesses all names can check that by the digest.

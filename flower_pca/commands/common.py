@@ -7,16 +7,20 @@ import json
 import os
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES
 from flower_pca.rows.columns import wanted
+
+EVERY = 5.0  # seconds between two lines about a run, where there is no terminal
 
 
 def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -120,9 +124,9 @@ def writing(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[Driven], None]]:
-    """Called after every round; shows it on standard error if that is a terminal."""
+    """Called after every round; shows it on standard error: in place on a terminal, else a line every few seconds."""
     if not sys.stderr.isatty():
-        yield lambda run: None
+        yield _lines()
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -131,6 +135,21 @@ def progress(what: str) -> Iterator[Callable[[Driven], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda run: bar.update(task, description=str(run.history[-1]))
+
+
+def _lines() -> Callable[[Driven], None]:
+    """Says where a run stands, every few seconds; of a run that is over by then, nothing."""
+    began = last = time.monotonic()
+
+    def after(run: Driven) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= EVERY:
+            last = now
+            sys.stderr.write(f"flower-pca: after {now - began:.0f} s: {run.history[-1]}\n")
+            sys.stderr.flush()
+
+    return after
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[int] = ()) -> None:
@@ -161,12 +180,18 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def result_of(path: str) -> Any:
-    """The result in a file."""
+def title(data: str) -> str:
+    """What the data is called: the name of a file, or a spec as it is."""
+    return Path(data).name if "(" not in data else data
+
+
+def result_of(path: str, *, steps: bool = False) -> Any:
+    """The result in a file; with `steps`, that of a run of steps as well."""
     from flower_pca.core.result import PCAResult
+    from flower_pca.tracking.result import TrackingResult
 
     try:
-        return PCAResult.load(path)
+        return TrackingResult.load(path) if steps and archive.kind(path) == "tracking result" else PCAResult.load(path)
     except FileNotFoundError as error:
         remedy = "Give the result.npz that a run has written."
         raise DataError("The result", must="there", got=f"no file {path}", then=remedy) from error
@@ -175,7 +200,7 @@ def result_of(path: str) -> Any:
 def _number(text: str) -> int | float | str:
     if text.strip().endswith("%"):
         return text
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    raise argparse.ArgumentTypeError(f"it must be a number, or a share such as 0.95 or 95%, not {text!r}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flower_pca.base import checks
-from flower_pca.commands import common
+from flower_pca.commands import common, own
 from flower_pca.commands.show import as_json, print_result
 from flower_pca.rows.columns import wanted
 
@@ -30,6 +30,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--backend", choices=("in_process", "ray"), default="in_process", help=text)
     text = "keep the state here after every round; the same command then goes on after an interruption"
     parser.add_argument("--checkpoint", type=Path, metavar="FILE", help=text)
+    text = "also write what belongs to each client, a file each: low-rank and sparse part, or own components"
+    parser.add_argument("--own", action="store_true", help=text)
     common.argument_of_output(parser)
 
 
@@ -42,7 +44,9 @@ def run(given: argparse.Namespace) -> int:
 
     place = common.folder(given.out)
     mask = MaskedSums.of(given.mask)
-    registry.make(given.algorithm)  # before the data is read, which may take long
+    chosen = registry.make(given.algorithm)  # before the data is read, which may take long
+    if given.own:
+        own.check(chosen)
     DP.of(given.dp)
     checks.components(given.components)
     checkpoint = None if given.checkpoint is None else given.checkpoint.expanduser().absolute()
@@ -59,15 +63,19 @@ def run(given: argparse.Namespace) -> int:
         if checkpoint is None or not checkpoint.exists():
             raise
         raise KeyboardInterrupt(f"The state of the run is in {checkpoint}; the same command goes on from it.") from None
+    wrote = ["result.npz", "history.csv", "report.html"]
     with common.writing(place) as draft:
         result.save(draft / "result.npz")
+        wrote += own.write(result, draft) if given.own else []
         _history(result, draft / "history.csv")
-        report.write(result, draft / "report.html", title=_title(given.data), shards=shards)
+        report.write(
+            result, draft / "report.html", title=f"Principal components of {common.title(given.data)}", shards=shards
+        )
     if given.json:
         common.print_json({**as_json(result), "clients": len(shards), "out": str(place)})
     else:
         print_result(result)
-        sys.stdout.write(f"Wrote result.npz, history.csv and report.html to {place}\n")
+        sys.stdout.write(f"Wrote {', '.join(wrote[:-1])} and {wrote[-1]} to {place}\n")
     return 0 if result.status.ok else 1
 
 
@@ -82,7 +90,3 @@ def _history(result: Any, path: Path) -> None:
         for record in records:
             numbers = [record["metrics"].get(name, "") for name in metrics]
             writer.writerow([*(record[name] for name in plain), len(record["failures"]), *numbers])
-
-
-def _title(data: str) -> str:
-    return f"Principal components of {Path(data).name if '(' not in data else data}"

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
-from flower_pca.commands import common
+from flower_pca.analysis.noise import certainty
+from flower_pca.base import labels
+from flower_pca.commands import common, speech
+
+_WEIGHTS: Final = 10  # columns that are listed for each component
 
 
 def add(commands: Any) -> None:
@@ -18,8 +23,12 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the result."""
-    result = common.result_of(given.result)
-    if given.json:
+    from flower_pca.tracking.result import TrackingResult
+
+    result = common.result_of(given.result, steps=True)
+    if isinstance(result, TrackingResult):
+        _steps(result, json=given.json)
+    elif given.json:
         common.print_json(as_json(result))
     else:
         print_result(result)
@@ -28,46 +37,126 @@ def run(given: argparse.Namespace) -> int:
 
 def print_result(result: Any) -> None:
     """The table of variances, and a few lines about the run."""
-    ratio = result.explained_variance_ratio_
-    columns = zip(result.explained_variance_, ratio, ratio.cumsum(), result.residuals_, strict=True)
-    rows = [[f"{j}", f"{v:.6g}", f"{r:.2%}", f"{c:.2%}", f"{e:.1e}"] for j, (v, r, c, e) in enumerate(columns, 1)]
-    common.table(["component", "variance", "share", "together", "residual"], rows)
+    common.table(labels.HEADS, labels.variances(result, digits=6), text=(len(labels.HEADS) - 1,))
     history = result.history
     clients = max((record.answered for record in history), default=0)
     lines = [
         f"{result.n_samples_:,} rows x {result.n_features_in_:,} columns at {clients:,} clients, by {result.algorithm}",
-        f"{len(history)} messages, {history.bytes_up:,} bytes up, {history.bytes_down:,} bytes down, "
-        f"{sum(record.seconds for record in history):.3g} s",
+        _traffic(result),
         *([] if result.mse_ is None else [f"mean squared error of a row: {result.mse_:.6g}"]),
-        *([] if result.privacy is None else [f"privacy: {result.privacy}"]),
+        *([] if result.privacy is None else [f"privacy: {result.privacy}", *_noise(result)]),
+        *(f"{words}: {value}" for words, value in _family(result).items()),
         f"{result.status}",
-        *(f"hint: {hint}" for hint in result.hints),
+        *(f"hint: {speech.spoken(hint)}" for hint in result.hints),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 
 
 def as_json(result: Any) -> dict[str, Any]:
     """The figures of a result, as plain values; its arrays of d numbers stay in the file."""
-    history = result.history
+    known = certainty(result)
     return {
+        "kind": type(result).__name__,
         "algorithm": result.algorithm,
         "outcome": result.status.outcome.value,
         "status": result.status.words,
         "n_samples": result.n_samples_,
         "n_features": result.n_features_in_,
+        **_names(result),
         "n_components": result.n_components_,
         "explained_variance": result.explained_variance_.tolist(),
         "explained_variance_ratio": result.explained_variance_ratio_.tolist(),
+        "bounds_of_ratio": None if known is None else known.shares.tolist(),
+        "largest_weights": _weights(result, result.components_),
         "total_variance": result.total_variance_,
         "residuals": result.residuals_.tolist(),
         "mse": result.mse_,
         "privacy": None if result.privacy is None else asdict(result.privacy),
+        **{words.replace(" ", "_"): value for words, value in _family(result).items()},
         "hints": list(result.hints),
         "rounds": result.rounds,
-        "messages": len(history),
-        "bytes_up": history.bytes_up,
-        "bytes_down": history.bytes_down,
-        "seconds": sum(record.seconds for record in history),
+        **_messages(result),
         "centered": result.centered,
         "seed": result.seed,
     }
+
+
+def _steps(result: Any, *, json: bool) -> None:
+    """A run of steps: its table, or its figures as plain values."""
+    if not json:
+        sys.stdout.write(f"{result.table()}\n{_traffic(result)}\n{result.status}\n")
+        return
+    figures = ("rows", "movement", "residuals", "deficient", "outliers", "changes")
+    common.print_json(
+        {
+            "kind": type(result).__name__,
+            "algorithm": result.algorithm,
+            "outcome": result.status.outcome.value,
+            "status": result.status.words,
+            "n_features": result.n_features_in_,
+            **_names(result),
+            "n_components": result.n_components_,
+            "steps": result.steps,
+            **{name: getattr(result, f"{name}_").tolist() for name in figures},
+            "largest_weights": _weights(result, result.components_[-1]),
+            **_messages(result),
+            "seed": result.seed,
+        }
+    )
+
+
+def _names(result: Any) -> dict[str, Any]:
+    names = result.feature_names_in_
+    return {
+        "feature_names": None if names is None else [str(name) for name in names],
+        "site_names": {str(key): name for key, name in result.site_names.items()},
+    }
+
+
+def _weights(result: Any, components: Any) -> list[list[dict[str, Any]]]:
+    """The columns that weigh most in each component, largest first."""
+    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
+    return [
+        [{"column": names[j], "weight": float(row[j])} for j in labels.leading(row, _WEIGHTS)] for row in components
+    ]
+
+
+def _family(result: Any) -> dict[str, Any]:
+    """Figures that only robust, or only personalized runs have, by what they are; one that is not a number is None."""
+    from flower_pca.algorithms.personal.result import PersonalResult
+    from flower_pca.algorithms.robust.result import RobustResult
+
+    if isinstance(result, RobustResult):
+        return {
+            "share of far entries": result.outlier_share_,
+            "taken out beyond": result.threshold_,
+            "size of an ordinary entry": result.spread_,
+        }
+    if isinstance(result, PersonalResult):
+        theta = None if math.isnan(result.theta_) else result.theta_
+        return {
+            "own components of a client": result.local_components,
+            "theta": theta,
+            "error with own components": result.error_,
+        }
+    return {}
+
+
+def _noise(result: Any) -> list[str]:
+    known = certainty(result)
+    return [] if known is None else [f"noise alone can give a component a variance of {known.floor:.4g}"]
+
+
+def _traffic(result: Any) -> str:
+    sizes = f"{result.history.bytes_up:,} bytes up, {result.history.bytes_down:,} bytes down"
+    return f"{len(result.history)} messages, {sizes}, {_seconds(result):.3g} s"
+
+
+def _messages(result: Any) -> dict[str, Any]:
+    history = result.history
+    sizes = {"messages": len(history), "bytes_up": history.bytes_up, "bytes_down": history.bytes_down}
+    return {**sizes, "seconds": _seconds(result)}
+
+
+def _seconds(result: Any) -> float:
+    return float(sum(record.seconds for record in result.history))

@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "track",
         help=words,
-        description=f"{words[0].upper()}{words[1:]}: a table of its movement, a picture, and the bases as npz.",
+        description=f"{words[0].upper()}{words[1:]}: a table of its movement, a picture, a report, and the bases.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the table, and where basis and picture are."""
-    from flower_pca import registry
+    from flower_pca import registry, report
     from flower_pca.base import checks
     from flower_pca.data import sources
     from flower_pca.masking import MaskedSums
@@ -60,13 +60,16 @@ def run(given: argparse.Namespace) -> int:
     tracker = registry.tracker(given.algorithm, **({"detect": True} if given.detect else {}), **changes)
     rows = sources.make(given.data)
     streams, settings = deal(rows, given.batch, given.clients), {"n_components": given.rank, "seed": given.seed}
-    result = track(tracker, streams, **settings, mask=mask)
+    with common.progress("starting") as on_round:
+        result = track(tracker, streams, **settings, mask=mask, on_round=on_round)
     lines = [result.table(), str(result.status)]
     if tracker.detect:
         lines.append(f"changes at steps  {', '.join(map(str, result.changes_)) or 'none'}")
     with common.writing(place) as draft:
         lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
         lines.append(_picture(result, draft / "tracking.png", place))
+        report.write(result, draft / "report.html", title=f"The subspace of {common.title(given.data)}")
+        lines.append(f"report            {place / 'report.html'}")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 

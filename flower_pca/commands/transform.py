@@ -11,7 +11,7 @@ import numpy as np
 
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.commands import common
+from flower_pca.commands import common, own
 
 
 def add(commands: Any) -> None:
@@ -19,6 +19,8 @@ def add(commands: Any) -> None:
     parser = common.parser(commands, "transform", "write the coordinates of rows along the components of a run", run)
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
     parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run")
+    text = "also along the own components in this file, of a personalized run: as run --own, or a node, has written it"
+    parser.add_argument("--own", metavar="FILE", help=text)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="a .npy or a .csv file")
 
 
@@ -33,17 +35,31 @@ def run(given: argparse.Namespace) -> int:
         rule = "one that ends in .npy or .csv"
         raise ConfigError("The file for the scores", must=rule, got=path.name, then="Write -o scores.npy.")
     result, rows = common.result_of(given.result), sources.make(given.data)
+    client = None if given.own is None else own.components(given.own, result)
     with common.speaking():
-        scores = result.transform(rows)
+        scores = result.transform(rows) if client is None else result.transform(rows, client=client)
     with archive.replacing(path) as file:
         if kind == ".npy":
             np.save(file, scores)
         else:
-            names = ",".join(f"component_{j + 1}" for j in range(scores.shape[1]))
-            np.savetxt(file, scores, delimiter=",", header=names, comments="", fmt="%.17g")
+            names = [f"component_{j + 1}" for j in range(result.n_components_)]
+            names += [f"own_{j + 1}" for j in range(scores.shape[1] - len(names))]
+            np.savetxt(file, scores, delimiter=",", header=",".join(names), comments="", fmt="%.17g")
     n, k = scores.shape
     if given.json:
-        common.print_json({"rows": n, "components": k, "out": str(path)})
+        common.print_json({"rows": n, "components": k, "own_components": k - result.n_components_, "out": str(path)})
     else:
-        sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}\n")
+        sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{_whose(result, given.own)}\n")
     return 0
+
+
+def _whose(result: Any, file: str | None) -> str:
+    """Whose components they are along, where some are shared by all clients and others are a client's own."""
+    from flower_pca.algorithms.personal.result import PersonalResult
+
+    if not isinstance(result, PersonalResult):
+        return ""
+    shared = f": along the {result.n_components_} components that all clients share"
+    if file is None:
+        return f"{shared}; --own FILE adds those of a client"
+    return f"{shared}, and a client's own in {file}"

@@ -68,10 +68,10 @@ class AirChannel:
         return {name: a * (1.0 + error) if a.ndim == 2 else a for name, a in arrays.items()}
 
     def received(self, total: Mapping[str, Array], *, number: int) -> dict[str, Array]:
-        """The sum of the replies to message `number` with this message's noise."""
+        """The sum of the replies to message `number` with this message's noise; what is no array travels beside it."""
         rng = np.random.default_rng([self.seed, number])
         heard = dict(total)
         for name in sorted(total):
-            if total[name].ndim == 2:
+            if np.ndim(total[name]) == 2:
                 heard[name] = total[name] + self.noise_std * rng.standard_normal(total[name].shape)
         return heard

@@ -70,6 +70,9 @@ class Driven(Protocol):
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
         """Take the answers to it."""
 
+    def readmit(self, clients: Iterable[int]) -> None:
+        """Ask these again although they were left out: they have been started anew."""
+
     def result(self) -> Any:
         """The result of a finished run."""
 

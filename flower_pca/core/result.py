@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import archive, labels, linalg
+from flower_pca.base import archive, labels, linalg, markup
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
@@ -196,10 +196,10 @@ class PCAResult:
         """Draw a picture into an SVG or PNG file. Needs matplotlib.
 
         Args:
-            what: "scree", "cumulative", "convergence" (against messages), "traffic" (against bytes), "scores",
-                "errors" (of reconstruction, by client), "loadings", or "overview", which has three of them.
+            what: "overview", or the name of one: "scree", "loadings", "convergence", "scores", ... Which there are of
+                this result, and what they show, says `flower_pca.plots.available(result, shards)`.
             path: The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
-            shards: The clients' rows, which "scores" and "errors" need.
+            shards: The clients' rows, which some pictures need.
 
         Returns:
             The path.
@@ -218,6 +218,9 @@ class PCAResult:
     def __repr__(self) -> str:
         what = f"{self.n_components_} components of {self.n_samples_} x {self.n_features_in_} by {self.algorithm}"
         return f"{type(self).__name__}({what}, {len(self.history)} messages, {self.status.outcome.value})"
+
+    def _repr_html_(self) -> str:
+        return markup.of_result(self)
 
     def _data(self, X: Any) -> LocalData:
         return matched(X, self.frame, self.n_features_in_, digest=self.feature_digest)

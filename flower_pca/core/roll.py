@@ -4,10 +4,11 @@ Theory of operation. A client is in one of four states, and nothing but what sta
 
 | state   | what it means                          | is asked by                | comes about when                  |
 | ------- | -------------------------------------- | -------------------------- | --------------------------------- |
-| unknown | no opening has asked it yet            | by openings, and to ANYONE | the run begins                    |
+| unknown | no opening has asked it yet            | by openings, and to ANYONE | the run begins, or it is back     |
 | member  | its rows are in mean, scale and totals | by all messages            | an opening is complete with it    |
 | unfit   | the newest opening asked it in vain    | by the next opening        | an opening is complete without it |
-| banned  | its answer was wrong, or it refused    | by nothing any more        | a failure of it is a lasting one  |
+| banned  | its answer was wrong, it refused, or   | by nothing any more        | a failure of it is a lasting one  |
+|         | it was silent for too long             |                            |                                   |
 
 A message goes to one of five audiences (`Call`):
 
@@ -30,7 +31,9 @@ Who has answered decides what the answers amount to (`Verdict`):
 |                 | some of them, the first time  | AGAIN, likewise. By sums, or if one of them is banned: LOST       |
 |                 | some of them, the second time | LOST: the run goes back to the opening                            |
 | ANYONE, SAMPLE  | one client at least           | COMPLETE; `whole` if by all members and nobody else               |
-| any but MEMBERS | nobody                        | AGAIN; the third time in a row, an error                          |
+| any             | fewer than the least          | AGAIN; the third time in a row, an error                          |
+
+The least are min_clients, or all of those asked where a sample is smaller.
 
 A run is lost, too, when nobody that a message is for can be reached. A run without an opening asks everybody every
 time: it calls ANYONE, has no members, and is never lost.
@@ -136,6 +139,10 @@ class Roll:
         """With these clients never asked again; `why` is the first failure of a message."""
         return replace(self, banned=self.banned.union(banned), why=self.why or why)
 
+    def readmitted(self, clients: Iterable[int]) -> Roll:
+        """With these clients asked again: they have been started anew."""
+        return replace(self, banned=self.banned.difference(clients))
+
     def answered(
         self, call: Call, came: frozenset[int], *, asked: Iterable[int], spare: bool = False
     ) -> tuple[Roll, Verdict]:
@@ -155,8 +162,9 @@ class Roll:
             missing = roll.asked - came
             if came and missing and not self.summed:
                 return replace(roll, came=came, awaited=missing), Verdict.AGAIN
-        if not came:
-            return roll._unheard(), Verdict.AGAIN
+        least = min(self.min_clients, len(came.union(asked)))
+        if len(came) < max(least, 1):
+            return roll._unheard(len(came), least), Verdict.AGAIN
         return roll.completed(call, came, spare=spare), Verdict.COMPLETE
 
     def completed(self, call: Call, came: frozenset[int], *, spare: bool = False) -> Roll:
@@ -196,12 +204,12 @@ class Roll:
         there |= {name: kept[name] for name in _KEPT}
         return replace(self, **there, came=_NOBODY, awaited=_NOBODY)
 
-    def _unheard(self) -> Roll:
-        """After a message that nobody has answered."""
+    def _unheard(self, count: int, least: int) -> Roll:
+        """After a message that too few have answered."""
         silent = self.silent + 1
         if silent >= _MOST_SILENT:
-            got = f"none in {silent} successive rounds"
+            got = f"{count or 'none'} in {silent} successive rounds"
             got += f", the first because: {self.why.rstrip('.')}" if self.why else ""
-            remedy = "Look at these clients."
-            raise NotEnoughNodes("The usable answers to a message", must="at least one", got=got, then=remedy)
+            rule, remedy = f"at least {least if least > 1 else 'one'}", "Look at these clients."
+            raise NotEnoughNodes("The usable answers to a message", must=rule, got=got, then=remedy)
         return replace(self, silent=silent)

@@ -72,11 +72,9 @@ class Run:
         start = stages[0].start(model)
         self._standing = Standing(stages=tuple(stages), model=model, state=start, opens=roll.opens)
         self._roll, self._terms, self._channel = roll, terms or NoTerms(), channel
-        self._asked, self._result = dict(asked or {}), result
-        self._model = model
-        self._history = History()
+        self._asked, self._result, self._model = dict(asked or {}), result, model
+        self._history, self._began = History(), 0.0
         self._sent: Broadcast | None = None
-        self._began = 0.0
         self._total: Any = None  # of a message that some clients are asked once more
 
     @property
@@ -172,6 +170,10 @@ class Run:
         record = got.record(sent, seconds=time.perf_counter() - self._began, metrics=metrics)
         self._history, self._sent = self._history.add(record), None
         return record
+
+    def readmit(self, clients: Iterable[int]) -> None:
+        """Ask these again although they were left out: they have been started anew."""
+        self._roll = self._roll.readmitted(clients)
 
     def result(self) -> Any:
         """The result of a finished run: of the class that the algorithm names."""

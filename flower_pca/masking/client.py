@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
@@ -74,7 +74,7 @@ def answer(
         summed = demands.sharers(secrets.summed) if noise.asked(arrays) else secrets.summed
         fixed.check(arrays, secrets, summed)
         name, past = messages.inner_stage(arrays) or "", secrets.past.tobytes()
-        up, own = stage(name, messages.plain(arrays), data, counting(own, past, name), summed=summed)
+        up, own = _answered(stage, name, arrays, data, counting(own, past, name), summed)
         said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame())
         newest = course(past, said, name)
         up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own, grain(said)), newest)
@@ -82,6 +82,20 @@ def answer(
     else:
         up, secrets = _unmask(arrays, secrets, demands)
     return up, {**own, **secrets.stored()}
+
+
+def _answered(
+    stage: Answer, name: str, arrays: Arrays, data: LocalData | Stream, own: Arrays, summed: int
+) -> tuple[Arrays, Arrays]:
+    """The stage's half; where rows allow no answer, saying so tells something of this client alone, and costs."""
+    try:
+        return stage(name, messages.plain(arrays), data, own, summed=summed)
+    except DataError as error:
+        raise messages.SpentError(str(error), own) from error
+    except (ArithmeticError, ValueError) as error:  # of LAPACK, on numbers that rows and message make together
+        got, remedy = f"one that fails ({type(error).__name__})", "Nothing was sent in return."
+        words = sentence("The answer under masks", "one that can be computed", got, remedy)
+        raise messages.SpentError(words, own) from error
 
 
 def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: bytes) -> tuple[Arrays, Secrets]:

@@ -96,7 +96,8 @@ def encoded(arrays: Arrays, up: Arrays, own: Arrays, bits: draw.Bits) -> Array:
     """The answer in fixed point.
 
     One beyond a bound gives none, which tells something of this client alone. So that costs it the secrets of the
-    set-up, and leaves `own`, what the stage keeps: a server cannot go on to ask with one bound after another.
+    set-up, and leaves `own`, what the stage keeps: a server cannot go on to ask with one bound after another. A node
+    may count it, too: see `max_lost` of its rules.
     """
     bounds = messages.bounds(arrays)
     if set(bounds) != set(up):

@@ -160,6 +160,10 @@ class Masked:
         self._history = self._history.add(record)
         return record
 
+    def readmit(self, clients: Iterable[int]) -> None:
+        """Ask these again although they were left out: they have been started anew."""
+        self._run.readmit(clients)
+
     def checkpoint(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """The state between two sums; a sum that is on its way is asked for again, after a new set-up."""
         header, arrays = self._run.checkpoint()
@@ -179,8 +183,7 @@ class Masked:
         if group is not None and group.ready.issuperset(message.to) and not (sampled and group.lacks(message.to)):
             self._ask(group)
         else:
-            self._group, self._setup, self._phase = None, identity(), Phase.KEYS
-            self._heard = frozenset()
+            self._group, self._setup, self._phase, self._heard = None, identity(), Phase.KEYS, frozenset()
 
     def _ask(self, group: Group) -> None:
         """Begin the upload: all that the run can know of this sum before it is asked for is settled now."""

@@ -43,14 +43,11 @@ def draw(courses: Sequence[Measured], path: str | os.PathLike[str]) -> Path:
     kind = style.suffix(path)
     figure = style.figure((9.6, 3.9))
     left, right = figure.subplots(1, 2, sharey=True)
-    for index, course in enumerate(courses):
-        look = {
-            "color": style.COLOURS[index % len(style.COLOURS)],
-            "ls": ("-", "--", ":")[index // len(style.COLOURS) % 3],
-        }
-        angles = np.maximum(np.array(course.angles), style.FLOOR)
-        _line(left, np.array(course.messages), angles, look, course.algorithm)
-        _line(right, np.array(course.traffic), angles, look, course.algorithm)
+    for index, (course, colour) in enumerate(zip(courses, style.curves(len(courses)), strict=True)):
+        angles, dash = np.maximum(np.array(course.angles), style.FLOOR), ("-", "--", ":")[index % 3]
+        look = {"color": colour, "ls": dash if len(courses) > len(style.COLOURS) else "-", "label": course.algorithm}
+        _line(left, np.array(course.messages), angles, look)
+        _line(right, np.array(course.traffic), angles, look)
     every = np.concatenate([np.maximum(np.array(course.angles), style.FLOOR) for course in courses])
     style.decades(left, every)
     for ax in (left, right):
@@ -59,13 +56,12 @@ def draw(courses: Sequence[Measured], path: str | os.PathLike[str]) -> Path:
     right.xaxis.set_major_formatter(EngFormatter("B"))
     style.tidy(left, "Error against messages", "message", "angle to the pooled answer (radians)")
     style.tidy(right, "Error against bytes", "sent so far, by all, both ways", "")
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(courses)), frameon=False, fontsize=9)
+    style.key(figure, ncols=5)
     with archive.replacing(path) as file:
         style.write(figure, file, kind)
     return Path(path)
 
 
-def _line(ax: Axes, place: Any, angles: Any, look: dict[str, str], label: str) -> None:
+def _line(ax: Axes, place: Any, angles: Any, look: dict[str, Any]) -> None:
     size = 4.0 if len(angles) <= style.DENSE else 0.0
-    ax.semilogy(place, angles, lw=1.7, marker="o", ms=size, label=label, color=look["color"], ls=look["ls"])
+    ax.semilogy(place, angles, lw=1.7, marker="o", ms=size, clip_on=False, **look)

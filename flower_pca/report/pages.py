@@ -29,7 +29,7 @@ def of(result: PCAResult | TrackingResult, shards: Shards) -> tuple[list[str], l
     """What stands before the pictures, and what stands after them."""
     if isinstance(result, TrackingResult):
         last = [messages(result.history), failures(result.history, result.site_names)]
-        return steps.before(result), [*steps.after(result), *last]
+        return [*steps.before(result), sites(result)], [*steps.after(result), *last]
     said, figures, tables = _family(result, shards)
     known = certainty(result)
     if known is None:
@@ -39,6 +39,7 @@ def of(result: PCAResult | TrackingResult, shards: Shards) -> tuple[list[str], l
         said = [noise.words(result, known), *said]
     if shards is not None and not tables:
         tables = [_clients(result, shards)]
+    said = [*said, *([] if tables else [sites(result)])]
     last = [messages(result.history), failures(result.history, result.site_names)]
     return [html.facts({**_facts(result), **figures}), *said], [components, *tables, *last]
 
@@ -73,6 +74,13 @@ def _facts(result: PCAResult) -> dict[str, str]:
     if result.mse_ is not None:
         facts["mean squared error"] = f"{result.mse_:.4g}"
     return facts
+
+
+def sites(result: PCAResult | TrackingResult) -> str:
+    """The clients that have names, in one sentence; nothing where none have."""
+    names = [name for _, name in sorted(result.site_names.items())]
+    more = f", and {len(names) - html.SHOWN} more" if len(names) > html.SHOWN else ""
+    return html.paragraph(f"The clients: {', '.join(names[: html.SHOWN])}{more}.", "said") if names else ""
 
 
 def traffic(history: History) -> dict[str, str]:

@@ -23,6 +23,7 @@ class ArrangedRows(StoredRows):
         who = f"{who} ({given.site})" if given.site else who
         self.site, self.words = given.site, given.words
         self._columns: Columns | None = None
+        self._source = "" if given.site else given.source  # `who` names the site, and so the file of a folder
         self._file = given.source or who
         order: Array | None = None
         if given.names is not None:
@@ -44,6 +45,11 @@ class ArrangedRows(StoredRows):
     def names(self) -> tuple[str, ...] | None:
         """Names of the columns, in their order; None where they go by position."""
         return None if self._columns is None else self._columns.names
+
+    @property
+    def source(self) -> str:
+        """The file that the rows are from; "" if they are from none."""
+        return self._source
 
     @property
     def heading(self) -> Heading:
@@ -86,5 +92,5 @@ class ArrangedRows(StoredRows):
 
 _SHARED = (
     *("_X", "_places", "n", "d", "missing", "who", "known"),
-    *("site", "origin", "places", "_columns", "_file", "words"),
+    *("site", "origin", "places", "_columns", "_file", "_source", "words"),
 )

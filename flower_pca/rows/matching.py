@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.rows import columns
-from flower_pca.rows.columns import difference
+from flower_pca.rows.columns import Columns, difference
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
@@ -31,26 +31,40 @@ def matched(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
     Raises:
         ConfigError: If a column is missing, by its name.
     """
-    if isinstance(X, str | os.PathLike):
-        from flower_pca.data import sources
-
-        X = sources.make(os.fspath(X))
-    rows = SiteRows.of(X, who=_WHO)
-    if (frame.names is None and not digest) != (rows.names is None):
-        warnings.warn(_NO_NAMES if rows.names is None else _NOT_KNOWN, UserWarning, stacklevel=4)
-    if rows.names is None or (frame.names is None and not digest):
-        data, frame = (
-            LocalData(rows.whole().values, who=_WHO, missing=frame.fill is not None),
-            replace(frame, names=None),
-        )
-    else:
-        _check(rows, rows.names, frame.names, digest)
-        data = LocalData(rows, who=_WHO, missing=True)
+    rows = named(X, frame.names, digest)
+    if rows.names is None:
+        frame = replace(frame, names=None)
+    data = LocalData(rows, who=_WHO, missing=rows.names is not None or frame.fill is not None)
     data = data.framed(frame, keep=False)
     if data.d != d:
         remedy = "Give the features that the run had, in its order."
         raise ConfigError("The number of columns", must=str(d), got=data.d, then=remedy)
     return data
+
+
+def named(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
+    """The rows; with names if their columns are to be matched by these, and all that are needed are there."""
+    if isinstance(X, str | os.PathLike):
+        from flower_pca.data import sources
+
+        X = sources.make(os.fspath(X))
+    rows = SiteRows.of(X, who=_WHO)
+    by_name = names is not None or bool(known)
+    if by_name != (rows.names is not None):
+        warnings.warn(_NO_NAMES if rows.names is None else _NOT_KNOWN, UserWarning, stacklevel=5)
+    if rows.names is None or not by_name:
+        return SiteRows(rows.whole().values)
+    _check(rows, rows.names, names, known)
+    return rows
+
+
+def arranged(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
+    """The rows as they are, with their columns in the order of these names, or of their own sorted ones."""
+    rows = named(X, names, known)
+    if rows.names is None:
+        return rows.values
+    own = Columns(rows.names, _WHO)
+    return rows.values[:, own.places(own.sorted if names is None else names, rows.words)]
 
 
 def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | None, known: str) -> None:

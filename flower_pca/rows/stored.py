@@ -54,6 +54,10 @@ class StoredRows:
         """The rows as they are kept: an array, a memory-mapped one, or CSR."""
         return self._X
 
+    def plain(self) -> Any:
+        """All rows as one array, dense or sparse."""
+        return self._X if self.sparse else np.concatenate(list(self._stored()))
+
     def blocks(self) -> Iterator[Array]:
         """Blocks of stored rows as arrays, of sparse rows too."""
         if self.sparse:
@@ -122,7 +126,17 @@ class StoredRows:
     def _gaps(self, *, allowed: bool) -> int:
         """How many values are missing."""
         blocks = (block.data if self.sparse else block for block in self._stored())
-        return checks.finite(self.who, blocks, missing=allowed)
+        return checks.finite(self.who, blocks, missing=allowed, names=self.names, source=self.source)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the columns, in their order; None where they go by position."""
+        return None
+
+    @property
+    def source(self) -> str:
+        """The file that the rows are from; "" if they are from none."""
+        return ""
 
     @property
     def _block_rows(self) -> int:
@@ -136,4 +150,4 @@ class StoredRows:
         step = self._block_rows
         for i in range(0, self.n, step):
             block = np.asarray(self._X[i : i + step])
-            yield block if self._places is None else block[:, self._places]
+            yield block if self._places is None else np.ascontiguousarray(block[:, self._places])

@@ -13,8 +13,9 @@ import numpy as np
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows.columns import Heading
+from flower_pca.rows.columns import Columns, Heading
 from flower_pca.rows.gaps import rows_with_gaps
+from flower_pca.rows.named import SiteRows
 
 _KIND, _BATCH = "completed batch", "batch-"
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
@@ -79,10 +80,15 @@ class Stream:
         self.min_rows = min_rows
         self.completed: dict[int, Completed] = {}
         self._position, self._newest, self._next = -1, None, None
+        self.site = ""
+        self._names: tuple[str, ...] | None = None  # of an array that is cut into batches
+        self._heading: Heading | None = None
         checks.integer("min_rows", min_rows, least=1)
         cut = not (callable(source) or isinstance(source, list | tuple | Iterator | Queue))
         if cut:
-            self._source = source if isinstance(source, np.memmap | np.ma.MaskedArray) else np.asarray(source)
+            given = SiteRows.of(source, who=who).whole(who)
+            self.site, self._names, values = given.site, given.names, given.values
+            self._source = values if isinstance(values, np.memmap | np.ma.MaskedArray) else np.asarray(values)
             if self._source.ndim != 2:
                 rule, got = "an array of rows, batches, a function, an iterator or a queue", f"{type(source).__name__}"
                 raise DataError(f"The stream of {who}", must=rule, got=got, then="Give a two-dimensional array.")
@@ -92,12 +98,14 @@ class Stream:
             raise ConfigError("batch", must="given with an array only", got=repr(batch), then=remedy)
         self._check_mask(cut)
 
-    site: str = ""
-
     @property
     def heading(self) -> Heading | None:
-        """What it says of its columns, where these are known before the first batch."""
-        return None if self.d is None else Heading(self.d)
+        """What it says of its columns; None before the first batch, where the source does not tell."""
+        if self._heading is not None or self.d is None:
+            return self._heading
+        given = self._source if isinstance(self._source, list | tuple) else ()
+        first = next((SiteRows.of(rows).names for rows in given if rows is not None), self._names)
+        return Heading(self.d) if first is None else Columns(first, self.who).heading
 
     @property
     def d(self) -> int | None:
@@ -181,12 +189,19 @@ class Stream:
             part = slice(step * self._batch, (step + 1) * self._batch) if self._batch is not None else step
             missing = missing[part]
         who = f"{self.who} at step {step}"
-        batch = rows_with_gaps(rows, who, missing)
-        if np.isnan(batch).all():
-            got = f"{len(batch)} x {batch.shape[1]} missing ones"
-            remedy = "Give None for a step without data."
-            raise DataError(f"The entries of {who}", must="observed at least once", got=got, then=remedy)
-        return batch
+        given = SiteRows.of(rows, who=who).whole(who)
+        batch = self._by_name(rows_with_gaps(given.values, who, missing), given.names or self._names, who)
+        return None if np.isnan(batch).all() else batch  # without one entry it is an outage
+
+    def _by_name(self, batch: Array, names: tuple[str, ...] | None, who: str) -> Array:
+        """The columns in the order of their sorted names, which must be those of the batches before."""
+        columns = None if names is None else Columns(names, who)
+        heading = Heading(batch.shape[1]) if columns is None else columns.heading
+        before, self._heading = self._heading, heading
+        if before is not None and heading.digest != before.digest:
+            rule, remedy = "those of the batches before", heading.remedy(before)
+            raise DataError(f"The columns of {who}", must=rule, got=heading.got(before), then=remedy)
+        return batch if columns is None else np.ascontiguousarray(batch[:, columns.places(columns.sorted)])
 
     def _check_mask(self, cut: bool) -> None:
         if self._missing is None:

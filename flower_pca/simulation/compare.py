@@ -204,7 +204,11 @@ def pooled_eigenpairs(
         C = sum((client.framed(frame, keep=False).gram() for client in clients), np.zeros((d, d)))
         return linalg.eigh_descending(C)
     k = n_components + 1 if isinstance(n_components, int) else min(total.n, d)
-    V, values = LocalData(Table(tuple(shards)).rows, missing=missing == "mean").framed(frame).top(k)
+    V, values = (
+        LocalData(Table(tuple(client.plain() for client in clients)).rows, missing=missing == "mean")
+        .framed(frame)
+        .top(k)
+    )
     return values, V
 
 

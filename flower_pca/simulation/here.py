@@ -8,10 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
-import numpy as np
-
 from flower_pca import assembly, registry
-from flower_pca.base import checks, hints
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
@@ -22,11 +20,11 @@ from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.dp.draw import Bits, seeded_bits, system_bits
 from flower_pca.masking.grain import seeded_grain
 from flower_pca.rows.fixed import FixedData, fixed
-from flower_pca.rows.frame import merge
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
-from flower_pca.simulation.sites import clients_of, sites_of
+from flower_pca.simulation.progress import Watch
+from flower_pca.simulation.sites import clients_of, looked_at, sites_of
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 
@@ -61,7 +59,8 @@ def simulate(
             answer as nodes in a deployment do, with the same bits. See `Rules`.
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
             on from it, in process bit for bit; a finished run removes it.
-        on_round: Called with the run after every round.
+        on_round: Called with the run after every round. Rounds are logged to "flower_pca" at INFO as well, and a
+            notebook shows a bar.
         backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine with one virtual node
             per shard; or Ray(num_cpus_per_client=2) for settings of it. The components are the same to the last bit.
         **asked: What is asked, where `algorithm` is not a Question: n_components, and what else `Question` names, such
@@ -85,38 +84,33 @@ def simulate(
     clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
     public = _public(private, len(clients))
+    words = f"{question.algorithm.spec} of {sum(c.n for c in clients):,} rows x {clients[0].d:,} columns"
+    watch = Watch(on_round, f"{words} at {len(clients):,} clients")
     if engine is not None:
         if callable(participation):
             remedy = "Use a fraction, or the backend in_process."
             raise ConfigError("participation with Ray", must="a fraction", got="a function", then=remedy)
         from flower_pca.simulation import ray
 
-        backed: Any = {"engine": engine, "checkpoint": checkpoint, "on_round": on_round, "answers": answers}
-        return ray.run(question, sites_of(shards), public, **backed)
+        backed: Any = {"engine": engine, "checkpoint": checkpoint, "on_round": watch, "answers": answers}
+        result = ray.run(question, sites_of(shards), public, **backed)
+        watch.end(result)
+        return result
     seed = None if question.dp is None else question.dp.noise_seed
     bits = None if seed is None else [seeded_bits(seed, i) for i in range(len(clients))]
     present = _presence(participation, len(clients)) if callable(participation) else None
     gaps = question.missing == "mean"
     source = None if answers == "rows" else functools.partial(fixed, exactly=answers == "exact", gaps=gaps)
     there = Shards(clients, present=present, bits=bits, seed=question.seed, source=source)
-    result: PCAResult = drive(assembly.run(question), there, checkpoint=checkpoint, on_round=on_round)
+    result = drive(assembly.run(question), there, checkpoint=checkpoint, on_round=watch)
     stage = registry.closing(question.algorithm).name
     frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
     own = {i: registry.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
     result = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
-    return _looked_at(result, [client.framed(frame, keep=False) for client in clients])
-
-
-def _looked_at(result: PCAResult, clients: Sequence[LocalData]) -> PCAResult:
-    """The result, whose hint about a column alone is more to the point where that is seen to number the rows."""
-    if not result.hints:
-        return result
-    m = functools.reduce(merge, (client.moments() for client in clients))
-    sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
-    names = result.feature_names_in_
-    found = hints.identifier(sizes, None if names is None else list(names), clients)
-    return replace(result, hints=found or result.hints)
+    result = looked_at(result, [client.framed(frame, keep=False) for client in clients])
+    watch.end(result)
+    return result
 
 
 def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:

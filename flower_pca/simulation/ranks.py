@@ -13,9 +13,11 @@ from flower_pca.algorithms.personal import deflation
 from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.core import saved
 from flower_pca.registry import make
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.matching import arranged
 from flower_pca.simulation.here import simulate
 
 
@@ -75,6 +77,9 @@ def alternatives(
         test: Rows of each client that the run has not seen, to measure the error on.
     """
     result, r1, r2 = _personal(result), result.n_components_, result.local_components
+    names, digest = saved.plain(result.feature_names_in_), result.feature_digest
+    test = None if test is None else [arranged(X, names, digest) for X in test]
+    shards = [arranged(X, names, digest) for X in shards]
     if len(result.own) < len(shards):
         rule, remedy = (
             f"those of all {len(shards)} clients",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from flower_pca.base import hints
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.core.result import PCAResult
 from flower_pca.rows.columns import listed
+from flower_pca.rows.frame import merge
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
 
@@ -71,3 +76,14 @@ def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = 
             rule = f"those of {clients[0].who}" if first.digest else f"{first.count} without names, as at client 0"
             raise DataError(what, must=rule, got=own.got(first), then=own.remedy(first))
     return clients
+
+
+def looked_at(result: PCAResult, clients: Sequence[LocalData]) -> PCAResult:
+    """The result, whose hint about a column alone is more to the point where that is seen to number the rows."""
+    if not result.hints:
+        return result
+    m = functools.reduce(merge, (client.moments() for client in clients))
+    sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
+    names = result.feature_names_in_
+    found = hints.identifier(sizes, None if names is None else list(names), clients)
+    return replace(result, hints=found or result.hints)

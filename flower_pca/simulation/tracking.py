@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
-
-import numpy as np
 
 from flower_pca import assembly, registry
 from flower_pca.assembly import STEPS, AskedSteps
@@ -18,6 +17,7 @@ from flower_pca.core.drive import Driven, drive
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.here import InProcess
+from flower_pca.simulation.progress import Watch
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker
 
@@ -70,8 +70,10 @@ def track(
         strategy = partial(TrackingStrategy, chosen, checkpoint=checkpoint, **asked)
         return ray.track(strategy, clients, engine=engine, on_round=on_round, seed=int(asked.get("seed", 0)))
     there = InProcess(clients, seed=int(asked.get("seed", 0)))
-    result: TrackingResult = drive(run, there, checkpoint=checkpoint, on_round=on_round)
-    return result
+    watch = Watch(on_round, f"{run.algorithm.spec} of {len(clients):,} clients")
+    result: TrackingResult = drive(run, there, checkpoint=checkpoint, on_round=watch)
+    watch.end(result)
+    return replace(result, site_names={i: client.site for i, client in enumerate(clients) if client.site})
 
 
 def _clients(streams: Any, batch: int | None) -> list[Stream]:
@@ -84,7 +86,7 @@ def _clients(streams: Any, batch: int | None) -> list[Stream]:
             source.who = f"client {i}" if source.who == Stream.WHO else source.who
             made.append(source)
         else:
-            length = batch if isinstance(source, np.ndarray) else None
+            length = batch if hasattr(source, "shape") else None
             made.append(Stream(source, batch=length, who=f"client {i}"))
     return made
 
@@ -92,6 +94,11 @@ def _clients(streams: Any, batch: int | None) -> list[Stream]:
 def _check_columns(clients: list[Stream], n_components: int) -> None:
     """Refuse before the first message what is known to be wrong by then."""
     known = [(i, client.d) for i, client in enumerate(clients) if client.d is not None]
+    first = next((client.heading for client in clients if client.heading is not None), None)
+    for i, client in enumerate(clients):
+        if first is not None and (own := client.heading) is not None and own.digest != first.digest:
+            rule = "those of the clients before it"
+            raise DataError(f"The columns of client {i}", must=rule, got=own.got(first), then=own.remedy(first))
     for i, d in known:
         if n_components > d:
             rule = f"at most the columns of client {i}, {d}"

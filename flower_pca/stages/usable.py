@@ -4,6 +4,7 @@ stands for missing values. Columns that leave nothing to find are named in an er
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -30,11 +31,11 @@ def require_size(data: Any, *sums: Array) -> None:
     raise DataError(f"The data of {data.who}", must=rule, got=f"{data.peak().max():.4g}", then=remedy)
 
 
-def fill(total: Arrays) -> Array | None:
+def fill(total: Arrays, names: Sequence[str] | None) -> Array | None:
     """What missing values become: the mean of those that are there."""
     if "count" not in total:
         return None
-    _refuse("Every column of rows with gaps", "there at some client", "empty", total["count"] == 0, "Drop them.")
+    _refuse("Every column of rows with gaps", "there at some client", "empty", total["count"] == 0, "Drop them.", names)
     return total["mean"]
 
 
@@ -52,26 +53,28 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
         raise DataError(what, must=rule, got=got, then="Scale the data.")
 
 
-def scale(kind: str | None, total: Arrays) -> Array | None:
+def scale(kind: str | None, total: Arrays, names: Sequence[str] | None) -> Array | None:
     """What each column is divided by: its deviation, its largest absolute value, or nothing."""
     match kind:
         case None:
             return None
         case "max_abs":
             small = (total["peak"] > 0.0) & (total["peak"] ** 2 < _LEAST)
-            _refuse('Every column under scale="max_abs"', _USUAL, "smaller", small, "Scale them first.")
+            _refuse('Every column under scale="max_abs"', _USUAL, "smaller", small, "Scale them first.", names)
             return np.where(total["peak"] > 0.0, total["peak"], 1.0)
     deviation = np.sqrt(total["m2"] / total.get("count", total["n"]))
     constant = deviation <= _CONSTANT * np.finfo(np.float64).eps * np.abs(total["mean"])
     small = (deviation > 0.0) & (deviation**2 < _LEAST)
-    _refuse('The deviation of every column under scale="std"', _USUAL, "smaller", small, "Scale them first.")
-    _refuse('Every column under scale="std"', "varying", "constant", constant, "Drop them, or use scale=None.")
+    _refuse('The deviation of every column under scale="std"', _USUAL, "smaller", small, "Scale them first.", names)
+    _refuse('Every column under scale="std"', "varying", "constant", constant, "Drop them, or use scale=None.", names)
     return np.asarray(deviation)
 
 
-def _refuse(what: str, rule: str, kind: str, bad: Array, remedy: str) -> None:
-    """Raise DataError if any column is bad, with their numbers."""
+def _refuse(what: str, rule: str, kind: str, bad: Array, remedy: str, names: Sequence[str] | None) -> None:
+    """Raise DataError if any column is bad, with their names or numbers."""
     columns = np.flatnonzero(bad)
     if len(columns):
-        named = ", ".join(map(str, columns[:10])) + (f" and {len(columns) - 10} more" if len(columns) > 10 else "")
+        named = ", ".join(str(j if names is None else names[j]) for j in columns[:10]) + (
+            f" and {len(columns) - 10} more" if len(columns) > 10 else ""
+        )
         raise DataError(what, must=rule, got=f"{kind} columns {named}", then=remedy)

@@ -154,7 +154,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         nodes.checkpoint = self._checkpoint
 
         def after(run: Driven) -> None:
-            _report(run.history[-1])
+            nodes.report(run.history[-1])
             if on_round is not None:
                 on_round(run)
 
@@ -189,16 +189,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         answers = [nodes.read(node, came.get(node, "no answer")) for node in asked.to]
         self._asked = None
         record = nodes.run.advance(nodes.in_order(answers))
-        _report(record)
+        nodes.report(record)
         return nodes.run, record
-
-
-def _report(record: Round) -> None:
-    log(INFO, "%s", record)
-    for node, reason in record.failures.items():
-        log(WARNING, "\tnode %s was left out: %s", node, reason)
-    for node, note in record.notes.items():
-        log(WARNING, "\tnode %s: %s", node, note)
 
 
 def _components(run: Driven) -> ArrayRecord | None:

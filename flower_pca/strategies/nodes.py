@@ -7,23 +7,25 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from logging import INFO
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from flwr.app import Message
+from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from flower_pca import wire
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError, harmless
+from flower_pca.base.history import Round
 from flower_pca.core.drive import Driven
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.log import log
 
 _POLL: Final = 0.2  # seconds between two looks for nodes
-_SILENCES: Final = 2  # in a row, after which a node is asked no more: every one of them costs the round's timeout
+_SILENCES: Final = 2  # in a row, after which a node is left out: every one of them costs the round's timeout
+_EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8  # Flower's codes of errors where no answer will come, for want of a node
 _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
 
 
@@ -79,6 +81,8 @@ class Nodes:
     keys: dict[int, int] = field(default_factory=dict)
     sites: dict[int, str] = field(default_factory=dict)  # names of nodes, of those that tell theirs
     _silent: dict[int, int] = field(default_factory=dict)  # how often in a row a node has not answered
+    _left: set[int] = field(default_factory=set)  # nodes that are left out for it
+    _away: set[int] = field(default_factory=set)  # those of them that have been disconnected since
     _step: int = -1  # the tracker's step that was begun last
     _began: float = 0.0
 
@@ -94,6 +98,7 @@ class Nodes:
         least, deadline = self.waits.min_nodes, time.monotonic() + self.waits.node_timeout
         while True:
             connected = set(self.grid.get_node_ids())
+            self._take_back(connected)
             nodes = sorted(connected - self.run.roll.banned, key=self.order)
             late, crowd = time.monotonic() >= deadline, len(connected) >= least
             if len(nodes) >= least or (crowd and (late or not nodes)):
@@ -135,6 +140,19 @@ class Nodes:
         messages = header.get("messages", header["history"])
         log(INFO, "Going on from %s after %d messages", self.checkpoint, len(messages))
 
+    def report(self, record: Round) -> None:
+        """Log what a message came to; nodes are named as their operators know them."""
+        log(INFO, "%s", record)
+        for node, reason in record.failures.items():
+            log(WARNING, "\tnode %s%s was left out: %s", node, self._known_as(int(node)), reason)
+        for node, note in record.notes.items():
+            log(WARNING, "\tnode %s%s: %s", node, self._known_as(int(node)), note)
+
+    def _known_as(self, node: int) -> str:
+        """What operators know a node by, if it has said so."""
+        key = self.keys.get(node, _UNKNOWN)
+        return f" ({self.sites[node]})" if node in self.sites else "" if key == _UNKNOWN else f" (partition-id {key})"
+
     def _pace(self, step: int) -> None:
         """Wait until a new step is due."""
         if step != self._step:
@@ -161,12 +179,10 @@ class Nodes:
         """A node's answer; `reply` may be why there is none."""
         self.keys.setdefault(node, _UNKNOWN)  # until it says its own, so that one that never does is not waited for
         if isinstance(reply, str):
-            self._silent[node] = self._silent.get(node, 0) + 1
-            return Failure(node, reply, lasting=self._silent[node] >= _SILENCES)
-        self._silent.pop(node, None)
+            return self._unheard(node, reply)
         if reply.has_error():
-            lines = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
-            return Failure(node, f"error {reply.error.code}: {harmless(lines[-1])}")
+            return self._error(node, reply.error)
+        self._silent.pop(node, None)
         try:
             answer = wire.read_reply(reply.content, reply.metadata.message_type.split(".")[0])
         except ProtocolError as error:
@@ -184,3 +200,34 @@ class Nodes:
         """The names of nodes by key, or by node where there is none."""
         keys = {node: self.keys.get(node, _UNKNOWN) for node in self.sites}
         return {node if keys[node] == _UNKNOWN else keys[node]: name for node, name in sorted(self.sites.items())}
+
+    def _unheard(self, node: int, why: str) -> Failure:
+        self._silent[node] = self._silent.get(node, 0) + 1
+        enough = self._silent[node] >= _SILENCES
+        if enough:
+            self._left.add(node)
+        return Failure(node, why, lasting=enough)
+
+    def _error(self, node: int, error: Error) -> Failure:
+        """Flower's error in place of an answer. Some mean that nobody is there to answer: that is silence."""
+        if error.code == _CRASHED:
+            return self._unheard(node, "the process of its ClientApp has died: it may lack memory")
+        if error.code in _EXPIRED:
+            waited = f"no answer within {self.waits.round_timeout:g} s"
+            return self._unheard(node, f"{waited}: the process of its ClientApp may have died")
+        lines = (error.reason or "").strip().splitlines() or ["no reason given"]
+        reason = f"error {error.code}: {harmless(lines[-1])}"
+        if error.code == _GONE:
+            return self._unheard(node, reason)
+        self._silent.pop(node, None)
+        return Failure(node, reason)
+
+    def _take_back(self, connected: set[int]) -> None:
+        """Who was left out for silence, went away and is connected again has been started anew: it is asked again."""
+        self._away |= self._left - connected
+        if back := self._away & connected:
+            self.run.readmit(back)
+            self._left -= back
+            self._away -= back
+            for node in back:
+                self._silent.pop(node, None)

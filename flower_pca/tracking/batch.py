@@ -44,7 +44,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     """
     step, lap = int(arrays["step"]), int(arrays["lap"])
     newest = memory["at"] if "at" in memory else np.array([-1, 0])
-    if arrays["refine"] and newest[0] == step - 1 and "found" in memory:
+    if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
         _refine(arrays, data, memory, complete)
     if "closing" in arrays:
         return {"rows": np.array(0)}, {}

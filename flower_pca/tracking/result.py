@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base import archive, linalg
+from flower_pca.base import archive, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
@@ -19,6 +19,7 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core import saved
 from flower_pca.core.model import Model
 from flower_pca.rows import gaps
+from flower_pca.rows.matching import arranged
 
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "changes_")
 _HEADER = ("statistics_", "algorithm", "seed")
@@ -128,9 +129,7 @@ class TrackingResult:
         By least squares on the observed entries; of minimum norm where a row has fewer independent ones than there are
         components.
         """
-        rows = self._rows(X)
-        seen = ~np.isnan(rows)
-        return gaps.fit(np.ascontiguousarray(self.components_[step].T), np.where(seen, rows, 0.0), seen)[0]
+        return self._scores(self._rows(X), step)
 
     def inverse_transform(self, scores: Array, *, step: int = -1) -> Array:
         """Rows that have these scores and nothing beside."""
@@ -139,7 +138,7 @@ class TrackingResult:
     def complete(self, X: Any, *, step: int = -1) -> Array:
         """The rows of X, (n, d) with NaN where missing, with what is missing filled in from the subspace of a step."""
         rows = self._rows(X)
-        return np.where(np.isnan(rows), self.inverse_transform(self.transform(rows, step=step), step=step), rows)
+        return np.where(np.isnan(rows), self.inverse_transform(self._scores(rows, step), step=step), rows)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result as an npz with a JSON header; returns the path."""
@@ -171,8 +170,23 @@ class TrackingResult:
                 **saved.named(header),
             )
 
+    def plot(self, what: str, path: str | os.PathLike[str]) -> Path:
+        """Draw a picture into an SVG or PNG file. Needs matplotlib.
+
+        Args:
+            what: "movement", "fit", "statistic" (of a change), "step_sizes", "outliers", "last_loadings", or
+                "overview". `flower_pca.plots.available(result)` says which there are of a result, and what they show.
+            path: The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
+
+        Returns:
+            The path.
+        """
+        from flower_pca import plots
+
+        return plots.draw(self, what, path)
+
     def table(self) -> str:
-        """The steps as a plain text table."""
+        """The steps as a plain text table, and the columns that weigh most in the basis of the last one."""
         lines = [f"{'step':>6} {'rows':>8} {'movement':>10} {'residual':>10} {'outliers':>10}  change"]
         changes, figures = (
             set(self.changes_.tolist()),
@@ -181,14 +195,24 @@ class TrackingResult:
         for j, (rows, movement, residual, outliers) in enumerate(figures):
             mark = "yes" if j in changes else ""
             lines.append(f"{j:>6} {rows:>8} {movement:>10.1e} {residual:>10.1e} {outliers:>10}  {mark}".rstrip())
-        return "\n".join(lines)
+        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+        last = [
+            f"component {j} of the last step: {labels.in_words(weights, names)}"
+            for j, weights in enumerate(self.components_[-1], 1)
+        ]
+        return "\n".join([*lines, *last])
 
     def __repr__(self) -> str:
         what = f"{self.steps} steps, {self.n_components_} components of {self.n_features_in_} columns"
         return f"TrackingResult({what} by {self.algorithm}, {len(self.history)} messages)"
 
+    def _scores(self, rows: Array, step: int) -> Array:
+        seen = ~np.isnan(rows)
+        return gaps.fit(np.ascontiguousarray(self.components_[step].T), np.where(seen, rows, 0.0), seen)[0]
+
     def _rows(self, X: Any) -> Array:
-        rows = gaps.rows_with_gaps(X, "the rows given")
+        given = arranged(X, saved.plain(self.feature_names_in_), self.feature_digest)
+        rows = gaps.rows_with_gaps(given, "the rows given")
         if rows.shape[1] != self.n_features_in_:
             remedy = "Give the features that the run had, in its order."
             raise ConfigError("The number of columns", must=str(self.n_features_in_), got=rows.shape[1], then=remedy)

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.tracking.solver import Solver
 
@@ -105,6 +106,15 @@ def probed(state: TrackState, probe: Solver) -> TrackState:
         return replace(state, probe=probe)
     assert probe.values is not None
     return replace(state, probe=None, statistic=float(probe.values[0]) / state.sums["rows"])
+
+
+def skipped(state: TrackState) -> TrackState:
+    """On to the next step, where no client has had anything to begin with: nothing is recorded of this one."""
+    if state.step + 1 == state.steps or (state.steps is None and not state.sums["left"]):
+        got = f"none in {state.step + 1} steps" if state.step else "none"
+        remedy = "Wait for rows before you start, or ask for more steps."
+        raise DataError("The rows of a run of steps", must="there and not all zero", got=got, then=remedy)
+    return replace(state, step=state.step + 1, sums={}, clients=())
 
 
 def required(solver: Solver | None) -> Solver:

@@ -22,7 +22,7 @@ from flower_pca.core.parts import COUNT, NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays, Merge, Stage, add
 from flower_pca.tracking.batch import COUNTS, aligned, shape_of
 from flower_pca.tracking.solver import Solver
-from flower_pca.tracking.state import Step, TrackState, figures, probed, required
+from flower_pca.tracking.state import Step, TrackState, figures, probed, required, skipped
 
 SOLVERS: Final = ("krylov", "power")
 
@@ -135,26 +135,28 @@ class Tracker(Stage[TrackState]):
     def server(self, state: TrackState, total: Arrays, answered: frozenset[int]) -> TrackState:
         if state.closing:
             return replace(state, ended=True)
-        sums, clients = total, tuple(sorted(answered))
-        counts, rows = {name: float(sums[name]) for name in COUNTS}, int(sums["rows"])
+        clients, rows, S = tuple(sorted(answered)), int(total["rows"]), total["S"]
+        counts = {name: float(total[name]) for name in COUNTS}
         others = bool(state.sums) and clients != state.clients
         state = replace(state, sums=counts, clients=clients)
+        nothing = not rows or not counts["energy"]  # an outage at all clients: gaps only, or zeros
         if state.solver is None:
-            d = len(sums["S"])
+            if nothing:
+                return skipped(state)
+            d = len(S)
             if state.r > min(rows, d):
                 rule = f"at most the rows of the first step and their columns, {rows} and {d}"
                 remedy = "Ask for fewer components, or take longer batches."
                 raise DataError("n_components", must=rule, got=state.r, then=remedy)
-            state = replace(state, solver=self._opened(linalg.random_basis(d, sums["S"].shape[1], state.seed), state.r))
-        elif rows < state.r and state.P is not None:
+            state = replace(state, solver=self._opened(linalg.random_basis(d, S.shape[1], state.seed), state.r))
+        elif (nothing or rows < state.r) and state.P is not None:
             return self._finished(state, state.P, np.zeros(state.r))
         elif others and state.solver.Q.shape[1] and state.solver.products + 1 < self._limit(state):
-            return self._restarted(
-                state, state.solver
-            )  # products of other batches do not go together with those before
+            # Products of other batches do not go together with those before.
+            return self._restarted(state, state.solver)
         if state.probe is not None:
-            return probed(state, state.probe.step(sums["S"], 1))
-        return self._solved(state, required(state.solver).step(sums["S"], self.qr_every))
+            return probed(state, state.probe.step(S, 1))
+        return self._solved(state, required(state.solver).step(S, self.qr_every))
 
     def status(self, state: TrackState) -> Status | None:
         if not state.ended:
@@ -195,11 +197,8 @@ class Tracker(Stage[TrackState]):
 
     def _restarted(self, state: TrackState, solver: Solver) -> TrackState:
         """The same step for other clients. The message counts, so that a step ends however often they change."""
-        if state.P is None:
-            d = len(solver.Q)
-            fresh = self._opened(linalg.random_basis(d, min(self._width(state), d), state.seed), state.r)
-        else:
-            fresh = required(self._begun(state).solver)
+        d, fresh = len(solver.Q), None if state.P is None else required(self._begun(state).solver)
+        fresh = fresh or self._opened(linalg.random_basis(d, min(self._width(state), d), state.seed), state.r)
         return replace(state, solver=replace(fresh, products=solver.products + 1))
 
     def _limit(self, state: TrackState) -> int:

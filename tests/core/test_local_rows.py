@@ -125,7 +125,7 @@ BAD = [((3, 1), np.nan), ((7, 0), np.nan), ((2, 2), np.inf)]
 def test_entries_that_are_not_finite_are_counted_under_the_clients_name(kind):
     with pytest.raises(DataError) as caught:
         LocalData(kind(spoiled(*BAD)), who="client 3")
-    first = "" if kind in (sp.csr_matrix, sp.coo_array) else "The first is in row 2, column 2, from 0 on. "
+    first = "" if kind in (sp.csr_matrix, sp.coo_array) else "The first is in row 2 (from 0 on), column 2. "
     assert str(caught.value) == (
         f"The data of client 3 must be finite. Got 2 NaN and 1 infinite entries. {first}"
         'Impute or drop these entries before the run, or use missing="mean".'

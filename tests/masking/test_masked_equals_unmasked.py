@@ -78,7 +78,7 @@ for unit, (rows, change, settings) in UNITS.items():
 CASES["krylov, a fraction"] = Case("krylov", k=0.9, ends=True)
 for name in ("consensus_rpca", "exact_per_pca", "dcf_pca"):
     rows, k = (FIVE, 2) if name == "exact_per_pca" else (LOW, 5)
-    for size in (1e-6, 1e-3, 1e3, 1e6):
+    for size in (1e-6, 1e6):
         case = Case(make(SPECS[name], max_rounds=45), [size * X for X in rows], k, ends=name != "dcf_pca", own=False)
         CASES[f"{name}, {size:g} times as large"] = case
 for name in ("consensus_rpca", "exact_per_pca", "exact_per_pca(weights='samples')"):
@@ -140,7 +140,8 @@ def test_without_self_masks_it_is_the_same_in_half_the_messages(name: str, n_cli
 def test_single_precision_of_the_robust_and_the_personal(name: str) -> None:
     rows, k = (FIVE, 2) if name == "exact_per_pca" else (LOW, 5)
     rows = [X.astype(np.float32) for X in rows]
-    plain, masked = (simulate(SPECS[name], rows, n_components=k, mask=mask) for mask in (False, True))
+    algorithm = make(SPECS[name], max_rounds=20)
+    plain, masked = (simulate(algorithm, rows, n_components=k, mask=mask) for mask in (False, True))
     assert np.abs(masked.components_ - plain.components_).max() < 1e-5
     np.testing.assert_allclose(masked.explained_variance_, plain.explained_variance_, rtol=1e-5)
     assert masked.status.outcome is plain.status.outcome

@@ -218,7 +218,10 @@ def test_over_flower_a_value_beyond_the_bound_is_named_and_the_run_goes_on_witho
     result = strategies.SSI(n_components=2, center=False, mask=MaskedSums(bound=2e3)).fit(grid)
     assert result.n_samples_ == sum(len(X) for i, X in enumerate(parts) if i != 3)
     assert result.status.ok
-    assert any(f"node {grid.node(3)} was left out: Every entry of Y of this client must be" in line for line in lines)
+    assert any(
+        f"node {grid.node(3)} (partition-id 3) was left out: Every entry of Y of this client must be" in line
+        for line in lines
+    )
 
 
 @pytest.mark.usefixtures("lines")

@@ -1,0 +1,30 @@
+"""A result as a piece of HTML, which notebooks show in place of its repr."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any, Final
+
+from flower_pca.base import labels
+
+_MOST: Final = 20  # components that are listed
+
+
+def of_result(result: Any) -> str:
+    """The variances, with the columns that weigh most, and why the run ended; in the notebook's own colours."""
+    lines = labels.variances(result)
+    head = _row("th", labels.HEADS)
+    body = "".join(_row("td", line) for line in lines[:_MOST])
+    more = f"<p>and {len(lines) - _MOST:,} more components</p>" if len(lines) > _MOST else ""
+    rows = f"{result.n_samples_:,} rows x {result.n_features_in_:,} columns"
+    messages = f"{len(result.history):,} messages"
+    said = "".join(f"<p>{escape(words)}</p>" for words in (str(result.status), *result.hints))
+    title = f"<p><b>{type(result).__name__}</b>: {rows} by {escape(result.algorithm)}, {messages}</p>"
+    return f"<div>{title}<table><thead>{head}</thead><tbody>{body}</tbody></table>{more}{said}</div>"
+
+
+def _row(tag: str, cells: Any) -> str:
+    """A line of a table whose last cell is words."""
+    sides = ["right"] * (len(cells) - 1) + ["left"]
+    parts = [f'<{tag} style="text-align: {side}">{escape(c)}</{tag}>' for side, c in zip(sides, cells, strict=True)]
+    return f"<tr>{''.join(parts)}</tr>"

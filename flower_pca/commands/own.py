@@ -1,0 +1,56 @@
+"""What clients keep for themselves, in files as nodes write them: `run --own` writes, `transform --own` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import archive
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.linalg import Array
+
+_NAME: Final = "flower_pca-own-{}.npz"
+_KIND: Final = "own result"
+
+
+def check(algorithm: Any) -> None:
+    """Require an algorithm that leaves clients something of their own."""
+    from flower_pca import registry
+
+    if not registry.leaves_own(algorithm):
+        remedy = "Use consensus_rpca or exact_per_pca, or leave --own out."
+        rule = "one that leaves clients something of their own"
+        raise ConfigError("The algorithm with --own", must=rule, got=algorithm.name, then=remedy)
+
+
+def write(result: Any, folder: Path) -> list[str]:
+    """Write what each client of a simulation keeps into a file of its own; their names."""
+    names = result.feature_names_in_
+    for key, arrays in result.own.items():
+        about = {"algorithm": result.algorithm, "site": result.site_names.get(key, "")}
+        header = {**about, "columns": None if names is None else [str(name) for name in names]}
+        archive.write(folder / _NAME.format(key), _KIND, header, arrays, private=True)
+    return [_NAME.format(key) for key in result.own]
+
+
+def components(path: str, result: Any) -> Array:
+    """The own components of a client in such a file, for the columns of a personalized result."""
+    from flower_pca.algorithms.personal.result import OWN, PersonalResult
+
+    if not isinstance(result, PersonalResult):
+        rule, got = "of a personalized run", f"a {type(result).__name__}"
+        raise ConfigError("The result with --own", must=rule, got=got, then="Leave --own out.")
+    try:
+        header, arrays = archive.read(path, _KIND)
+    except FileNotFoundError as error:
+        remedy = "Give a file that run --own, or a node, has written."
+        raise DataError("The file of own components", must="there", got=f"no file {path}", then=remedy) from error
+    columns, names = header.get("columns"), result.feature_names_in_
+    there = OWN in arrays and arrays[OWN].shape[1:] == (result.n_features_in_,)
+    if not there or (columns is not None and names is not None and sorted(columns) != sorted(names)):
+        rule, remedy = f"own components for the {result.n_features_in_} columns of the result", "Give those of its run."
+        raise DataError(path, must=rule, got="others", then=remedy)
+    order = range(result.n_features_in_) if columns is None or names is None else [columns.index(n) for n in names]
+    return np.asarray(arrays[OWN][:, list(order)])

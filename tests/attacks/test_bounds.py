@@ -1,0 +1,79 @@
+"""Whether a client keeps to a bound tells of this client alone: by halving, how large its answer is.
+
+Under masks the bounds of fixed point are the server's. What it asks costs a set-up, and where a node counts losses, it
+says so once and no more.
+"""
+
+import numpy as np
+import pytest
+from dishonest import RefusedError, Sums, signed
+
+from flower_pca.rows.frame import Frame
+
+D = 8
+RNG = np.random.default_rng(5)
+SHARDS = [RNG.standard_normal((60, D)) * size for size in (1.0, 3.0, 2.0)]
+ONE = np.eye(D)[:, :1]
+LARGEST = 1  # the node that meets a bound first
+TRUE = float(np.abs(SHARDS[LARGEST].T @ (SHARDS[LARGEST] @ ONE)).max())
+
+
+def keeps_to(nodes, bound):
+    """Whether all nodes have kept to a bound, by a set-up of its own; the node that has not says so by name."""
+    sums, shapes = Sums(nodes), {"Y": (D, 1), "n": ()}
+    try:
+        sums.sum("ssi", {"Z": ONE}, shapes, {"Y": bound, "n": 1e6})
+    except RefusedError as error:
+        if "the bound of the masks, in size" not in str(error):
+            raise
+        return False
+    return True
+
+
+def bisected(nodes, questions):
+    low, high = 0.0, 1e6
+    for _ in range(questions):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if keeps_to(nodes, middle) else (middle, high)
+    return (low + high) / 2.0
+
+
+def test_by_default_halving_finds_the_size_of_an_entry(tmp_path):
+    """What docs/masked-sums.md says of it, and that it takes a set-up for each question."""
+    nodes = signed(tmp_path, SHARDS)
+    assert abs(bisected(nodes, 30) / TRUE - 1.0) < 1e-2
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_where_losses_are_counted_it_ends(lost, tmp_path):
+    nodes, refused = signed(tmp_path, SHARDS, max_groups=1, max_lost=lost), 0
+    assert keeps_to(nodes, 1e6)
+    words = ""
+    while not words:
+        try:
+            assert not keeps_to(nodes, 1e-3)
+            refused += 1
+        except RefusedError as error:
+            words = str(error)
+        for node in nodes:
+            node.start()  # new runs of Flower make no difference
+    assert refused == lost + 1
+    assert words == (
+        f"The answers beyond bounds of masked sums must be at most {lost}: that is its max_lost. Got {refused}. "
+        "Ask the node's operator: each tells how large they are."
+    )
+    with pytest.raises(RefusedError, match="beyond bounds of masked sums"):
+        keeps_to(nodes, 1e6)  # which it would keep to
+
+
+@pytest.mark.parametrize("frame", [Frame(scale=np.full(D, 1e-150)), Frame(mean=np.full(D, 1e150))])
+def test_an_answer_that_overflows_is_such_a_loss_too(frame, tmp_path):
+    """A scale or a mean that sends one client beyond all numbers, and others not, compares them as a bound does."""
+    nodes = signed(tmp_path, SHARDS, max_groups=1)
+    sums, shapes = Sums(nodes), {"Y": (D, 1), "n": ()}
+    asked = {"bounds": {"Y": 0.0, "n": 1e6}, "frame": frame}
+    with pytest.raises(RefusedError, match="The answer of this node must be finite"):
+        sums.sum("ssi", {"Z": 1e140 * ONE}, shapes, **asked)
+    assert sums.send(0, {"mask.step": 2, "mask.number": 0}).keys() == {"mask.lost"}
+    with pytest.raises(RefusedError, match="max_lost"):
+        Sums(nodes)

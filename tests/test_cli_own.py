@@ -1,0 +1,158 @@
+"""What belongs to clients on the command line; and what is shown of every kind of result."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from builders import deal, mixed
+from test_report_kinds import COLUMNS, split, spoilt, stepped
+
+from flower_pca import PCAResult, TrackingResult, cli, simulate
+from flower_pca.clients import kept
+
+
+def flower_pca(capsys, *words):
+    """The exit code, standard output and standard error."""
+    code = cli.main([str(word) for word in words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def folder(parts, path):
+    """A folder of one CSV file for each site."""
+    path.mkdir()
+    for i, part in enumerate(parts):
+        with (path / f"{'abc'[i]}.csv").open("w", newline="") as file:
+            write = csv.writer(file).writerow
+            write(COLUMNS)
+            for row in part.values:
+                write(row.tolist())
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
+@pytest.mark.parametrize("algorithm", ["consensus_rpca", "exact_per_pca(local_components=1)"])
+def test_run_writes_what_belongs_to_each_client_into_files_as_a_node_does(algorithm, tmp_path, capsys):
+    parts = spoilt() if algorithm == "consensus_rpca" else split()
+    data, out = folder(parts, tmp_path / "sites"), tmp_path / "out"
+    code, said, _ = flower_pca(capsys, "run", data, "--algorithm", algorithm, "--own", "--out", out)
+    assert code in (0, 1)
+    reference = simulate(algorithm, parts, n_components=2)
+    for i in range(3):
+        place = kept.own_file(out, i)
+        assert place.name in said
+        with np.load(place) as file:
+            header = json.loads(file["header.json"].tobytes())
+            assert header["columns"] == list(reference.feature_names_in_)
+            assert header["site"] == "abc"[i]
+            for name, array in reference.own[i].items():
+                np.testing.assert_allclose(file[name], array, rtol=1e-9, atol=1e-9)
+    flower_pca(capsys, "run", data, "--algorithm", algorithm, "--out", tmp_path / "plain")
+    assert not list((tmp_path / "plain").glob("*own*"))
+
+
+def test_own_parts_of_an_algorithm_that_leaves_none_are_refused_before_the_run(tmp_path, capsys):
+    code, _, err = flower_pca(capsys, "run", "none.csv", "--own", "--out", tmp_path / "out")
+    assert code == 2
+    assert err.startswith(
+        "flower-pca: The algorithm with --own must be one that leaves clients something of their own."
+    )
+    assert "Got krylov." in err
+
+
+def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp_path, capsys):
+    parts = split()
+    data, out = folder(parts, tmp_path / "sites"), tmp_path / "out"
+    words = ["run", data, "--algorithm", "exact_per_pca(local_components=1)", "--own", "--out", out]
+    assert flower_pca(capsys, *words)[0] == 0
+    reference = simulate("exact_per_pca(local_components=1)", parts, n_components=2)
+    transform = ["transform", out / "result.npz", data / "b.csv", "-o", tmp_path / "scores.csv"]
+    code, said, _ = flower_pca(capsys, *transform)
+    assert code == 0
+    assert "along the 2 components that all clients share; --own FILE adds those of a client" in said
+    own = out / "flower_pca-own-1.npz"
+    code, said, _ = flower_pca(capsys, *transform, "--own", own)
+    assert f"along the 2 components that all clients share, and a client's own in {own}" in said
+    with (tmp_path / "scores.csv").open() as file:
+        assert next(csv.reader(file)) == ["component_1", "component_2", "own_1"]
+        scores = np.array([[float(cell) for cell in row] for row in csv.reader(file)])
+    np.testing.assert_allclose(scores, reference.transform(parts[1], client=1), rtol=1e-7, atol=1e-7)
+    said = flower_pca(capsys, *transform, "--own", own, "--json")[1]
+    assert json.loads(said)["own_components"] == 1
+
+
+@pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
+def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, capsys):
+    parts = split()
+    data, out = folder(parts, tmp_path / "sites"), tmp_path / "out"
+    words = ["--algorithm", "exact_per_pca(local_components=1)", "--own", "--out", out]
+    assert flower_pca(capsys, "run", data, *words)[0] == 0
+    other = simulate("krylov", parts, n_components=2).save(tmp_path / "other.npz")
+    own = out / "flower_pca-own-1.npz"
+    for result, file, message in [
+        (other, own, "The result with --own must be of a personalized run. Got a PCAResult."),
+        (out / "result.npz", "none.npz", "The file of own components must be there. Got no file none.npz."),
+        (out / "result.npz", other, "must be an own result that flower_pca has saved. Got a result."),
+    ]:
+        code, _, err = flower_pca(capsys, "transform", result, data / "b.csv", "-o", tmp_path / "s.npy", "--own", file)
+        assert code == 2
+        assert message in err
+    fewer = mixed(0).shards
+    simulate("exact_per_pca(local_components=1)", fewer, n_components=1).save(tmp_path / "narrow.npz")
+    np.save(tmp_path / "x.npy", fewer[0])
+    words = ["transform", tmp_path / "narrow.npz", tmp_path / "x.npy", "-o", tmp_path / "s.npy", "--own", own]
+    code, _, err = flower_pca(capsys, *words)
+    assert code == 2
+    assert "must be own components for the 12 columns of the result. Got others." in err
+
+
+def test_show_names_the_columns_that_weigh_most(tmp_path, capsys):
+    data, out = folder(split(), tmp_path / "sites"), tmp_path / "out"
+    assert flower_pca(capsys, "run", data, "--out", out)[0] == 0
+    result = PCAResult.load(out / "result.npz")
+    heaviest = result.feature_names_in_[np.argsort(-np.abs(result.components_), axis=1)]
+    said = flower_pca(capsys, "show", out / "result.npz")[1]
+    assert all(f"{heaviest[j, 0]}" in said for j in range(2))
+    shown = json.loads(flower_pca(capsys, "show", out / "result.npz", "--json")[1])
+    assert shown["feature_names"] == list(result.feature_names_in_)
+    assert shown["site_names"] == {"0": "a", "1": "b", "2": "c"}
+    assert [[part["column"] for part in row] for row in shown["largest_weights"]] == heaviest.tolist()
+    weights = [row[0]["weight"] for row in shown["largest_weights"]]
+    np.testing.assert_allclose(np.abs(weights), np.abs(result.components_).max(axis=1))
+
+
+def test_show_says_what_only_a_family_of_results_has(tmp_path, capsys):
+    personal = simulate("exact_per_pca(local_components=1)", split(), n_components=2)
+    shown = json.loads(flower_pca(capsys, "show", personal.save(tmp_path / "p.npz"), "--json")[1])
+    assert shown["kind"] == "PersonalResult"
+    assert shown["theta"] == pytest.approx(personal.theta_estimate_)
+    robust = simulate("consensus_rpca", spoilt(), n_components=2)
+    path = robust.save(tmp_path / "r.npz")
+    assert "share of far entries" in flower_pca(capsys, "show", path)[1]
+    assert json.loads(flower_pca(capsys, "show", path, "--json")[1])["share_of_far_entries"] == robust.outlier_share_
+    parts = deal(stepped(), (120, 120))
+    dp = "dp(epsilon=0.5, delta=1e-7, clip=3.0, noise_seed=1)"
+    noisy = simulate("ssi(max_rounds=2)", parts, n_components=2, dp=dp).save(tmp_path / "n.npz")
+    assert "noise alone can give a component a variance of" in flower_pca(capsys, "show", noisy)[1]
+    bounds = np.array(json.loads(flower_pca(capsys, "show", noisy, "--json")[1])["bounds_of_ratio"])
+    assert ((bounds >= 0.0) & (bounds <= 1.0)).all()
+
+
+def test_show_and_a_report_of_a_run_of_steps(tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", stepped())
+    words = ["track", tmp_path / "rows.npy", "--batch", 24, "--rank", 2, "--out", tmp_path / "out"]
+    code, said, _ = flower_pca(capsys, *words)
+    assert code == 0
+    assert f"report            {tmp_path.resolve() / 'out/report.html'}" in said
+    assert "Basis of the last step" in (tmp_path / "out/report.html").read_text()
+    path = tmp_path / "out/tracking.npz"
+    result = TrackingResult.load(path)
+    assert result.table() in flower_pca(capsys, "show", path)[1]
+    shown = json.loads(flower_pca(capsys, "show", path, "--json")[1])
+    assert (shown["kind"], shown["steps"]) == ("TrackingResult", 10)
+    assert shown["movement"] == result.movement_.tolist()
+    (tmp_path / "bad.npz").write_bytes(b"nothing")
+    code, _, err = flower_pca(capsys, "show", tmp_path / "bad.npz")
+    assert code == 2
+    assert "must be a result that flower_pca has saved" in err

@@ -1,0 +1,135 @@
+"""Pictures that only some kinds of results have: they show what these hold, and nothing of them is cut."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from test_report_kinds import KINDS, SITES, case, noisy, tracked
+
+from flower_pca import ConfigError, TrackingResult
+from flower_pca.analysis.groups import distances
+from flower_pca.analysis.noise import certainty
+from flower_pca.plots import PICTURES, available, figure, style
+
+pytestmark = pytest.mark.slow
+
+
+def axes(kind, what):
+    """The axes of a picture of a kind of run."""
+    result, parts = case(kind)
+    return figure(result, what, shards=parts).axes[0]
+
+
+def words(labels):
+    return [label.get_text() for label in labels]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_cut_covered_or_run_together(kind):
+    result, parts = case(kind)
+    for what in available(result, parts):
+        drawn = figure(result, what, shards=parts)
+        drawn.draw_without_rendering()
+        inches = drawn.get_tightbbox()
+        assert min(inches.x0, inches.y0) >= 0.0, what
+        assert inches.x1 <= drawn.get_figwidth(), what
+        assert inches.y1 <= drawn.get_figheight(), what
+        legends = [*drawn.legends, *(ax.get_legend() for ax in drawn.axes if ax.get_legend())]
+        for ax in drawn.axes:
+            assert not any(box.get_window_extent().overlaps(ax.patch.get_window_extent()) for box in legends), what
+            left, right = ax.get_xlim()
+            ticks = [tick for tick in ax.xaxis.get_major_ticks() if left <= tick.get_loc() <= right]
+            boxes = [t.label1.get_window_extent() for t in ticks if t.label1.get_text() and t.label1.get_visible()]
+            assert all(a.x1 < b.x0 for a, b in pairwise(boxes)), what
+
+
+def test_each_picture_is_of_some_kind_and_drawn_here():
+    drawn = {what for kind in KINDS for what in available(*case(kind))}
+    assert set(PICTURES) - drawn <= {"outliers", "weights"}
+
+
+def test_steps_have_whole_numbers_and_each_curve_a_colour_of_its_own():
+    result, _ = case("steps")
+    for what in ("movement", "fit", "statistic", "step_sizes"):
+        ax = figure(result, what).axes[0]
+        ax.figure.draw_without_rendering()
+        assert all(float(tick).is_integer() for tick in ax.get_xticks())
+        curves = [line for line in ax.lines if line.get_marker() == "o"]
+        assert len({line.get_color() for line in curves}) == len(curves)
+        assert not any(line.get_clip_on() for line in curves)
+    moved = axes("steps", "movement").lines[0]
+    np.testing.assert_array_equal(moved.get_xdata(), np.arange(1, result.steps))
+    np.testing.assert_array_equal(moved.get_ydata(), result.movement_[1:])
+    sizes = axes("steps", "step_sizes").lines
+    np.testing.assert_allclose(sizes[0].get_ydata(), result.values_[:, 0] / result.rows_)
+
+
+def test_a_run_of_steps_draws_itself(tmp_path):
+    result = tracked()
+    for what in ("overview", "movement", "last_loadings"):
+        assert result.plot(what, tmp_path / f"{what}.png").read_bytes()[:4] == b"\x89PNG"
+    with pytest.raises(ConfigError, match="The picture must be one of 'overview', 'movement'"):
+        result.plot("scree", tmp_path / "p.png")
+    with pytest.raises(ConfigError, match=r'The picture "outliers" must be of a run with outliers. Got one without.'):
+        result.plot("outliers", tmp_path / "p.png")
+    assert isinstance(result, TrackingResult)
+
+
+def test_what_was_taken_out_is_that_of_the_sparse_parts():
+    result, _ = case("robust")
+    taken = [result.own[i]["S"] != 0.0 for i in range(3)]
+    share = np.vstack(taken).mean(axis=0)
+    order = np.argsort(-share, kind="stable")
+    ax = axes("robust", "taken_by_column")
+    np.testing.assert_allclose([bar.get_width() for bar in ax.patches], share[order])
+    assert words(ax.get_yticklabels()) == [style.name_of(name) for name in result.feature_names_in_[order]]
+    ax = axes("robust", "taken_by_client")
+    np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [part.mean() for part in taken])
+    np.testing.assert_allclose(axes("robust", "taken").images[0].get_array(), np.stack([p.mean(0) for p in taken]).T)
+    low, sparse = axes("robust", "sizes").containers
+    root = [np.sqrt(np.mean(result.own[i]["L"] ** 2)) for i in range(3)]
+    np.testing.assert_allclose([bar.get_width() for bar in low], root)
+    root = [np.sqrt(np.mean(result.own[i]["S"] ** 2)) for i in range(3)]
+    np.testing.assert_allclose([bar.get_width() for bar in sparse], root)
+
+
+def test_what_is_shared_and_own_adds_up_to_the_rows():
+    result, parts = case("personal")
+    shared, own, rest = axes("personal", "split").containers
+    for i, part in enumerate(parts):
+        rows = part.values[:, [list(part.names).index(name) for name in result.feature_names_in_]]
+        pieces = result.split(part, client=i)
+        squares = [np.mean(np.sum(piece**2, axis=1)) for piece in pieces]
+        found = [bars[i].get_width() for bars in (shared, own, rest)]
+        np.testing.assert_allclose(found, np.array(squares) / np.mean(np.sum(rows**2, axis=1)), rtol=1e-9)
+    rho = distances([result.own_components(i) for i in range(3)])
+    np.testing.assert_array_equal(axes("personal", "own_distances").images[0].get_array(), rho)
+    points = axes("personal", "own_map").collections[0].get_offsets()
+    apart = np.linalg.norm(points[:, None] - points[None], axis=2)
+    np.testing.assert_allclose(apart, rho, atol=1e-6)  # three points lie in a plane
+    assert words(axes("personal", "own_distances").get_yticklabels()) == [style.name_of(n) for n in SITES.values()]
+
+
+def test_bars_under_noise_lie_within_what_can_be_said():
+    for epsilon in (0.1, 20.0):
+        result, _ = noisy(epsilon)
+        known = certainty(result)
+        ax = figure(result, "scree").axes[0]
+        (lines,) = (container for container in ax.containers if hasattr(container, "has_yerr"))
+        ends = np.array([segment[:, 1] for segment in lines[2][0].get_segments()])
+        np.testing.assert_allclose(ends, known.shares, atol=1e-9)
+        assert ax.get_ylim()[1] <= 1.12 + 1e-12
+        assert "with" not in figure(result, "cumulative").axes[0].get_xlabel()
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "message"),
+    [
+        ("robust, loaded", "taken", "must be given the clients' rows, or of a simulation that has just been run. Got"),
+        ("personal, loaded", "split", "must be given the clients' rows, of a run that knows their own components."),
+        ("personal, loaded", "own_map", "must be of a run that knows the own components of two clients. Got one"),
+    ],
+)
+def test_what_a_picture_needs_is_said(kind, what, message):
+    with pytest.raises(ConfigError, match=message):
+        figure(case(kind)[0], what)

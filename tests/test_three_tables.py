@@ -1,0 +1,132 @@
+"""Three hospitals with one table in three orders, one with text beside: files, the command, and the pooled PCA."""
+
+import json
+
+import numpy as np
+import pytest
+from builders import falling
+from test_cli import flower_pca
+
+from flower_pca import PCAResult, simulate
+from flower_pca.data import sources
+from flower_pca.simulation import compare
+
+NAMES = ("weight", "age", "size", "beat")
+SORTED = tuple(sorted(NAMES))
+X = falling(120, 4, seed=8) + np.array([70.0, 40.0, 1.7, 60.0])
+SITES = {"bonn": slice(0, 60), "jena": slice(60, 100), "trier": slice(100, 120)}
+ORDERS = ((0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0))
+
+
+def write(path, rows, names, note=None):
+    """A CSV file of these rows."""
+    head, ends = (",".join(names), "") if note is None else (" , ".join([*names, "note"]), f",{note}")
+    path.write_text("\n".join([head, *(",".join(f"{value:.17g}" for value in row) + ends for row in rows)]))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with the file of each site."""
+    (tmp_path / "sites").mkdir()
+    for (site, part), order in zip(SITES.items(), ORDERS, strict=True):
+        write(tmp_path / "sites" / f"{site}.csv", X[part][:, list(order)], [NAMES[j] for j in order])
+    return tmp_path / "sites"
+
+
+def add(folder, kind):
+    """The third file with text, or with a column more or less."""
+    rows, path = X[SITES["trier"]], folder / "trier.csv"
+    if kind == "text":
+        write(path, rows, NAMES, "x")
+    elif kind == "more":
+        write(path, np.hstack([rows, rows[:, :1]]), [*NAMES, "dose"])
+    else:
+        write(path, rows[:, :3], NAMES[:3])
+
+
+def is_pooled(result, columns=SORTED):
+    rows = X[:, [NAMES.index(name) for name in columns]]
+    _, s, V = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    signs = np.sign(np.sum(V[:3] * result.components_, axis=1))[:, None]
+    assert result.feature_names_in_.tolist() == list(columns)
+    assert result.site_names == dict(enumerate(SITES))
+    np.testing.assert_allclose(result.explained_variance_, s[:3] ** 2 / (len(X) - 1), rtol=1e-12)
+    np.testing.assert_allclose(result.components_, V[:3] * signs, atol=1e-10)
+
+
+def run(capsys, folder, *words):
+    """What `flower-pca run` leaves, or says."""
+    code, _, err = flower_pca(capsys, "run", folder, "--components", 3, "--out", folder.parent / "out", *words)
+    return PCAResult.load(folder.parent / "out/result.npz") if code == 0 else err
+
+
+def test_the_command_matches_files_by_name(folder, capsys):
+    is_pooled(run(capsys, folder))
+    is_pooled(run(capsys, folder, "--columns", "size, age,weight,beat"), ("size", "age", "weight", "beat"))
+    add(folder, "text")
+    assert "trier.csv must be numbers. Got 'x' in column note (line 2)." in run(capsys, folder)
+    is_pooled(run(capsys, folder, "--columns", ",".join(NAMES)), NAMES)
+    add(folder, "more")
+    assert "Got 5, with, beyond them, 'dose'." in run(capsys, folder)
+    is_pooled(run(capsys, folder, "--columns", ",".join(NAMES)), NAMES)
+    add(folder, "less")
+    assert "Got 3, without 'beat'." in run(capsys, folder)
+    assert "trier.csv must be one of weight, age, size. Got 'beat'." in run(
+        capsys, folder, "--columns", ",".join(NAMES)
+    )
+    assert "columns must be names of columns. Got 'a,,b'." in run(capsys, folder, "--columns", "a,,b")
+
+
+def test_simulate_matches_files_by_name(folder):
+    def shards():
+        return {site: sources.make(str(folder / f"{site}.csv")) for site in SITES}
+
+    is_pooled(simulate("krylov", shards(), n_components=3))
+    add(folder, "text")
+    with pytest.raises(ValueError, match=r"trier\.csv must be numbers\. Got 'x' in column note \(line 2\)\."):
+        simulate("krylov", shards(), n_components=3)
+    is_pooled(simulate("krylov", shards(), n_components=3, columns=NAMES), NAMES)
+    add(folder, "more")
+    with pytest.raises(
+        ValueError, match=r"^The columns of client 2 \(trier\) must be those of client 0 \(bonn\)\. Got 5"
+    ):
+        simulate("krylov", shards(), n_components=3)
+    is_pooled(simulate("krylov", shards(), n_components=3, columns=NAMES), NAMES)
+    add(folder, "less")
+    for columns in (None, NAMES):
+        with pytest.raises(ValueError, match="'beat'"):
+            simulate("krylov", shards(), n_components=3, columns=columns)
+
+
+def test_transform_of_a_file_goes_by_name_and_says_if_it_cannot(folder, tmp_path, capsys):
+    result = run(capsys, folder)
+    path, scores = tmp_path / "out/result.npz", tmp_path / "scores.npy"
+    for site, part in SITES.items():
+        assert flower_pca(capsys, "transform", path, folder / f"{site}.csv", "-o", scores)[0::2] == (0, "")
+        rows = X[part][:, [NAMES.index(name) for name in SORTED]]
+        np.testing.assert_allclose(np.load(scores), (rows - result.mean_) @ result.components_.T, atol=1e-11)
+    np.save(tmp_path / "x.npy", X)
+    code, _, err = flower_pca(capsys, "transform", path, tmp_path / "x.npy", "-o", scores)
+    line = "flower-pca: The result has names of columns, the rows have none: they are matched by position.\n"
+    assert (code, err) == (0, line)
+    add(folder, "less")
+    code, _, err = flower_pca(capsys, "transform", path, folder / "trier.csv", "-o", scores)
+    assert code == 2
+    assert "must be the 4 of the result, by name. Got 3, without 'beat'." in err
+
+
+def test_a_table_with_its_sites_in_a_column(tmp_path, capsys):
+    names = ["site", *NAMES]
+    lines = [f"{site}," + ",".join(f"{v:.17g}" for v in row) for site, part in SITES.items() for row in X[part]]
+    (tmp_path / "all.csv").write_text("\n".join([",".join(names), *lines]))
+    out = tmp_path / "out"
+    words = ["run", tmp_path / "all.csv", "--partition", "by_column('site')", "--components", 3, "--out", out, "--json"]
+    code, said, _ = flower_pca(capsys, *words)
+    assert (code, json.loads(said)["clients"]) == (0, 3)
+    is_pooled(PCAResult.load(out / "result.npz"))
+
+
+def test_a_comparison_matches_by_name(folder):
+    shards = [sources.make(str(folder / f"{site}.csv")) for site in SITES]
+    for course in compare(shards, algorithms=["krylov", "ssi"], n_components=2, tol=1e-10):
+        assert course.angle < 1e-7

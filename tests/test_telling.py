@@ -12,10 +12,11 @@ from flower_pca.audit import served
 from flower_pca.audit.sentences import LASTING, SEEN
 from flower_pca.audit.telling import telling
 from flower_pca.clients import Rules
+from flower_pca.clients.rules import everything
 from flower_pca.core.parts import Kind
 
 NEUTRAL = {"memory_dir", "output_dir", "sign_key"}  # where a node keeps what is its own, and by what others know it
-EVERY = (*registry.ALGORITHMS, *registry.TRACKERS)
+EVERY = everything()
 
 
 def test_every_kind_and_every_rule_has_words():
@@ -29,7 +30,7 @@ def test_every_kind_and_every_rule_has_words():
 )
 def test_every_algorithm_is_served_or_refused_as_the_node_does(rules):
     found = telling(Rules(**rules))
-    assert sorted({*found.served, *found.refused} - {"any of them"}) == sorted(EVERY)
+    assert sorted({*found.served, *found.refused} - {"any algorithm"}) == sorted(EVERY)
     assert {name for name in found.served if name in EVERY} <= Rules(**rules).served
     for name in found.refused:
         stage = registry.STAGES[name]
@@ -106,6 +107,7 @@ CASES = [
     ({"answers": "exact"}, "no number of the server meets a row (answers=exact)", "make rounding"),
     ({"missing": "mean", "min_rows": 9}, "where there are 9 such rows or more", "its own means fill them"),
     ({"allow": ["krylov", "st_miss"]}, "under masks too, by st_miss: they compare rows by design", "dcf_pca: they"),
+    ({"allow": ["krylov", "monitor"]}, "under masks too, by monitor: they compare rows by design", "dcf_pca: they"),
     ({"max_rank": 3, "allow": ["faps", "ssi"]}, "More by faps: their answers are no products", "More by faps, ssi"),
     ({"max_messages": 12, "max_messages_ever": 99}, "99 messages at most, over all runs.", "Rules: all"),
     ({"share_names": False}, "How many columns it has, and a digest of their names.", "What its columns are called"),
@@ -127,7 +129,7 @@ def test_the_page_of_a_node_without_rules(capsys):
     page = capsys.readouterr().out
     assert page.startswith("Rules: all at their defaults\n\nWhat the server sees\n  - Its own answers.")
     assert "What these rules leave open" in page
-    assert "dcf_pca, consensus_rpca, st_miss, robust_tracking: it compares rows, and is not named in allow" in page
+    assert "robust_tracking, monitor: it compares rows, and is not named in allow" in page
     assert "krylov, ssi, fed_oapm: C Z for any block Z of the server's" in page
     assert max(map(len, page.splitlines())) < 400
 
@@ -141,7 +143,7 @@ def test_the_command_reads_what_a_supernode_does(tmp_path, capsys):
     assert cli.main(["rules", "--json", str(file)]) == 0
     assert json.loads(capsys.readouterr().out) == one
     assert one["rules"]["min_rows"] == "50"
-    assert set(one["served"]) == {"any of them", "krylov", "ssi"}
+    assert set(one["served"]) == {"any algorithm", "krylov", "ssi"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import assembly, registry
-from flower_pca.clients.rules import Rules
+from flower_pca.clients.rules import Rules, everything
 from flower_pca.core.drive import rounds
 from flower_pca.core.parts import Kind
 from flower_pca.masking import messages
@@ -77,22 +77,23 @@ def asked(name: str, *, masked: bool = False, noised: bool = False) -> frozenset
 
 
 def _run(name: str, masked: bool, noised: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Stage and arrays of every message of a small run."""
+    """Stage and arrays of every message of a small run; of what is only asked for beside it, of that alone."""
     shards = [np.random.default_rng(i).standard_normal((40, _COLUMNS)) * (_COLUMNS - np.arange(6.0)) for i in range(3)]
-    mask = True if masked else None
+    mask, alone = True if masked else None, name if name not in (*registry.ALGORITHMS, *registry.TRACKERS) else None
     if name in registry.TRACKERS:
         transport: Any = InProcess([Stream(X, batch=20) for X in shards])
         run: Any = assembly.tracking(registry.tracker(name), n_components=2, steps=1, mask=mask)
     else:
         transport = Shards(clients_of(shards, missing=False))
         own: dict[str, Any] = {"dp": "dp(epsilon=1e3, delta=1e-6, clip=20.0)"} if noised else {"evaluate": True}
-        algorithm = registry.make(name)
+        own = own if alone is None else {alone: True}
+        algorithm = registry.make(name if alone is None else "krylov")
         limit = {"max_rounds": 3} if hasattr(algorithm, "max_rounds") else {}
         run = assembly.run(assembly.question(algorithm, n_components=2, mask=mask, **limit, **own))
     for message in rounds(run, transport):
         arrays = message.arrays_for(message.to[0])
         stage = messages.inner_stage(arrays) or message.stage
-        if stage != messages.STAGE:
+        if stage != messages.STAGE and alone in (None, stage):
             yield stage, messages.plain(arrays)
 
 
@@ -104,7 +105,7 @@ def peaks(rules: Rules) -> bool:
 
 def answered(rules: Rules) -> list[str]:
     """The algorithms and trackers that are served."""
-    return [name for name in (*registry.ALGORITHMS, *registry.TRACKERS) if not why_not(rules, name)]
+    return [name for name in everything() if not why_not(rules, name)]
 
 
 def comparing(rules: Rules) -> list[str]:

@@ -107,7 +107,6 @@ CASES = [
     ({"answers": "exact"}, "no number of the server meets a row (answers=exact)", "make rounding"),
     ({"missing": "mean", "min_rows": 9}, "where there are 9 such rows or more", "its own means fill them"),
     ({"allow": ["krylov", "st_miss"]}, "under masks too, by st_miss: they compare rows by design", "dcf_pca: they"),
-    ({"allow": ["krylov", "monitor"]}, "under masks too, by monitor: they compare rows by design", "dcf_pca: they"),
     ({"max_rank": 3, "allow": ["faps", "ssi"]}, "More by faps: their answers are no products", "More by faps, ssi"),
     ({"max_messages": 12, "max_messages_ever": 99}, "99 messages at most, over all runs.", "Rules: all"),
     ({"share_names": False}, "How many columns it has, and a digest of their names.", "What its columns are called"),
@@ -129,7 +128,10 @@ def test_the_page_of_a_node_without_rules(capsys):
     page = capsys.readouterr().out
     assert page.startswith("Rules: all at their defaults\n\nWhat the server sees\n  - Its own answers.")
     assert "What these rules leave open" in page
-    assert "robust_tracking, monitor: it compares rows, and is not named in allow" in page
+    assert (
+        "dcf_pca, consensus_rpca, st_miss, robust_tracking, monitor: it compares rows, and is not named in allow"
+        in page
+    )
     assert "krylov, ssi, fed_oapm: C Z for any block Z of the server's" in page
     assert max(map(len, page.splitlines())) < 400
 

@@ -22,6 +22,7 @@ _COLUMNS: Final = 6  # of the small runs
 WORDS: Final[dict[Kind, str]] = {
     Kind.ROWS: "how many rows it has",
     Kind.COUNT: "counts of clients, or of entries of some size",
+    Kind.DISTANCES: "how many of its rows lie how far from a basis of the server's",
     Kind.NUMBER: "single figures, as a weight or a step",
     Kind.SQUARES: "what a basis of the server's leaves of its rows, as a sum of squares",
     Kind.MEAN_SQUARES: "a mean of squares of its rows, or of what a basis leaves of them",
@@ -70,30 +71,30 @@ def kinds(rules: Rules, name: str) -> frozenset[Kind]:
 def asked(name: str, *, masked: bool = False, noised: bool = False) -> frozenset[tuple[Kind, bool]]:
     """The kinds of parts in a small run, and whether they show a node's own results."""
     found = set[tuple[Kind, bool]]()
-    for stage, arrays in _run(name, masked, noised):
+    for stage, arrays in _run("krylov" if name in registry.BESIDE else name, masked, noised, beside=name):
         parts = registry.STAGES[stage].parts(arrays, _COLUMNS)
         found |= {(part.kind, part.own) for part in parts.values()}
     return frozenset(found)
 
 
-def _run(name: str, masked: bool, noised: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Stage and arrays of every message of a small run; of what is only asked for beside it, of that alone."""
+def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Stage and arrays of every message of a small run; of `beside` alone, if it is a stage beside algorithms."""
     shards = [np.random.default_rng(i).standard_normal((40, _COLUMNS)) * (_COLUMNS - np.arange(6.0)) for i in range(3)]
-    mask, alone = True if masked else None, name if name not in (*registry.ALGORITHMS, *registry.TRACKERS) else None
+    mask = True if masked else None
     if name in registry.TRACKERS:
         transport: Any = InProcess([Stream(X, batch=20) for X in shards])
         run: Any = assembly.tracking(registry.tracker(name), n_components=2, steps=1, mask=mask)
     else:
         transport = Shards(clients_of(shards, missing=False))
         own: dict[str, Any] = {"dp": "dp(epsilon=1e3, delta=1e-6, clip=20.0)"} if noised else {"evaluate": True}
-        own = own if alone is None else {alone: True}
-        algorithm = registry.make(name if alone is None else "krylov")
+        algorithm = registry.make(name)
         limit = {"max_rounds": 3} if hasattr(algorithm, "max_rounds") else {}
+        own |= dict.fromkeys({beside} & set(registry.BESIDE), True)
         run = assembly.run(assembly.question(algorithm, n_components=2, mask=mask, **limit, **own))
     for message in rounds(run, transport):
         arrays = message.arrays_for(message.to[0])
         stage = messages.inner_stage(arrays) or message.stage
-        if stage != messages.STAGE and alone in (None, stage):
+        if stage != messages.STAGE and (beside not in registry.BESIDE or stage == beside):
             yield stage, messages.plain(arrays)
 
 
@@ -104,7 +105,7 @@ def peaks(rules: Rules) -> bool:
 
 
 def answered(rules: Rules) -> list[str]:
-    """The algorithms and trackers that are served."""
+    """What is served of all that a node can be asked for by name."""
     return [name for name in everything() if not why_not(rules, name)]
 
 

@@ -73,9 +73,10 @@ def _words(found: frozenset[Kind]) -> str:
 
 def telling(rules: Rules) -> Telling:
     """What a node under these rules can be made to tell."""
-    refused = {name: why for name in everything() if (why := why_not(rules, name))}
-    told = {name: kinds(rules, name) for name in everything() if name not in refused}
-    runs = [found for name, found in told.items() if name in registry.ALGORITHMS]  # with an opening, that is
+    every = everything()
+    refused = {name: why for name in every if (why := why_not(rules, name))}
+    told = {name: kinds(rules, name) for name in every if name not in refused}
+    runs = [found for name, found in told.items() if name in registry.ALGORITHMS]  # which have an opening in common
     common = frozenset.intersection(*runs) if len(runs) > 1 else frozenset()
     beside = {name: found - common if name in registry.ALGORITHMS else found for name, found in told.items()}
     served = {name: _words(found) or "nothing beside" for name, found in beside.items()}

@@ -28,9 +28,13 @@ def seeds(name: str, check: checks.Check) -> tuple[int, ...]:
     return (0,) if name in (*checks.SLOW, *checks.ROBUST) or check in protocol_checks.FOR_ALL else (0, 1)
 
 
+def long(name: str, check: checks.Check) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.slow,) if name in checks.SLOW and check is checks.one_row_per_client else ()
+
+
 @pytest.mark.parametrize(
     ("name", "check", "seed"),
-    [pytest.param(n, c, seed, id=f"{n}-{c.__name__}-{seed}") for n, c in CASES for seed in seeds(n, c)],
+    [pytest.param(n, c, s, id=f"{n}-{c.__name__}-{s}", marks=long(n, c)) for n, c in CASES for s in seeds(n, c)],
 )
 def test_check(name: str, check: checks.Check, seed: int, tmp_path: Path) -> None:
     check(name, seed, tmp_path)

@@ -217,6 +217,13 @@ def test_streams_at_nodes_match_by_name():
         assert found.feature_names_in_.tolist() == list(SORTED)
         assert found.site_names == {0: "north", 1: "east", 2: "west"}
         np.testing.assert_allclose(found.components_, here.components_, atol=1e-6)
+    with in_a_run():
+        wanted = TrackingStrategy("st_miss", n_components=2, min_nodes=3, columns="size,age,beat").fit(
+            nodes([Stream(part) for part in parts])
+        )
+    picked = track("st_miss", parts, n_components=2, columns=["size", "age", "beat"])
+    np.testing.assert_array_equal(wanted.components_, picked.components_)
+    assert wanted.feature_names_in_.tolist() == ["size", "age", "beat"]
     parts[2] = [rows[:15]] * 4
     with (
         in_a_run(),

@@ -15,9 +15,12 @@ from flower_pca import (
     Stream,
     TrackingResult,
     from_frame,
+    registry,
+    report,
     simulate,
     track,
 )
+from flower_pca.core.algorithm import Iterative
 from flower_pca.data import partition, sources
 from flower_pca.rows.columns import Columns, Heading, digest
 from flower_pca.rows.local import LocalData
@@ -275,6 +278,17 @@ def test_rows_know_where_their_columns_are():
         LocalData(SiteRows(X, NAMES[:3]))
 
 
+def test_pictures_and_reports_take_the_same_mapping(tmp_path):
+    pytest.importorskip("matplotlib")
+    given = dict(zip(("north", "east", "west"), shards(), strict=True))
+    result = simulate("krylov", given, n_components=2)
+    for shown in (given, list(given.values())):
+        result.plot("scores", tmp_path / f"{type(shown).__name__}.svg", shards=shown)
+        report.write(result, tmp_path / f"{type(shown).__name__}.html", title="Three sites", shards=shown)
+    for kind in ("svg", "html"):
+        assert (tmp_path / f"dict.{kind}").read_bytes() == (tmp_path / f"list.{kind}").read_bytes()
+
+
 def test_files_of_a_folder_keep_their_names(tmp_path):
     for site, part, order in zip(("bonn", "jena", "trier"), SPLITS, ORDERS, strict=True):
         lines = [",".join(f"{v:.17g}" for v in row) + ",x" for row in X[part][:, list(order)]]
@@ -402,6 +416,29 @@ def test_a_table_is_picked_by_name(tmp_path):
         sources.table(str(tmp_path / "x.npz"), columns=["dose"])
 
 
+@pytest.mark.parametrize("name", registry.ALGORITHMS)
+@pytest.mark.parametrize("columns", [None, tuple(f"c{j}" for j in (5, 2, 0, 3, 1))])
+def test_every_algorithm_matches_by_name(name, columns):
+    """The bits of plain rows whose columns are in that order, for the result, for new rows and for what is kept."""
+    rows, names = falling(90, 6, seed=2), [f"c{j}" for j in range(6)]
+    parts = [rows[:40], rows[40:70], rows[70:]]
+    orders = [np.random.default_rng(i).permutation(6) for i in range(3)]
+    given = [
+        SiteRows(part[:, order], tuple(names[j] for j in order)) for part, order in zip(parts, orders, strict=True)
+    ]
+    index = [names.index(name) for name in columns or names]
+    stopping = {"max_rounds": 3} if issubclass(registry.ALGORITHMS[name], Iterative) else {}
+    found = simulate(name, given, n_components=2, columns=columns, **stopping)
+    plain = simulate(name, [part[:, index] for part in parts], n_components=2, **stopping)
+    for field in ("components_", "explained_variance_", "mean_"):
+        np.testing.assert_array_equal(getattr(found, field), getattr(plain, field))
+    assert found.own.keys() == plain.own.keys()
+    for client, own in plain.own.items():
+        for kind, array in own.items():
+            np.testing.assert_array_equal(found.own[client][kind], array)
+    np.testing.assert_array_equal(found.transform(given[1]), plain.transform(parts[1][:, index]))
+
+
 def batches(order, names=NAMES, rows=X):
     return [named(rows[i : i + 15], order, names) for i in range(0, len(rows), 15)]
 
@@ -438,6 +475,35 @@ class TestStreams:
         assert found.site_names == {0: "east"}
         assert found.feature_names_in_.tolist() == list(SORTED)
 
+    @pytest.mark.parametrize("mask", [False, True])
+    def test_a_run_may_name_its_columns(self, mask):
+        wanted = ("size", "age", "weight")
+        index = [NAMES.index(name) for name in wanted]
+        noted = [
+            dataclasses.replace(part, words={"note": "'x' in column note"})
+            for part in batches(ORDERS[1], rows=self.rows)
+        ]
+        for streams in (
+            [batches(ORDERS[2], rows=self.rows), noted],
+            [Stream(named(self.rows, ORDERS[1]), batch=15)] * 2,
+        ):
+            found = track("st_miss", streams, n_components=2, columns=wanted, mask=mask)
+            plain = track("st_miss", [self.rows[:, index]] * 2, n_components=2, batch=15, mask=mask)
+            np.testing.assert_array_equal(found.components_, plain.components_)
+            assert found.feature_names_in_.tolist() == list(wanted) == found.asked["columns"]
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 0 must be among them the 1 of the run\. Got 4, w"
+        ):
+            track("st_miss", [noted], n_components=1, columns="dose")
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 0 must be numbers\. Got text in column note"
+        ):
+            track("st_miss", [noted], n_components=1, columns="note")
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 0 must be named, .* Got 4 without names\."
+        ):
+            track("st_miss", [self.rows], batch=15, n_components=1, columns="age")
+
     def test_other_columns_are_refused(self):
         other = batches(range(4), (*NAMES[:3], "pulse"), self.rows)
         with pytest.raises(
@@ -451,6 +517,11 @@ class TestStreams:
             track("st_miss", [late], n_components=2)
         with pytest.raises(DataError, match=r"^The columns of client 0 at step 2 .* Got 4 without names\. Give all"):
             track("st_miss", [[*batches(range(4), rows=self.rows)[:2], self.rows[:15]]], n_components=2)
+        noted = dataclasses.replace(late[0], words={"note": "'secret' in column note (line 2)"}, source="/home/x.csv")
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 0 must be numbers\. Got text in column note"
+        ):
+            track("st_miss", [[noted]], n_components=2)
         functions = [lambda t, parts=parts: parts[t] if t < 4 else None for parts in (late[:2] + late[:2], other)]
         with pytest.raises(
             NotEnoughNodes, match=r"client 1 must be those of the run, 4 by name\. Got 4, without 'beat'"

@@ -52,8 +52,12 @@ def run_page(page, only=lambda block: True):
     return namespace
 
 
+# Others run these from top to bottom, and look at what comes out.
+LOOKED_INTO = {"README.md", "docs/pipelines.md", "docs/privacy.md", "docs/python.md"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", sorted(set(PAGES) - SILENT))
+@pytest.mark.parametrize("page", sorted(set(PAGES) - SILENT - LOOKED_INTO))
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(page)

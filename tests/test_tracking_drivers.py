@@ -40,8 +40,8 @@ def fresh():
     ("name", "own"),
     [
         ("STMiss", {"detect": True, "update_length": 3, "refine": True}),
-        ("STMiss", {"solver": "power", "reuse": 1}),
-        ("RobustTracking", {"smallest_outlier": 50.0}),
+        ("STMiss", {"solver": "power", "reuse": 1, "products": 4, "first_products": 8}),
+        ("RobustTracking", {"smallest_outlier": 50.0, "products": 4}),
     ],
 )
 def test_a_named_strategy_gives_the_bits_of_track(name, own):

@@ -138,8 +138,7 @@ class PCAClient(NumPyClient):
             self._policy.admit(request)
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
-        data = self._rows()
-        data = asked(data, request.frame.names, self._rules) if isinstance(data, LocalData) else data
+        data = asked(self._rows(), request.frame.names, self._rules)
         with naming(request):
             limits.check_sizes(request, data.d)
         if isinstance(data, LocalData) and data.n < self._rules.min_rows:

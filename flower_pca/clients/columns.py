@@ -18,14 +18,15 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     """A node's rows. Of what no message may tell, the path of a file and its words, nothing is kept."""
     if isinstance(data, LocalData | Stream):
         return data
-    rows = SiteRows.of(data, who="this node")
-    words = {name: f"text in column {name}" for name in rows.words}
-    rows = replace(rows, words=words, source="", site=rows.site if rules.share_names else "")
+    rows = SiteRows.of(data, who="this node").quiet()
+    rows = replace(rows, site=rows.site if rules.share_names else "")
     return LocalData(rows, who="this node", missing=True)  # whether NaN may be says the message
 
 
-def asked(data: LocalData, names: tuple[str, ...] | None, rules: Rules) -> LocalData:
+def asked(data: LocalData | Stream, names: tuple[str, ...] | None, rules: Rules) -> LocalData | Stream:
     """The columns that a message asks for: those it names, or all, which must then all be numbers."""
+    if isinstance(data, Stream):
+        return data.asked(names)
     what, there = "The columns of this node", set(data.names or ())
     if names is None:
         if data.words and not rules.share_names:

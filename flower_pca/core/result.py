@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
@@ -192,7 +192,7 @@ class PCAResult:
             kind = saved.known(path, header, _KINDS)
             return kind(**saved.fields(path, header, arrays, names=kind._ARRAYS, numbers=kind._NUMBERS))
 
-    def plot(self, what: str, path: str | os.PathLike[str], *, shards: Sequence[Any] | None = None) -> Path:
+    def plot(self, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
         """Draw a picture into an SVG or PNG file. Needs matplotlib.
 
         Args:

@@ -7,7 +7,7 @@ the clients: `available` says which there are of a result.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -121,6 +121,9 @@ PICTURES: Final[dict[str, Picture]] = {
     "errors": Picture(
         clients.errors, "What the components leave of a row, on average over each client's rows.", need=ROWS
     ),
+    "far": Picture(
+        robust.far, "The share of each column's entries that were furthest off, at all clients.", of=RobustResult
+    ),
     "taken_by_column": Picture(
         robust.by_column, "How many entries of each column were far off and taken out.", of=RobustResult, need=PARTS
     ),
@@ -180,11 +183,16 @@ def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
     return {what: p for what, p in kinds.items() if p.need is None or p.need.there(result, shards)}
 
 
-def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Shards = None) -> Path:
+def values(shards: Shards | Mapping[str, Any]) -> Shards:
+    """The clients' rows, of a mapping from sites too."""
+    return list(shards.values()) if isinstance(shards, Mapping) else shards
+
+
+def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Shards | Mapping[str, Any] = None) -> Path:
     """Draw one of PICTURES, or "overview", into an SVG or PNG file, as the path's suffix says."""
     checks.choice("The picture", what, ("overview", *(w for w, p in PICTURES.items() if isinstance(result, p.of))))
     kind = style.suffix(path)
-    drawn = overview.figure(result) if what == "overview" else figure(result, what, shards=shards)
+    drawn = overview.figure(result) if what == "overview" else figure(result, what, shards=values(shards))
     with archive.replacing(path) as file:
         style.write(drawn, file, kind)
     return Path(path)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def write(
     path: str | os.PathLike[str],
     *,
     title: str,
-    shards: Sequence[Any] | None = None,
+    shards: Sequence[Any] | Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the report of a run. Without matplotlib it has tables only, and says so.
 
@@ -38,13 +38,14 @@ def write(
     Returns:
         The path.
     """
-    before, after = pages.of(result, shards)
+    rows = plots.values(shards)
+    before, after = pages.of(result, rows)
     parts = [
         html.paragraph(overview.summary(result), "how"),
         html.paragraph(html.sentence(result.status.words), "ended ok" if result.status.ok else "ended"),
         *(html.paragraph(hint, "ended") for hint in getattr(result, "hints", ())),
         *before,
-        _pictures(result, shards),
+        _pictures(result, rows),
         *after,
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
     ]

@@ -42,6 +42,11 @@ class SiteRows:
         frame = hasattr(X, "columns") and hasattr(X, "to_numpy")  # of pandas, polars and their like
         return _framed(X, who, site) if frame else cls(X, site=site)
 
+    def quiet(self) -> SiteRows:
+        """The same without what no message may tell: words that are in the columns, and the path of a file."""
+        words = {name: f"text in column {name}" for name in self.words}
+        return replace(self, words=words, source="")
+
     def whole(self, who: str = "the rows") -> SiteRows:
         """The same, if all columns hold numbers."""
         if self.words:

@@ -37,7 +37,7 @@ _MEMORY: Final = "memory."
 @spelt_out(AskedHere, _DEFAULTS)
 def simulate(
     algorithm: str | Algorithm[Any] | Question,
-    shards: Sequence[Any],
+    shards: Sequence[Any] | Mapping[str, Any],
     *,
     participation: Participation | None = None,
     private: Collection[int] = (),
@@ -51,7 +51,9 @@ def simulate(
 
     Args:
         algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a whole `Question`.
-        shards: One two-dimensional array per client: dense, scipy sparse or memory-mapped; rows are samples.
+        shards: One two-dimensional array per client: dense, scipy sparse or memory-mapped; rows are samples. Data
+            frames and what `from_frame` and `sources.make` give are matched by the names of their columns; a mapping
+            names the sites.
         participation: A function from the number of a message to the clients (by position) that can be reached then;
             or a share of the clients, which is another word for `fraction`.
         private: Clients, by position, whose own results are not handed over in `own` of the result.
@@ -178,7 +180,7 @@ class InProcess:
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """One client's answer; its memory moves on."""
-        return self._answered(i, message, self.clients[i])
+        return self._answered(i, message, self.clients[i].asked(message.frame.names))
 
     def _answered(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
         bits = self._bits[i] if self._bits else system_bits

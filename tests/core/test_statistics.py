@@ -1,5 +1,8 @@
 """Fixed statistics against independent references: numpy's products, exact fractions, Python's whole numbers."""
 
+import os
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -116,10 +119,10 @@ def test_sparse_columns_that_would_cancel_are_centred_first(far):
 # ---- exact sums
 
 
-def on_the_grid(X):
+def on_the_grid(X, mean=None):
     """Means and C of rows by the definition, in fractions: deviations rounded to 2^-45 of what is above the largest."""
     n, d = X.shape
-    mean = np.array([float(sum(map(Fraction, column)) / n) for column in X.T])
+    mean = np.array([float(sum(map(Fraction, column)) / n) for column in X.T]) if mean is None else mean
     about = X - mean
     units = [Fraction(2) ** int(e) for e in np.frexp(np.abs(about).max(axis=0))[1] - 45]
     whole = [[round(Fraction(x) / u) for x, u in zip(row, units, strict=True)] for row in about]
@@ -134,8 +137,7 @@ def test_exact_sums_are_those_of_fractions_on_the_grid(seed):
     found = statistics.measured(LocalData(X), exactly=True)
     mean, C = on_the_grid(X)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-15, atol=1e-15 * np.abs(X).max())
-    if np.array_equal(found.mean, mean):
-        np.testing.assert_array_equal(found.scatter, C)
+    np.testing.assert_array_equal(found.scatter, on_the_grid(X, found.mean)[1])
     np.testing.assert_allclose(found.scatter, C, rtol=0, atol=1e-11 * np.sqrt(np.outer(np.diag(C), np.diag(C))).max())
 
 
@@ -158,6 +160,29 @@ def test_exact_statistics_are_the_same_in_any_order_and_in_blocks_of_any_size(mo
             found = statistics.measured(LocalData(rows), exactly=True)
             np.testing.assert_array_equal(found.mean, reference.mean)
             np.testing.assert_array_equal(found.scatter, reference.scatter)
+
+
+HASHED = """
+import hashlib, numpy as np
+from flower_pca.rows import statistics
+from flower_pca.rows.local import LocalData
+rng = np.random.default_rng(3)
+X = rng.standard_normal((900, 150)) * np.exp(rng.standard_normal(150))
+total = hashlib.sha256()
+for rows in (X, X.astype(np.float32), X[rng.permutation(900)]):
+    found = statistics.measured(LocalData(rows), exactly=True)
+    total.update(found.mean.tobytes() + found.scatter.tobytes())
+print(total.hexdigest())
+"""
+
+
+def test_exact_statistics_are_the_same_on_any_number_of_threads():
+    said = set()
+    for threads in ("1", "4"):
+        given = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)}
+        run = subprocess.run([sys.executable, "-c", HASHED], env=given, capture_output=True, text=True, check=True)
+        said.add(run.stdout)
+    assert len(said) == 1
 
 
 def test_exact_sums_do_not_wrap_where_they_are_carried(monkeypatch):

@@ -167,3 +167,70 @@ def test_twin_columns_and_a_block_of_norm_below_one():
     same = Node(0, X, answers="exact").ask("ssi", {"Z": Z}, Frame())["Y"]
     assert np.array_equal(again, same)
     assert up.shape == same.shape
+
+
+def twinned(n, seed):
+    """Rows whose columns K and L are alike and huge, with a mean of 0; column A has a long tail."""
+    X = rows(n, seed)
+    X[:, A] = np.random.default_rng([seed, 1]).exponential(3.0, n)
+    X[:, K] = X[:, L] = HUGE * np.where(np.arange(n) % 2, 1.0, -1.0)
+    return X
+
+
+def swept(ask, X, thresholds):
+    """How far the best guess of a row is from any, where a block lets single precision steps be the threshold."""
+    found, about = np.inf, (X - X.mean(axis=0))[:, OUT]
+    for tau in thresholds:
+        Z = np.zeros((D, 1))
+        Z[[K, L], 0], Z[A, 0] = (1.0, -1.0), STEP / (2.0 * tau)
+        guess = np.asarray(ask(Z)[:, 0], dtype=np.float64)[OUT] / STEP
+        found = min(found, float((np.linalg.norm(guess - about, axis=1) / np.linalg.norm(about, axis=1)).min()))
+    return found
+
+
+def own(X, Z):
+    """The product of an opening as it was computed from rows, about their own mean."""
+    return old_product(X, Frame(mean=X.mean(axis=0)), Z)
+
+
+@pytest.mark.parametrize("answers", ["fixed", "exact"])
+@pytest.mark.parametrize("n", [120, D - 4])
+def test_the_block_of_an_opening_is_no_comparison(answers, n):
+    """It may hold any numbers, and no frame stands between it and the rows."""
+    X, node = twinned(n, 4), Node(0, twinned(n, 4), answers=answers)
+    about = np.sort(X[:, A] - X[:, A].mean())[::-1]
+    thresholds = (about[:-1] + about[1:])[:6] / 2.0
+    assert swept(lambda Z: own(X, Z), X, thresholds) <= 1e-2
+
+    def told(stage, **beside):
+        asked = {"peaks": np.array(False), **beside}
+        return lambda Z: node.ask(stage, {**asked, "block": Z}, algorithm="ssi")["product"]
+
+    assert swept(told("opening"), X, thresholds) > 0.5
+    assert swept(told("summed_opening", reference=X.mean(axis=0)), X, thresholds) > 0.5
+
+
+@pytest.mark.parametrize("query", [by_frame, by_block])
+@pytest.mark.parametrize("masked_too", [False, True])
+def test_nor_is_the_reference_of_a_summed_one(query, masked_too):
+    parts = [rows(60, i) for i in range(3)]
+    X = np.vstack(parts)
+    shapes = {"product": (D, 1), "n": (), "single": (), "rows": (), "sums": (D,), "squares": (D,)}
+    nodes = [Node(i, part, masked_only=True) for i, part in enumerate(parts)]
+    node, answered = Node(0, X), []
+    bound = np.full((D, 1), 1e5 * STEP)
+    bound[COUNT], bound[[K, A, L]] = 1e7 * 1e3 * STEP, 1e60
+    bounds = {"product": bound, "n": 2.0**32, "single": 1.0, "rows": 1.0, "sums": 1e40, "squares": 1e70}
+
+    def ask(frame, Z):
+        asked = {"peaks": np.array(False), "reference": frame.mean, "block": Z}
+        if masked_too:
+            product = Sums(nodes).sum("summed_opening", asked, shapes, bounds)["product"]
+        else:
+            product = node.ask("summed_opening", asked, algorithm="ssi")["product"]
+        answered.append(product)
+        return product
+
+    assert nearest(lambda frame, Z: old([X], frame, Z), X, query) <= 1e-2
+    assert nearest(ask, X, query, messages=24) > 0.5
+    assert len(answered) > 3

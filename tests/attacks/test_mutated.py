@@ -1,0 +1,212 @@
+"""Thousands of messages that no strategy sends, at nodes that serve everything: each is answered or refused.
+
+They are genuine ones, of every stage, of trackers and under masks, with an array or two changed. FLOWER_PCA_MUTATED is
+how many there are over all seeds.
+"""
+
+import os
+import resource
+
+import numpy as np
+import pytest
+from dishonest import NUMBERS, Node, RefusedError, Sums
+
+from flower_pca import Stream, assembly, make, registry
+from flower_pca.clients import limits
+from flower_pca.clients.rules import everything
+from flower_pca.core.drive import rounds
+from flower_pca.masking import messages
+from flower_pca.masking.messages import Phase
+from flower_pca.rows.fixed import FixedData
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+from flower_pca.simulation.here import InProcess, Shards
+
+SEEDS = 6
+EVERY = int(os.environ.get("FLOWER_PCA_MUTATED", "10000"))
+SPENT = 100  # products that a stage may make beside the loops that it is asked for
+D = 8
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((60, D))
+GAPPY = np.where(RNG.random((60, D)) < 0.1, np.nan, X)
+U = np.eye(D)[:, :2]
+SMALL = {"number": 0, "Z": U, "U": U, "B": U, "b": U[:, :1], "block": U, "reference": np.zeros(D), "part": np.eye(2)}
+LOOSE = ["steps", "inner_steps", "width", "seed", "own", "k", "top", "measure", "step", "lap", "refine", "d", "outside"]
+STRANGE = [0, -1, 1, 2, 2**31, 2**62, -(2**62), 0.5, 1e-320, 1e-150, 1e149, 1e308, -1e308, np.nan, np.inf, True]
+
+
+def genuine():
+    """Messages as runs send them, by stage: with the algorithm that each names."""
+    found = {}
+
+    def note(algorithm, run, transport):
+        for message in rounds(run, transport):
+            kept = found.setdefault((algorithm, message.stage), [])
+            arrays = message.arrays_for(message.to[0])
+            if arrays.keys() not in [known.keys() for known in kept]:
+                kept.append(arrays)
+
+    for name in registry.ALGORITHMS:
+        few = {"max_rounds": 3} if hasattr(make(name), "max_rounds") else {}
+        settings = [{"evaluate": True}, {"missing": "mean", "monitor": registry.closing(make(name)).name == "ritz"}]
+        settings += [{"dp": "dp(epsilon=9, delta=1e-6, clip=4.0)"}] * make(name).bounded
+        for given in settings:
+            run = assembly.run(assembly.question(name, n_components=2, **few, **given))
+            note(name, run, Shards([LocalData(X), LocalData(X + 1.0)]))
+    for name in registry.TRACKERS:
+        run = assembly.tracking(registry.tracker(name), n_components=2, steps=2)
+        note(name, run, InProcess([Stream(GAPPY, batch=20) for _ in "12"]))
+    summed = [{}, {"reference": np.zeros(D), "seed": np.array(1), "width": np.array(2), "peaks": np.array(False)}]
+    return {**found, ("ssi", "summed_opening"): summed}
+
+
+def mutated(rng, arrays):
+    """A message with one or two of its arrays changed, dropped or added."""
+    arrays = {name: np.asarray(a) for name, a in arrays.items()}
+    for _ in range(int(rng.integers(1, 3))):
+        name = str(rng.choice([*arrays, *SMALL, *LOOSE]))
+        value = STRANGE[int(rng.integers(len(STRANGE)))]
+        match int(rng.integers(7)):
+            case 0:
+                arrays.pop(name, None)
+            case 1:
+                arrays[name] = np.array(value)
+            case 2:
+                a = np.array(arrays.get(name, U), dtype=float)
+                a.flat[: max(1, a.size // 2)] = value
+                arrays[name] = a
+            case 3:
+                shape = tuple(int(s) for s in rng.choice([0, 1, 2, D, D + 1, 50], size=int(rng.integers(4))))
+                arrays[name] = rng.standard_normal(shape)
+            case 4:
+                arrays[name] = np.asarray(arrays.get(name, U)).astype(str(rng.choice(["f4", "i8", "u1", "?", "c16"])))
+            case 5:
+                arrays[name] = np.asarray(arrays.get(name, U))[None]
+            case _:
+                width, size = int(rng.choice([1, 7, 900, 1001])), float(rng.choice([1, 1e9]))
+                arrays[name] = rng.standard_normal((D, width)) * size
+    return arrays
+
+
+def framed(rng):
+    """A frame, mostly none."""
+    if rng.random() < 0.7:
+        return Frame()
+    values = [float(v) for v in STRANGE]
+    parts = [np.full(int(rng.choice([D, D, D, 3])), rng.choice(values)) if rng.random() < 0.5 else None for _ in "123"]
+    return Frame(*parts)
+
+
+def long_loops(arrays):
+    """Whether a message asks for nearly as many steps as there may be: it is within its limit, and takes its time."""
+    loops = [float(np.max(arrays[name], initial=1)) for name in ("steps", "inner_steps") if name in arrays]
+    return any(limits.STEPS / 10 < loop <= limits.STEPS for loop in loops)
+
+
+class Watch:
+    """Counts what is answered and what is refused, and products; and looks at the memory taken."""
+
+    def __init__(self, monkeypatch):
+        self.products, self.outcomes = 0, {"answered": 0, "refused": 0, "other": 0}
+        for kind in (LocalData, FixedData):
+            monkeypatch.setattr(kind, "matmat", self._counting(kind.matmat))
+        self.before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    def _counting(self, plain):
+        def matmat(data, Z, **more):
+            self.products += 1
+            return plain(data, Z, **more)
+
+        return matmat
+
+    def ask(self, node, *given, **named):
+        """Ask; whatever is no refusal in a sentence is a failure of the test."""
+        self.products = 0
+        try:
+            node.ask(*given, **named)
+            self.outcomes["answered"] += 1
+        except RefusedError as error:
+            self.outcomes["refused" if " must be " in str(error) else "other"] += 1
+        assert self.products <= limits.STEPS + SPENT
+
+    def done(self, least):
+        assert self.outcomes.pop("other") == 0
+        assert min(self.outcomes.values()) >= least, self.outcomes
+        taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - self.before) * 1024
+        assert taken <= 2 * X.nbytes + 100e6
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Flower's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def said():
+    return genuine()
+
+
+def test_there_are_messages_of_every_stage(said):
+    assert {stage for _, stage in said} == set(registry.STAGES)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_mutated_messages_are_answered_or_refused(seed, said, monkeypatch):
+    """No crash that is no refusal, no more products than are stated, no memory beyond the bound."""
+    rng, watch, stages = np.random.default_rng(seed), Watch(monkeypatch), list(said)
+    for _ in range(EVERY * 3 // 4 // SEEDS):
+        algorithm, stage = stages[int(rng.integers(len(stages)))]
+        arrays = mutated(rng, said[algorithm, stage][int(rng.integers(len(said[algorithm, stage])))])
+        if long_loops(arrays):
+            continue
+        tracked = algorithm in registry.TRACKERS and rng.random() < 0.9
+        counted = {} if tracked or rng.random() < 0.9 else {"max_rank": D}
+        rules = {"allow": everything(), "missing": "mean", **counted}
+        node = Node(0, Stream(GAPPY, batch=20) if tracked else GAPPY if rng.random() < 0.1 else X, **rules)
+        watch.ask(node, stage, arrays, framed(rng), algorithm=algorithm)
+    watch.done(EVERY // SEEDS // 20)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:masked_only")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_mutated_messages_of_masked_sums_are_answered_or_refused(seed, said, monkeypatch):
+    """Of every phase, at a node that is where that phase is due."""
+    rng, watch = np.random.default_rng([seed, 1]), Watch(monkeypatch)
+    stages = [key for key in said if key[1] not in registry.TRACKERS]
+    node, asked, memories = at_every_phase()
+    for _ in range(EVERY // 4 // SEEDS):
+        phase = Phase(int(rng.integers(4)))
+        arrays = dict(asked[phase])
+        if phase is Phase.UPLOAD and rng.random() < 0.5:
+            algorithm, stage = stages[int(rng.integers(len(stages)))]
+            inner = said[algorithm, stage][int(rng.integers(len(said[algorithm, stage])))]
+            arrays = {name: a for name, a in arrays.items() if name.startswith(messages.PREFIX)}
+            arrays |= {**inner, "mask.stage": messages.raw(stage.encode())}
+        changed = mutated(rng, arrays)
+        if long_loops(changed):
+            continue
+        node.client._store.save(memories[phase])
+        watch.ask(node, messages.STAGE, changed, framed(rng), run="fuzz", number=next(NUMBERS), algorithm="ssi")
+    watch.done(EVERY // SEEDS // 400)
+
+
+def at_every_phase():
+    """A node among three, and by phase the message that is due, and what the node remembers before it."""
+    asked, memories = {}, {}
+
+    class Watched(Sums):
+        def send(self, i, arrays, frame=None):
+            if i == 0:
+                phase = Phase(int(arrays["mask.step"]))
+                asked[phase] = {name: np.asarray(a) for name, a in {"mask.setup": self.setup, **arrays}.items()}
+                memories[phase] = self.nodes[0].client._store.load()
+            return super().send(i, arrays, frame)
+
+    nodes = [Node(i, X + i, allow=everything()) for i in range(3)]
+    Watched(nodes, run="fuzz").product(U)
+    return nodes[0], asked, memories

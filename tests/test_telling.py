@@ -30,7 +30,7 @@ def test_every_kind_and_every_rule_has_words():
 )
 def test_every_algorithm_is_served_or_refused_as_the_node_does(rules):
     found = telling(Rules(**rules))
-    assert sorted({*found.served, *found.refused} - {"any of them"}) == sorted(EVERY)
+    assert sorted({*found.served, *found.refused} - {"any algorithm"}) == sorted(EVERY)
     assert {name for name in found.served if name in EVERY} <= Rules(**rules).served
     for name in found.refused:
         stage = registry.STAGES[name]
@@ -145,7 +145,7 @@ def test_the_command_reads_what_a_supernode_does(tmp_path, capsys):
     assert cli.main(["rules", "--json", str(file)]) == 0
     assert json.loads(capsys.readouterr().out) == one
     assert one["rules"]["min_rows"] == "50"
-    assert set(one["served"]) == {"any of them", "krylov", "ssi"}
+    assert set(one["served"]) == {"any algorithm", "krylov", "ssi"}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ of a client to any message of such a run, masked or plain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 import numpy as np
@@ -30,6 +30,7 @@ from flower_pca.dp.plan import planned
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
+from flower_pca.rows.columns import wanted
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.evaluate import Evaluate
@@ -54,12 +55,20 @@ class AskedSteps(TypedDict, total=False):
     n_components: int
     steps: int | None
     start: Start | None
+    columns: Sequence[str] | str | None
     seed: int
     mask: bool | MaskedSums | str | None
     channel: AirChannel | str | None
 
 
-STEPS: Final[AskedSteps] = {"steps": None, "start": None, "seed": 0, "mask": False, "channel": None}
+STEPS: Final[AskedSteps] = {
+    "steps": None,
+    "start": None,
+    "columns": None,
+    "seed": 0,
+    "mask": False,
+    "channel": None,
+}
 
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")  # live on the algorithm
 _STRINGS: Final = {"mask": MaskedSums.of, "dp": DP.of, "channel": AirChannel.of}
@@ -139,6 +148,7 @@ def tracking(
     seed: int = 0,
     steps: int | None = None,
     start: Start | None = None,
+    columns: Sequence[str] | str | None = None,
     min_clients: int = 1,
     mask: bool | MaskedSums | str | None = None,
     channel: AirChannel | str | None = None,
@@ -151,6 +161,7 @@ def tracking(
         seed: Seed of everything random on the server.
         steps: Steps to take; None for as many as there is data for.
         start: A basis to start from, as rows; or a result.
+        columns: Names of the columns to use, in the order of the result: see `Question`.
         min_clients: Clients that must be present.
         mask: Whether sums are masked, or how.
         channel: What the sums of the replies are heard through; None for an ideal one.
@@ -165,10 +176,12 @@ def tracking(
         summable(tracker, air)
     elif air is not None:
         registry.require_over_air(tracker)
-    r, masked = int(n_components), masks is not None
+    r, masked, names = int(n_components), masks is not None, wanted(columns)
     basis = None if start is None else _columns(start, r)
-    model = Model(n_components=r, center=False, scale=None, seed=int(seed), steps=steps, basis=basis, summed=masked)
+    given: Any = {"seed": int(seed), "steps": steps, "basis": basis, "summed": masked, "wanted": names}
+    model = Model(n_components=r, center=False, scale=None, **given)
     plain: Mapping[str, Any] = {"n_components": r, "seed": int(seed), "steps": steps, "min_clients": min_clients}
+    plain = {**plain, "columns": None if names is None else list(names)}
     words = {"tracker": tracker.spec, "mask": masks and repr(masks), "channel": air and repr(air)}
     roll = Roll(opens=False, min_clients=min_clients, seed=int(seed), summed=masked)
     made = Run((tracker,), model=model, roll=roll, result=TrackingResult, channel=air, asked={**words, **plain})

@@ -104,6 +104,11 @@ def test_the_columns_of_a_run_are_picked_by_nodes(mask):
     assert "west: The columns of this node must be named, as the run names its own. Got 4 without names." in text
 
 
+def test_a_node_that_has_a_column_twice_is_left_out():
+    text = refused(nodes([*shards()[:2], named(X[50:], range(4), (*NAMES[:3], "age"))]))
+    assert "The columns of this node must be named differently. Got 'age' more than once." in text
+
+
 def test_words_cannot_be_asked_for():
     text = refused(nodes([*shards()[:2], WORDS]), columns=["age", "city"])
     assert "west: The columns of this node must be numbers. Got text in column city. Name others." in text
@@ -217,6 +222,13 @@ def test_streams_at_nodes_match_by_name():
         assert found.feature_names_in_.tolist() == list(SORTED)
         assert found.site_names == {0: "north", 1: "east", 2: "west"}
         np.testing.assert_allclose(found.components_, here.components_, atol=1e-6)
+    with in_a_run():
+        wanted = TrackingStrategy("st_miss", n_components=2, min_nodes=3, columns="size,age,beat").fit(
+            nodes([Stream(part) for part in parts])
+        )
+    picked = track("st_miss", parts, n_components=2, columns=["size", "age", "beat"])
+    np.testing.assert_array_equal(wanted.components_, picked.components_)
+    assert wanted.feature_names_in_.tolist() == ["size", "age", "beat"]
     parts[2] = [rows[:15]] * 4
     with (
         in_a_run(),

@@ -475,6 +475,35 @@ class TestStreams:
         assert found.site_names == {0: "east"}
         assert found.feature_names_in_.tolist() == list(SORTED)
 
+    @pytest.mark.parametrize("mask", [False, True])
+    def test_a_run_may_name_its_columns(self, mask):
+        wanted = ("size", "age", "weight")
+        index = [NAMES.index(name) for name in wanted]
+        noted = [
+            dataclasses.replace(part, words={"note": "'x' in column note"})
+            for part in batches(ORDERS[1], rows=self.rows)
+        ]
+        for streams in (
+            [batches(ORDERS[2], rows=self.rows), noted],
+            [Stream(named(self.rows, ORDERS[1]), batch=15)] * 2,
+        ):
+            found = track("st_miss", streams, n_components=2, columns=wanted, mask=mask)
+            plain = track("st_miss", [self.rows[:, index]] * 2, n_components=2, batch=15, mask=mask)
+            np.testing.assert_array_equal(found.components_, plain.components_)
+            assert found.feature_names_in_.tolist() == list(wanted) == found.asked["columns"]
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 0 must be among them the 1 of the run\. Got 4, w"
+        ):
+            track("st_miss", [noted], n_components=1, columns="dose")
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 0 must be numbers\. Got text in column note"
+        ):
+            track("st_miss", [noted], n_components=1, columns="note")
+        with pytest.raises(
+            DataError, match=r"^The columns of client 0 at step 0 must be named, .* Got 4 without names\."
+        ):
+            track("st_miss", [self.rows], batch=15, n_components=1, columns="age")
+
     def test_other_columns_are_refused(self):
         other = batches(range(4), (*NAMES[:3], "pulse"), self.rows)
         with pytest.raises(

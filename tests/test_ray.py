@@ -70,6 +70,14 @@ def test_ray_gives_the_bits_of_the_loop_in_process(algorithm: str, settings: dic
     assert len(here.own) == (8 if algorithm.startswith("consensus") else 0)
 
 
+def test_rows_are_counted_by_distance_on_ray(cluster: str) -> None:
+    asked: dict[str, Any] = {"n_components": 3, "monitor": True}
+    there = simulate("krylov", eight(), backend=Ray(address=cluster), **asked)
+    here = simulate("krylov", eight(), **asked)
+    assert there.histograms_ is not None
+    np.testing.assert_array_equal(there.histograms_, here.histograms_)
+
+
 def test_columns_are_matched_by_name_on_ray(cluster: str) -> None:
     names = [f"column {j}" for j in range(24)]
     shards = []

@@ -160,6 +160,9 @@ def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_withou
     assert found == pytest.approx(reference, abs=4.0)  # percent: entries at the threshold fall on either side
     alone = Reader(page(loaded, tmp_path))
     assert title not in alone.tables
+    order = np.argsort(-result.far_share_, kind="stable")
+    expected = [[result.feature_names_in_[j], f"{result.far_share_[j]:.2%}"] for j in order]
+    assert alone.tables["Columns: far entries"][1:] == expected
     assert any("made without their rows" in words for words in alone.text["p"])
 
 

@@ -252,7 +252,18 @@ def test_saved_and_loaded_with_its_class(tmp_path: Any) -> None:
     for name in ("threshold_", "spread_", "outlier_share_", "status", "rounds", "centered"):
         assert getattr(back, name) == getattr(result, name)
     np.testing.assert_array_equal(back.transform(ROWS[:3]), result.transform(ROWS[:3]))
+    np.testing.assert_array_equal(back.far_share_, result.far_share_)
     assert not back.own
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_the_shares_of_far_entries_of_columns_are_those_of_the_rows(mask: bool) -> None:
+    result = simulate("consensus_rpca(gamma=0.7)", np.split(ROWS, CUTS), n_components=5, mask=mask)
+    L = np.concatenate([part["L"] for part in result.own.values()])
+    np.testing.assert_allclose(
+        result.far_share_, np.mean(np.abs(ROWS - L) > 10.0 * result.threshold_, axis=0), rtol=1e-12
+    )
+    assert result.far_share_.mean() == pytest.approx(result.outlier_share_, rel=1e-12)
 
 
 def test_flower_gives_the_bits_of_the_loop_in_process(tmp_path: Any) -> None:
@@ -261,7 +272,7 @@ def test_flower_gives_the_bits_of_the_loop_in_process(tmp_path: Any) -> None:
     with in_a_run():
         grid = grid_of(shards, output_dir=tmp_path)
         there = ConsensusRPCA(n_components=5, gamma=0.7, evaluate=True, fraction=0.5).fit(grid)
-    for name in ("components_", "explained_variance_", "mean_", "residuals_"):
+    for name in ("components_", "explained_variance_", "mean_", "residuals_", "far_share_"):
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
     assert (there.mse_, there.threshold_, there.outlier_share_) == (here.mse_, here.threshold_, here.outlier_share_)
     for i, parts in here.own.items():

@@ -23,8 +23,10 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     return LocalData(rows, who="this node", missing=True)  # whether NaN may be says the message
 
 
-def asked(data: LocalData, names: tuple[str, ...] | None, rules: Rules) -> LocalData:
+def asked(data: LocalData | Stream, names: tuple[str, ...] | None, rules: Rules) -> LocalData | Stream:
     """The columns that a message asks for: those it names, or all, which must then all be numbers."""
+    if isinstance(data, Stream):
+        return data.asked(names)
     what, there = "The columns of this node", set(data.names or ())
     if names is None:
         if data.words and not rules.share_names:

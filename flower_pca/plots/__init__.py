@@ -121,6 +121,9 @@ PICTURES: Final[dict[str, Picture]] = {
     "errors": Picture(
         clients.errors, "What the components leave of a row, on average over each client's rows.", need=ROWS
     ),
+    "far": Picture(
+        robust.far, "The share of each column's entries that were furthest off, at all clients.", of=RobustResult
+    ),
     "taken_by_column": Picture(
         robust.by_column, "How many entries of each column were far off and taken out.", of=RobustResult, need=PARTS
     ),

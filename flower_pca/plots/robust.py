@@ -10,6 +10,7 @@ import numpy as np
 from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.analysis.outliers import TakenOut, taken_out
 from flower_pca.base import labels
+from flower_pca.base.linalg import Array
 from flower_pca.plots import clients, grid, style
 
 if TYPE_CHECKING:
@@ -20,13 +21,21 @@ _COLUMNS: Final = 20  # columns that have a bar
 
 def by_column(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
     """A bar for each column, that with the largest share first."""
-    share = _known(result, shards).by_column
+    _columns(drawn, result, _known(result, shards).by_column, "Entries taken out, by column")
+
+
+def _columns(drawn: Figure, result: RobustResult, share: Array, title: str) -> None:
     order = np.argsort(-share, kind="stable")[:_COLUMNS]
     names = labels.column_names(result.feature_names_in_, len(share))
     few = "" if len(order) == len(share) else f", the {len(order)} of {len(share):,} columns with most"
-    title = f"Entries taken out, by column{few}"
-    ax = clients.bars(drawn, share[order], [names[j] for j in order], title=title, words="share of the entries")
+    title, words = f"{title}{few}", "share of the entries"
+    ax = clients.bars(drawn, share[order], [names[j] for j in order], title=title, words=words)
     style.percent(ax, axis="x")
+
+
+def far(drawn: Figure, result: RobustResult) -> None:
+    """A bar for each column, of the entries that were furthest off: what the server of any run knows."""
+    _columns(drawn, result, result.far_share_, "Far entries, by column")
 
 
 def by_client(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:

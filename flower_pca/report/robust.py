@@ -10,6 +10,7 @@ import numpy as np
 from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.analysis.outliers import taken_out
 from flower_pca.base import labels
+from flower_pca.base.linalg import Array
 from flower_pca.plots import clients
 from flower_pca.report import html
 
@@ -24,8 +25,8 @@ def words(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
     ]
     if taken_out(result, shards) is None:
         said.append(
-            "Which entries these are, the clients keep for themselves: this page was made without their rows. "
-            f"Of all entries {result.outlier_share_:.2%} are further than ten times that."
+            "Which entries these are, the clients keep for themselves: this page was made without their rows. Of all "
+            f"entries {result.outlier_share_:.2%} are further off than ten times that."
         )
     return [html.paragraph(sentence, "said") for sentence in said]
 
@@ -41,9 +42,9 @@ def facts(result: RobustResult) -> dict[str, str]:
 
 def tables(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
     """What was taken out, by client and by column."""
-    known = taken_out(result, shards)
+    known, names = taken_out(result, shards), labels.column_names(result.feature_names_in_, result.n_features_in_)
     if known is None:
-        return []
+        return [_columns("Columns: far entries", names, result.far_share_, "entries far off")]
     head = ["client", "rows", "entries taken out", "size of an entry, low-rank part", "sparse part"]
     columns = zip(known.clients, known.rows, known.by_client, known.low_rank, known.sparse, strict=True)
     rows = [
@@ -54,11 +55,14 @@ def tables(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
         head.append("mean squared error of a row")
         errors = clients.measured(result, shards)
         rows = [[*row, f"{errors[key]:.4g}"] for row, key in zip(rows, known.clients, strict=True)]
-    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
-    order = np.argsort(-known.by_column, kind="stable")
-    most = f", the {html.SHOWN} with most" if len(order) > html.SHOWN else ""
-    shares = [[names[j], f"{known.by_column[j]:.2%}"] for j in order[: html.SHOWN]]
     return [
         html.table("Clients: what was taken out", head, rows, words=[0]),
-        html.table(f"Columns: what was taken out{most}", ["column", "entries taken out"], shares, words=[0]),
+        _columns("Columns: what was taken out", names, known.by_column, "entries taken out"),
     ]
+
+
+def _columns(title: str, names: list[str], share: Array, words: str) -> str:
+    order = np.argsort(-share, kind="stable")
+    most = f", the {html.SHOWN} with most" if len(order) > html.SHOWN else ""
+    rows = [[names[j], f"{share[j]:.2%}"] for j in order[: html.SHOWN]]
+    return html.table(f"{title}{most}", ["column", words], rows, words=[0])

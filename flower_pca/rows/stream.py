@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows.columns import Columns, Heading
+from flower_pca.rows.columns import Columns, Heading, listed, no_numbers
 from flower_pca.rows.gaps import rows_with_gaps
 from flower_pca.rows.named import SiteRows
 
@@ -82,12 +82,14 @@ class Stream:
         self._position, self._newest, self._next = -1, None, None
         self.site = ""
         self._names: tuple[str, ...] | None = None  # of an array that is cut into batches
+        self._words: Mapping[str, str] = {}  # columns of it that hold no numbers
         self._heading: Heading | None = None
+        self._wanted: tuple[str, ...] | None = None
         checks.integer("min_rows", min_rows, least=1)
         cut = not (callable(source) or isinstance(source, list | tuple | Iterator | Queue))
         if cut:
-            given = SiteRows.of(source, who=who).quiet().whole(who)
-            self.site, self._names, values = given.site, given.names, given.values
+            given = SiteRows.of(source, who=who).quiet()
+            self.site, self._names, self._words, values = given.site, given.names, given.words, given.values
             self._source = values if isinstance(values, np.memmap | np.ma.MaskedArray) else np.asarray(values)
             if self._source.ndim != 2:
                 rule, got = "an array of rows, batches, a function, an iterator or a queue", f"{type(source).__name__}"
@@ -98,9 +100,16 @@ class Stream:
             raise ConfigError("batch", must="given with an array only", got=repr(batch), then=remedy)
         self._check_mask(cut)
 
+    def asked(self, names: tuple[str, ...] | None) -> Self:
+        """The stream, of whose batches a run wants these columns; without names, all."""
+        self._wanted = names
+        return self
+
     @property
     def heading(self) -> Heading | None:
         """What it says of its columns; None before the first batch, where the source does not tell."""
+        if self._wanted is not None:
+            return Columns(self._wanted, self.who).heading
         if self._heading is not None or self.d is None:
             return self._heading
         given = self._source if isinstance(self._source, list | tuple) else ()
@@ -110,6 +119,8 @@ class Stream:
     @property
     def d(self) -> int | None:
         """The number of columns, where it is known before the first batch."""
+        if self._wanted is not None:
+            return len(self._wanted)
         if isinstance(self._source, list | tuple):
             known = [np.shape(rows)[1] for rows in self._source if rows is not None and np.ndim(rows) == 2]
             return known[0] if known else None
@@ -189,19 +200,35 @@ class Stream:
             part = slice(step * self._batch, (step + 1) * self._batch) if self._batch is not None else step
             missing = missing[part]
         who = f"{self.who} at step {step}"
-        given = SiteRows.of(rows, who=who).quiet().whole(who)
-        batch = self._by_name(rows_with_gaps(given.values, who, missing), given.names or self._names, who)
+        given = SiteRows.of(rows, who=who).quiet()
+        batch = self._by_name(rows_with_gaps(given.values, who, missing), given, who)
         return None if np.isnan(batch).all() else batch  # without one entry it is an outage
 
-    def _by_name(self, batch: Array, names: tuple[str, ...] | None, who: str) -> Array:
-        """The columns in the order of their sorted names, which must be those of the batches before."""
+    def _by_name(self, batch: Array, given: SiteRows, who: str) -> Array:
+        """The columns that the run names, or all in the order of their names, which must be those of before."""
+        names, words = given.names or self._names, given.words or self._words
         columns = None if names is None else Columns(names, who)
+        if self._wanted is not None:
+            return self._picked(batch, columns, words, who)
+        if words:
+            raise no_numbers(who, words)
         heading = Heading(batch.shape[1]) if columns is None else columns.heading
         before, self._heading = self._heading, heading
         if before is not None and heading.digest != before.digest:
             rule, remedy = "those of the batches before", heading.remedy(before)
             raise DataError(f"The columns of {who}", must=rule, got=heading.got(before), then=remedy)
         return batch if columns is None else np.ascontiguousarray(batch[:, columns.places(columns.sorted)])
+
+    def _picked(self, batch: Array, columns: Columns | None, words: Mapping[str, str], who: str) -> Array:
+        assert self._wanted is not None
+        what, there = f"The columns of {who}", () if columns is None else columns.names
+        if columns is None:
+            rule, remedy = "named, as the run names its columns", "Give data with names of columns."
+            raise DataError(what, must=rule, got=f"{batch.shape[1]} without names", then=remedy)
+        if lacking := [repr(name) for name in self._wanted if name not in {*there, *words}]:
+            got = f"{len(there)}, without {listed(lacking)}"
+            raise DataError(what, must=f"among them the {len(self._wanted)} of the run", got=got, then="Name others.")
+        return np.ascontiguousarray(batch[:, columns.places(self._wanted, words)])
 
     def _check_mask(self, cut: bool) -> None:
         if self._missing is None:

@@ -14,6 +14,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.drive import Driven, drive
+from flower_pca.rows.columns import wanted
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.here import InProcess
@@ -47,7 +48,7 @@ def track(
         on_round: Called with the run after every message.
         backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine with one virtual node
             per stream; or Ray(num_cpus_per_client=2) for settings of it. The components are the same to the last bit.
-        **asked: What is asked: n_components, steps, start, seed, mask, channel. See `assembly.tracking`.
+        **asked: What is asked: n_components, steps, start, columns, seed, mask, channel. See `assembly.tracking`.
 
     Returns:
         The basis of each step, changes, figures of every batch, and the history.
@@ -61,7 +62,7 @@ def track(
         checks.parent("the checkpoint", checkpoint)
     chosen = registry.tracker(tracker)
     run = assembly.tracking(chosen, min_clients=min_clients, **asked)
-    clients = _clients(streams, batch)
+    clients = [client.asked(wanted(asked.get("columns"))) for client in _clients(streams, batch)]
     _check_columns(clients, asked["n_components"])
     if engine is not None:
         from flower_pca.simulation import ray

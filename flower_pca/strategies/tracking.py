@@ -29,7 +29,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         action: Flower's name of the nodes' functions, where they were added by `clients.register`.
         checkpoint: File to keep the state of the run in after every message. If it is there at the start, the run goes
             on from it; a finished run removes it.
-        **asked: What is asked: n_components (2 if left out), steps, start, seed, mask, channel: see
+        **asked: What is asked: n_components (2 if left out), steps, start, columns, seed, mask, channel: see
             `assembly.tracking`.
 
     Example:

@@ -22,7 +22,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterating, Iterative
 from flower_pca.core.model import Model
-from flower_pca.core.parts import COUNT, ROWS, Kind, Part
+from flower_pca.core.parts import ROWS, Kind, Part
 from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Stage
 from flower_pca.rows.local import LocalData
 
@@ -50,9 +50,10 @@ class LowRankState:
 class LowRank(Stage[LowRankState]):
     """The closing message of a robust run: every client solves V_i for the last U, and keeps its L_i = V_i U' and S_i.
 
-    It sends V_i'V_i, from which the server has L'L = U (sum V_i'V_i) U', and how many of its entries lie far from L_i.
+    It sends V_i'V_i, from which the server has L'L = U (sum V_i'V_i) U', and how many entries of each column lie far
+    from L_i.
 
-    Cost: some 8 n_i d p flops, a step of the regression; d x p numbers down, p^2 up; once.
+    Cost: some 8 n_i d p flops, a step of the regression; d x p numbers down, p^2 + d up; once.
     """
 
     name: ClassVar[str] = "low_rank"
@@ -71,7 +72,7 @@ class LowRank(Stage[LowRankState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         p = arrays["U"].shape[1]
-        return {"n": ROWS, "G": Part((p, p), Kind.SCORES), "far": COUNT}
+        return {"n": ROWS, "G": Part((p, p), Kind.SCORES), "far": Part((len(arrays["U"]),), Kind.COUNT)}
 
     def bounds(self, state: LowRankState, model: Model) -> Mapping[str, Array | float]:
         return {"n": MOST_ROWS, "G": 0.0, "far": 0.0}
@@ -79,14 +80,14 @@ class LowRank(Stage[LowRankState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         U, lam, rho, sigma = arrays["U"], *(float(arrays[name]) for name in ("lam", "rho", "sigma"))
-        regression, parts, far = Regression(U, lam, rho), [], 0
+        regression, parts, far = Regression(U, lam, rho), [], np.zeros(len(U), dtype=np.int64)
         for X, before in rows_with(memory.get("V"), data, U.shape[1]):
             # A node that has been started anew has no V to start from.
             V = huber.recover(X, U, start=sigma, lam=lam, rho=rho) if before is None else regression.settle(X, before)
             parts.append(V)
-            far += int(np.sum(np.abs(X - V @ U.T) > _FAR * lam))
+            far += np.sum(np.abs(X - V @ U.T) > _FAR * lam, axis=0)
         V = np.concatenate(parts)
-        return {"n": np.array(data.n), "G": V.T @ V, "far": np.array(far)}, {"V": V, "U": U, "lam": np.array(lam)}
+        return {"n": np.array(data.n), "G": V.T @ V, "far": far}, {"V": V, "U": U, "lam": np.array(lam)}
 
     @staticmethod
     def own(memory: Arrays, data: LocalData) -> Arrays:
@@ -110,7 +111,8 @@ class LowRank(Stage[LowRankState]):
         total, n = state.total, int(state.total["n"])
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, total["G"]))
         values = np.maximum(values, 0.0)
-        told = {"lam": state.lam, "sigma": state.sigma, "outliers": total["far"] / (n * model.d)}
+        told = {"lam": state.lam, "sigma": state.sigma, "outliers": total["far"].sum() / (n * model.d)}
+        told["far"] = total["far"] / n
         return replace(
             model,
             n=n,

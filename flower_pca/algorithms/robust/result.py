@@ -24,18 +24,22 @@ class RobustResult(PCAResult):
         threshold_: What is at most so far from the low-rank part, in the frame, is noise and not part of S.
         spread_: The size of an ordinary entry in the frame, 1.4826 times the median.
         outlier_share_: The share of entries further than ten times `threshold_` from the low-rank part.
+        far_share_: The same share of each column's entries, of all clients together, (d,).
     """
 
+    _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "far_share_")
     _NUMBERS: ClassVar[tuple[str, ...]] = (*PCAResult._NUMBERS, "threshold_", "spread_", "outlier_share_")
 
     threshold_: float
     spread_: float
     outlier_share_: float
+    far_share_: Array
 
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
         names = {"threshold_": "lam", "spread_": "sigma", "outlier_share_": "outliers"}
-        return {**super()._fields(model), **{name: float(model.left[key]) for name, key in names.items()}}
+        figures = {name: float(model.left[key]) for name, key in names.items()}
+        return {**super()._fields(model), **figures, "far_share_": model.left["far"]}
 
     def transform(self, X: Any) -> Array:
         """Coordinates of the rows of X, (n, d), along the components, (n, k), as if far entries were missing.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import pooled
-from fake_grid import grid_of
+from fake_grid import arrays_in, grid_of, with_arrays
 from results import assert_same_bits
 from scipy import stats
 
 from flower_pca import ConfigError, NotEnoughNodes, PCAResult, ProtocolError, Question, make, simulate
 from flower_pca.analysis.monitor import Monitor
+from flower_pca.audit.telling import telling
+from flower_pca.clients import Rules
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import histograms
 from flower_pca.strategies import PCAStrategy
@@ -221,6 +223,51 @@ def test_a_server_that_does_not_say_so_gets_none_either():
 
 
 ANOTHER = r"monitor must be asked of an algorithm whose components are all there is to say of a row\. Got "
+
+
+def test_what_a_node_tells_by_it_is_on_its_operators_page():
+    page = telling(Rules(allow=["krylov", "monitor"]))
+    assert page.served["monitor"] == "how many of its rows lie how far from a basis of the server's"
+    assert any("by monitor: they compare rows by design" in line for line in page.open)
+
+
+def test_a_client_that_counts_more_rows_than_it_has_is_refused():
+    def more(message, reply):
+        arrays = arrays_in(reply)
+        return with_arrays(reply, {"counts": 2.0 * arrays["counts"]}) if set(arrays) == {"counts"} else reply
+
+    grid = grid_of(SHARDS)
+    grid.tamper = more
+    with pytest.raises(NotEnoughNodes, match=r"counts, must be as small as its own rows allow\. Got larger entries"):
+        PCAStrategy("krylov", n_components=3, monitor=True, min_nodes=3).fit(grid)
+
+
+def test_a_run_that_is_interrupted_before_the_counts_goes_on(tmp_path):
+    def stop(run):
+        if run.history[-1].stage == "evaluate":
+            raise KeyboardInterrupt
+
+    path = tmp_path / "state.npz"
+    with pytest.raises(KeyboardInterrupt):
+        asked("scaled", monitor=True, evaluate=True, checkpoint=path, on_round=stop)
+    result = asked("scaled", monitor=True, evaluate=True, checkpoint=path)
+    np.testing.assert_array_equal(result.histograms_, asked("scaled", monitor=True).histograms_)
+
+
+def test_rows_with_names_are_matched_by_them():
+    pd = pytest.importorskip("pandas")
+    names = list("hgfedcba")
+    frames = [pd.DataFrame(X, columns=names) for X in SHARDS]
+    result = simulate("krylov", [frames[0], frames[1][sorted(names)], frames[2]], n_components=3, tol=1e-13)
+    monitor, new = Monitor(result), pd.DataFrame(NEW, columns=names)
+    plain = Monitor(asked("centred"))
+    np.testing.assert_allclose(monitor.score(new[sorted(names)]).t2, plain.score(NEW).t2, rtol=1e-10)
+    np.testing.assert_allclose(monitor.score(new).spe, plain.score(NEW).spe, rtol=1e-10)
+    new.loc[3, "b"] += 40.0
+    (found,) = monitor.anomalies({"north": new[3:4]}, monitor.limits())
+    assert (found.statistic, found.largest[0][0]) == ("SPE", "b")
+    with pytest.raises(ConfigError, match="Got 7, without 'b'"):
+        monitor.score(new.drop(columns="b"))
 
 
 def test_what_cannot_be_monitored_is_refused():

@@ -55,12 +55,11 @@ def children() -> set[int]:
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
     [
-        ("krylov", {"scale": "std", "seed": 3}),
         ("faps(max_rounds=4)", {"scale": "std", "seed": 3}),
         ("consensus_rpca(max_rounds=6)", {"scale": "std", "seed": 3}),
         ("krylov", {"mask": True}),
     ],
-    ids=["krylov", "faps", "consensus_rpca", "under masks"],
+    ids=["faps", "consensus_rpca", "under masks"],
 )
 def test_ray_gives_the_bits_of_the_loop_in_process(algorithm: str, settings: dict[str, Any], cluster: str) -> None:
     shards = eight()
@@ -69,6 +68,14 @@ def test_ray_gives_the_bits_of_the_loop_in_process(algorithm: str, settings: dic
     assert_same_bits(there, here)
     assert_same_own(there, here)
     assert len(here.own) == (8 if algorithm.startswith("consensus") else 0)
+
+
+def test_rows_are_counted_by_distance_on_ray(cluster: str) -> None:
+    asked: dict[str, Any] = {"n_components": 3, "monitor": True}
+    there = simulate("krylov", eight(), backend=Ray(address=cluster), **asked)
+    here = simulate("krylov", eight(), **asked)
+    assert there.histograms_ is not None
+    np.testing.assert_array_equal(there.histograms_, here.histograms_)
 
 
 def test_columns_are_matched_by_name_on_ray(cluster: str) -> None:

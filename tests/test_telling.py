@@ -12,10 +12,11 @@ from flower_pca.audit import served
 from flower_pca.audit.sentences import LASTING, SEEN
 from flower_pca.audit.telling import telling
 from flower_pca.clients import Rules
+from flower_pca.clients.rules import everything
 from flower_pca.core.parts import Kind
 
 NEUTRAL = {"memory_dir", "output_dir", "sign_key"}  # where a node keeps what is its own, and by what others know it
-EVERY = (*registry.ALGORITHMS, *registry.TRACKERS)
+EVERY = everything()
 
 
 def test_every_kind_and_every_rule_has_words():
@@ -29,7 +30,7 @@ def test_every_kind_and_every_rule_has_words():
 )
 def test_every_algorithm_is_served_or_refused_as_the_node_does(rules):
     found = telling(Rules(**rules))
-    assert sorted({*found.served, *found.refused} - {"any of them"}) == sorted(EVERY)
+    assert sorted({*found.served, *found.refused} - {"any algorithm"}) == sorted(EVERY)
     assert {name for name in found.served if name in EVERY} <= Rules(**rules).served
     for name in found.refused:
         stage = registry.STAGES[name]
@@ -40,7 +41,9 @@ def test_every_algorithm_is_served_or_refused_as_the_node_does(rules):
 def test_the_tables_of_the_page_name_every_rule_that_bounds_what_is_told():
     page = text("docs/privacy.md")
     table = page[page.index("| rule of the node") : page.index("Given a node-config")]
-    named = set(re.findall(r"`(\w+)(?:=\"?\w+\"?)?`", table))
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = {rule for row in rows for rule in re.findall(r"`(\w+)(?:=\w+)?`", row)} | {"min_peers", "max_colluders"}
+    assert all(f"`{rule}`" in table for rule in ("min_peers", "max_colluders"))
     assert named == {f.name for f in fields(Rules)} - NEUTRAL - {"single_masks", "noise_seed"}
     ways = page[page.index("| way |") : page.index("The rest of the page")]
     closed = set(re.findall(r"\| `?(\w+)`? \|$", ways, re.MULTILINE))
@@ -127,7 +130,10 @@ def test_the_page_of_a_node_without_rules(capsys):
     page = capsys.readouterr().out
     assert page.startswith("Rules: all at their defaults\n\nWhat the server sees\n  - Its own answers.")
     assert "What these rules leave open" in page
-    assert "dcf_pca, consensus_rpca, st_miss, robust_tracking: it compares rows, and is not named in allow" in page
+    assert (
+        "dcf_pca, consensus_rpca, st_miss, robust_tracking, monitor: it compares rows, and is not named in allow"
+        in page
+    )
     assert "krylov, ssi, fed_oapm: C Z for any block Z of the server's" in page
     assert max(map(len, page.splitlines())) < 400
 
@@ -141,7 +147,7 @@ def test_the_command_reads_what_a_supernode_does(tmp_path, capsys):
     assert cli.main(["rules", "--json", str(file)]) == 0
     assert json.loads(capsys.readouterr().out) == one
     assert one["rules"]["min_rows"] == "50"
-    assert set(one["served"]) == {"any of them", "krylov", "ssi"}
+    assert set(one["served"]) == {"any algorithm", "krylov", "ssi"}
 
 
 @pytest.mark.parametrize(

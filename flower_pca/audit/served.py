@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import assembly, registry
-from flower_pca.clients.rules import Rules
+from flower_pca.clients.rules import Rules, everything
 from flower_pca.core.drive import rounds
 from flower_pca.core.parts import Kind
 from flower_pca.masking import messages
@@ -22,6 +22,7 @@ _COLUMNS: Final = 6  # of the small runs
 WORDS: Final[dict[Kind, str]] = {
     Kind.ROWS: "how many rows it has",
     Kind.COUNT: "counts of clients, or of entries of some size",
+    Kind.DISTANCES: "how many of its rows lie how far from a basis of the server's",
     Kind.NUMBER: "single figures, as a weight or a step",
     Kind.SQUARES: "what a basis of the server's leaves of its rows, as a sum of squares",
     Kind.MEAN_SQUARES: "a mean of squares of its rows, or of what a basis leaves of them",
@@ -70,14 +71,14 @@ def kinds(rules: Rules, name: str) -> frozenset[Kind]:
 def asked(name: str, *, masked: bool = False, noised: bool = False) -> frozenset[tuple[Kind, bool]]:
     """The kinds of parts in a small run, and whether they show a node's own results."""
     found = set[tuple[Kind, bool]]()
-    for stage, arrays in _run(name, masked, noised):
+    for stage, arrays in _run("krylov" if name in registry.BESIDE else name, masked, noised, beside=name):
         parts = registry.STAGES[stage].parts(arrays, _COLUMNS)
         found |= {(part.kind, part.own) for part in parts.values()}
     return frozenset(found)
 
 
-def _run(name: str, masked: bool, noised: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Stage and arrays of every message of a small run."""
+def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Stage and arrays of every message of a small run; of `beside` alone, if it is a stage beside algorithms."""
     shards = [np.random.default_rng(i).standard_normal((40, _COLUMNS)) * (_COLUMNS - np.arange(6.0)) for i in range(3)]
     mask = True if masked else None
     if name in registry.TRACKERS:
@@ -88,11 +89,12 @@ def _run(name: str, masked: bool, noised: bool) -> Iterator[tuple[str, dict[str,
         own: dict[str, Any] = {"dp": "dp(epsilon=1e3, delta=1e-6, clip=20.0)"} if noised else {"evaluate": True}
         algorithm = registry.make(name)
         limit = {"max_rounds": 3} if hasattr(algorithm, "max_rounds") else {}
+        own |= dict.fromkeys({beside} & set(registry.BESIDE), True)
         run = assembly.run(assembly.question(algorithm, n_components=2, mask=mask, **limit, **own))
     for message in rounds(run, transport):
         arrays = message.arrays_for(message.to[0])
         stage = messages.inner_stage(arrays) or message.stage
-        if stage != messages.STAGE:
+        if stage != messages.STAGE and (beside not in registry.BESIDE or stage == beside):
             yield stage, messages.plain(arrays)
 
 
@@ -103,8 +105,8 @@ def peaks(rules: Rules) -> bool:
 
 
 def answered(rules: Rules) -> list[str]:
-    """The algorithms and trackers that are served."""
-    return [name for name in (*registry.ALGORITHMS, *registry.TRACKERS) if not why_not(rules, name)]
+    """What is served of all that a node can be asked for by name."""
+    return [name for name in everything() if not why_not(rules, name)]
 
 
 def comparing(rules: Rules) -> list[str]:

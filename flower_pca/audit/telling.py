@@ -13,7 +13,7 @@ from typing import Final
 from flower_pca import registry
 from flower_pca.audit.sentences import LASTING, SEEN
 from flower_pca.audit.served import WORDS, kinds, why_not
-from flower_pca.clients.rules import Rules
+from flower_pca.clients.rules import Rules, everything
 from flower_pca.core.parts import Kind
 
 _WHOLE: Final = "C = X'X of its rows in a frame of the server's"
@@ -73,12 +73,14 @@ def _words(found: frozenset[Kind]) -> str:
 
 def telling(rules: Rules) -> Telling:
     """What a node under these rules can be made to tell."""
-    every = (*registry.ALGORITHMS, *registry.TRACKERS)
+    every = everything()
     refused = {name: why for name in every if (why := why_not(rules, name))}
     told = {name: kinds(rules, name) for name in every if name not in refused}
-    common = frozenset.intersection(*told.values()) if len(told) > 1 else frozenset()
-    served = {name: _words(found - common) or "nothing beside" for name, found in told.items()}
-    served = {"any of them": _words(common), **served} if len(told) > 1 else served
+    runs = [found for name, found in told.items() if name in registry.ALGORITHMS]  # which have an opening in common
+    common = frozenset.intersection(*runs) if len(runs) > 1 else frozenset()
+    beside = {name: found - common if name in registry.ALGORITHMS else found for name, found in told.items()}
+    served = {name: _words(found) or "nothing beside" for name, found in beside.items()}
+    served = {"any algorithm": _words(common), **served} if common else served
     lines = [line for line in SEEN + LASTING if line.applies(rules)]
     given = {f.name: getattr(rules, f.name) for f in fields(rules) if getattr(rules, f.name) != f.default}
     return Telling(

@@ -158,7 +158,7 @@ class PCAClient(NumPyClient):
     def _answered(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
-            demands, veil = self._policy.demands(data), self._policy.veil(request, data)
+            demands, veil = self._policy.demands(request, data), self._policy.veil(request, data)
             sources: Any = {"fixed": self._fixed, "grain": self._grain, "demands": demands, "veil": veil}
             return assembly.answer(request.stage, request.arrays, data, before, **sources)
         except SpentError as error:

@@ -140,7 +140,7 @@ class Policy:
             rule = f"at least {self._rules.min_rows}, its min_rows, to be filled with means of others"
             raise RefusalError("The gaps in a column of this node", must=rule, got="fewer", then=remedy)
 
-    def demands(self, data: LocalData | Stream) -> Demands:
+    def demands(self, request: wire.Request, data: LocalData | Stream) -> Demands:
         """What the node asks of those that it is summed with."""
         rules = self._rules
         named = rules.trusted_keys is not None and rules.keeps_ledger
@@ -150,7 +150,8 @@ class Policy:
                 asked = book if told else copy.deepcopy(book)  # a sum that is not told yet is only asked about
                 self._group = asked.admit(present, most=rules.group_limits)
 
-        return Demands(rules.identity, rules.min_peers, rules.max_colluders, admit if named else None)
+        admits = admit if named else None
+        return Demands(rules.identity, rules.min_peers, rules.max_colluders, admits, run=request.run)
 
     def lose(self, data: LocalData | Stream) -> None:
         """Count a masked sum that the node's rows allow no answer to: to say so tells of this node alone."""

@@ -45,7 +45,8 @@ class Rules:
 
     Args:
         allow: Names of the algorithms that the node serves. Left out, all that compare no rows: not consensus_rpca,
-            dcf_pca and the trackers, which are served only by name.
+            dcf_pca and the trackers, which are served only by name; nor "monitor", the counts of rows that a run asks
+            for with monitor=True.
         min_rows: Rows below which the node answers nothing; and gaps in a column below which no others than the node
             itself say what stands for them.
         memory_dir: A folder of the node's own for its memory, instead of Flower's context: it outlives restarts.

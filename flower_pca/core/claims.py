@@ -122,6 +122,8 @@ def _size(kind: Kind, a: Array) -> Array:
             return np.asarray(np.abs(a).sum())
         case Kind.COUNT:
             return np.asarray(np.where(a >= 0.0, a, np.inf))
+        case Kind.DISTANCES:
+            return np.where((a >= 0.0).all(axis=-1), a.sum(axis=-1), np.inf)
     return np.abs(a)
 
 
@@ -146,6 +148,8 @@ def _most(part: Part, sent: Arrays, parts: Mapping[str, Part], own: Claim, d: in
             return max(1.0, np.sqrt(own.n), np.sqrt(t))
         case Kind.COUNT:
             return max(1.0, float(own.n) * d)
+        case Kind.DISTANCES:
+            return float(own.n)
     return np.inf
 
 

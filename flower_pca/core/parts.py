@@ -24,6 +24,7 @@ class Kind(Enum):
 
     ROWS          how many rows there are, above 0, always named n; under noise it is 1, and counts clients
     COUNT         how many there are of something else: entries, outliers, clients
+    DISTANCES     how many rows lie how far from the components of the message, in bins
     NUMBER        a single figure: a weight, a step, an objective
     SQUARES       a sum of squares of the rows, or of what is left of them
     MEAN_SQUARES  squares of the rows, or of their coordinates in a basis, over the number of rows; maybe weighted
@@ -45,6 +46,7 @@ class Kind(Enum):
 
     ROWS = "rows"
     COUNT = "count"
+    DISTANCES = "distances"
     NUMBER = "number"
     SQUARES = "squares"
     MEAN_SQUARES = "mean squares"

@@ -17,7 +17,7 @@ from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
-from flower_pca.masking import fixed, letters, messages, primitives
+from flower_pca.masking import agreement, fixed, letters, messages, primitives
 from flower_pca.masking.course import NOTHING, counting, course, onwards
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
@@ -115,7 +115,7 @@ def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: b
     }
     none = np.empty(0, dtype=np.uint8)
     zero = np.array(0)
-    made = (raw(exchange), np.array(int(Phase.SHARES)), zero, raw(own), zero, zero, none, none, none, none, none, none)
+    made = (raw(exchange), np.array(int(Phase.SHARES)), zero, raw(own), zero, zero, *(none,) * 8)
     return up, Secrets(setup, np.array(single), *made, past=raw(past))
 
 
@@ -131,9 +131,10 @@ def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     demands.check_peers(peers)
     named: dict[int, bytes] = {}
     if demands.identity is not None:
-        named = demands.identity.check(*_signed(arrays, secrets.setup.tobytes(), peers, keys))
+        named = demands.identity.check(*agreement.signed(arrays, secrets.setup.tobytes(), peers, keys))
     names = rows([named.get(peer, bytes(NAME)) for peer in peers], NAME)
     demands.check_group(texts(names))
+    agreed = agreement.text(arrays, secrets.setup.tobytes(), demands.run, mine)
     secrets = replace(
         secrets,
         needed=np.array(needed),
@@ -143,10 +144,12 @@ def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
         common=rows([letters.secrets_of(primitives.agree(exchange, key), mine, key) for key in keys], 2 * KEY),
         step=np.array(int(Phase.UPLOAD)),
         names=names,
+        agreed=raw(agreed),
         past=raw(NOTHING) if arrays["mask.afresh"] else secrets.past,
     )
     sealed, own = letters.deal(secrets, 0, secrets.own.tobytes(), peers)
-    return {"mask.shares": sealed}, replace(secrets, own=raw(own))
+    signature = b"" if demands.identity is None else demands.identity.sign(agreed)
+    return {"mask.shares": sealed, "mask.agreed": raw(signature)}, replace(secrets, own=raw(own))
 
 
 def _admitted(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
@@ -159,12 +162,13 @@ def _admitted(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     enough = len(peers) + 1 >= int(secrets.needed) and set(peers) <= set(secrets.peers.tolist())
     require("The clients of a sum", f"at least {int(secrets.needed)}, of its set-up", enough)
     _agree(secrets, peers, demands, told=bool(secrets.single))  # without self-masks there may be no other message
+    vouched = agreement.vouched(arrays, secrets, peers, demands)
     mine = primitives.public(secrets.key)
     different = len({*keys, mine}) == len(peers) + 1 == len(keys) + 1
     require("The keys of a sum", "different, one of each client", different)
     require("An upload", "one of a stage", messages.inner_stage(arrays) not in (None, messages.STAGE))
     held = rows(letters.opened(secrets, number, peers, keys, arrays["mask.shares"]), secrets.kinds * SEED)
-    return replace(secrets, holders=arrays["mask.peers"], held=held)
+    return replace(secrets, holders=arrays["mask.peers"], held=held, vouched=vouched)
 
 
 def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
@@ -217,18 +221,6 @@ def _agree(secrets: Secrets, present: list[int], demands: Demands, *, told: bool
     demands.check_peers(present)
     names = dict(zip(secrets.peers.tolist(), texts(secrets.names), strict=True))
     demands.check_group((names[peer] for peer in present), told=told)
-
-
-def _signed(
-    arrays: Arrays, setup: bytes, peers: list[int], exchanges: list[bytes]
-) -> tuple[dict[int, bytes], dict[int, bytes]]:
-    """By peer: what it is said to have published, and its signature; the latter are missing if nobody has signed."""
-    if "mask.signatures" not in arrays:
-        return dict.fromkeys(peers, b""), {}
-    keys = texts(arrays["mask.firsts"])
-    published = [messages.published(setup, *both) for both in zip(exchanges, keys, strict=True)]
-    signatures = texts(arrays["mask.signatures"])
-    return dict(zip(peers, published, strict=True)), dict(zip(peers, signatures, strict=True))
 
 
 def _seeds(count: int) -> bytes:

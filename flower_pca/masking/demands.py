@@ -26,6 +26,7 @@ class Demands:
     Args:
         identity: What the node signs its keys with, and whose signatures it asks for.
         min_peers: How many others must be in a sum, when shares are made and when survivors are named.
+        run: The name of the run that it is asked in.
         colluders: How many of those that share the noise of a sum may be in league with the server.
         admit: Asked for every sum whose peers have names, that is signed keys.
     """
@@ -34,6 +35,7 @@ class Demands:
     min_peers: int = 1
     colluders: int = 0
     admit: Admit | None = None
+    run: str = ""
 
     def check_peers(self, peers: Iterable[int]) -> None:
         """Require enough others."""

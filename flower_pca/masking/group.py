@@ -48,6 +48,7 @@ class Group:
         self._needed = masks.needed(len(self._neighbours[0]) + 1)
         self._shares = 2 if masks.self_masks else 1  # of each peer, that a client holds for a sum
         self._signatures = [a["mask.signature"].tobytes() for a in answers.values()]
+        self._agreed: dict[int, bytes] = {}  # signatures of the group, until the first sum has brought them round
         self._exchange = [a["mask.exchange"].tobytes() for a in answers.values()]
         self._next = {i: Published(a["mask.key"].tobytes()) for i, a in enumerate(answers.values())}
         self._now: dict[int, Published] = {}
@@ -89,6 +90,8 @@ class Group:
             signatures = [self._signatures[peer] or bytes(SIGNATURE) for peer in peers]
             signed["mask.signatures"] = rows(signatures, SIGNATURE)
             signed["mask.firsts"] = rows([self._next[peer].key for peer in peers], KEY)
+            if len(peers) + 1 < len(self.clients):
+                signed["mask.members"] = rows(self._exchange, KEY)
         return {
             "mask.needed": np.array(self._needed),
             "mask.afresh": np.array(self._afresh),
@@ -105,6 +108,7 @@ class Group:
         for client, arrays in answers.items():
             i = self.position[client]
             self._publish(i, self._next[i].key, self._neighbours[i], arrays["mask.shares"])
+            self._agreed[i] = arrays["mask.agreed"].tobytes()
 
     def begin(self, clients: Iterable[int]) -> None:
         """A sum over these of the clients that are ready."""
@@ -121,6 +125,7 @@ class Group:
             "mask.peers": np.array(peers, dtype=np.int64),
             "mask.keys": rows([self._now[peer].key for peer in peers], KEY),
             "mask.shares": rows([self._now[peer].shares[i] for peer in peers], primitives.sealed(self._shares)),
+            **self._vouchers(peers),
         }
 
     def take_uploads(self, answers: Mapping[int, Arrays]) -> None:
@@ -140,7 +145,7 @@ class Group:
         """Names and shapes of a client's answer; `length` is that of an upload."""
         i, letter = self.position[client], primitives.sealed(self._shares)
         if step == Phase.SHARES:
-            return {"mask.shares": (len(self._neighbours[i]), letter)}
+            return {"mask.shares": (len(self._neighbours[i]), letter), "mask.agreed": (len(self._signatures[i]),)}
         if step == Phase.UPLOAD:
             letters = {"mask.shares": (len(self._peers[i]), letter)}
             return {"mask.y": (length,), "mask.key": (KEY,), "mask.past": (DIGEST,), **letters}
@@ -171,6 +176,12 @@ class Group:
         """The sum is over; the next one has the next number."""
         self.number += 1
         self._now, self._peers, self._uploads = {}, {}, {}
+
+    def _vouchers(self, peers: list[int]) -> Arrays:
+        """What peers have signed of the group; once, as who is in a later sum has been in the first."""
+        if self.number or not any(self._agreed.values()):
+            return {}
+        return {"mask.agreed": rows([self._agreed[peer] or bytes(SIGNATURE) for peer in peers], SIGNATURE)}
 
     def _left_over(self, i: int, seed: bytes, survivors: list[int], length: int) -> Array:
         """What the masks that a dropped client shares with survivors have left in the sum of their uploads."""

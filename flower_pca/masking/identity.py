@@ -95,6 +95,16 @@ class Identity:
             names[peer] = signer
         return names
 
+    def check_agreed(self, text: bytes, names: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> None:
+        """Each of these peers, known by the names of their keys, must have signed this text of the group."""
+        for peer, signer in names.items() if self.trusted is not None else ():
+            signature = signatures.get(peer, b"")
+            if signature[:NAME] != signer or not _holds((self.trusted or {})[signer], text, signature[NAME:]):
+                what = "Run, members and threshold of a set-up"
+                got = f"others, or no signature, of {shown(signer)}"
+                then = "Nothing was sent in return. Ask the server."
+                raise ProtocolError(what, must="the same to all, as each has signed them", got=got, then=then)
+
 
 def name(key: ec.EllipticCurvePublicKey) -> bytes:
     """The SHA-256 of a public key, as ssh-keygen takes it."""

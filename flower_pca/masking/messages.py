@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from hashlib import sha256
 from typing import Final
@@ -74,6 +74,12 @@ def single(arrays: Mapping[str, Array]) -> bool:
 def published(setup: bytes, exchange: bytes, key: bytes) -> bytes:
     """What a node signs of a set-up: its name, and the node's own public keys."""
     return b"flower_pca masks: set-up" + setup + exchange + key
+
+
+def group(setup: bytes, run: str, needed: int, members: Iterable[bytes]) -> bytes:
+    """What a node signs of a set-up's group: run, threshold, and the members by their public keys, in their order."""
+    numbers = _numbers(needed) + sha256(run.encode()).digest() + sha256(b"".join(sorted(members))).digest()
+    return b"flower_pca masks: group" + setup + numbers
 
 
 def letters(sender: bytes, receiver: bytes) -> bytes:

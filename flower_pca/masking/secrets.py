@@ -22,6 +22,7 @@ class Secrets:
     `number` and for the next one; `held` are the shares of the peers named in `holders`, for the sum `number`. `names`
     are those of the peers' keys where they have signed, else zeros. In a
     set-up without self-masks (`single`) there is no seed of one, and no share.
+    `agreed` is what the client has signed of the group, or would have, `vouched` the peers that have signed the same.
     `past` is the course of messages that all else in the client's memory is made of; zeros where it is made of none.
     """
 
@@ -39,6 +40,8 @@ class Secrets:
     holders: Array
     held: Array
     names: Array
+    agreed: Array
+    vouched: Array
     past: Array
 
     @property

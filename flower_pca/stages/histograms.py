@@ -98,7 +98,7 @@ class Histograms(Stage[HistogramsState]):
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        return {"counts": Part((2, BINS), Kind.COUNT)}
+        return {"counts": Part((2, BINS), Kind.DISTANCES)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:

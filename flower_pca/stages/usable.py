@@ -28,7 +28,10 @@ def require_size(data: Any, *sums: Array) -> None:
         return
     rule = "of usual size, at most 1e+65, or 1e+16 in single precision"
     remedy = "Scale the data, or mend it: a number so large often stands for a missing value."
-    raise DataError(f"The data of {data.who}", must=rule, got=f"{data.peak().max():.4g}", then=remedy)
+    peak, names = data.peak(), getattr(data, "names", None)
+    j = int(np.argmax(peak))
+    got = f"{peak[j]:.4g} in column {j if names is None else names[j]}"
+    raise DataError(f"The data of {data.who}", must=rule, got=got, then=remedy)
 
 
 def fill(total: Arrays, names: Sequence[str] | None) -> Array | None:

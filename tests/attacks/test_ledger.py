@@ -123,6 +123,19 @@ def test_a_column_of_zeros_hides_no_direction():
     assert node.asked == 2
 
 
+@pytest.mark.parametrize("stage", ["opening", "summed_opening", "ritz", "evaluate", "monitor"])
+def test_stages_that_belong_to_every_run_are_no_way_around_the_rank(stage):
+    """By the name of an algorithm that asks for no such block."""
+    blocks = {"block": np.eye(D), "Z": np.eye(D), "peaks": False, "reference": np.zeros(D)}
+    blocks |= {"variances": np.ones(D), "rest": 1.0}
+    parts = {"opening": ("peaks", "block"), "summed_opening": ("peaks", "reference", "block")}
+    parts |= {"monitor": ("Z", "variances", "rest")}
+    asked = {name: blocks[name] for name in parts.get(stage, ("Z",))}
+    node = Node(0, X, max_rank=2, allow=["faps", "monitor"])
+    with pytest.raises(RefusedError, match=r"at most 2: that is its max_rank\. Got 12"):
+        node.ask(stage, asked, algorithm="faps")
+
+
 @pytest.mark.parametrize("constant", [0.0, 5.0])
 def test_a_column_that_never_varies_counts_for_nothing(constant):
     rows = X.copy()

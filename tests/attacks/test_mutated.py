@@ -136,6 +136,12 @@ class Watch:
         assert taken <= 2 * X.nbytes + 100e6
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Flower's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+
+
 @pytest.fixture(scope="module")
 def said():
     return genuine()

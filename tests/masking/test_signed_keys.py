@@ -18,12 +18,13 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from fake_grid import FakeGrid, app_of, is_pca_of
 from masked import Run
 
-from flower_pca import ConfigError, NotEnoughNodes, assembly, keys, simulate, strategies
+from flower_pca import ConfigError, MaskedSums, NotEnoughNodes, assembly, keys, simulate, strategies
 from flower_pca.base.errors import ProtocolError
 from flower_pca.clients import PCAClient
+from flower_pca.core.stage import Reply
 from flower_pca.masking import messages, primitives
 from flower_pca.masking.demands import Demands
-from flower_pca.masking.identity import Identity
+from flower_pca.masking.identity import Identity, shown
 from flower_pca.masking.secrets import Secrets
 
 FOUR = two_lead(4)
@@ -201,8 +202,111 @@ def test_keys_signed_before_under_the_same_name_get_no_upload(run):
         **{"mask.stage": messages.raw(b"summed_opening"), "mask.peers": np.array([1, 2, 3])},
         **{"mask.keys": np.stack(firsts), "mask.shares": np.stack(letters)},
     }
+    with pytest.raises(ProtocolError, match="Run, members and threshold of a set-up must be the same to all"):
+        told(run, 0, upload)
+    run.memories[0]["mask.vouched"] = np.array([1, 2, 3])  # if they had signed that group as well
     with pytest.raises(ProtocolError, match="A sealed share must be as its sender sealed it"):
         told(run, 0, upload)
+
+
+# The group.
+
+APART = {
+    "another threshold": {"mask.needed": np.array(4)},
+    "another member": {"mask.members": None},
+    "another run": {},
+}
+
+
+@pytest.mark.parametrize("how", APART)
+def test_nodes_that_are_told_of_different_groups_send_nothing(how, run):
+    """One node of four is told another thing of the group than the others, and each notices by what the others sign."""
+    message = run.message()
+    for i in message.to:
+        asked, node = message.arrays_for(i), run.identities[i]
+        if i == 2 and how == "another member":
+            asked["mask.members"] = np.vstack(
+                [*(run.came[0][j]["mask.exchange"] for j in range(4)), np.ones(32, np.uint8)]
+            )
+        elif i == 2:
+            asked |= APART[how]
+        demands = Demands(node, run="b" if i == 2 and how == "another run" else "a")
+        given = ("masked", asked, run.nodes[i], run.memories[i])
+        up, run.memories[i] = assembly.answer(*given, demands=demands)
+        run.came.append({i: up})
+    answers = {i: came[i] for i, came in zip(range(4), run.came[-4:], strict=True)}
+    run.session.advance([Reply(i, message.number, up) for i, up in answers.items()])
+    upload = run.message()
+    name = digest_of(run.identities[2])
+    for i in (0, 1, 3):
+        with pytest.raises(ProtocolError) as caught:
+            told(run, i, upload.arrays_for(i))
+        assert str(caught.value) == (
+            "Run, members and threshold of a set-up must be the same to all, as each has signed them. "
+            f"Got others, or no signature, of {name}. Nothing was sent in return. Ask the server."
+        )
+    with pytest.raises(ProtocolError, match="Run, members and threshold"):
+        told(run, 2, upload.arrays_for(2))
+
+
+def digest_of(identity):
+    """The name of a node's key as it is shown."""
+    return shown(identity.sign(b"")[:32])
+
+
+@pytest.mark.parametrize("how", ["none", "zeros", "of another", "of another set-up"])
+def test_a_signature_of_the_group_is_asked_for_of_every_peer(how, run):
+    other = Run(FOUR, identities=run.identities).until("upload", 0)
+    run.until("upload", 0)
+    asked = run.message().arrays_for(0)
+    if how == "none":
+        del asked["mask.agreed"]
+    else:
+        asked["mask.agreed"] = asked["mask.agreed"].copy()
+        replayed = other.message().arrays_for(0)["mask.agreed"][1]
+        asked["mask.agreed"][1] = {"zeros": 0, "of another": asked["mask.agreed"][0], "of another set-up": replayed}[
+            how
+        ]
+    with pytest.raises(ProtocolError, match=r"as each has signed them\. Got others, or no signature, of SHA256:"):
+        told(run, 0, asked)
+
+
+def test_a_peer_that_comes_in_later_must_have_signed_as_well(run):
+    """A server that says a peer was away in the first sum, so that nobody looks at what it has signed."""
+    run.until("upload", 0)
+    asked = run.message().arrays_for(0)
+    first = {name: asked[name][:2] for name in ("mask.peers", "mask.keys", "mask.shares", "mask.agreed")}
+    given = ("masked", {**asked, **first}, run.nodes[0], run.memories[0])
+    _, memory = assembly.answer(*given, demands=Demands(run.identities[0]))
+    assert memory["mask.vouched"].tolist() == [1, 2]
+    run.until("upload", 1)
+    later = run.message().arrays_for(0)
+    assert "mask.agreed" not in later
+    run.memories[0]["mask.vouched"] = np.array([1, 2])
+    with pytest.raises(ProtocolError, match="Run, members and threshold of a set-up must be the same to all"):
+        told(run, 0, later)
+
+
+def test_in_a_ring_all_members_are_signed_and_peers_must_be_among_them(made, known):
+    identities = [Identity.load(path, known) for path in made.nodes[:4]]
+    run = Run(FOUR, identities=identities, masks=MaskedSums(neighbours=2))
+    run.step()
+    asked = run.message().arrays_for(0)
+    assert asked["mask.members"].shape == (4, 32)
+    assert asked["mask.exchanges"].shape == (2, 32)
+    own = run.came[0][0]["mask.exchange"]
+    for left_out in (own, asked["mask.exchanges"][1]):
+        rest = asked["mask.members"][~(asked["mask.members"] == left_out).all(axis=1)]
+        with pytest.raises(ProtocolError, match="The members of a set-up must be all of its peers, and this client"):
+            told(run, 0, {**asked, "mask.members": rest})
+    assert run.finish().status.ok
+
+
+def test_a_node_that_does_not_ask_for_signatures_looks_at_none(made):
+    run = Run(FOUR, identities=[Identity.load(path, None) for path in made.nodes[:4]]).until("upload", 0)
+    asked = run.message().arrays_for(0)
+    del asked["mask.agreed"]
+    assert "mask.y" in told(run, 0, asked)
 
 
 def test_the_mask_key_of_the_first_sum_is_that_of_the_letter(run):

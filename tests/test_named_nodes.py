@@ -104,6 +104,11 @@ def test_the_columns_of_a_run_are_picked_by_nodes(mask):
     assert "west: The columns of this node must be named, as the run names its own. Got 4 without names." in text
 
 
+def test_a_node_that_has_a_column_twice_is_left_out():
+    text = refused(nodes([*shards()[:2], named(X[50:], range(4), (*NAMES[:3], "age"))]))
+    assert "The columns of this node must be named differently. Got 'age' more than once." in text
+
+
 def test_words_cannot_be_asked_for():
     text = refused(nodes([*shards()[:2], WORDS]), columns=["age", "city"])
     assert "west: The columns of this node must be numbers. Got text in column city. Name others." in text

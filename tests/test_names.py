@@ -342,7 +342,8 @@ class TestDataFrames:
     def test_a_table_with_the_site_of_each_row(self):
         frame = self.pd.DataFrame(X, columns=list(NAMES))
         mixed = np.random.default_rng(0).permutation(60)
-        for whose in (np.repeat(["west", "east"], 30), np.repeat([10, 9], 30)):
+        kinds = (["west", "east"], [10, 9], [1234567, 89], [True, False])
+        for whose in (np.repeat(kind, 30) for kind in kinds):
             parts = from_frame(frame.assign(site=whose).iloc[mixed], by="site")
             result = simulate("krylov", parts, n_components=3)
             is_pooled(result, SORTED)
@@ -358,8 +359,15 @@ class TestDataFrames:
             from_frame(frame, by="site")
         with pytest.raises(ConfigError, match=r"^by must be a column of the table\. Got 'site'\."):
             from_frame(X, by="site")
+        given = named(np.hstack([X, np.repeat([[7.0], [5.0]], 30, axis=0)]), range(5), (*NAMES, "site"))
+        assert [part.site for part in from_frame(given, by="site")] == ["5", "7"]
         with pytest.raises(DataError, match=r"^The site of every row, site, must be there\. Got none in 1 rows\."):
             from_frame(frame.assign(site=["a", None, *"b" * 58]), by="site")
+        for gap in (self.pd.array(["a", None, *"b" * 58], dtype="string"), [1, np.nan, *[2] * 58]):
+            with pytest.raises(DataError, match=r"^The site of every row, site, must be there\. Got none in 1 rows\."):
+                from_frame(frame.assign(site=gap), by="site")
+        kinds = self.pd.Categorical(np.repeat(["west", "east"], 30))
+        assert [part.site for part in from_frame(frame.assign(site=kinds), by="site")] == ["east", "west"]
 
 
 class Series:

@@ -8,6 +8,7 @@ from masked import Run, gone
 from spoilt import ROWS
 
 from flower_pca import ConfigError, MaskedSums, registry, simulate, strategies
+from flower_pca.algorithms.ssi import SSI
 from flower_pca.masking.course import NOTHING, counting, course, onwards
 from flower_pca.masking.secrets import Secrets
 
@@ -134,6 +135,19 @@ def test_samples_of_clients_that_remember_are_refused_under_masks(name):
     with pytest.raises(ConfigError, match="fraction of clients"):
         strategies.PCAStrategy(KEEPERS[name], n_components=2, mask=True, fraction=0.5)
     assert simulate("ssi(max_rounds=2)", FIVE, n_components=2, mask=True, fraction=0.5).rounds == 2
+
+
+def test_an_algorithm_from_elsewhere_says_whether_it_can_forget(monkeypatch):
+    class Recalling(SSI):
+        name = "recalling"
+
+    for table in (registry.TABLE, registry.ALGORITHMS, registry.STAGES):
+        monkeypatch.setattr(registry, next(n for n, v in vars(registry).items() if v is table), dict(table))
+    registry.register(Recalling, remembers=True)
+    with pytest.raises(ConfigError, match="The fraction of clients for recalling under masks"):
+        simulate(Recalling(), FIVE, n_components=2, mask=True, fraction=0.5)
+    registry.register(Recalling)
+    assert simulate(Recalling(max_rounds=2), FIVE, n_components=2, mask=True, fraction=0.5).rounds == 2
 
 
 def test_over_flower_a_node_that_forgets_is_named_in_the_log(lines):

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from local_superlink import free_ports
 
 from flower_pca import PCAResult
 
@@ -217,7 +218,7 @@ class Federation:
         if self.keys is not None:
             key = self.keys.nodes[partition] if key is None else key
             safe = ["--root-certificates", str(self.keys.ca), "--auth-supernode-private-key", str(key)]
-        port = free_port()
+        (port,) = free_ports(1)
         given = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
         superlink = f"127.0.0.1:{self.port}"
         words = ["flower-supernode", *safe, "--superlink", superlink, "--port", str(port), "--node-config", given]
@@ -279,7 +280,7 @@ class Federation:
             np.save(self._shard(partition), rows)
         home = self.folder / "home"
         home.mkdir()
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         safe = "insecure = true" if self.keys is None else f'root-certificates = "{self.keys.ca}"'
         (home / "config.toml").write_text(f'[superlink.trial]\naddress = "127.0.0.1:{self.port}"\n{safe}\n')
 
@@ -327,13 +328,6 @@ class Federation:
 
     def _shard(self, partition):
         return self.folder / f"shard-{partition}.npy"
-
-
-def free_port():
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _signal(process, number):

@@ -48,7 +48,7 @@ class LocalSuperLink:
 
     def __init__(self, folder, cluster):
         self.folder, self._home = folder, folder / "flwr-home"
-        http, control = _free_ports(2)
+        http, control = free_ports(2)
         self._environment = {
             **os.environ,
             "FLWR_HOME": str(self._home),
@@ -97,7 +97,8 @@ class LocalSuperLink:
         ).stdout
 
 
-def _free_ports(n):
+def free_ports(n):
+    """So many ports of this machine that nobody listens on."""
     opened = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
     ports = [each.getsockname()[1] for each in opened]
     for each in opened:

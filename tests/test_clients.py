@@ -332,7 +332,7 @@ def test_a_message_that_comes_again_is_answered_alike_and_another_run_starts_ane
 def test_the_memory_in_the_state_is_small(name):
     """Two generations of the arrays of the stage, and none where the algorithm is memoryless or done with them."""
     grid = grid_of(SHARDS)
-    rounds = {"ssi": 4, "local_power": 4, "dcf_pca": 4, "per_pca": 12}
+    rounds = {"ssi": 4, "local_power": 4, "dcf_pca": 4, "consensus_rpca": 4, "per_pca": 12}
     given = FAPS if name == "faps" else {"max_rounds": rounds[name]} if name in rounds else {}
     PCAStrategy(registry.make(name, **given), n_components=2).fit(grid)
     for node in grid.nodes.values():

@@ -55,12 +55,11 @@ def children() -> set[int]:
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
     [
-        ("krylov", {"scale": "std", "seed": 3}),
         ("faps(max_rounds=4)", {"scale": "std", "seed": 3}),
         ("consensus_rpca(max_rounds=6)", {"scale": "std", "seed": 3}),
         ("krylov", {"mask": True}),
     ],
-    ids=["krylov", "faps", "consensus_rpca", "under masks"],
+    ids=["faps", "consensus_rpca", "under masks"],
 )
 def test_ray_gives_the_bits_of_the_loop_in_process(algorithm: str, settings: dict[str, Any], cluster: str) -> None:
     shards = eight()

@@ -11,7 +11,7 @@ from test_report import CUT, Reader, page
 
 from flower_pca import DP, PCAResult, TrackingResult, simulate, track
 from flower_pca.analysis.noise import certainty
-from flower_pca.plots import available
+from flower_pca.plots import telling
 from flower_pca.rows.named import SiteRows
 
 COLUMNS = [
@@ -114,7 +114,7 @@ def test_a_browser_shows_each_page_whole_in_the_colours_of_the_reader(tab, kind,
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert tab.evaluate(CUT) == []
     drawn = tab.evaluate("[...document.images].filter(i => i.complete && i.naturalWidth > 300).length")
-    assert drawn == len(available(result, parts))
+    assert drawn == len(telling(result, parts))
     assert tab.complaints == []
     place = tab.evaluate("(r => [r.left + r.width / 2, r.top + 3])(document.images[0].getBoundingClientRect())")
     seen = imread(io.BytesIO(tab.screenshot()), format="png")
@@ -127,7 +127,7 @@ def test_a_browser_shows_each_page_whole_in_the_colours_of_the_reader(tab, kind,
 def test_every_kind_has_a_page_that_names_columns_and_clients(kind, tmp_path):
     result, parts = case(kind)
     read = Reader(page(result, tmp_path, shards=parts))
-    assert len(read.images) == len(available(result, parts))
+    assert len(read.images) == len(telling(result, parts))
     words = " ".join(cell for table in read.tables.values() for row in table for cell in row)
     assert any(name in words for name in COLUMNS)
     if parts is not None:

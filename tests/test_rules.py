@@ -6,7 +6,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from builders import unequal
-from fake_grid import FakeGrid, app_of, grid_of, in_a_run, is_pca_of
+from fake_grid import FakeGrid, app_of, grid_of, is_pca_of
 from flwr.app import Context, RecordDict
 from pages import text
 
@@ -19,10 +19,7 @@ SHARDS = unequal()
 NAMES = [f.name for f in fields(Rules)]
 
 
-@pytest.fixture(autouse=True)
-def lines():
-    with in_a_run() as lines:
-        yield lines
+pytestmark = pytest.mark.usefixtures("lines")
 
 
 def test_the_short_form_has_the_rules_and_their_types():

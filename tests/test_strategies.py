@@ -12,6 +12,7 @@ from fake_grid import FakeGrid, config_of, grid_of, is_pca_of
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import Result, Strategy
+from results import assert_same_bits
 
 from flower_pca import clients, registry, simulate, strategies, wire
 from flower_pca.base.errors import ConfigError
@@ -35,14 +36,6 @@ SHORT = {
 SHARDS = unequal()
 WINDOW = 8  # of messages in flight, where a test sets it
 each = pytest.mark.parametrize("name", registry.ALGORITHMS)
-
-
-def equal(a, b):
-    """Whether two results are the same to the last bit."""
-    names = ("components_", "explained_variance_", "mean_", "residuals_", "total_variance_")
-    same = all(np.array_equal(getattr(a, n), getattr(b, n)) for n in names)
-    scales = (a.scale_ is None and b.scale_ is None) or np.array_equal(a.scale_, b.scale_)
-    return same and scales and (a.mse_, a.rounds, str(a.status)) == (b.mse_, b.rounds, str(b.status))
 
 
 def test_each_algorithm_has_a_strategy_and_a_client():
@@ -101,7 +94,7 @@ def test_fit_gives_the_bits_of_simulate(name, run, seed):
     given = SHORT.get(name, {})
     reference = simulate(registry.make(name, **given), SHARDS, n_components=2, **run)
     strategy = NAMED[name](n_components=2, **given, **run)
-    assert equal(strategy.fit(grid_of(SHARDS, seed=seed)), reference)
+    assert_same_bits(strategy.fit(grid_of(SHARDS, seed=seed)), reference)
 
 
 @each
@@ -110,7 +103,7 @@ def test_a_client_fn_with_a_named_client_gives_the_same(name):
     app = ClientApp(client_fn=lambda c: CLIENTS[name](SHARDS[c.node_config["partition-id"]], context=c).to_client())
     result = NAMED[name](n_components=2, evaluate=True, **given).fit(FakeGrid(app, 5))
     settings = {"n_components": 2, "evaluate": True, "answers": "fixed"}
-    assert equal(result, simulate(registry.make(name, **given), SHARDS, **settings))
+    assert_same_bits(result, simulate(registry.make(name, **given), SHARDS, **settings))
 
 
 def test_nodes_without_a_partition_id_give_the_same_to_rounding():
@@ -144,7 +137,7 @@ def test_more_nodes_than_the_window(name, monkeypatch):
     given = {"local_steps": 1, "max_rounds": 4} if name == "local_power" else SHORT.get(name, {})
     gc.collect()
     result = NAMED[name](n_components=2, **given).fit(grid)
-    assert equal(result, simulate(registry.make(name, **given), shards, n_components=2))
+    assert_same_bits(result, simulate(registry.make(name, **given), shards, n_components=2))
     assert peaks["opening"] > WINDOW
     if name == "uda":  # its server needs all answers together
         assert peaks["uda"] > WINDOW
@@ -228,7 +221,7 @@ def test_num_rounds_caps_this_start_only():
     reference = simulate("ssi", SHARDS, n_components=2, max_rounds=3)
     assert np.array_equal(capped.arrays["components"].numpy(), reference.components_)
     assert max(grid.counts.values()) == len(reference.history)
-    assert equal(strategy.fit(grid_of(SHARDS)), simulate("ssi", SHARDS, n_components=2))
+    assert_same_bits(strategy.fit(grid_of(SHARDS)), simulate("ssi", SHARDS, n_components=2))
 
 
 def test_the_configuration_of_a_start_does_not_outlive_it():
@@ -246,7 +239,7 @@ def test_initial_arrays_are_refused():
 def test_a_strategy_fits_again():
     strategy = strategies.FAPS(n_components=2, **SHORT["faps"])
     grid = grid_of(SHARDS)
-    assert equal(strategy.fit(grid), strategy.fit(grid))
+    assert_same_bits(strategy.fit(grid), strategy.fit(grid))
 
 
 @each
@@ -289,7 +282,7 @@ def test_an_action_beside_the_users_own_functions():
     clients.register(app, lambda c: SHARDS[c.node_config["partition-id"]], action="pca")
     grid = FakeGrid(app, 5)
     strategy = strategies.Krylov(n_components=2, evaluate=True, action="pca")
-    assert equal(strategy.fit(grid), simulate("krylov", SHARDS, n_components=2, evaluate=True, answers="fixed"))
+    assert_same_bits(strategy.fit(grid), simulate("krylov", SHARDS, n_components=2, evaluate=True, answers="fixed"))
     assert not trained
     assert {m.metadata.message_type for m in grid.sent} == {"train.pca", "evaluate.pca"}
     list(grid.send_and_receive([Message(RecordDict(), n, "train") for n in grid.nodes]))
@@ -319,9 +312,9 @@ def test_a_fraction_samples_nodes_by_the_seed(name):
     assert all(len(a) == 4 for a in asked)
     assert len(set().union(*asked)) > 4
     assert asked == likewise != others
-    assert equal(first, again)
+    assert_same_bits(first, again)
     reference = simulate(name, shards, n_components=2, participation=0.5, max_rounds=6)
-    assert equal(first, reference)
+    assert_same_bits(first, reference)
 
 
 def test_a_fraction_is_refused_where_the_state_belongs_to_one_set():

@@ -11,7 +11,7 @@ from sims.over_air import moving, trackers
 pytestmark = pytest.mark.slow
 
 N, R, D, CHANGE, RHO = 200, 5, 1200, 600, 0.1
-SEEDS = range(5)
+SEEDS = range(3)
 
 
 @pytest.fixture(scope="module")

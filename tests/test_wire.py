@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from builders import unequal
-from fake_grid import FakeGrid, app_of, config_of, grid_of, in_a_run
+from fake_grid import FakeGrid, app_of, config_of, grid_of
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
@@ -46,10 +46,7 @@ ARRAYS = {
 SENTENCE = re.compile(r"^[A-Z][^\n]* must be [^\n]*\. Got [^\n]*\. [A-Z][^\n]*\.$")
 
 
-@pytest.fixture(autouse=True)
-def _run():
-    with in_a_run():
-        yield
+pytestmark = pytest.mark.usefixtures("lines")
 
 
 def same(a, b):

@@ -177,6 +177,12 @@ PICTURES: Final[dict[str, Picture]] = {
 }  # fmt: skip
 
 
+def telling(result: Result, shards: Shards = None) -> dict[str, Picture]:
+    """Those of a report: all that are available, but for one that another says more exactly."""
+    every = available(result, shards)
+    return {what: p for what, p in every.items() if what != "far" or "taken_by_column" not in every}
+
+
 def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
     """The pictures that can be drawn of a result, and of rows if they are given."""
     kinds = {what: picture for what, picture in PICTURES.items() if isinstance(result, picture.of)}

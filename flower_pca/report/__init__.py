@@ -58,7 +58,7 @@ def _pictures(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) 
     if not extras.there("matplotlib"):
         return html.paragraph(str(extras.lacking("matplotlib", "to draw")), "how")
     drawn = []
-    for what, picture in plots.available(result, shards).items():
+    for what, picture in plots.telling(result, shards).items():
         stream = io.BytesIO()
         style.write(plots.figure(result, what, shards=shards), stream, "svg")
         drawn.append(html.picture(what, stream.getvalue(), picture.words(result)))

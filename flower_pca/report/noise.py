@@ -18,8 +18,8 @@ def words(result: PCAResult, known: Certainty) -> str:
         f"There is noise on what the server has seen. Alone it can give a component a variance of {known.floor:.2g}."
     ]
     if clear:
-        times = _listed([f"{_times(known.signal[j - 1])} as much" for j in clear])
-        said.append(f"{_components(clear)} {'has' if len(clear) == 1 else 'have'} {times}.")
+        times = _listed([_number(known.signal[j - 1]) for j in clear])
+        said.append(f"{_components(clear)} {'has' if len(clear) == 1 else 'have'} {times} times as much.")
     if rest:
         said.append(f"{_components(rest)} cannot be told from noise.")
     said.append("So shares of the variance are said as bounds; the number of rows has noise on it as well.")
@@ -67,5 +67,5 @@ def _listed(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.0f} times" if ratio >= 10.0 else f"{ratio:.1f} times"
+def _number(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 10.0 else f"{ratio:.1f}"

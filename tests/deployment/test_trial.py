@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from local_superlink import end_all
+from local_superlink import end_all, free_ports
 from pages import ROOT, blocks, text
 
 from flower_pca import PCAResult, simulate
@@ -32,14 +31,6 @@ def section():
     *terminals, last = mine["sh"]
     assert (len(terminals), len(mine["toml"]), len(mine["python"])) == (3, 1, 1)
     return terminals, last, mine["toml"][0], mine["python"][0]
-
-
-def free_ports(count):
-    opened = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in opened]
-    for each in opened:
-        each.close()
-    return ports
 
 
 @pytest.fixture

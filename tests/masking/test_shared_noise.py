@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders import three_lead
 from fake_grid import FakeGrid, app_of, grid_of, metrics_of
-from masked import Run
+from masked import Run, gone
 from scipy.stats import chi2, kstest, norm
 
 from flower_pca import (
@@ -289,18 +289,11 @@ def test_without_masks_a_client_adds_the_noise_in_full():
 # Drop-outs, and sums that cannot be had.
 
 
-def away(*clients, at, back=None):
-    def present(number):
-        return [i for i in range(5) if not (i in clients and number >= at and (back is None or number < back))]
-
-    return present
-
-
 @pytest.mark.parametrize("at", range(1, 12))
 @pytest.mark.parametrize("back", [None, 1], ids=["for good", "and back"])
 def test_ssi_goes_on_without_clients_that_drop_out(at, back):
     parts = three_lead(5, n=20_000)
-    present = away(1, 4, at=at, back=back and at + back)
+    present = gone(1, 4, at=at, back=back and at + back)
     dp = budget(epsilon=50.0, clip=6.0)
     found = simulate(METHODS[0], parts, n_components=3, dp=dp, mask=True, participation=present)
     assert found.rounds == 4
@@ -312,7 +305,7 @@ def test_ssi_goes_on_without_clients_that_drop_out(at, back):
 @pytest.mark.parametrize("at", [6, 7])
 def test_krylov_ends_with_a_client_that_it_needs(at):
     with pytest.raises(NotEnoughNodes, match="The set of clients must be stable while the privacy budget is spent"):
-        simulate(METHODS[1], three_lead(5), n_components=2, dp=budget(), mask=True, participation=away(2, at=at - 2))
+        simulate(METHODS[1], three_lead(5), n_components=2, dp=budget(), mask=True, participation=gone(2, at=at - 2))
 
 
 def spoilt(reply):

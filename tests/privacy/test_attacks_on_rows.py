@@ -122,6 +122,7 @@ def test_nor_does_one_of_other_sizes_and_types(n, dtype, tmp_path):
     assert nearest(plain(tmp_path, X), X.astype(np.float64), by_frame) > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", QUERIES)
 def test_nor_does_a_masked_sum(query):
     parts = [rows(60, i) for i in range(5)]

@@ -17,7 +17,7 @@ from sims.over_air import moving
 
 D, P, ROWS, ROUNDS = 784, 20, 50, 3
 STEPS = ("keys", "shares", "upload", "unmask")
-KEYS = ("mask.keys", "mask.exchanges", "mask.key", "mask.exchange", "mask.shares", "mask.selves", "mask.peers")
+KEYS = ("mask.keys", "mask.exchanges", "mask.key", "mask.exchange", "mask.shares", "mask.selves", "mask.peers", "mask.past")
 
 
 def shards(clients: int) -> list[Any]:

@@ -5,7 +5,6 @@ names of the package, the command line, the tests that every algorithm has to pa
 algorithm is added by a file of its own and a line of this table. `register` does the same from elsewhere.
 
 A client finds its half of a message here as well: `answer` calls the stage that the message names.
-
 Imports of algorithms read `import Krylov as Krylov`, which is how type checkers are told that the package shows them.
 """
 
@@ -109,9 +108,10 @@ def register(
     *,
     closing: type[Stage[Any]] = RayleighRitz,
     result: type[PCAResult] = PCAResult,
+    remembers: bool = False,
 ) -> None:
-    """Add an algorithm to the table from elsewhere: at the server, and in the same way at every node."""
-    TABLE[algorithm.name] = Entry(algorithm, closing, result)
+    """Add an algorithm to the table from elsewhere, as an `Entry`: at the server, and likewise at every node."""
+    TABLE[algorithm.name] = Entry(algorithm, closing, result, remembers)
     ALGORITHMS[algorithm.name] = STAGES[algorithm.name] = algorithm
     STAGES[closing.name] = closing
 

@@ -22,7 +22,10 @@ from flower_pca import (
 )
 from flower_pca.core.algorithm import Iterative
 from flower_pca.data import partition, sources
+from flower_pca.rows import statistics
 from flower_pca.rows.columns import Columns, Heading, digest
+from flower_pca.rows.fixed import fixed
+from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
 
@@ -342,7 +345,8 @@ class TestDataFrames:
     def test_a_table_with_the_site_of_each_row(self):
         frame = self.pd.DataFrame(X, columns=list(NAMES))
         mixed = np.random.default_rng(0).permutation(60)
-        for whose in (np.repeat(["west", "east"], 30), np.repeat([10, 9], 30)):
+        kinds = (["west", "east"], [10, 9], [1234567, 89], [True, False])
+        for whose in (np.repeat(kind, 30) for kind in kinds):
             parts = from_frame(frame.assign(site=whose).iloc[mixed], by="site")
             result = simulate("krylov", parts, n_components=3)
             is_pooled(result, SORTED)
@@ -358,8 +362,15 @@ class TestDataFrames:
             from_frame(frame, by="site")
         with pytest.raises(ConfigError, match=r"^by must be a column of the table\. Got 'site'\."):
             from_frame(X, by="site")
+        given = named(np.hstack([X, np.repeat([[7.0], [5.0]], 30, axis=0)]), range(5), (*NAMES, "site"))
+        assert [part.site for part in from_frame(given, by="site")] == ["5", "7"]
         with pytest.raises(DataError, match=r"^The site of every row, site, must be there\. Got none in 1 rows\."):
             from_frame(frame.assign(site=["a", None, *"b" * 58]), by="site")
+        for gap in (self.pd.array(["a", None, *"b" * 58], dtype="string"), [1, np.nan, *[2] * 58]):
+            with pytest.raises(DataError, match=r"^The site of every row, site, must be there\. Got none in 1 rows\."):
+                from_frame(frame.assign(site=gap), by="site")
+        kinds = self.pd.Categorical(np.repeat(["west", "east"], 30))
+        assert [part.site for part in from_frame(frame.assign(site=kinds), by="site")] == ["east", "west"]
 
 
 class Series:
@@ -372,7 +383,7 @@ class Series:
         return self.values
 
 
-class Frame:
+class OtherFrame:
     """A data frame that is not of pandas: names, columns by name, and its own arrays."""
 
     def __init__(self, columns):
@@ -387,9 +398,9 @@ class Frame:
 
 
 def test_frames_of_other_packages_by_their_own_arrays():
-    frames = [Frame(dict(zip(s.names, s.values.T, strict=True))) for s in shards()]
+    frames = [OtherFrame(dict(zip(s.names, s.values.T, strict=True))) for s in shards()]
     is_pooled(simulate("krylov", frames, n_components=3), SORTED)
-    whole = Frame({**dict(zip(NAMES, X.T, strict=True)), "site": np.repeat(["b", "a"], 30)})
+    whole = OtherFrame({**dict(zip(NAMES, X.T, strict=True)), "site": np.repeat(["b", "a"], 30)})
     result = simulate("krylov", from_frame(whole, by="site"), n_components=3)
     is_pooled(result, SORTED)
     assert result.site_names == {0: "a", 1: "b"}
@@ -527,3 +538,43 @@ class TestStreams:
             NotEnoughNodes, match=r"client 1 must be those of the run, 4 by name\. Got 4, without 'beat'"
         ):
             track("st_miss", functions, n_components=2, min_clients=2)
+
+
+WANTED = ("size", "age", "weight")
+
+
+@pytest.mark.parametrize("kind", ["tall", "wide", "exact", "sparse", "large"])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_statistics_of_columns_are_numbers_of_those_of_all(kind, gaps, monkeypatch):
+    """An order of a server meets statistics, not rows: the numbers are picked, and none of them is computed anew."""
+    rows = (X[:3] if kind == "wide" else X).copy()
+    if kind == "wide":
+        rows = rows[:, [0, 1, 2, 3] * 2] + np.arange(8.0)
+    if gaps and kind != "large":
+        rows[1, 0] = rows[2, 2] = np.nan
+    names = NAMES if rows.shape[1] == 4 else tuple(f"{name}{i}" for i in (1, 2) for name in NAMES)
+    wanted = WANTED if rows.shape[1] == 4 else tuple(f"{name}{i}" for i in (2, 1) for name in WANTED)
+    values = sparse.csr_array(rows) if kind in ("sparse", "large") else rows
+    if kind == "large":
+        monkeypatch.setattr(statistics, "_LARGEST", 1)
+    data = LocalData(SiteRows(values, names), missing=True)
+    view, settings = data.framed(Frame(names=wanted)), {"exactly": kind == "exact", "gaps": gaps}
+    whole, picked = fixed(data, **settings), fixed(view, **settings)
+    places = view.places
+    if kind != "large":
+        for name in ("mean", "seen", "peak", "m2", "rest"):
+            np.testing.assert_array_equal(getattr(picked._stored, name), getattr(whole._stored, name)[places])
+        found = picked._stored.scatter if picked._stored.factor is None else picked._stored.factor
+        there = whole._stored.scatter if whole._stored.factor is None else whole._stored.factor
+        assert set(found.ravel().tolist()) <= set(there.ravel().tolist())
+    frame = Frame(mean=np.arange(len(wanted)) * 0.1, fill=np.ones(len(wanted)) if gaps else None, names=wanted)
+    index, Z = [names.index(name) for name in wanted], np.random.default_rng(0).standard_normal((len(wanted), 2))
+    filled = np.where(np.isnan(rows[:, index]), 1.0, rows[:, index]) - frame.mean
+    answer = fixed(data.framed(frame), **settings)
+    np.testing.assert_allclose(answer.matmat(Z), filled.T @ (filled @ Z), rtol=1e-6)
+    np.testing.assert_allclose(answer.squared_error(np.linalg.qr(Z)[0]), _error(filled, np.linalg.qr(Z)[0]), rtol=1e-6)
+    assert (data.origin, data.places, view.origin) == (data, None, data)
+
+
+def _error(rows, Z):
+    return np.sum((rows - rows @ Z @ Z.T) ** 2)

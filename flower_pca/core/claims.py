@@ -26,7 +26,7 @@ masks, where no answer is seen alone, nor with noise. A client without a claim, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -72,6 +72,7 @@ class Judge:
     stage: Stage[Any]
     state: Any
     model: Model
+    _known: dict[int, Array] = field(default_factory=dict, repr=False)  # lengths of the message's columns, by array
 
     def check(self, client: int, up: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
         """Raise ProtocolError, naming the client, unless its answer can be of the rows that it has told of.
@@ -97,7 +98,7 @@ class Judge:
             if part.kind in _JUDGED:
                 most = self._judged(name, own)
             else:
-                most = _most(part, sent, parts, own, model.d, least=1 if known is None else own.n)
+                most = self._most(part, sent, parts, own, least=1 if known is None else own.n)
             if (size > (1.0 + _SLACK) * most).any():
                 rows = "its own rows" if known is not None else f"{MARGIN:g} times all rows together"
                 what = f"The answer of client {client}, {name},"
@@ -109,13 +110,44 @@ class Judge:
         bound = np.asarray(self.stage.bounds(self.state, alone).get(name, 0.0))
         return np.where(bound > 0.0, MARGIN * bound, np.inf)
 
+    def _most(self, part: Part, sent: Arrays, parts: Mapping[str, Part], own: Claim, *, least: int) -> Any:
+        """How large that can be by Cauchy-Schwarz, of `least` rows at least; infinite where it says nothing."""
+        t = own.squares
+        match part.kind:
+            case Kind.PRODUCT:
+                chosen = any(p.kind is Kind.BLOCK for p in parts.values())
+                return t if chosen else t * self._lengths(_block(sent, part))
+            case Kind.IMAGE | Kind.SQUARES | Kind.MEAN_SQUARES | Kind.GRAM:
+                return t
+            case Kind.EIGENVALUES:
+                return t / least
+            case Kind.BLOCK:
+                return 1.0
+            case Kind.FACTOR:
+                return np.sqrt(t) * self._lengths(sent["block"])
+            case Kind.LIFTED:
+                return np.sqrt(t) * self._lengths(sent["part"])
+            case Kind.COMPONENTS:
+                return max(1.0, np.sqrt(own.n), np.sqrt(t))
+            case Kind.COUNT:
+                return max(1.0, float(own.n) * self.model.d)
+            case Kind.DISTANCES:
+                return float(own.n)
+        return np.inf
+
+    def _lengths(self, Z: Array) -> Array:
+        """Of the columns of an array of the message, which most clients have got alike."""
+        if id(Z) not in self._known:
+            self._known[id(Z)] = linalg.column_norms(Z)
+        return self._known[id(Z)]
+
 
 def _size(kind: Kind, a: Array) -> Array:
     """What of an array is held against its bound."""
     a = np.asarray(a, dtype=np.float64)
     match kind:
         case Kind.PRODUCT | Kind.IMAGE | Kind.BLOCK | Kind.FACTOR | Kind.LIFTED | Kind.COMPONENTS:
-            return linalg.column_norms(a)
+            return np.asarray(np.sqrt(np.einsum("ij,ij->j", a, a)))  # no entry is so large that its square overflows
         case Kind.GRAM:
             return np.asarray(np.linalg.norm(a))
         case Kind.EIGENVALUES:
@@ -125,32 +157,6 @@ def _size(kind: Kind, a: Array) -> Array:
         case Kind.DISTANCES:
             return np.where((a >= 0.0).all(axis=-1), a.sum(axis=-1), np.inf)
     return np.abs(a)
-
-
-def _most(part: Part, sent: Arrays, parts: Mapping[str, Part], own: Claim, d: int, *, least: int) -> Any:
-    """How large that can be by Cauchy-Schwarz, of `least` rows at least; infinite where it says nothing."""
-    t = own.squares
-    match part.kind:
-        case Kind.PRODUCT:
-            chosen = any(p.kind is Kind.BLOCK for p in parts.values())
-            return t if chosen else t * linalg.column_norms(_block(sent, part))
-        case Kind.IMAGE | Kind.SQUARES | Kind.MEAN_SQUARES | Kind.GRAM:
-            return t
-        case Kind.EIGENVALUES:
-            return t / least
-        case Kind.BLOCK:
-            return 1.0
-        case Kind.FACTOR:
-            return np.sqrt(t) * linalg.column_norms(sent["block"])
-        case Kind.LIFTED:
-            return np.sqrt(t) * linalg.column_norms(sent["part"])
-        case Kind.COMPONENTS:
-            return max(1.0, np.sqrt(own.n), np.sqrt(t))
-        case Kind.COUNT:
-            return max(1.0, float(own.n) * d)
-        case Kind.DISTANCES:
-            return float(own.n)
-    return np.inf
 
 
 def _block(sent: Arrays, part: Part) -> Array:

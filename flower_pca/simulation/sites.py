@@ -41,19 +41,22 @@ def from_frame(frame: Any, *, by: str) -> list[SiteRows]:
         What `simulate` takes: the sites in the order of their names.
     """
     rows = SiteRows.of(frame)
-    if rows.names is None or by not in {*rows.names, *rows.words}:
-        known = "" if rows.names is None else f", such as {listed([*rows.names, *rows.words])}"
-        raise ConfigError("by", must=f"a column of the table{known}", got=repr(by), then="Name the sites' column.")
-    whose = np.asarray(frame[by].to_numpy()) if by in rows.words else np.asarray(rows.values)[:, rows.names.index(by)]
-    gaps = np.array([value is None or value != value for value in whose])  # of NaN, that is so
-    if gaps.any():
-        got = f"none in {int(gaps.sum())} rows"
+    known = [*(rows.names or ()), *(() if isinstance(frame, SiteRows) else rows.words)]
+    if rows.names is None or by not in known:
+        rule = "a column of the table" + (f", such as {listed(known)}" if known else "")
+        raise ConfigError("by", must=rule, got=repr(by), then="Name the sites' column.")
+    single = isinstance(frame, SiteRows)
+    whose = np.asarray(rows.values)[:, rows.names.index(by)] if single else np.asarray(frame[by].to_numpy())
+    gaps = sum(value is None or str(value) in ("nan", "NaT", "<NA>") for value in whose.tolist())
+    if gaps:
+        got = f"none in {gaps} rows"
         raise DataError(f"The site of every row, {by},", must="there", got=got, then="Fill it, or drop these rows.")
     kept = [j for j, name in enumerate(rows.names) if name != by]
     words = {name: what for name, what in rows.words.items() if name != by}
     values, names = rows.values[:, kept], tuple(rows.names[j] for j in kept)
     labels, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
-    sites = [f"{label:g}" if isinstance(label, float) else str(label) for label in labels.tolist()]
+    whole = [int(label) if isinstance(label, float) and label.is_integer() else label for label in labels.tolist()]
+    sites = list(map(str, whole))
     return [SiteRows(values[which == i], names, words, site=site) for i, site in enumerate(sites)]
 
 

@@ -8,8 +8,10 @@ from masked import Run, gone
 from spoilt import ROWS
 
 from flower_pca import ConfigError, MaskedSums, registry, simulate, strategies
+from flower_pca.algorithms.ssi import SSI
 from flower_pca.masking.course import NOTHING, counting, course, onwards
 from flower_pca.masking.secrets import Secrets
+from flower_pca.report import pages
 
 FIVE, LOW = two_lead(5), np.array_split(ROWS, 5)
 ROBUST = "consensus_rpca(gamma=0.7, max_rounds=6)"
@@ -103,6 +105,8 @@ def test_a_client_that_missed_a_sum_is_named_when_it_is_back_where_that_matters(
         assert len(keys) == 2
         assert set(keys[1].notes) == named
         assert not any(r.notes for r in result.history if r is not keys[1])
+        page = pages.failures(result.history, result.site_names)
+        assert ("Clients that had strayed" in page) == ("What client 2 keeps of this run" in page) == bool(named)
 
 
 @pytest.mark.filterwarnings("ignore:theta must be")
@@ -134,6 +138,19 @@ def test_samples_of_clients_that_remember_are_refused_under_masks(name):
     with pytest.raises(ConfigError, match="fraction of clients"):
         strategies.PCAStrategy(KEEPERS[name], n_components=2, mask=True, fraction=0.5)
     assert simulate("ssi(max_rounds=2)", FIVE, n_components=2, mask=True, fraction=0.5).rounds == 2
+
+
+def test_an_algorithm_from_elsewhere_says_whether_it_can_forget(monkeypatch):
+    class Recalling(SSI):
+        name = "recalling"
+
+    for table in (registry.TABLE, registry.ALGORITHMS, registry.STAGES):
+        monkeypatch.setattr(registry, next(n for n, v in vars(registry).items() if v is table), dict(table))
+    registry.register(Recalling, remembers=True)
+    with pytest.raises(ConfigError, match="The fraction of clients for recalling under masks"):
+        simulate(Recalling(), FIVE, n_components=2, mask=True, fraction=0.5)
+    registry.register(Recalling)
+    assert simulate(Recalling(max_rounds=2), FIVE, n_components=2, mask=True, fraction=0.5).rounds == 2
 
 
 def test_over_flower_a_node_that_forgets_is_named_in_the_log(lines):

@@ -53,7 +53,8 @@ def test_the_answer_is_that_of_pooled_and_imputed_rows(algorithm, center):
 
 
 # These end on the way, at a place that depends on the start, which is another one where entries are missing.
-UNSETTLED = {"dcf_pca", "per_pca"}
+# And consensus_rpca does not look at what stands in the place of a missing value.
+UNSETTLED = {"dcf_pca", "per_pca", "consensus_rpca"}
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - UNSETTLED))

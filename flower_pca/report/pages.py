@@ -100,12 +100,15 @@ def messages(history: History) -> str:
 
 
 def failures(history: History, names: Any) -> str:
-    """Who was left out of which message, and why; nothing where nobody was."""
+    """Who was left out of which message, and why; likewise who has answered but had strayed; mostly nothing."""
     left = [(record, node, why) for record in history for node, why in record.failures.items()]
-    rows = [[f"{record.number + 1}", _node(names, node), why] for record, node, why in left]
-    return (
-        html.table("Clients that were left out", ["message", "client", "why"], rows, words=[1], long=2) if rows else ""
-    )
+    strayed = [(record, node, why) for record in history for node, why in record.notes.items()]
+    return _reasons("Clients that were left out", left, names) + _reasons("Clients that had strayed", strayed, names)
+
+
+def _reasons(title: str, found: list[tuple[Round, str, str]], names: Any) -> str:
+    rows = [[f"{record.number + 1}", _node(names, node), why] for record, node, why in found]
+    return html.table(title, ["message", "client", "why"], rows, words=[1], long=2) if rows else ""
 
 
 def _components(result: PCAResult) -> str:

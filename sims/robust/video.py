@@ -15,7 +15,7 @@ from sims.robust import pooled
 from sims.robust.pooled import Array
 
 SOURCE: Final = "escalator_video"
-ALGORITHM: Final = "consensus_rpca(gamma=0.7, noise=0.02, tol=1e-3)"
+ALGORITHM: Final = "consensus_rpca(noise=0.02, tol=1e-3)"
 CLIENTS, RANK = 8, 2
 NOISE: Final = 0.02  # of the range of a pixel
 SHOWN: Final = 5  # frames on the contact sheet

@@ -23,6 +23,10 @@ D = 8
 X = RNG.standard_normal((60, D))
 U = np.eye(D)[:, :2]
 ROBUST = {"U": U, "lam": 0.0, "rho": 0.0, "sigma": 1.0, "inner_steps": 1}
+CONSENSUS = {
+    **ROBUST, "start": 1.0, "cut": 10.0, "share": 0.02, "top": 4, "seed": 1, "tag": 0, "origin": -1, "rowwise": False,
+    "proof": False,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("lam", "sigma"), [(0.0, 1e-320), (-1.0, 1e-320), (0.0, 1e-300), (1e-323, 5e-322), (0, 1e150)])
@@ -30,7 +34,7 @@ ROBUST = {"U": U, "lam": 0.0, "rho": 0.0, "sigma": 1.0, "inner_steps": 1}
 def test_no_threshold_makes_a_node_loop(stage, lam, sigma):
     """By the number of products: the path of thresholds has an end of its own, and numbers next to 0 are refused."""
     node = Node(0, X, allow="consensus_rpca")
-    asked = {**ROBUST, "lam": lam, "sigma": sigma}
+    asked = {**(ROBUST if stage == "low_rank" else CONSENSUS), "lam": lam, "sigma": sigma, "start": sigma}
     if sigma < limits.SMALLEST or lam < 0.0:
         with pytest.raises(RefusedError, match="must be 0 or at least 1e-150"):
             node.ask(stage, asked, algorithm="consensus_rpca")
@@ -271,3 +275,10 @@ def test_a_header_is_text_of_ours(tmp_path):
     node.ask("low_rank", ROBUST, algorithm="consensus_rpca", run=run)
     header, _ = archive.read(tmp_path / "flower_pca-own-0.npz", "own result")
     assert json.dumps(header["run"]) == json.dumps(run)
+
+
+def test_no_proof_makes_a_node_take_memory_for_every_pair_of_columns():
+    many = np.random.default_rng(1).standard_normal((D, 40))
+    node = Node(0, X, allow="consensus_rpca")
+    with pytest.raises(RefusedError, match="message of a proof must be a block for more than 16 columns"):
+        node.ask("consensus_rpca", {**CONSENSUS, "U": many, "lam": 1.0, "proof": True}, algorithm="consensus_rpca")

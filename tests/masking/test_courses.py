@@ -11,6 +11,7 @@ from flower_pca import ConfigError, MaskedSums, registry, simulate, strategies
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.masking.course import NOTHING, counting, course, onwards
 from flower_pca.masking.secrets import Secrets
+from flower_pca.report import pages
 
 FIVE, LOW = two_lead(5), np.array_split(ROWS, 5)
 ROBUST = "consensus_rpca(gamma=0.7, max_rounds=6)"
@@ -104,6 +105,8 @@ def test_a_client_that_missed_a_sum_is_named_when_it_is_back_where_that_matters(
         assert len(keys) == 2
         assert set(keys[1].notes) == named
         assert not any(r.notes for r in result.history if r is not keys[1])
+        page = pages.failures(result.history, result.site_names)
+        assert ("Clients that had strayed" in page) == ("What client 2 keeps of this run" in page) == bool(named)
 
 
 @pytest.mark.filterwarnings("ignore:theta must be")

@@ -89,7 +89,7 @@ for name in ("consensus_rpca", "exact_per_pca", "exact_per_pca(weights='samples'
 # To the end: every way to begin, to weigh and to find a rank.
 CASES |= {
     "robust": Case("consensus_rpca(gamma=0.7)", LOW, 5, ends=True),
-    "a rank to be found": Case("consensus_rpca(gamma=0.7, rank='unknown')", LOW, 8, ends=True),
+    "a rank to be found": Case("consensus_rpca(gamma=0.7)", LOW, 8, ends=True),
     "sigma is given": Case("consensus_rpca(gamma=0.7, sigma=2.0)", LOW, 5, ends=True),
     "personal": Case("exact_per_pca(local_components=2)", ends=True),
     "personal, by rows": Case("exact_per_pca(local_components=2, weights='samples')", ends=True),

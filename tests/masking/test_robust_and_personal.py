@@ -50,7 +50,14 @@ def test_the_size_of_an_entry_is_the_same_whoever_holds_the_rows(name):
     assert found.pop() == pytest.approx(1.4826 * np.median(np.abs(ROWS)), rel=5e-3)
 
 
-ONCE = {"its counts": 6, "the first round": 8, "a later one": 20, "the last one": 86, "the closing": 88}
+ONCE = {
+    "its counts": 6,
+    "the first round": 8,
+    "a later one": 20,
+    "the last one": 86,
+    "the proof": 88,
+    "the closing": 90,
+}
 
 
 @pytest.mark.parametrize("when", ONCE)
@@ -62,7 +69,7 @@ def test_a_robust_run_in_which_a_client_misses_one_sum(when):
     assert result.status.ok
     assert result.n_samples_ == 120
     assert np.linalg.norm(low - L) <= 1e-6 * np.linalg.norm(L)
-    again = when in ("the last one", "the closing")  # U is of the others, or V'V is: from the opening once more
+    again = when in ("the proof", "the closing")  # which are of the others: from the opening once more
     assert len(result.history.of("summed_opening")) == (4 if again else 2)
 
 

@@ -9,13 +9,15 @@ with what is remembered of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, TypeVar
 
 import numpy as np
 
-from flower_pca.algorithms.robust import huber, median
+from flower_pca.algorithms.robust import hidden, huber, median
+from flower_pca.algorithms.robust.determined import undetermined
 from flower_pca.algorithms.robust.huber import Regression
+from flower_pca.algorithms.robust.spectra import moments
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
@@ -32,18 +34,23 @@ NORMAL: Final = 1.4826  # a normal entry's deviation over the median of its abso
 _STREAM: Final = 2**62
 _FAR: Final = 10.0  # thresholds from the low-rank part beyond which an entry counts as an outlier
 _NOTHING: Final = 1e-6  # of the squares of ordinary entries, below which a low-rank part is none
-_MOST: Final = 0.5  # share of outliers above which no low-rank part has been found
 
 
 @dataclass(frozen=True)
 class LowRankState:
-    """The basis U with the threshold and ridge it was found for, the size of an entry, and the sums of the end."""
+    """The basis U with the threshold, ridge and cut it was found for, and the size of an entry; the sums of the end.
+
+    `tag` says which V at the clients belongs to U; `told` is what the result says beside.
+    """
 
     U: Array
     lam: float
     rho: float
     sigma: float
+    cut: float = np.inf
+    tag: int = -1
     total: Arrays | None = None
+    told: dict[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +70,15 @@ class LowRank(Stage[LowRankState]):
     def start(self, model: Model) -> LowRankState:
         Z = model.columns
         U = Z @ (Z.T @ model.left["U"])  # U itself, but for the last rounding, unless the frame has changed since
-        lam, rho, sigma = (float(model.left[name]) for name in ("lam", "rho", "sigma"))
-        return LowRankState(U, lam, rho, sigma)
+        left = dict(model.left)
+        lam, rho, sigma = (float(left.pop(name)) for name in ("lam", "rho", "sigma"))
+        cut, tag = float(left.pop("cut", np.inf)), int(left.pop("tag", -1))
+        del left["U"]
+        return LowRankState(U, lam, rho, sigma, cut, tag, told=left)
 
     def broadcast(self, state: LowRankState) -> Arrays:
-        return {"U": state.U, **{name: np.array(getattr(state, name)) for name in ("lam", "rho", "sigma")}}
+        names = ("lam", "rho", "sigma", *(("cut", "tag") if np.isfinite(state.cut) else ()))
+        return {"U": state.U, **{name: np.array(getattr(state, name)) for name in names}}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -80,25 +91,41 @@ class LowRank(Stage[LowRankState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         U, lam, rho, sigma = arrays["U"], *(float(arrays[name]) for name in ("lam", "rho", "sigma"))
-        regression, parts, far = Regression(U, lam, rho), [], np.zeros(len(U), dtype=np.int64)
-        for X, before in rows_with(memory.get("V"), data, U.shape[1]):
-            # A node that has been started anew has no V to start from.
-            V = huber.recover(X, U, start=sigma, lam=lam, rho=rho) if before is None else regression.settle(X, before)
+        cut, parts, start = float(arrays.get("cut", np.inf)), [], 0
+        regression, beyond = Regression(U, lam, rho, cut), lam * min(cut, _FAR)
+        far = np.zeros(len(U), dtype=np.int64)
+        unseen = hidden.unseen(data, seed=0, share=0.0)
+        late = float(memory.get("lam", lam)) > huber.LATE * lam
+        before = None if late or int(memory.get("tag", -1)) != int(arrays.get("tag", -1)) else memory.get("V")
+        for X, V in rows_with(before, data, U.shape[1]):
+            gaps = unseen.of_rows(start, start + len(X))[0]
+            if V is None:  # a node that has been started anew has none to start from
+                V = huber.recover(X, U, start=sigma, lam=lam, rho=rho, cut=cut, out=gaps)
+            else:
+                V = regression.settle(X, V, gaps)
             parts.append(V)
-            far += np.sum(np.abs(X - V @ U.T) > _FAR * lam, axis=0)
+            off = np.abs(X - V @ U.T) > beyond
+            off.reshape(-1)[gaps] = False
+            far += np.sum(off, axis=0)
+            start += len(X)
         V = np.concatenate(parts)
-        return {"n": np.array(data.n), "G": V.T @ V, "far": far}, {"V": V, "U": U, "lam": np.array(lam)}
+        kept = {"V": V, "U": U, "lam": np.array(lam)}
+        kept |= {"cut": arrays["cut"]} if "cut" in arrays else {}
+        return {"n": np.array(data.n), "G": V.T @ V, "far": far}, kept
 
     @staticmethod
     def own(memory: Arrays, data: LocalData) -> Arrays:
         if "U" not in memory:  # a client that was gone before the end
             return {}
-        V, U, lam = memory["V"], memory["U"], float(memory["lam"])
+        V, U, lam, cut = memory["V"], memory["U"], float(memory["lam"]), float(memory.get("cut", np.inf))
         mean, scale = data.frame.mean, data.frame.scale
-        L = V @ U.T
-        sparse = huber.soft(np.concatenate(list(data.dense())) - L, lam)
+        L, gaps = V @ U.T, hidden.unseen(data, seed=0, share=0.0).gaps
+        R = np.concatenate(list(data.dense())) - L
+        R.reshape(-1)[gaps] = 0.0  # there is nothing to be told from the low-rank part
+        found = {} if np.isinf(cut) else {"undetermined": undetermined(R, U, lam * cut, gaps)}
+        sparse = huber.sparse(R, lam, cut)
         L, sparse = (L, sparse) if scale is None else (L * scale, sparse * scale)
-        return {"V": V, "L": L if mean is None else L + mean, "S": sparse}
+        return {"V": V, "L": L if mean is None else L + mean, "S": sparse, **found}
 
     def server(self, state: LowRankState, total: Arrays, answered: frozenset[int]) -> LowRankState:
         return replace(state, total=total)
@@ -111,8 +138,9 @@ class LowRank(Stage[LowRankState]):
         total, n = state.total, int(state.total["n"])
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, total["G"]))
         values = np.maximum(values, 0.0)
-        told = {"lam": state.lam, "sigma": state.sigma, "outliers": total["far"].sum() / (n * model.d)}
+        told = {"lam": state.lam, "sigma": state.sigma, **state.told, "outliers": total["far"].sum() / (n * model.d)}
         told["far"] = total["far"] / n
+        told |= {"cut": state.cut} if np.isfinite(state.cut) else {}
         return replace(
             model,
             n=n,
@@ -128,17 +156,12 @@ class LowRank(Stage[LowRankState]):
 
 @dataclass(frozen=True, kw_only=True)
 class Robust(Iterative[S]):
-    """A low-rank part in a sea of far entries. Uncentred unless asked for: far entries would move the mean.
-
-    Attributes:
-        remedy: What to do about a run that has found no low-rank part.
-    """
+    """A low-rank part in a sea of far entries. Uncentred unless asked for: far entries would move the mean."""
 
     quantity: ClassVar[str] = "change of the basis in a round relative to its norm"
     centers: ClassVar[bool] = False
     caches: ClassVar[bool] = True
     by_row: ClassVar[bool] = True
-    remedy: ClassVar[str]
 
     inner_steps: int = 3
     sigma: float | None = None
@@ -157,14 +180,11 @@ class Robust(Iterative[S]):
         return super().width(n_components)
 
     def verify(self, model: Model) -> Status | None:
-        status, sigma, outliers = model.status, float(model.left["sigma"]), float(model.left["outliers"])
+        sigma = float(model.left["sigma"])
         if model.trace <= _NOTHING * sigma**2 * model.n * model.d and sigma > 0.0:
             words = "the low-rank part has collapsed to zero: the ridge rho is above the spectral norm of the rows"
             return Status(Outcome.STALLED, f"{words} clipped at the threshold. Lower the ridge.")
-        if outliers > _MOST and status is not None and status.ok:
-            words = f"the rounds settled, but {outliers:.0%} of all entries lie far from the low-rank part"
-            return Status(Outcome.STALLED, f"{words}: no low-rank part was found. {self.remedy}")
-        return status
+        return model.status
 
 
 def start_block(model: Model) -> Array:
@@ -223,9 +243,3 @@ def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array,
     for X in data.dense():
         yield X, V[start : start + len(X)] if known and V is not None else None
         start += len(X)
-
-
-def moments(U: Array, G: Array) -> tuple[Array, Array]:
-    """An orthonormal basis Z of span(U), and L'L Z for L'L = U G U'."""
-    Z, R = linalg.qr(U)
-    return Z, Z @ (R @ ((G + G.T) / 2) @ R.T)

@@ -1,8 +1,10 @@
-"""ConsensusRPCA: robust PCA by the normal equations of all clients, with a threshold that falls.
+"""ConsensusRPCA: robust PCA by the normal equations of all clients, with a threshold that falls; it proves its answer.
 
-A run has up to three phases: a message that counts entries by size, unless sigma is given; where the rank is unknown,
-rounds that look for it, until `_settled_rank` reads it off the widest gap; and rounds in which the threshold falls to
-the noise, or to rounding. A client keeps V from round to round; the server keeps U, and sums for clients that miss.
+A run asks how many entries there are of each size, unless sigma is given. Then it makes attempts (`attempts`): rounds
+in which the threshold falls to the noise, or to rounding (`attempt`), and one to eight messages in which all clients
+say whether the low-rank part holds for entries that it has not seen, and is determined by those that are clean
+(`proof`). The first attempt whose proof passes is the answer. A client keeps V from round to round (`rounds`); the
+server keeps U, and sums for clients that miss.
 """
 
 from __future__ import annotations
@@ -14,22 +16,24 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.cached import CachedSums
-from flower_pca.algorithms.robust import huber
+from flower_pca.algorithms.robust import attempts, hidden, median, proof, sizes
+from flower_pca.algorithms.robust.attempts import Book
 from flower_pca.algorithms.robust.base import (
     Robust,
     asked_counts,
     counts_bounds,
     counts_parts,
     counts_reply,
-    moments,
     root_mean_square,
-    rows_with,
-    sized,
     spread,
     start_block,
 )
-from flower_pca.algorithms.robust.huber import Regression
+from flower_pca.algorithms.robust.problem import Problem
+from flower_pca.algorithms.robust.rounds import Task
+from flower_pca.algorithms.robust.spectra import moments
+from flower_pca.algorithms.robust.state import ConsensusState
 from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Progress
@@ -38,203 +42,175 @@ from flower_pca.core.parts import ROWS, Kind, Part
 from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add
 from flower_pca.rows.local import LocalData
 
-RANKS: Final = ("exact", "bound", "unknown")
-_GAMMA: Final = {"exact": 0.9, "bound": 0.85, "unknown": 0.9}
-_RIDGE: Final = {"exact": 0.3, "bound": 1.0, "unknown": 0.3}
-_FIRST: Final = (0.85, 1.0, 40)  # gamma, ridge and rounds of the phase that finds an unknown rank
-_FLOOR: Final = 1e-6  # of sigma: where the threshold ends if there is no noise
+_RIDGE: Final = 0.3
+_FLOOR: Final = 1e-6  # of sigma: where the threshold ends if there is no noise, or at tol
 _EPS: Final = 32.0  # multiples of the data's eps below which no residual can be told from rounding
 _TINY: Final = float(np.finfo(np.float64).tiny)
-_GAP: Final = 10.0  # ratio of successive singular values that no full spectrum shows
-
-
-@dataclass(frozen=True)
-class ConsensusState:
-    """The basis U, the threshold, the last sum of V'V, the sums held, and whether the rank is still looked for.
-
-    `sigma` is the size of an ordinary entry, None while it is asked for; `rms` that of any.
-    """
-
-    U: Array
-    lam: float
-    floor: float
-    sigma: float | None
-    size: float
-    rms: float
-    looking: bool
-    cache: CachedSums
-    progress: Progress
-    G: Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusRPCA(Robust[ConsensusState]):
-    """Rows = V_i U' + S_i, U common, S_i sparse, with exact recovery: sums only, no step size.
+    """Rows = V_i U' + S_i, U common, S_i sparse, with exact recovery: sums only, no step size, and its own proof.
 
-    min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1, plus rho/2 ||U||^2.
+    min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1, plus rho/2 ||U||^2,
+    but that an entry further than 10 lambda from VU' costs no more than one at 10 lambda.
     The first message asks how many |x| there are of each size: sigma = 1.4826 times their median, to 2 % or better, and
-    lambda = sigma at first. A round:
-      a client, `inner_steps` times: S = soft(X - VU', lambda), V = (X - S)U (U'U + rho I)^-1;
-      it sends B_i = (X_i - S_i)'V_i and G_i = V_i'V_i;
-      the server: U <- (sum B_i)(sum G_i + rho I)^-1; lambda <- max(gamma lambda, noise, 1e-6 sigma).
-    rho = ridge lambda sqrt(max(n, d)). The joint objective of a lambda never rises; the falling lambda removes its
-    bias. The result is the same however the rows are dealt out.
+    lambda = sigma at first. A round, C being clip(X - VU', lambda), 0 beyond 10 lambda, 0 at entries that are hidden:
+      a client, `inner_steps` times: V <- V + (CU - rho V)(U'U + rho I)^-1;
+      it sends B_i = (VU' + C)'V_i, G_i = V_i'V_i, and how large |X - VU'| is at visible and at hidden entries;
+      the server: U <- (sum B_i)(sum G_i + rho I)^-1; lambda <- max(gamma lambda, floor).
+    rho = ridge lambda sqrt(max(n, d)). Two hundredths of the entries are hidden. Where the low-rank part does not get
+    nearer to them any more while lambda falls, that is dense noise, of deviation s: lambda = 2 s from there, and what
+    is beyond 6 s pulls no more. The rank is that of VU' above the noise, at most n_components + oversample.
+    A basis at rest is proven: see `proof`. One that fails is tried again, otherwise: see `attempts`.
 
     A client that misses a round counts with its last answer, lambda then falls by gamma to the share of the rows that
-    answered. The closing message asks everybody. Under masks there is no last answer of a single client: those that
-    answered count for all rows then, and a run whose last round missed somebody goes back to the opening.
+    answered. Proofs and the closing message ask everybody. Under masks there is no last answer of a single client:
+    those that answered count for all rows then, and a run whose last round missed somebody goes back to the opening.
+    Missing values count as hidden.
 
     Reference: this package's own. The problem is that of Chu, "DCF-PCA", see `DCFPCA`.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p d numbers down, p d + p^2 up; 2 d p^2 flops at the
-    server. It takes about ln(1e-6) / ln(gamma) rounds: 132 for gamma=0.9, 39 for 0.7.
+    server. An attempt takes about ln(1e-6) / ln(gamma) rounds, 132 for gamma=0.9, and one or eight messages of proof.
     Prefer it: as the robust algorithm. A client of a single row sends its clean part up to scale.
 
     Args:
-        rank: What n_components + oversample says of the low-rank part: its "exact" rank; a "bound" on it; or a bound
-            on an "unknown" rank, which a first phase of 40 rounds looks for: the result then has as many components.
-        gamma: By which lambda falls in a round: 0.7 does for easy problems. 0.9 if left out, 0.85 for a "bound".
-        ridge: rho / (lambda sqrt(max(n, d))). 0.3 if left out, 1.0 for a "bound".
-        noise: Deviation of dense noise, in the frame: lambda ends there.
+        gamma: By which lambda falls in a round of the first attempt: 0.7 does for easy problems.
+        ridge: rho / (lambda sqrt(max(n, d))).
+        noise: Deviation of dense noise, in the frame: "auto" to have it estimated, 0.0 for none.
+        restarts: Attempts after the first, if its proof fails.
         inner_steps: Steps of the inner problem.
         sigma: The size of an ordinary entry, if it is known: clients do not count their entries then.
-        oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
+        oversample, tol, min_rounds: See `Iterative`.
+        max_rounds: Of all attempts together.
+        patience: Rounds at the end of an attempt before it is proven even if its basis is not at rest.
     """
 
     name: ClassVar[str] = "consensus_rpca"
 
-    rank: str = "exact"
-    gamma: float | None = None
-    ridge: float | None = None
-    noise: float = 0.0
+    gamma: float = attempts.GAMMA
+    ridge: float = _RIDGE
+    noise: float | str = "auto"
+    restarts: int = attempts.RESTARTS
+    patience: int = 300
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.choice("rank of consensus_rpca", self.rank, RANKS)
-        checks.number("noise of consensus_rpca", self.noise, least=0.0)
-        if self.gamma is not None:
-            checks.number("gamma of consensus_rpca", self.gamma, least=0.01, most=0.999, remedy="Try 0.9.")
-        if self.ridge is not None:
-            checks.number("ridge of consensus_rpca", self.ridge, least=1e-6, remedy="Try 0.3.")
-
-    @property
-    def remedy(self) -> str:  # type: ignore[override]
-        """What to do about a run that has found no low-rank part."""
-        slower = np.sqrt(_GAMMA[self.rank] if self.gamma is None else self.gamma)
-        return f"Repeat it with gamma={slower:.3g}, or ask for fewer components."
+        if isinstance(self.noise, str) and self.noise != "auto":
+            rule, remedy = "'auto', or a number of at least 0", "Leave it out to have it estimated."
+            raise ConfigError("noise of consensus_rpca", must=rule, got=repr(self.noise), then=remedy)
+        if not isinstance(self.noise, str):
+            checks.number("noise of consensus_rpca", self.noise, least=0.0)
+        checks.integer("restarts of consensus_rpca", self.restarts)
+        checks.number("gamma of consensus_rpca", self.gamma, least=0.01, most=0.999, remedy="Try 0.9.")
+        checks.number("ridge of consensus_rpca", self.ridge, least=1e-6, remedy="Try 0.3.")
 
     def start(self, model: Model) -> ConsensusState:
-        return ConsensusState(
-            U=start_block(model) if self.sigma is None else sized(start_block(model), self.sigma),
-            lam=self.sigma or 0.0,
-            floor=max(_FLOOR, _EPS * model.eps),
-            sigma=self.sigma,
-            size=float(np.sqrt(max(model.n, model.d))),
-            rms=root_mean_square(model),
-            looking=self.rank == "unknown",
-            cache=CachedSums(model.n, summed=model.summed),
-            progress=Progress.begin(self.tol, model),
+        rms, p = root_mean_square(model), model.columns.shape[1]
+        progress = Progress.begin(self.tol, model)
+        problem = Problem(
+            n=model.n,
+            d=model.d,
+            sigma=self.sigma or 0.0,
+            top=median.top(rms),
+            floor=max(min(_FLOOR, self.tol), _EPS * model.eps),
+            tol=progress.tol,
+            noise=None if isinstance(self.noise, str) else self.noise,
+            ridge=self.ridge,
+            patience=self.patience,
+            least_rounds=self.min_rounds,
+            most_rounds=self.max_rounds,
         )
+        book = Book(k=p, p=p, gamma=self.gamma, restarts=self.restarts)
+        cache = CachedSums(model.n, summed=model.summed)
+        state = ConsensusState(problem, self.sigma, rms, model.seed, start_block(model), cache, progress, book)
+        return state if self.sigma is None else state.begun()
 
     def broadcast(self, state: ConsensusState) -> Arrays:
-        if state.sigma is None:
+        if state.attempt is None:
             return asked_counts(state.rms)
-        rho = self._rho(state)
-        numbers = {"lam": state.lam, "rho": rho, "sigma": state.sigma, "inner_steps": self.inner_steps}
-        return {"U": state.U, **{name: np.array(value) for name, value in numbers.items()}}
+        attempt, problem = state.attempt, state.problem
+        numbers = {
+            "lam": attempt.lam, "rho": attempt.rho(problem), "cut": attempt.cut, "start": attempt.start,
+            "share": hidden.share(problem.n, problem.d), "inner_steps": self.inner_steps, "top": problem.top,
+            "seed": state.seed, "tag": attempt.tag, "origin": attempt.origin, "rowwise": attempt.rowwise,
+            "proof": state.proving,
+        }  # fmt: skip
+        blocks = {"turn": attempt.turn, "block": state.x, "Z": None if state.proving else attempt.Z}
+        sent = {name: np.array(value) for name, value in numbers.items()}
+        return {"U": attempt.U, **sent, **{name: a for name, a in blocks.items() if a is not None}}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        if "top" in arrays:
+        if "U" not in arrays:
             return counts_parts()
-        shape = arrays["U"].shape
-        return {"n": ROWS, "B": Part(shape, Kind.ESTIMATE), "G": Part((shape[1], shape[1]), Kind.SCORES)}
+        d, p = arrays["U"].shape
+        counts = Part((2, sizes.BINS), Kind.COUNT)
+        if arrays["proof"]:
+            return {"counts": counts, **proof.parts(d, p, "block" in arrays)}
+        left = {"image": Part(arrays["Z"].shape, Kind.ESTIMATE)} if "Z" in arrays else {}
+        return {"n": ROWS, "B": Part((d, p), Kind.ESTIMATE), "G": Part((p, p), Kind.SCORES), "counts": counts, **left}
 
     def merging(self, state: ConsensusState) -> Merge:
-        return add if state.sigma is None else state.cache.merging
+        return add if state.attempt is None or state.proving else state.cache.merging
 
     @property
     def sums_remedy(self) -> str:
         return ""  # single answers are held where they can be had, to count for those that miss a round
 
     def bounds(self, state: ConsensusState, model: Model) -> Mapping[str, Array | float]:
-        if state.sigma is None:
+        if state.attempt is None:
             return counts_bounds(model)
         # A step takes V to (VU' + C)U(U'U + rho I)^-1 with |C| <= lambda: V grows by |C| times that inverse at most.
-        s = np.linalg.svd(state.U, compute_uv=False)
-        inverse = float(np.max(s / np.maximum(s**2 + self._rho(state), _TINY)))
-        C = state.lam * float(np.sqrt(model.n * model.d))
-        V = float(s @ s if state.G is None else np.trace(state.G)) ** 0.5 + self.inner_steps * C * inverse
-        return {"n": MOST_ROWS, "G": MARGIN * V**2, "B": MARGIN * V * (V * float(s[0]) + C)}
+        attempt = state.attempt
+        s = np.linalg.svd(attempt.U, compute_uv=False)
+        inverse = float(np.max(s / np.maximum(s**2 + attempt.rho(state.problem), _TINY)))
+        C = attempt.lam * float(np.sqrt(model.n * model.d))
+        V = float(s @ s if attempt.G is None else np.trace(attempt.G)) ** 0.5 + self.inner_steps * C * inverse
+        V = 0.0 if attempt.units else V  # unknown where rows are, or were, in other units
+        x = 1.0 if state.x is None else float(linalg.column_norms(state.x.T).max())
+        known = {"n": MOST_ROWS, "G": MARGIN * V**2, "B": MARGIN * V * (V * float(s[0]) + C), "F": MARGIN * V**2}
+        image = MARGIN * (V**2 * x if state.proving else C**2)
+        counted = dict.fromkeys(("counts", "count"), MARGIN * model.n * model.d)
+        return {name: {**known, **counted, "image": image}[name] for name in self.parts(self.broadcast(state), model.d)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        if "top" in arrays:
+        if "U" not in arrays:
             return counts_reply(arrays, data), memory
-        U, steps = arrays["U"], int(arrays["inner_steps"])
-        lam, rho, sigma = (float(arrays[name]) for name in ("lam", "rho", "sigma"))
-        regression, parts, rest = Regression(U, lam, rho), [], np.zeros(U.shape)
-        for X, before in rows_with(memory.get("V"), data, U.shape[1]):
-            if before is None:  # at the start of a phase, or late: then the threshold's fall is made up for
-                first = np.zeros((len(X), U.shape[1]))
-                before = first if lam >= sigma else huber.recover(X, U, start=sigma, lam=lam, rho=rho)
-            V, C = regression.steps(X, before, steps)
-            rest += C.T @ V.astype(X.dtype, copy=False)
-            parts.append(V)
-        V = np.concatenate(parts)
-        G = V.T @ V
-        return {"n": np.array(data.n), "B": U @ G + rest, "G": G}, {"V": V}  # X - S = VU' + C
+        return Task(arrays, data, memory).answer()
 
     def server(self, state: ConsensusState, total: Any, answered: frozenset[int]) -> ConsensusState:
-        if state.sigma is None:
-            sigma = spread(total["counts"], state.rms)
-            progress = state.progress if sigma > 0.0 else state.progress.step(0.0)  # nothing but zeros
-            return replace(state, U=sized(state.U, sigma), sigma=sigma, lam=sigma, progress=progress)
-        sigma = state.sigma
-        cache, sums, share = state.cache.add(total)
-        G = sums["G"] + max(self._rho(state), _TINY) * np.eye(len(sums["G"]))
-        U = np.linalg.solve(G, sums["B"].T).T
-        moved = float(np.linalg.norm(U - state.U)) / (float(np.linalg.norm(U)) or 1.0)
-        least = self._least(state)
-        error = moved / share if state.lam <= least else np.inf
-        lam = max(least, state.lam * self._gamma(state) ** share)
-        state = replace(state, U=U, lam=lam, G=sums["G"], cache=cache, progress=state.progress.step(error))
-        found = state.looking and lam <= float(_FIRST[0] ** _FIRST[2]) * sigma
-        return self._settled_rank(state) if found else state
+        if state.attempt is None:
+            return state.measured(spread(total["counts"], state.rms))
+        return state.after_proof(total) if state.proving else state.after_round(total)
 
     def status(self, state: ConsensusState) -> Status | None:
-        return None if state.sigma is None else super().status(state)
+        return state.verdict
 
     def metrics(self, state: ConsensusState) -> dict[str, float]:
-        return {**super().metrics(state), **({} if state.sigma is None else {"lambda": state.lam})}
+        if state.attempt is None:
+            return {}
+        hidden_error = state.attempt.hidden / state.problem.sigma
+        measured = {"error": state.progress.error, "hidden": hidden_error}
+        return {**{k: v for k, v in measured.items() if np.isfinite(v)}, "lambda": state.attempt.lam}
 
     def finish(self, state: ConsensusState, model: Model) -> Model:
-        Z = linalg.orth(state.U)
-        if state.G is not None and state.G.shape[1] == state.U.shape[1]:
-            Z = linalg.rayleigh_ritz(*moments(state.U, state.G))[1]
-        numbers = {"lam": state.lam, "rho": self._rho(state), "sigma": state.sigma or 0.0}
-        left = {"U": state.U, **{name: np.array(value) for name, value in numbers.items()}}
+        best = state.book.best
+        attempt = best.attempt if state.verdict is not None and best is not None else state.attempt
+        if attempt is None:
+            nothing = {name: np.zeros(()) for name in ("lam", "rho", "sigma")}  # nor anything known yet
+            return replace(model, left={"U": state.first, **nothing})
+        Z = linalg.orth(attempt.U)
+        if attempt.G is not None:
+            Z = linalg.rayleigh_ritz(*moments(attempt.U, attempt.G))[1]
+        numbers: dict[str, Any] = {
+            "lam": attempt.lam, "rho": attempt.rho(state.problem), "sigma": state.problem.sigma, "cut": attempt.cut,
+            "tag": attempt.tag, "noise": attempt.noise, "attempts": state.book.count,
+            "hidden": attempt.hidden / state.problem.sigma, "rank": attempt.p,
+        }  # fmt: skip
+        if best is not None and attempt is best.attempt:
+            columns = np.array(best.verdict.columns, dtype=np.int64)
+            numbers |= {"columns": columns, "hidden": best.verdict.error, "rank": best.verdict.rank}
+        left = {"U": attempt.U, **{name: np.array(value) for name, value in numbers.items()}}
         return replace(model, basis=Z, product=None, n_components=min(model.k, Z.shape[1]), left=left)
-
-    def _settled_rank(self, state: ConsensusState) -> ConsensusState:
-        """The second phase: the rank at the widest gap of the singular values of VU', and lambda back at sigma."""
-        assert state.G is not None
-        assert state.sigma is not None
-        values, Z, *_ = linalg.rayleigh_ritz(*moments(state.U, state.G))
-        s = np.sqrt(np.maximum(values, 0.0))
-        s = np.maximum(s, _FLOOR * s[0])
-        ratios = s[:-1] / s[1:]
-        r = int(np.argmax(ratios)) + 1 if len(ratios) and ratios.max() >= _GAP else len(s)
-        cache = replace(state.cache, last=None)
-        return replace(state, U=Z[:, :r] * np.sqrt(s[:r]), lam=state.sigma, looking=False, cache=cache, G=None)
-
-    def _rho(self, state: ConsensusState) -> float:
-        given = _RIDGE[self.rank] if self.ridge is None else self.ridge
-        return (_FIRST[1] if state.looking else given) * state.lam * state.size
-
-    def _gamma(self, state: ConsensusState) -> float:
-        given = _GAMMA[self.rank] if self.gamma is None else self.gamma
-        return _FIRST[0] if state.looking else given
-
-    def _least(self, state: ConsensusState) -> float:
-        assert state.sigma is not None
-        return max(self.noise, state.floor * state.sigma)

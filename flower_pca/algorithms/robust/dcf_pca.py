@@ -30,7 +30,7 @@ from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
+from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Progress
 from flower_pca.core.model import Model
 from flower_pca.core.parts import NUMBER, Kind, Part
@@ -40,6 +40,7 @@ from flower_pca.rows.local import LocalData
 STEPS: Final = ("paper", "scaled")
 INITS: Final = ("random", "opening")
 _LONGEST: Final = 1e4
+_MOST: Final = 0.5  # share of outliers above which no low-rank part has been found
 _ETA: Final = {"paper": 0.05, "scaled": 1.0}
 
 
@@ -87,7 +88,6 @@ class DCFPCA(Robust[DCFState]):
     """
 
     name: ClassVar[str] = "dcf_pca"
-    remedy: ClassVar[str] = "Use consensus_rpca, or ask for fewer components."
 
     local_steps: int = 2
     eta: float | None = None
@@ -152,7 +152,8 @@ class DCFPCA(Robust[DCFState]):
             regression, gradient, parts = Regression(U, lam, rho), own * U, []
             for X, known in rows_with(V, data, U.shape[1]):
                 assert known is not None
-                part, C = regression.steps(X, known, int(arrays["inner_steps"]))
+                part, R = regression.steps(X, known, int(arrays["inner_steps"]))
+                C = regression.clipped(R)
                 gradient -= C.T @ part.astype(X.dtype, copy=False)
                 parts.append(part)
             V = np.concatenate(parts)
@@ -181,6 +182,14 @@ class DCFPCA(Robust[DCFState]):
         numbers = {"lam": lam, "rho": rho, "sigma": state.sigma or 0.0}
         left = {"U": state.U, **{name: np.array(value) for name, value in numbers.items()}}
         return replace(model, basis=linalg.orth(state.U), product=None, left=left)
+
+    def verify(self, model: Model) -> Status | None:
+        status, outliers = super().verify(model), float(model.left["outliers"])
+        if outliers <= _MOST or status is None or not status.ok:
+            return status
+        words = f"the rounds settled, but {outliers:.0%} of all entries lie far from the low-rank part"
+        remedy = "Use consensus_rpca, or ask for fewer components."
+        return Status(Outcome.STALLED, f"{words}: no low-rank part was found. {remedy}")
 
     def _weights(self, state: DCFState) -> tuple[float, float]:
         lam = self.threshold * (state.sigma or 0.0)

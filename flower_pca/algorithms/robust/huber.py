@@ -2,6 +2,9 @@
 
 min over V of rho/2 ||V||^2 + H(X - VU'), H(r) = r^2/2 for |r| <= lam, lam |r| - lam^2/2 beyond: what is left of
 rho/2 ||V||^2 + 1/2 ||VU' + S - X||^2 + lam ||S||_1 when S = soft(X - VU', lam) is put in.
+
+With a cut h, H stays at H(h lam) from |r| = h lam on: entries so far off pull no more. Its derivative C is clip(r, lam)
+within, and 0 beyond, and the same quadratic majorises both, so the objective of a fixed lam never rises.
 """
 
 from __future__ import annotations
@@ -17,61 +20,85 @@ _LONGEST: Final = 162  # thresholds: down to where what is left of `start` is ro
 _STEPS: Final = 3  # on each threshold of that path
 _FINAL: Final = 200  # at most, on the last one
 _SETTLED: Final = 1e-9  # relative change of V at which it is found
+LATE: Final = 2.0  # times a threshold: a V that was found for more has lost its way, and is found anew
 
 
 class Regression:
-    """The regression on one basis U (d x p), with threshold lam and ridge rho."""
+    """The regression on one basis U (d x p), with threshold lam, ridge rho and cut h.
 
-    def __init__(self, U: Array, lam: float, rho: float) -> None:
+    Its verbs take `out`, the places (of the flat block of rows) of entries that shall not count at all.
+    """
+
+    def __init__(self, U: Array, lam: float, rho: float, cut: float = np.inf) -> None:
         gram = U.T @ U
         floor = float(np.finfo(np.float64).eps) * float(np.trace(gram)) + float(np.finfo(np.float64).tiny)
-        self._U, self._lam, self._rho = U, lam, rho
+        self._U, self._lam, self._rho, self._far = U, lam, rho, cut * lam
         self._inverse = np.linalg.inv(gram + max(rho, floor) * np.eye(len(gram)))
 
-    def steps(self, X: Array, V: Array, number: int) -> tuple[Array, Array]:
-        """V after so many steps V += (CU - rho V)(U'U + rho I)^-1, and C at it.
+    def steps(self, X: Array, V: Array, number: int, out: Array | None = None) -> tuple[Array, Array]:
+        """V after so many steps V += (CU - rho V)(U'U + rho I)^-1, and X - VU' at it.
 
         Each step is V = (X - S)U (U'U + rho I)^-1, the minimiser for the present S: the objective never rises.
         """
-        C = np.empty_like(X)
+        R = np.empty_like(X)
         for _ in range(number):
-            V = V + self._step(X, V, C)
-        return V, self._clipped(X, V, C)
+            V = V + self._step(X, V, R, out)
+        return V, self._residual(X, V, R)
 
-    def settle(self, X: Array, V: Array) -> Array:
+    def settle(self, X: Array, V: Array, out: Array | None = None) -> Array:
         """The minimiser, from a V that is near it: the same steps with momentum, which a row loses as it overshoots."""
-        C, W, t = np.empty_like(X), V, np.ones((len(X), 1))
+        R, W, t = np.empty_like(X), V, np.ones((len(X), 1))
+        moving = np.ones((len(X), 1), dtype=bool)  # each row by itself, so that it is the same in whatever block
         for _ in range(_FINAL):
-            step = self._step(X, W, C)
-            V, before = W + step, V
+            step = np.where(moving, self._step(X, W, R, out), 0.0)
+            V, before = np.where(moving, W + step, V), V
             moved = V - before
             t = np.where(np.sum(step * moved, axis=1, keepdims=True) < 0.0, 1.0, t)
             t, old = (1.0 + np.sqrt(1.0 + 4.0 * t**2)) / 2.0, t
             W = V + (old - 1.0) / t * moved
-            if np.linalg.norm(step) <= _SETTLED * np.linalg.norm(V):
+            size = np.linalg.norm(V, axis=1, keepdims=True)
+            moving &= np.linalg.norm(step, axis=1, keepdims=True) > _SETTLED * size
+            if not moving.any():
                 break
         return V
 
-    def _step(self, X: Array, V: Array, C: Array) -> Array:
-        pull = self._clipped(X, V, C) @ self._U.astype(X.dtype, copy=False)
+    def clipped(self, R: Array, out: Array | None = None) -> Array:
+        """C in the place of R = X - VU', which is R - S."""
+        far = np.abs(R) > self._far if np.isfinite(self._far) else None
+        np.clip(R, -self._lam, self._lam, out=R)
+        if far is not None:
+            R[far] = 0.0
+        if out is not None:
+            R.reshape(-1)[out] = 0.0
+        return R
+
+    def _step(self, X: Array, V: Array, R: Array, out: Array | None) -> Array:
+        pull = self.clipped(self._residual(X, V, R), out) @ self._U.astype(X.dtype, copy=False)
         return np.asarray((pull - self._rho * V) @ self._inverse)
 
-    def _clipped(self, X: Array, V: Array, out: Array) -> Array:
-        """C = clip(X - VU', -lam, lam), which is X - VU' - S."""
-        np.matmul(V.astype(X.dtype, copy=False), self._U.astype(X.dtype, copy=False).T, out=out)
-        np.subtract(X, out, out=out)
-        return np.clip(out, -self._lam, self._lam, out=out)
+    def _residual(self, X: Array, V: Array, R: Array) -> Array:
+        np.matmul(V.astype(X.dtype, copy=False), self._U.astype(X.dtype, copy=False).T, out=R)
+        return np.subtract(X, R, out=R)
 
 
-def recover(X: Array, U: Array, *, start: float, lam: float, rho: float) -> Array:
+def recover(
+    X: Array, U: Array, *, start: float, lam: float, rho: float, cut: float = np.inf, out: Array | None = None
+) -> Array:
     """V from nothing: the threshold falls from `start` to `lam`, so that far entries are found out on the way."""
     V, threshold = np.zeros((len(X), U.shape[1])), max(start, lam)
     for _ in range(_LONGEST):
         if threshold <= lam:
             break
-        V, _ = Regression(U, threshold, rho * threshold / lam if lam > 0.0 else 0.0).steps(X, V, _STEPS)
+        ridge = rho * threshold / lam if lam > 0.0 else 0.0
+        V, _ = Regression(U, threshold, ridge, cut).steps(X, V, _STEPS, out)
         threshold = max(lam, _PATH * threshold)
-    return Regression(U, lam, rho).settle(X, V)
+    return Regression(U, lam, rho, cut).settle(X, V, out)
+
+
+def sparse(R: Array, lam: float, cut: float = np.inf) -> Array:
+    """S for R = X - VU': every entry drawn towards zero by lam; those beyond the cut as they are."""
+    R = np.asarray(R)
+    return np.where(np.abs(R) > cut * lam, R, R - np.clip(R, -lam, lam)) if np.isfinite(cut) else soft(R, lam)
 
 
 def soft(R: Array, lam: float) -> Array:

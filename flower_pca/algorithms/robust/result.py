@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flower_pca.algorithms.robust import huber
+from flower_pca.algorithms.robust import hidden, huber
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
@@ -23,31 +23,66 @@ class RobustResult(PCAResult):
     Attributes:
         threshold_: What is at most so far from the low-rank part, in the frame, is noise and not part of S.
         spread_: The size of an ordinary entry in the frame, 1.4826 times the median.
-        outlier_share_: The share of entries further than ten times `threshold_` from the low-rank part.
+        cut_: Thresholds beyond which an entry counts as an outlier; it has no pull on the low-rank part, if cut off.
+        outlier_share_: The share of entries further off than that.
         far_share_: The same share of each column's entries, of all clients together, (d,).
+        noise_: The deviation of dense noise; 0 where none was found, None where the algorithm does not say.
+        rank_: The rank of the low-rank part that was found; None where the algorithm does not say.
+        hidden_error_: What entries were off by that the algorithm had not seen, over `spread_`; None likewise.
+        attempts_: Attempts that the run has made.
+        undetermined_columns_: Columns of which too few entries are clean to say what their low-rank part is. `own` has
+            such rows of a client, "undetermined".
     """
 
-    _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "far_share_")
-    _NUMBERS: ClassVar[tuple[str, ...]] = (*PCAResult._NUMBERS, "threshold_", "spread_", "outlier_share_")
+    _NUMBERS: ClassVar[tuple[str, ...]] = (
+        *(*PCAResult._NUMBERS, "threshold_", "spread_", "outlier_share_", "cut_"),
+        *("noise_", "rank_", "hidden_error_", "attempts_"),
+    )
+    _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "far_share_", "undetermined_columns_")
 
     threshold_: float
     spread_: float
     outlier_share_: float
     far_share_: Array
+    cut_: float | None
+    noise_: float | None
+    rank_: int | None
+    hidden_error_: float | None
+    attempts_: int
+    undetermined_columns_: Array
 
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
+        left = model.left
         names = {"threshold_": "lam", "spread_": "sigma", "outlier_share_": "outliers"}
-        figures = {name: float(model.left[key]) for name, key in names.items()}
-        return {**super()._fields(model), **figures, "far_share_": model.left["far"]}
+        some = {"cut_": "cut", "noise_": "noise", "hidden_error_": "hidden"}
+        return {
+            **super()._fields(model),
+            **{name: float(left[key]) for name, key in names.items()},
+            **{name: float(left[key]) if key in left else None for name, key in some.items()},
+            "far_share_": left["far"],
+            "rank_": int(left["rank"]) if "rank" in left else None,
+            "attempts_": int(left.get("attempts", 1)),
+            "undetermined_columns_": np.asarray(left.get("columns", np.zeros(0, dtype=np.int64))),
+        }
 
     def transform(self, X: Any) -> Array:
         """Coordinates of the rows of X, (n, d), along the components, (n, k), as if far entries were missing.
 
-        Not a projection: Huber's regression, whose threshold falls from `spread_` to `threshold_`.
+        Not a projection: Huber's regression, whose threshold falls from `spread_` to `threshold_`, on what is not NaN.
         """
-        Z, path = self.components_.T, {"start": self.spread_, "lam": self.threshold_, "rho": 0.0}
-        return np.concatenate([huber.recover(block, Z, **path) for block in self._data(X).dense()])
+        Z, data = self.components_.T, self._data(X)
+        path = {"start": self.spread_, "lam": self.threshold_, "rho": 0.0, "cut": self._cut}
+        unseen, start, found = hidden.unseen(data, seed=0, share=0.0), 0, []
+        for block in data.dense():
+            gaps = unseen.of_rows(start, start + len(block))[0]
+            found.append(huber.recover(block, Z, **path, out=gaps))
+            start += len(block)
+        return np.concatenate(found)
+
+    @property
+    def _cut(self) -> float:
+        return np.inf if self.cut_ is None else self.cut_
 
     def to_record(self) -> Any:
         """None is made: what `transform` does is no projection.
@@ -65,6 +100,8 @@ class RobustResult(PCAResult):
     def sparse_part(self, X: Any) -> Array:
         """What is far from the low-rank part in single entries of the rows of X, (n, d) in their own units; else 0."""
         V, Z = self.transform(X), self.components_
-        X = np.concatenate(list(self._data(X).dense()))
-        S = huber.soft(X - V @ Z, self.threshold_)
+        data = self._data(X)
+        R = np.concatenate(list(data.dense())) - V @ Z
+        R.reshape(-1)[hidden.unseen(data, seed=0, share=0.0).gaps] = 0.0
+        S = huber.sparse(R, self.threshold_, self._cut)
         return S if self.scale_ is None else S * self.scale_

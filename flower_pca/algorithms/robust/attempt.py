@@ -1,0 +1,230 @@
+"""Attempt: one way down with the threshold, at the server; where it stands, and how a round moves it.
+
+Theory of operation. s_v and s_h are the sizes of ordinary entries of X - VU', of visible ones and of hidden ones.
+
+| phase   | lam              | a round leads to                                                                     |
+| ------- | ---------------- | ------------------------------------------------------------------------------------ |
+| FALLING | falls by gamma   | NOISY, where s_h stays while lam falls: that is noise. LOST, if s_h is too large     |
+|         | at its floor     | PROVING, once the basis is at rest: there is no noise                                |
+| NOISY   | 2 s, s estimated | PROVING, once the basis is at rest; with fewer columns NOISY once more               |
+| PROVING | as it was        | a verdict (`proof`); with all columns again, if structure has been left without them |
+| LOST    |                  | the next attempt (`attempts`)                                                        |
+
+Visible errors are too small by what is fitted, hidden ones too large by as much: s is their geometric mean.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from flower_pca.algorithms.robust import sizes
+from flower_pca.algorithms.robust.problem import Problem
+from flower_pca.algorithms.robust.spectra import change, gap, narrow, spectrum
+from flower_pca.base import linalg
+from flower_pca.base.linalg import Array
+
+FAR: Final = 10.0  # thresholds beyond which an entry pulls no more, where there is no noise
+MOST_NOISE: Final = 0.4  # of an ordinary entry, in what hidden entries are off by
+_NEAR, _WIDE = 3.0, 2.0  # the same with noise, and thresholds over noise
+_SOFTER: Final = 0.1  # of the ridge, with noise
+_BACK: Final = 10  # rounds in which s_h would fall with lam
+_STAYS: Final = 0.8
+_EVERY, _AT_FIRST, _FALLS, _AT_LEAST = 5, 15, 0.9, 16  # when noise is estimated anew, and when it may end
+_ROUGH: Final = 1e-3  # of the noise over an ordinary entry: where a basis counts as at rest
+_SPECTRUM: Final = 10.0  # thresholds times sqrt(n) + sqrt(d) below which a singular value is none
+_OF_NOISE, _GAP = 2.5, 5.0  # noise times that, and the ratio of singular values that counts as a gap
+_STRUCTURE: Final = 2  # columns of the block that looks for structure in what is left
+
+
+class Phase(enum.StrEnum):
+    """Where an attempt stands."""
+
+    FALLING, NOISY, PROVING, LOST = "falling", "noisy", "proving", "lost"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """Where an attempt stands.
+
+    Attributes:
+        U, G: The basis, and the newest sum of V'V, None before there is one.
+        lam: The threshold; start: the first one.
+        gamma: By which it falls.
+        phase: See above.
+        cut: Thresholds beyond which an entry pulls no more.
+        rowwise: Whether rows are divided by the size of their own entries; `units`: whether they ever were.
+        probe: Whether it has more columns than were asked for.
+        tag: What V at the clients belongs to; `origin`: the tag of a V that `turn` leads from to this one.
+        rounds: In this phase, at the floor, or of this noise.
+        stop: The change of the basis in the newest round.
+        course: lam and s_h of the newest rounds.
+        noise: s; 0 for none. visible, hidden: s_v and s_h.
+        Z: The block that looks for structure in what is left, and `left`, the square of the largest one found.
+        squares: Of all entries that are left.
+        wide: Whether the basis has all its columns back.
+        whole_basis, whole_gram, whole_left: The basis of all columns, with what was left by it.
+    """
+
+    U: Array
+    lam: float
+    start: float
+    gamma: float
+    phase: Phase = Phase.FALLING
+    cut: float = FAR
+    rowwise: bool = False
+    units: bool = False
+    probe: bool = False
+    tag: int = 0
+    origin: int = -1
+    turn: Array | None = None
+    G: Array | None = None
+    rounds: int = 0
+    stop: float = np.inf
+    course: tuple[tuple[float, float], ...] = ()
+    noise: float = 0.0
+    visible: float = np.inf
+    hidden: float = np.inf
+    Z: Array | None = None
+    left: float = 0.0
+    squares: float = 0.0
+    whole_basis: Array | None = None
+    whole_gram: Array | None = None
+    whole_left: float = 0.0
+
+    @property
+    def p(self) -> int:
+        """Columns."""
+        return int(self.U.shape[1])
+
+    def rho(self, problem: Problem) -> float:
+        """The ridge."""
+        soft = _SOFTER if self.noise > 0.0 else 1.0
+        return soft * problem.ridge * self.lam * float(np.sqrt(max(problem.n, problem.d)))
+
+    @property
+    def spectrum(self) -> Array:
+        """The singular values of VU', largest first."""
+        assert self.G is not None
+        return spectrum(self.U, self.G)
+
+
+def moved(
+    attempt: Attempt,
+    problem: Problem,
+    *,
+    U: Array,
+    G: Array,
+    counts: Array,
+    image: Array | None,
+    share: float,
+    early: bool = False,
+) -> Attempt:
+    """After a round, answered by this share of the rows: the new basis, and what the clients have said of the last.
+
+    `counts` are of visible and of hidden entries, `image` is C'C times the block Z. An attempt does not end `early`.
+    """
+    visible, hidden = (sizes.scale(c, problem.top) for c in counts)
+    squares = sizes.squares(counts[0], problem.top, attempt.lam, attempt.cut)
+    stop = change(attempt.U, U, G) / share
+    left, Z = attempt.left, attempt.Z
+    if image is not None and Z is not None:
+        left, Z = float(linalg.eigh_descending(Z.T @ image)[0][0]), linalg.orth(image)
+    now = replace(attempt, U=U, G=G, visible=visible, hidden=hidden, stop=stop, squares=squares, left=left, Z=Z)
+    return _noisy(now, problem, early) if now.phase is Phase.NOISY else _fallen(now, problem, share, early)
+
+
+def _fallen(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
+    course = (*now.course, (now.lam, now.hidden))
+    floor = _floor(now, problem)
+    before = _before(course, now.lam / now.gamma**_BACK) if problem.noise is None else None
+    if before is not None and now.hidden > max(_NEAR * now.lam, _STAYS * before):
+        if now.hidden > MOST_NOISE * _unit(now, problem):
+            return replace(now, phase=Phase.LOST)
+        return _with_noise(now, problem, max(_between(now), now.lam))
+    if now.lam > floor:
+        return replace(now, lam=max(floor, now.lam * now.gamma**share), course=course)
+    if problem.noise:
+        return _with_noise(now, problem, now.lam)
+    rounds = now.rounds + 1
+    if early or (not resting(now, problem) and rounds < problem.patience):
+        return replace(now, rounds=rounds)
+    if now.rowwise:  # once more in the rows' own units
+        own = replace(now, rowwise=False, rounds=0)
+        return replace(own, lam=_floor(own, problem))
+    r = int(np.sum(now.spectrum > _SPECTRUM * now.lam * problem.edge))
+    return replace(_narrowed(now, r) if 0 < r < now.p else now, phase=Phase.PROVING if r else Phase.LOST)
+
+
+def _noisy(now: Attempt, problem: Problem, early: bool) -> Attempt:
+    rounds, s = now.rounds + 1, now.noise
+    if problem.noise is None and rounds % _EVERY == 0:
+        newer = _between(now)
+        if newer > 0.0 and (rounds <= _AT_FIRST or newer < _FALLS * s):
+            s = newer
+    now = replace(now, rounds=rounds, noise=s, lam=_WIDE * s)
+    rest = rounds >= _AT_LEAST and resting(now, problem)
+    if early or (not rest and rounds < problem.patience):
+        return now
+    if now.rowwise:
+        return replace(now, rowwise=False, rounds=0, noise=s * problem.sigma, lam=_WIDE * s * problem.sigma)
+    if now.whole_basis is not None:
+        return replace(now, phase=Phase.PROVING)
+    values = now.spectrum
+    r = min(int(np.sum(values > _OF_NOISE * s * problem.edge)), gap(values, _GAP) or now.p)
+    if r == 0:
+        return replace(now, phase=Phase.LOST)
+    if r == now.p:
+        return replace(now, phase=Phase.PROVING)
+    return replace(_narrowed(now, r), rounds=0, whole_basis=now.U, whole_gram=now.G, whole_left=now.left)
+
+
+def resting(now: Attempt, problem: Problem) -> bool:
+    """Whether the basis is at rest."""
+    return now.stop <= max(problem.tol, _ROUGH * now.noise / _unit(now, problem))
+
+
+def widened(now: Attempt) -> Attempt:
+    """With all columns back, to be proven so."""
+    assert now.whole_basis is not None
+    kept = {"U": now.whole_basis, "G": now.whole_gram, "left": now.whole_left, "whole_basis": None, "whole_gram": None}
+    return replace(now, **kept, tag=now.tag + 1, turn=None, phase=Phase.PROVING)  # type: ignore[arg-type]
+
+
+def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
+    s = min(s, now.hidden) if problem.noise is None else s
+    Z = linalg.random_basis(problem.d, min(_STRUCTURE, problem.d), seed=now.tag)
+    return replace(now, phase=Phase.NOISY, noise=s, lam=_WIDE * s, cut=_NEAR, rounds=0, Z=Z)
+
+
+def _narrowed(now: Attempt, r: int) -> Attempt:
+    """On the r leading components, U and V balanced: U = QR <- QW sqrt(s), V <- V R'W / sqrt(s)."""
+    assert now.G is not None
+    U, G, turn = narrow(now.U, now.G, r)
+    return replace(now, U=U, G=G, turn=turn, origin=now.tag, tag=now.tag + 1)
+
+
+def _between(now: Attempt) -> float:
+    return min(float(np.sqrt(now.visible * now.hidden)), now.hidden)
+
+
+def _floor(now: Attempt, problem: Problem) -> float:
+    """Where lam ends."""
+    least = (
+        problem.floor * problem.sigma if problem.noise is None else max(problem.noise, problem.floor * problem.sigma)
+    )
+    return least / problem.sigma * _unit(now, problem)
+
+
+def _unit(now: Attempt, problem: Problem) -> float:
+    """The size of an ordinary entry, as rows are seen now."""
+    return 1.0 if now.rowwise else problem.sigma
+
+
+def _before(course: tuple[tuple[float, float], ...], lam: float) -> float | None:
+    """s_h when the threshold was lam."""
+    earlier = [s for threshold, s in course if threshold >= lam * (1.0 - 1e-9)]
+    return earlier[-1] if earlier else None

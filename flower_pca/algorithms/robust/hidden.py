@@ -1,0 +1,88 @@
+"""Entries that a robust run does not look at: gaps, and a few that are hidden so that the run can be held against them.
+
+Which are hidden follows from the row itself and from the run's seed: two hundredths of all, or more if there are few.
+So they are the same however rows are dealt out, in whatever order messages come, and after a node has lost its memory;
+and nobody who does not have the row can tell them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+from flower_pca.rows.local import LocalData
+
+_LEAST, _MOST, _WANTED = 0.02, 0.1, 100.0  # shares, and how many entries there should be at least
+_FINE: Final = 2.0**20  # of the largest entry of a row: what is smaller does not change what is hidden
+_MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_NEXT: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """Places of a client's entries, counted row by row, ascending: gaps, and those that are hidden."""
+
+    gaps: Array
+    hidden: Array
+    d: int
+
+    def of_rows(self, start: int, stop: int) -> tuple[Array, Array]:
+        """The places of both within these rows."""
+        first, last = start * self.d, stop * self.d
+        return tuple(a[slice(*np.searchsorted(a, (first, last)))] - first for a in (self.gaps, self.hidden))  # type: ignore[return-value]
+
+
+def share(n: int, d: int) -> float:
+    """The share of all entries that is hidden."""
+    return min(_MOST, max(_LEAST, _WANTED / (n * d)))
+
+
+def unseen(data: LocalData, *, seed: int, share: float) -> Unseen:
+    """What is not looked at of these rows; found once."""
+    key: Any = ("unseen", seed, share)
+    if key not in data.known:
+        data.known[key] = _drawn(data, seed, share)
+    found: Unseen = data.known[key]
+    return found
+
+
+def _drawn(data: LocalData, seed: int, share: float) -> Unseen:
+    d = data.d
+    of_column = np.random.PCG64(seed).random_raw(2 * d).reshape(2, d)
+    rows, gaps, start = [], [np.zeros(0, dtype=np.int64)], 0
+    for block in data.blocks():
+        there = ~np.isnan(block) if block.dtype.kind == "f" else np.ones(block.shape, dtype=bool)
+        known = np.where(there, block, 0).astype(np.float64)
+        size = np.max(np.abs(known), axis=1, keepdims=True)
+        whole = np.rint(known / np.where(size > 0.0, size, 1.0) * _FINE).astype(np.int64).view(np.uint64)
+        rows.append(_mixed(whole @ (of_column[0] | np.uint64(1))))
+        gaps.append(np.flatnonzero(~there) + start * d)
+        start += len(block)
+    row = np.concatenate(rows)
+    row = _mixed(row + _NEXT * _occurrence(row))
+    missing, hidden = np.concatenate(gaps), [np.zeros(0, dtype=np.int64)]
+    limit, step = np.uint64(int(min(share, _MOST) * 2.0**64)), max(1, 2**20 // d)
+    for i in range(0, len(row), step):
+        drawn = _mixed(row[i : i + step, None] ^ of_column[1]) < limit
+        hidden.append(np.flatnonzero(drawn) + i * d)
+    return Unseen(missing, np.setdiff1d(np.concatenate(hidden), missing, assume_unique=True), d)
+
+
+def _occurrence(row: Array) -> Array:
+    """How many rows before each are the same: equal rows hide other entries."""
+    order = np.argsort(row, kind="stable")
+    first = np.r_[True, row[order][1:] != row[order][:-1]]
+    place = np.arange(len(row))
+    counts = np.empty(len(row), dtype=np.uint64)
+    counts[order] = (place - np.maximum.accumulate(np.where(first, place, 0))).astype(np.uint64)
+    return counts
+
+
+def _mixed(x: Array) -> Array:
+    """The finalizer of splitmix64: every bit of x in every bit."""
+    x = (x ^ (x >> np.uint64(30))) * _MIX[0]
+    x = (x ^ (x >> np.uint64(27))) * _MIX[1]
+    return np.asarray(x ^ (x >> np.uint64(31)))

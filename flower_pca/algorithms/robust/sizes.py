@@ -1,0 +1,56 @@
+"""How far entries lie from the low-rank part, in coarse bins; and the size of ordinary ones, which follows from these.
+
+A bin is a quarter of an octave at the most, and begins where a number has two bits behind the point of its mantissa: so
+single precision has the bin in its own bits, and a count costs little beside a product. As in `median`, where bins lie
+has nothing to do with the data, only which of them are sent: counts add up to the same, whoever holds the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+
+_OCTAVES: Final = 60
+BINS: Final = 4 * _OCTAVES + 1  # the first is for what is below all others, the last has no end
+_BIAS: Final = 127  # of an exponent in single precision
+_NORMAL: Final = 1.4826 * 1.004  # deviation over the median of |x|, of normal entries within three deviations
+_NEAR: Final = 3.0  # deviations within which the median is taken
+_SETTLED: Final = 1e-3
+_MOST: Final = 100  # repetitions
+# Where bins end, in units of 2^top: the first at 2^-60.
+_EDGES: Final = np.concatenate(
+    [[0.0, 2.0**-_OCTAVES], (2.0 ** np.arange(-_OCTAVES, 0)[:, None] * (1.25, 1.5, 1.75, 2.0)).ravel()]
+)
+
+
+def counted(R: Array, top: int) -> Array:
+    """How many |r| lie in each bin."""
+    small = np.minimum(np.abs(R) * np.asarray(2.0**-top, dtype=R.dtype), 1.0).astype(np.float32)
+    places = (small.ravel().view(np.int32) >> 21) - 4 * (_BIAS - _OCTAVES) + 1
+    return np.bincount(np.clip(places, 0, BINS - 1), minlength=BINS).astype(np.float64)
+
+
+def scale(counts: Array, top: int) -> float:
+    """The deviation of ordinary entries: s <- 1.49 times the median of those within 3 s, until it stays; 0 of none."""
+    below = np.concatenate([[0.0], np.cumsum(counts)])
+    if below[-1] == 0.0:
+        return 0.0
+    s = np.inf
+    for _ in range(_MOST):
+        within = float(np.interp(_NEAR * s, _EDGES, below))
+        newer = _NORMAL * float(np.interp(within / 2.0, below, _EDGES))
+        settled = abs(newer - s) <= _SETTLED * newer
+        s = newer
+        if settled:
+            break
+    return s * 2.0**top
+
+
+def squares(counts: Array, top: int, lam: float, cut: float) -> float:
+    """The sum of C^2, C = clip(r, lam) and 0 beyond cut times lam, as if entries were spread evenly in their bins."""
+    low, high = _EDGES[:-1] * 2.0**top, _EDGES[1:] * 2.0**top
+    mean = np.minimum((low**2 + low * high + high**2) / 3.0, lam**2)
+    return float(np.sum(np.where((low + high) / 2.0 > cut * lam, 0.0, mean) * counts))

@@ -1,0 +1,93 @@
+"""Hidden entries, and sizes in coarse bins: against numpy, and the same whoever holds the rows."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from flower_pca.algorithms.robust import hidden, sizes
+from flower_pca.algorithms.robust.determined import pairs, squared, weak_rows
+from flower_pca.rows.local import LocalData
+
+RNG = np.random.default_rng(8)
+X = RNG.standard_normal((300, 40))
+
+
+def places(data, seed=1, share=0.05):
+    return hidden.unseen(data, seed=seed, share=share).hidden
+
+
+def test_as_many_are_hidden_as_there_should_be_and_everywhere():
+    mask = np.zeros(X.size, dtype=bool)
+    mask[places(LocalData(X))] = True
+    mask = mask.reshape(X.shape)
+    assert abs(mask.mean() - 0.05) <= 4 * np.sqrt(0.05 * 0.95 / X.size)
+    assert mask.sum(axis=0).max() <= 40
+    assert mask.sum(axis=1).max() <= 12
+    assert not np.array_equal(places(LocalData(X)), places(LocalData(X), seed=2))
+    assert hidden.share(80, 80) == 0.02
+    assert hidden.share(10, 10) == 0.1
+
+
+@pytest.mark.parametrize("cuts", [(1, 2, 30), tuple(range(1, 300))])
+def test_the_same_entries_are_hidden_however_rows_are_dealt_out(cuts):
+    parts, start, found = np.split(X, cuts), 0, []
+    for part in parts:
+        found.append(places(LocalData(part)) + start)
+        start += part.size
+    np.testing.assert_array_equal(np.concatenate(found), places(LocalData(X)))
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, lambda A: A.astype(np.float32), lambda A: 1e8 * A, lambda A: A / 3])
+def test_nor_do_storage_and_units_matter(kind):
+    rows = X.astype(np.float32).astype(float)  # so that it is the same in single precision
+    np.testing.assert_array_equal(places(LocalData(kind(rows))), places(LocalData(rows)))
+
+
+def test_equal_rows_hide_other_entries():
+    found = places(LocalData(np.ones((200, 40))), share=0.1)
+    assert np.bincount(found % 40, minlength=40).max() <= 45
+
+
+def test_gaps_are_not_hidden():
+    rows = np.where(RNG.random(X.shape) < 0.2, np.nan, X)
+    found = hidden.unseen(LocalData(rows, missing=True), seed=1, share=0.05)
+    np.testing.assert_array_equal(found.gaps, np.flatnonzero(np.isnan(rows)))
+    assert np.intersect1d(found.gaps, found.hidden).size == 0
+    gaps, of_rows = found.of_rows(10, 20)
+    np.testing.assert_array_equal(gaps, np.flatnonzero(np.isnan(rows[10:20])))
+    assert ((of_rows >= 0) & (of_rows < 400)).all()
+
+
+@pytest.mark.parametrize("top", [-3, 4, 20])
+@pytest.mark.parametrize("deviation", [1e-9, 0.03, 7.0])
+def test_the_size_of_ordinary_entries_is_seen_beside_far_ones(deviation, top):
+    R = deviation * 2.0**top / 16 * RNG.standard_normal(20_000)
+    far = np.where(RNG.random(R.shape) < 0.1, 2.0**top, R) if deviation < 1.0 else R
+    assert sizes.scale(sizes.counted(R, top), top) == pytest.approx(np.std(R), rel=0.03)
+    assert sizes.scale(sizes.counted(far, top), top) == pytest.approx(np.std(R), rel=0.15)
+    lam = 2.0 * np.std(R)
+    C = np.where(np.abs(R) > 1.5 * lam, 0.0, np.clip(R, -lam, lam))
+    assert sizes.squares(sizes.counted(R, top), top, lam, 1.5) == pytest.approx(np.sum(C**2), rel=0.03)
+
+
+def test_counts_add_up_and_nothing_is_of_size_nothing():
+    whole = sizes.counted(X, 4)
+    np.testing.assert_array_equal(sum(sizes.counted(part, 4) for part in np.split(X, (3, 100))), whole)
+    assert whole.sum() == X.size
+    assert sizes.scale(np.zeros(sizes.BINS), 4) == 0.0
+
+
+@pytest.mark.parametrize("r", [3, 20])
+def test_rows_are_weak_where_their_least_eigenvalue_is(r):
+    Q = np.linalg.qr(RNG.standard_normal((60, r)))[0]
+    W = (RNG.random((50, 60)) < np.linspace(0.05, 1.0, 50)[:, None]).astype(float)
+    least = np.array([np.linalg.eigvalsh((Q * w[:, None]).T @ Q)[0] for w in W])
+    found = weak_rows(W, Q)
+    assert found[least < 0.05].all() or r > 16
+    assert not found[least > 0.11].any()
+    assert found[least < 0.01].all()
+
+
+def test_pairs_are_halves_of_squares():
+    A = RNG.standard_normal((5, 4))
+    np.testing.assert_array_equal(squared(pairs(A), 4), A[:, :, None] * A[:, None, :])

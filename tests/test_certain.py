@@ -1,0 +1,132 @@
+"""consensus_rpca says that it has converged where it is right, and only there; gaps count for nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from spoilt import ROWS, SMALL, Array, own, pose, rel
+
+from benchmarks import certain
+from flower_pca import ConfigError, Outcome, RobustResult, make, simulate
+
+SHARES = [(0.05, 0.25), (0.15, 0.15), (0.25, 0.25)]
+
+
+def run(rows: Array, k: int, seed: int = 0, missing: str = "error", **parameters: Any) -> RobustResult:
+    settings: dict[str, Any] = {"seed": seed, "missing": missing}
+    result = simulate(make("consensus_rpca", **parameters), np.array_split(rows, 6), n_components=k, **settings)
+    assert isinstance(result, RobustResult)
+    return result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", certain.NOISES)
+@pytest.mark.parametrize("kind", certain.KINDS)
+def test_what_is_called_converged_is_right_and_what_is_right_is_called_so(kind: str, noise: float) -> None:
+    for share, far in SHARES:
+        case = certain.case(60, share, far, kind, noise, seed=5)
+        assert case.right == case.converged, case
+        assert case.attempts > 1 or case.messages <= 1.1 * 135
+
+
+def test_far_entries_are_cut_off() -> None:
+    """Rank 12 of 80 with a fifth of the entries far off, which Huber's function alone does not recover."""
+    L, X, _ = certain.posed(80, 12, 0.2, "+-80", 0.0, 7)
+    result = run(X, 12, seed=7)
+    assert rel(result, L) <= 1e-6
+    assert result.status.ok
+    assert result.cut_ == 10.0
+
+
+@pytest.mark.parametrize("noise", [1e-3, 0.05])
+def test_dense_noise_is_estimated(noise: float) -> None:
+    L, X, far = certain.posed(80, 4, 0.1, "+-80", noise, 3)
+    result = run(X, 4)
+    assert result.status.ok
+    assert result.noise_ == pytest.approx(noise, rel=0.15)
+    assert rel(result, L) <= 1.5 * certain.oracle(L, X, far, 4)
+    assert f"dense noise of deviation {result.noise_:.2g}" in result.status.words
+    assert result.threshold_ == 2.0 * result.noise_
+
+
+def test_noise_that_is_given_is_kept() -> None:
+    L, X, _ = certain.posed(80, 4, 0.1, "+-80", 0.05, 3)
+    result = simulate("consensus_rpca(noise=0.05)", np.array_split(X, 6), n_components=4)
+    assert isinstance(result, RobustResult)
+    assert (result.noise_, result.threshold_) == (0.05, 0.1)
+    assert rel(result, L) <= 0.02
+    with pytest.raises(ConfigError, match=r"noise of consensus_rpca must be 'auto', or a number of at least 0\."):
+        make("consensus_rpca", noise="much")
+
+
+def test_full_rank_rows_have_no_low_rank_part() -> None:
+    result = run(np.random.default_rng(0).standard_normal((60, 30)), 4)
+    assert result.status.outcome is Outcome.STALLED
+    assert "no low-rank part of rank up to 4 predicts hidden entries" in result.status.words
+
+
+def test_a_column_and_a_row_that_nothing_determines_are_named() -> None:
+    L, _ = SMALL
+    rows = ROWS.copy()
+    rng = np.random.default_rng(2)
+    rows[:, 11] += np.where(rng.random(120) < 0.98, 500.0 * rng.standard_normal(120), 0.0)
+    rows[77] += np.where(rng.random(80) < 0.97, 500.0 * rng.standard_normal(80), 0.0)
+    result = run(rows, 5, restarts=1)
+    assert result.status.outcome is Outcome.STALLED
+    words = "a low-rank part of rank 5 was found but for 1 column (11) and 1 row, whose clean entries do not"
+    assert words in result.status.words
+    np.testing.assert_array_equal(result.undetermined_columns_, [11])
+    assert [list(result.own[i]["undetermined"]) for i in range(6)] == [[], [], [], [17], [], []]
+    others = np.ix_(np.delete(np.arange(120), 77), np.delete(np.arange(80), 11))
+    assert np.linalg.norm((own(result, "L") - L)[others]) <= 1e-5 * np.linalg.norm(L)
+
+
+def test_rounds_that_do_not_suffice_prove_nothing() -> None:
+    result = run(ROWS, 5, max_rounds=20)
+    assert result.status.outcome is Outcome.MAX_ROUNDS
+    assert result.status.words == "20 rounds were not enough for one attempt: nothing is proven. Raise max_rounds"
+
+
+def test_a_basis_that_does_not_come_to_rest_is_told() -> None:
+    result = run(certain.posed(80, 4, 0.1, "+-80", 0.05, 3)[1], 4, patience=1)
+    assert result.status.outcome is Outcome.MAX_ROUNDS
+    assert "the basis still changes by" in result.status.words
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_missing_values_count_as_hidden(share: float) -> None:
+    """And not as their column's mean, which is no part of a low-rank matrix."""
+    L, _ = SMALL
+    rows = np.where(np.random.default_rng(3).random(ROWS.shape) < share, np.nan, ROWS)
+    result = run(rows, 5, missing="mean")
+    assert result.status.ok, result.status
+    assert rel(result, L) <= 1e-6
+    assert not own(result, "S")[np.isnan(rows)].any()
+    np.testing.assert_allclose(result.low_rank_part(rows[:9]), L[:9], atol=1e-4)
+    assert not result.sparse_part(rows[:9])[np.isnan(rows[:9])].any()
+
+
+def test_single_precision_is_proven_to_its_own_precision() -> None:
+    L, _ = SMALL
+    result = run(ROWS.astype(np.float32), 5)
+    assert result.status.ok, result.status
+    assert rel(result, L) <= 1e-4
+
+
+@pytest.mark.parametrize(("n", "d"), [(300, 30), (30, 300)])
+def test_rows_and_columns_may_be_unlike_in_number(n: int, d: int) -> None:
+    L, S = pose(n, 3, 0.05, seed=6, d=d)
+    result = run(L + S, 3)
+    assert result.status.ok, result.status
+    assert rel(result, L) <= 1e-6
+
+
+@pytest.mark.slow
+def test_uneven_rows_are_found_in_a_later_attempt() -> None:
+    rng = np.random.default_rng(4)
+    L = rng.standard_normal((120, 5)) @ rng.standard_normal((5, 80)) * np.exp(2.0 * rng.standard_normal((120, 1)))
+    X = np.where(rng.random(L.shape) < 0.1, 80.0 * rng.choice([-1.0, 1.0], L.shape), L)
+    result = run(X, 5)
+    assert result.status.ok == (rel(result, L) <= 1e-5)

@@ -17,7 +17,8 @@ from sims.over_air import moving
 
 D, P, ROWS, ROUNDS = 784, 20, 50, 3
 STEPS = ("keys", "shares", "upload", "unmask")
-KEYS = ("mask.keys", "mask.exchanges", "mask.key", "mask.exchange", "mask.shares", "mask.selves", "mask.peers")
+_BESIDE = ("keys", "exchanges", "key", "exchange", "shares", "selves", "peers", "past")
+KEYS = tuple(f"mask.{name}" for name in _BESIDE)
 
 
 def shards(clients: int) -> list[Any]:

@@ -61,7 +61,7 @@ QUIET = {
     "a single column": ([ROWS[:, :1]], {"n_components": 1}),
     "noise": (
         shards(with_column(IDS)),
-        {"algorithm": "ssi(max_rounds=2)", "dp": "dp(epsilon=900.0, delta=1e-6, clip=10.0)"},
+        {"algorithm": "ssi(max_rounds=2)", "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"},
     ),
 }
 

@@ -166,6 +166,11 @@ def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_withou
     assert any("made without their rows" in words for words in alone.text["p"])
 
 
+def test_hints_stand_on_the_page(tmp_path):
+    result = replace(case("plain")[0], hints=("The column id numbers the rows. Leave it out.",))
+    assert "The column id numbers the rows. Leave it out." in Reader(page(result, tmp_path)).text["p"]
+
+
 def test_a_personalized_page_has_errors_with_and_without_own_components(tmp_path):
     result, parts = case("personal")
     read = Reader(page(result, tmp_path, shards=parts))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import replace
+import re
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -49,6 +50,18 @@ def test_the_rows_beyond_a_limit_are_listed_with_the_columns_that_are_why(place,
     assert "diastolic" in line
     assert "of 40 rows" in said
     assert "from the quantile of the 350 rows of all clients" in said
+
+
+def test_show_says_the_limits_of_a_run_that_was_asked_to_monitor(place, capsys):
+    said = flower_pca(capsys, "show", place / "result.npz")[1]
+    assert re.search(
+        r"^limits: 0\.99 of the rows have T2 up to [\d.]+ and SPE up to [\d.]+, by the quantile of", said, re.M
+    )
+
+
+def test_show_says_so_to_machines_too(place, capsys):
+    limits = json.loads(flower_pca(capsys, "show", place / "result.npz", "--json")[1])["limits"]
+    assert limits == asdict(Monitor(PCAResult.load(place / "result.npz")).limits())
 
 
 def test_all_rows_are_written_and_drawn(place, capsys):

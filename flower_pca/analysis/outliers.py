@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,30 +40,32 @@ class TakenOut:
         return np.asarray(self.share.mean(axis=1))
 
 
+def with_parts(result: RobustResult, shards: Sequence[Any]) -> RobustResult:
+    """The result with low-rank and sparse parts of these clients' rows in `own`, where it does not know them already.
+
+    They are those of rows that the run has not seen, found by its components: see `RobustResult.transform`.
+    """
+    missing = [i for i in range(len(shards)) if i not in result.own]
+    found = {i: {"L": result.low_rank_part(shards[i]), "S": result.sparse_part(shards[i])} for i in missing}
+    return replace(result, own={**result.own, **found}) if found else result
+
+
 def taken_out(result: RobustResult, shards: Sequence[Any] | None = None) -> TakenOut | None:
     """What the run has taken out of the rows of each client: by `own`, else by the components of rows that are given.
 
     None if neither is there.
     """
-    clients = sorted({*result.own, *range(0 if shards is None else len(shards))})
-    if not clients:
+    own = result.own if shards is None else with_parts(result, shards).own
+    if not own:
         return None
-    parts = []
-    for i in clients:
-        assert shards is not None or i in result.own
-        low, sparse = _own(result, i) if i in result.own else _given(result, shards[i])  # type: ignore[index]
-        parts.append((len(sparse), np.mean(sparse != 0.0, axis=0), low, np.sqrt(np.mean(sparse**2))))
-    rows, share, low_rank, size = (np.array(part) for part in zip(*parts, strict=True))
-    return TakenOut(clients, rows, share, low_rank, size)
-
-
-def _own(result: RobustResult, client: int) -> tuple[float, Array]:
-    L, S = result.own[client]["L"], result.own[client]["S"]
     scale = 1.0 if result.scale_ is None else result.scale_
-    return float(np.sqrt(np.mean(((L - result.mean_) / scale) ** 2))), S / scale
-
-
-def _given(result: RobustResult, X: Any) -> tuple[float, Array]:
-    scores, S = result.transform(X), result.sparse_part(X)
-    scale = 1.0 if result.scale_ is None else result.scale_
-    return float(np.sqrt(np.sum(scores**2) / S.size)), S / scale
+    clients = sorted(own)
+    sparse = [own[i]["S"] / scale for i in clients]
+    low = [(own[i]["L"] - result.mean_) / scale for i in clients]
+    return TakenOut(
+        clients=clients,
+        rows=np.array([len(S) for S in sparse]),
+        share=np.stack([np.mean(S != 0.0, axis=0) for S in sparse]),
+        low_rank=np.array([np.sqrt(np.mean(L**2)) for L in low]),
+        sparse=np.array([np.sqrt(np.mean(S**2)) for S in sparse]),
+    )

@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict
 from typing import Any, Final
 
+from flower_pca.analysis.monitor import Monitor
 from flower_pca.analysis.noise import certainty
 from flower_pca.base import labels
 from flower_pca.commands import common, speech
@@ -44,12 +45,18 @@ def print_result(result: Any) -> None:
         f"{result.n_samples_:,} rows x {result.n_features_in_:,} columns at {clients:,} clients, by {result.algorithm}",
         _traffic(result),
         *([] if result.mse_ is None else [f"mean squared error of a row: {result.mse_:.6g}"]),
+        *_limits(result),
         *([] if result.privacy is None else [f"privacy: {result.privacy}", *_noise(result)]),
         *(f"{words}: {value}" for words, value in _family(result).items()),
         f"{result.status}",
         *(f"hint: {speech.spoken(hint)}" for hint in result.hints),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _limits(result: Any) -> list[str]:
+    """What T2 and SPE of a row stay below, if the run was asked to monitor."""
+    return [] if result.histograms_ is None else [f"limits: {Monitor(result).limits()}"]
 
 
 def as_json(result: Any) -> dict[str, Any]:
@@ -73,6 +80,7 @@ def as_json(result: Any) -> dict[str, Any]:
         "mse": result.mse_,
         "privacy": None if result.privacy is None else asdict(result.privacy),
         **{words.replace(" ", "_"): value for words, value in _family(result).items()},
+        "limits": None if result.histograms_ is None else asdict(Monitor(result).limits()),
         "hints": list(result.hints),
         "rounds": result.rounds,
         **_messages(result),

@@ -210,7 +210,8 @@ def ritz_round(
     no cost.
     """
     values, Z, CZ, residuals = linalg.rayleigh_ritz(block, Y)
-    error = float(residuals[:k].max()) / max(float(values[0]), np.finfo(float).tiny)
+    with np.errstate(over="ignore"):  # of noise alone, whose first Ritz value may be no more than 0
+        error = float(residuals[:k].max() / max(float(values[0]), np.finfo(float).tiny))
     return values, Z, CZ, progress.step(error, gain=float(values[:k].sum()), rounds=rounds)
 
 

@@ -54,7 +54,7 @@ SPACES: Final = Need(
     "Draw it from the result of a simulation, before it is saved.",
 )
 SHARES: Final = Need(
-    lambda result, shards: parts.shares(result, shards) is not None,
+    lambda result, shards: bool(parts.known(result, shards)),
     "given the clients' rows, of a run that knows their own components",
     "others",
     "Draw it from the result of a simulation, and add shards=[...].",

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from flower_pca import plots
+from flower_pca.algorithms.robust.result import RobustResult
+from flower_pca.analysis.outliers import with_parts
 from flower_pca.base import archive, extras
 from flower_pca.base.version import __version__
 from flower_pca.core.result import PCAResult
@@ -39,6 +41,8 @@ def write(
         The path.
     """
     rows = plots.values(shards)
+    if isinstance(result, RobustResult) and rows is not None:
+        result = with_parts(result, rows)  # once, for all tables and pictures
     before, after = pages.of(result, rows)
     parts = [
         html.paragraph(overview.summary(result), "how"),

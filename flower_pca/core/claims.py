@@ -59,6 +59,29 @@ def claim(said: Arrays, frame: Frame) -> Claim:
     return Claim(int(n), float(np.sum(squares if frame.scale is None else squares / frame.scale**2)))
 
 
+def check_opening(said: Arrays, block: Array) -> None:
+    """Require of an answer to the opening what its own moments allow of its product with a block, and of its peaks.
+
+    By Cauchy-Schwarz |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|. The largest |x| of a column is no less than the root of its
+    mean square, and no further from its mean than the root of its squared deviations.
+    """
+    size, eps = np.sqrt(said["m2"].astype(np.float64)), float(said["eps"])
+    most = np.outer(size, size @ np.abs(block))
+    most = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0)
+    if (np.abs(said["product"]) > most).any():
+        rule, got = "as small as the squared deviations beside it say", "larger entries"
+        raise ProtocolError("The product of an answer to the opening", must=rule, got=got, then="Check the client.")
+    if "peak" in said:
+        seen, mean = np.asarray(said.get("count", said["n"])), np.abs(said["mean"])
+        least = (1.0 - _SLACK) * np.sqrt(said["m2"] / np.maximum(seen, 1) + mean**2)
+        fits = (said["peak"] >= least) & (said["peak"] <= (1.0 + _SLACK) * (mean + size) + _ROUNDED * eps * mean)
+        if not (fits | (seen == 0)).all():
+            rule = "as far out as the means and squared deviations beside them say"
+            raise ProtocolError(
+                "The peaks of an answer to the opening", must=rule, got="others", then="Check the client."
+            )
+
+
 @dataclass(frozen=True)
 class Judge:
     """Holds answers to one message against what clients have said of their rows.

@@ -18,7 +18,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.claims import claim
+from flower_pca.core.claims import check_opening, claim
 from flower_pca.core.model import Model
 from flower_pca.core.parts import COUNT, NUMBER, ROWS, Kind, Part, Shape
 from flower_pca.core.stage import Arrays, Merge, Stage
@@ -27,7 +27,6 @@ from flower_pca.rows.local import LocalData
 from flower_pca.stages import usable
 
 _KEEP: Final = 1e3  # condition number of the scaled block up to which the first product is kept
-_ROUNDED: Final = 1e-3  # by which sums in single precision may be off
 _COARSEST: Final = float(np.finfo(np.float32).eps)  # products are never computed in less
 _SAID: Final = "said"  # beside the merged arrays: what each client has said of itself
 _KEPT: Final = ("n", "eps", "mean", "m2", "count")  # of that
@@ -121,7 +120,7 @@ class Opening(Stage[OpeningState]):
         for holds, what, rule, got in rules:
             if not holds:
                 raise ProtocolError(what, must=rule, got=got, then="Check the client.")
-        _check_size(reply, _block(state, len(reply["mean"])))
+        check_opening(reply, _block(state, len(reply["mean"])))
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
@@ -195,20 +194,6 @@ def shape_of(arrays: Arrays, d: int | None) -> Shape:
 
 def _block(state: OpeningState, d: int) -> Array:
     return drawn(d, state.width, state.seed) if state.block is None else state.block
-
-
-def _check_size(reply: Arrays, block: Array) -> None:
-    """Require of a product what Cauchy-Schwarz says by its own squares: |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|.
-
-    Columns that never vary have products all the same, of what rounding has left in their means.
-    """
-    rounded = 4.0 * np.finfo(np.float64).eps * np.abs(reply["mean"].astype(np.float64))
-    size = np.sqrt(reply["m2"].astype(np.float64) + float(reply["n"]) * rounded**2)
-    most = np.outer(size, size @ np.abs(block))
-    most = (1.0 + _ROUNDED) * most + float(reply["eps"]) * np.max(most, initial=0.0)
-    if (np.abs(reply["product"]) > most).any():
-        rule, got = "as small as the squared deviations beside it say", "larger entries"
-        raise ProtocolError("The product of an answer to the opening", must=rule, got=got, then="Check the client.")
 
 
 def _both(state: OpeningState, a: Arrays, b: Arrays) -> Arrays:

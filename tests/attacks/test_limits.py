@@ -143,6 +143,27 @@ def test_a_product_beyond_cauchy_schwarz_is_refused_and_names_the_node(name, tim
     assert is_pca_of(result, [shard for i, shard in enumerate(shards) if i != 2], angle=1e-4)
 
 
+@pytest.mark.parametrize("times", [1e-6, 1e6])
+def test_peaks_beyond_the_moments_beside_them_are_refused(times):
+    """They are divided by: one that is far too small or too large would ruin the scale of all."""
+    shards = unequal()
+
+    def spoil(message, reply):
+        names = reply.content.config_records["fitres.metrics"]["names"].split(",")
+        if message.metadata.dst_node_id == grid.node(2) and "peak" in names:
+            record = reply.content.array_records["fitres.parameters"]
+            key = list(record)[names.index("peak")]
+            record[key] = type(record[key])(record[key].numpy() * times)
+        return reply
+
+    with in_a_run():
+        grid = FakeGrid(app_of(shards), len(shards))
+        grid.tamper = spoil
+        result = strategies.Krylov(n_components=2, scale="max_abs").fit(grid)
+    (said,) = [r.failures[str(grid.node(2))] for r in result.history if str(grid.node(2)) in r.failures]
+    assert "The peaks of an answer to the opening must be as far out as the means and squared deviations" in said
+
+
 def test_texts_of_nodes_are_cut_and_steer_no_terminal():
     evil = "\x1b[2J\r\n" + "x" * 5000
     said = errors.harmless(evil)

@@ -148,6 +148,20 @@ def test_no_honest_answer_is_refused(name, kind, answers):
     assert not any(record.failures for record in result.history)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+@pytest.mark.parametrize("missing", ["error", "mean", "own_mean"])
+def test_nor_are_honest_peaks(kind, answers, missing):
+    shards = [KINDS[kind](X) for X in SHARDS]
+    if missing != "error" and "sparse" not in kind:
+        shards = [np.where(np.random.default_rng(i).random(X.shape) < 0.2, np.nan, X) for i, X in enumerate(shards)]
+        shards[1][:, 3] = np.nan
+        shards[0][:] = KINDS[kind](SHARDS[0])[: len(shards[0])]
+    settings = {"missing": missing, "scale": "max_abs", "answers": answers}
+    result = simulate("krylov", shards, n_components=1, **settings)
+    assert not any(record.failures for record in result.history)
+
+
 @pytest.mark.parametrize("kind", ["single", "one direction", "few rows"])
 @pytest.mark.parametrize("name", [name for name in NAMES if registry.STAGES[name].by_row])
 def test_nor_one_of_a_low_rank_part(name, kind):

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from flower_pca.masking import MaskedSums as MaskedSums
     from flower_pca.registry import *  # noqa: F403  # the algorithms, for type checkers
     from flower_pca.registry import make as make
-    from flower_pca.rows.projection import Projection as Projection
     from flower_pca.rows.named import SiteRows as SiteRows
+    from flower_pca.rows.projection import Projection as Projection
     from flower_pca.rows.stream import Stream as Stream
     from flower_pca.simulation import Ray as Ray
     from flower_pca.simulation import from_frame as from_frame

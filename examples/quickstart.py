@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flower_pca import simulate
+from flower_pca import SiteRows, simulate
 
 # name: days of records, mean temperature, daily swing, spread of the swing, hour of the peak, noise
 SERVICES = {
@@ -18,6 +18,7 @@ SERVICES = {
     "islands": (90, 14.0, 1.5, 0.5, 12.0, 1.2),
 }
 HOURS = np.arange(24)
+NAMES = tuple(f"{hour:02d}:00" for hour in HOURS)  # of the columns; a data frame would bring its own
 
 
 def temperatures(seed: int = 7) -> dict[str, np.ndarray]:
@@ -54,9 +55,11 @@ def main() -> None:
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
 
-    shards = list(temperatures().values())
-    result = simulate("krylov", shards, n_components=3)
-    one_shot = simulate("uda", shards, n_components=3)
+    sites = temperatures()
+    shards = list(sites.values())
+    tables = {site: SiteRows(X, names=NAMES) for site, X in sites.items()}
+    result = simulate("krylov", tables, n_components=3)
+    one_shot = simulate("uda", tables, n_components=3)
 
     pooled = top(np.vstack(shards), 3)
     average = np.linalg.svd(np.mean([top(X, 3) for X in shards], axis=0), full_matrices=False)[2]

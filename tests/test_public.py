@@ -16,8 +16,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 OTHERS = {
     "AirChannel", "ConfigError", "DP", "DataError", "FederatedPCA", "FlowerPCAError", "History", "MaskedSums",
     "NotEnoughNodes", "Outcome", "PCAResult", "PersonalResult", "Projection", "ProtocolError", "Question", "Ray",
-    "RobustResult", "Round", "Spent", "Status", "Stream", "TrackingResult", "__version__", "from_frame", "make",
-    "simulate", "to_sklearn", "track",
+    "RobustResult", "Round", "SiteRows", "Spent", "Status", "Stream", "TrackingResult", "__version__", "from_frame",
+    "make", "simulate", "to_sklearn", "track",
 }  # fmt: skip
 
 

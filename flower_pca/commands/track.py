@@ -30,7 +30,8 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("data", metavar="DATA", help="rows in the order of time: a path or a spec; NaN is missing")
     parser.add_argument("--batch", type=int, required=True, metavar="N", help="rows of a step, of all clients together")
-    parser.add_argument("--rank", type=int, required=True, metavar="R", help="columns of the basis")
+    text = "components to follow, the columns of the basis"
+    parser.add_argument("--components", "--rank", dest="rank", type=int, required=True, metavar="R", help=text)
     text = 'a tracker: st_miss, or a spec such as "robust_tracking(smallest_outlier=15)" (default: st_miss)'
     parser.add_argument("--algorithm", default="st_miss", metavar="SPEC", help=text)
     parser.add_argument("--clients", type=int, default=1, metavar="K", help="to whom the rows of a step are dealt")

@@ -17,10 +17,10 @@ quantity:
 | COMPONENTS                  | the roots of n_i and t_i, or 1, whichever is most                  |
 | ESTIMATE, SCORES, NUMBER    | `MARGIN` times the stage's own bound, for rows of n_i and t_i only |
 
-The opening, which t_i comes from, is held against its own squares there. EIGENVECTORS are orthonormal, as their stage
-sees to. A stage that knows no bound of a part has none here either, as dcf_pca of its factor. Nothing is known under
-masks, where no answer is seen alone, nor with noise. A client without a claim, as one that came later, is given
-`MARGIN` times all rows together.
+The opening, which t_i comes from, is held against its own squares by `check_opening`. EIGENVECTORS are orthonormal, as
+one_shot sees to. A stage that knows no bound of a part has none here either: dcf_pca of its factor, low_rank of its
+moments. Nothing is known under masks, where no answer is seen alone, nor with noise. A client without a claim, as one
+that came later, is given `MARGIN` times all rows together.
 """
 
 from __future__ import annotations

@@ -13,14 +13,17 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from flower_pca.algorithms import penalties
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
+from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterative, Movement, Progress
 from flower_pca.core.model import Model
 from flower_pca.core.parts import Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
+PENALTIES: Final = ("paper", "measured")
 _BETA: Final = 0.15  # the first penalty, as a share of the largest eigenvalue of C_i
 _THETA: Final = 0.1  # by which the penalty grows
 _MU: Final = 0.01  # by which the distance to consensus must have fallen, over _WINDOW rounds, for it not to
@@ -29,11 +32,14 @@ _WINDOW: Final = 5
 
 @dataclass(frozen=True)
 class FAPSState:
-    """The consensus Z and the sines of its last steps."""
+    """The consensus Z and the sines of its last steps; of measured penalties the guard, if there may be one."""
 
     Z: Array
     movement: Movement
     progress: Progress
+    guard: float = 0.0
+    guarded: bool = False
+    sines: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +53,10 @@ class FAPS(Iterative[FAPSState]):
     The server: Z <- orth(sum Y_i). At consensus a round is a step 1 / 0.15 = 6.7 times longer than one of SSI, if the
     inner problem is solved well: with one inner step it is as slow as SSI. beta_i grows by a tenth when the distance
     between X_i and Z has not fallen by one percent within five rounds. Where clients differ so much that a client's own
-    directions outweigh 0.15 ||C_i||_2, the penalties grow for hundreds of rounds before the consensus holds.
+    directions outweigh 0.15 ||C_i||_2, the penalties grow for hundreds of rounds before the consensus holds, or without
+    end. penalty="measured" finds two penalties from the rows in every round: see `penalties`. Where the steps of such
+    a run no longer fall, the server has all clients take longer ones, up to SSI's, whose answers are products C_i Z;
+    so only under masks, which hide them.
 
     Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component analysis", 2022.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p columns of d floats each way; 2 d p^2 flops at
@@ -57,6 +66,7 @@ class FAPS(Iterative[FAPSState]):
     Args:
         inner_steps: Subspace iterations of the inner problem.
         inner_tol: If given, the inner iteration also ends when its subspace moves by at most this.
+        penalty: "paper", or "measured" for clients that are unlike.
         oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 
@@ -65,6 +75,7 @@ class FAPS(Iterative[FAPSState]):
 
     inner_steps: int = 10
     inner_tol: float | None = None
+    penalty: str = "paper"
     max_rounds: int = 2000
     patience: int = 200  # the angle rises while penalties still grow
 
@@ -73,13 +84,16 @@ class FAPS(Iterative[FAPSState]):
         checks.integer("inner_steps of faps", self.inner_steps, least=1)
         if self.inner_tol is not None:
             checks.number("inner_tol of faps", self.inner_tol, least=0.0)
+        checks.choice("penalty of faps", self.penalty, PENALTIES)
 
     def start(self, model: Model) -> FAPSState:
-        return FAPSState(model.powered(), Movement(), Progress.begin(self.tol, model))
+        return FAPSState(model.powered(), Movement(), Progress.begin(self.tol, model), guarded=model.summed)
 
     def broadcast(self, state: FAPSState) -> Arrays:
         tol = 0.0 if self.inner_tol is None else self.inner_tol
-        return {"Z": state.Z, "inner_steps": np.array(self.inner_steps), "inner_tol": np.array(tol)}
+        numbers = {"inner_steps": self.inner_steps, "inner_tol": tol}
+        numbers |= {"guard": state.guard} if self.penalty == "measured" else {}
+        return {"Z": state.Z, **{name: np.array(value) for name, value in numbers.items()}}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -88,6 +102,9 @@ class FAPS(Iterative[FAPSState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         Z, steps, tol = arrays["Z"], int(arrays["inner_steps"]), float(arrays["inner_tol"])
+        if "guard" in arrays:
+            guard = float(arrays["guard"])
+            return penalties.answered(Z, data, memory, steps=steps, tol=tol, guard=guard)
         if memory.get("X", Z[:, :0]).shape != Z.shape:  # a newcomer, or a node that has lost its memory
             memory = _begin(Z, data, steps)
         X, W, beta = memory["X"], memory["W"], float(memory["beta"])
@@ -105,7 +122,17 @@ class FAPS(Iterative[FAPSState]):
     def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:
         Z = linalg.orth(total["Y"])
         moved = state.movement.add(state.Z, Z)
-        return FAPSState(Z, moved, state.progress.step(moved.remaining, moved.newest))
+        sines = penalties.newest(state.sines, moved.newest)
+        progress = state.progress.step(moved.remaining, moved.newest)
+        guard = penalties.guarded(state.guard, sines, progress.rounds) if state.guarded else 0.0
+        return FAPSState(Z, moved, progress, guard, state.guarded, sines)
+
+    def status(self, state: FAPSState) -> Status | None:
+        status = super().status(state)
+        if status is None or status.outcome is Outcome.CONVERGED:
+            return status
+        remedy = "krylov" if self.penalty == "measured" else 'penalty="measured" if clients are unlike, or krylov'
+        return replace(status, words=f"{status.words}: use {remedy}")
 
     def finish(self, state: FAPSState, model: Model) -> Model:
         return replace(model, basis=state.Z, product=None)

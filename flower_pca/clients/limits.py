@@ -24,7 +24,13 @@ LARGEST: Final = 1e150  # of entries: squares do not overflow
 SMALLEST: Final = 1e-150  # of numbers that may be divided by, but for 0 itself, which stands for none
 _LOOPS: Final = ("steps", "inner_steps")  # arrays of a message that say how often a node repeats its work
 _SIZES: Final = ("width", "rank", "k", "own")  # how many columns a node shall make of its own
-_COUNTS: Final = {"steps": (0, STEPS), "inner_steps": (0, STEPS), "top": (-1100, 1100), "seed": (0, 2**64 - 1)}
+_COUNTS: Final = {
+    "steps": (0, STEPS),
+    "inner_steps": (0, STEPS),
+    "top": (-1100, 1100),
+    "seed": (0, 2**64 - 1),
+    "guard": (0, 0.99),
+}
 _REALS: Final = (
     "lam",
     "rho",

@@ -1,0 +1,105 @@
+"""FAPS with measured penalties: unlike clients come to the pooled answer, where the paper's penalties run away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import evenly, pooled, sine, three_clients
+from fake_grid import grid_of, in_a_run
+
+from flower_pca import ConfigError, Outcome, make, simulate
+from flower_pca.algorithms import penalties
+from flower_pca.strategies import FAPS
+
+MEASURED = "faps(penalty='measured')"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_strongly_unlike_clients_come_to_the_pooled_answer(seed: int) -> None:
+    problem = three_clients(seed)
+    result = simulate(MEASURED, problem.shards, n_components=3, seed=seed)
+    assert result.status.ok, result.status
+    assert result.rounds <= 250
+    assert sine(result.components_, pooled(problem.shards).components[:3]) <= 1e-4
+
+
+def test_the_papers_penalties_do_not_and_name_what_does() -> None:
+    problem = three_clients(1)
+    result = simulate(make("faps", max_rounds=250), problem.shards, n_components=3, seed=1)
+    assert result.status.outcome is not Outcome.CONVERGED
+    assert result.status.words.endswith(': use penalty="measured" if clients are unlike, or krylov')
+    short = simulate(make(MEASURED, max_rounds=5), problem.shards, n_components=3)
+    assert short.status.words.endswith(": use krylov")
+
+
+def test_alike_clients_take_no_more_rounds() -> None:
+    X = np.vstack(three_clients(0).shards)
+    shards = evenly(X[np.random.default_rng(0).permutation(len(X))], 4)
+    plain, measured = (simulate(spec, shards, n_components=3) for spec in ("faps", MEASURED))
+    assert measured.rounds <= 1.2 * plain.rounds
+    assert sine(measured.components_, pooled(shards).components[:3]) <= 1e-4
+
+
+def test_masked_runs_and_clients_that_miss_or_forget_come_to_the_same() -> None:
+    problem = three_clients(2)
+    reference = pooled(problem.shards).components[:3]
+    masked = simulate(MEASURED, problem.shards, n_components=3, mask=True)
+    assert masked.status.ok
+    assert sine(masked.components_, reference) <= 1e-4
+    away = simulate(
+        MEASURED, problem.shards, n_components=3, participation=lambda m: (0, 1) if m in (7, 8, 21) else range(3)
+    )
+    assert away.status.ok
+    assert sine(away.components_, reference) <= 1e-4
+    with in_a_run():
+        grid = grid_of(problem.shards)
+        grid.on_push = lambda message: grid.forget(grid.node(1)) if message.metadata.group_id == "9" else None
+        result = FAPS(n_components=3, penalty="measured").fit(grid)
+    assert result.status.ok
+    assert sine(result.components_, reference) <= 1e-4
+
+
+@pytest.mark.parametrize(("d", "k"), [(3, 3), (4, 3), (5, 1)])
+def test_there_may_be_no_or_few_columns_beside_the_components(d: int, k: int) -> None:
+    X = np.random.default_rng(1).standard_normal((60, d)) * np.linspace(3.0, 1.0, d)
+    result = simulate(MEASURED, [X[:20], X[20:]], n_components=k)
+    assert result.status.ok, result.status
+    assert sine(result.components_, pooled([X]).components[:k]) <= 1e-4
+
+
+def test_the_guard_rises_where_steps_no_longer_fall_and_only_under_masks() -> None:
+    falling, still = tuple(0.9**i for i in range(40)), (0.1,) * 40
+    assert penalties.guarded(0.0, falling, 40) == 0.0
+    assert penalties.guarded(0.0, still, 40) == 0.25
+    assert penalties.guarded(0.25, still, 60) == 0.4375
+    assert penalties.guarded(0.0, still, 41) == 0.0
+    assert penalties.guarded(0.985, still, 80) == pytest.approx(0.98875)
+    assert penalties.newest(still, 0.2) == (*still[1:], 0.2)
+    algorithm, model = make(MEASURED), _model()
+    states = [algorithm.start(model), algorithm.start(_model(summed=True))]
+    turning = np.random.default_rng(0).standard_normal((40, 6, 2))
+    for Y in turning:
+        states = [algorithm.server(state, {"Y": Y}, frozenset()) for state in states]
+    assert [float(algorithm.broadcast(state)["guard"]) for state in states] == [0.0, 0.25]
+
+
+def _model(summed: bool = False) -> Any:
+    from flower_pca.core.model import Model
+
+    return Model(n_components=2, center=True, scale=None, seed=0, n=9, d=6, basis=np.eye(6)[:, :2], summed=summed)
+
+
+def test_with_a_full_guard_an_answer_is_nearly_that_of_ssi() -> None:
+    from flower_pca.rows.local import LocalData
+
+    X = three_clients(0).shards[1]
+    Z = np.linalg.qr(np.random.default_rng(0).standard_normal((30, 3)))[0]
+    up, _ = penalties.answered(Z, LocalData(X), {}, steps=10, tol=0.0, guard=0.99)
+    np.testing.assert_allclose(up["Y"], X.T @ (X @ Z), atol=0.05 * np.linalg.norm(X.T @ (X @ Z)))
+
+
+def test_there_are_two_rules() -> None:
+    with pytest.raises(ConfigError, match=r"penalty of faps must be .*paper.*measured.* Got 'mine'"):
+        make("faps", penalty="mine")

@@ -9,6 +9,7 @@ quantity:
 | --------------------------- | ------------------------------------------------------------------ |
 | ROWS                        | n_i itself                                                         |
 | COUNT                       | 0, and n_i d                                                       |
+| DISTANCES                   | n_i, all bins together                                             |
 | PRODUCT                     | t_i times the lengths of the columns that are multiplied           |
 | IMAGE, BLOCK                | t_i, and 1: the columns that a client chooses are of length one    |
 | SQUARES, MEAN_SQUARES, GRAM | t_i                                                                |

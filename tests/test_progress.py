@@ -111,6 +111,15 @@ def test_elsewhere_there_is_no_bar(monkeypatch):
     assert not progress.in_notebook()
 
 
+def test_a_notebook_shows_the_steps_of_a_tracker():
+    rows = np.random.default_rng(0).standard_normal((40, 5)) * [5.0, 3.0, 1.0, 0.5, 0.2]
+    result = track("st_miss", [Stream(rows, batch=10)], n_components=2)
+    page = result._repr_html_()
+    assert page.startswith("<div><pre>")
+    assert result.table().splitlines()[-1].split()[2] in page
+    assert "<script" not in page
+
+
 def test_a_notebook_shows_a_result_as_a_table():
     rows = np.vstack(SHARDS)
     result = simulate("krylov", [np.insert(rows, 0, np.arange(len(rows)) * 1e4, axis=1)], n_components=2)

@@ -73,6 +73,7 @@ def theirs():
         combinations = list(_array_api.yield_namespace_device_dtype_combinations())  # pytest wants a list
         patch.setattr(_array_api, "yield_namespace_device_dtype_combinations", lambda: combinations)
         spec.loader.exec_module(module)
+    module.SPARSE_M, module.SPARSE_N = 200, 60  # of 1000 x 300, which are "arbitrary" there
     return module
 
 

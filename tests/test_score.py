@@ -59,6 +59,14 @@ def test_show_says_the_limits_of_a_run_that_was_asked_to_monitor(place, capsys):
     )
 
 
+def test_rows_that_go_by_position_are_said_to(place, capsys):
+    np.save(place / "today.npy", rows(30, 4))
+    code, said, err = score(capsys, place, "today.npy")
+    assert code == 0
+    assert "of 30 rows" in said
+    assert err.count("by position") == 1
+
+
 def test_show_says_so_to_machines_too(place, capsys):
     limits = json.loads(flower_pca(capsys, "show", place / "result.npz", "--json")[1])["limits"]
     assert limits == asdict(Monitor(PCAResult.load(place / "result.npz")).limits())

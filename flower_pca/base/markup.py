@@ -1,4 +1,4 @@
-"""A result as a piece of HTML, which notebooks show in place of its repr."""
+"""Results as pieces of HTML, which notebooks show in place of their reprs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ def of_result(result: Any) -> str:
     said = "".join(f"<p>{escape(words)}</p>" for words in (str(result.status), *result.hints))
     title = f"<p><b>{type(result).__name__}</b>: {rows} by {escape(result.algorithm)}, {messages}</p>"
     return f"<div>{title}<table><thead>{head}</thead><tbody>{body}</tbody></table>{more}{said}</div>"
+
+
+def of_steps(result: Any) -> str:
+    """The steps of a tracker's run as its table has them, and why it ended."""
+    return f"<div><pre>{escape(result.table())}</pre><p>{escape(str(result.status))}</p></div>"
 
 
 def _row(tag: str, cells: Any) -> str:

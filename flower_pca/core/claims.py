@@ -9,6 +9,7 @@ quantity:
 | --------------------------- | ------------------------------------------------------------------ |
 | ROWS                        | n_i itself                                                         |
 | COUNT                       | 0, and n_i d                                                       |
+| DISTANCES                   | n_i, all bins together                                             |
 | PRODUCT                     | t_i times the lengths of the columns that are multiplied           |
 | IMAGE, BLOCK                | t_i, and 1: the columns that a client chooses are of length one    |
 | SQUARES, MEAN_SQUARES, GRAM | t_i                                                                |
@@ -63,10 +64,13 @@ def check_opening(said: Arrays, block: Array) -> None:
     """Require of an answer to the opening what its own moments allow of its product with a block, and of its peaks.
 
     By Cauchy-Schwarz |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|. The largest |x| of a column is no less than the root of its
-    mean square, and no further from its mean than the root of its squared deviations.
+    mean square, and no further from its mean than the root of its squared deviations. Columns that never vary have
+    products all the same, of what rounding has left in their means.
     """
     size, eps = np.sqrt(said["m2"].astype(np.float64)), float(said["eps"])
-    most = np.outer(size, size @ np.abs(block))
+    rounded = float(said["n"]) * (4.0 * np.finfo(np.float64).eps * said["mean"].astype(np.float64)) ** 2
+    own = np.sqrt(size**2 + rounded)
+    most = np.outer(own, own @ np.abs(block))
     most = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0)
     if (np.abs(said["product"]) > most).any():
         rule, got = "as small as the squared deviations beside it say", "larger entries"

@@ -9,7 +9,7 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.core.result import PCAResult
-from flower_pca.plots import style
+from flower_pca.plots import letters, style
 from flower_pca.rows.named import SiteRows
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def _cloud(
         return
     drawn = style.colorbar(ax, ScalarMappable(norm, colours), "" if bar else "client")
     if bar:
-        drawn.set_ticks(range(count), labels=[style.name_of(name) for name in bar])
+        words = [style.name_of(name) for name in bar]
+        drawn.set_ticks(range(count), labels=words, fontfamily=letters.family("".join(words)))
         drawn.ax.tick_params(length=0)
         drawn.ax.invert_yaxis()
     else:

@@ -16,7 +16,7 @@ from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import client_name
 from flower_pca.base.linalg import Array
-from flower_pca.plots import clients, grid, style
+from flower_pca.plots import clients, grid, letters, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -144,8 +144,9 @@ def _plane(ax: Axes, points: Array, names: Sequence[str], group: Array) -> None:
     colours = style.curves(int(group.max(initial=0)) + 1)
     ax.scatter(points[:, 0], points[:, 1], c=[colours[g] for g in group], s=34, edgecolors=style.WHITE)
     for name, (x, y) in zip(names, points, strict=False):
-        look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": style.INK}
-        ax.annotate(style.name_of(name), (x, y), xytext=(4, 4), **look)
+        word = style.name_of(name)
+        look: dict[str, Any] = {"fontsize": 8, "color": style.INK, "fontfamily": letters.family(word)}
+        ax.annotate(word, (x, y), xytext=(4, 4), textcoords="offset points", **look)
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.16)
     style.tidy(ax, "Clients in the plane", "by the distance of their own components", "", grid="both")

@@ -18,6 +18,7 @@ import numpy as np
 
 from flower_pca.base import extras, labels
 from flower_pca.base.errors import ConfigError
+from flower_pca.plots import letters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -166,18 +167,18 @@ def numbered(ax: Axes, count: int, *, first: int = 1, axis: Literal["x", "y"] = 
 def named(ax: Axes, names: Sequence[str], *, axis: Literal["x", "y"] = "y") -> None:
     """A mark with its name at 0, 1, and so on; along y from the top."""
     words = [name_of(name) for name in names]
+    fonts: dict[str, Any] = {"fontfamily": letters.family("".join(words))}
     if axis == "x":
-        ax.set_xticks(range(len(words)), words, rotation=90 if max(map(len, words), default=0) > 3 else 0)
+        ax.set_xticks(range(len(words)), words, rotation=90 if max(map(len, words), default=0) > 3 else 0, **fonts)
     else:
-        ax.set_yticks(range(len(words)), words)
+        ax.set_yticks(range(len(words)), words, **fonts)
         ax.set_ylim(len(words) - 0.4, -0.6)
     ax.tick_params(axis=axis, length=0)
 
 
 def name_of(name: str) -> str:
-    """A name as it is written into a picture: short, no formula, and of letters that the font has."""
-    short = labels.elided(name, _NAME)
-    return "".join(c if ord(c) in _letters() else "?" for c in short).replace("$", r"\$")
+    """A name as it is written into a picture: short, no formula, and of letters that some font has."""
+    return letters.legible(labels.elided(name, _NAME)).replace("$", r"\$")
 
 
 def integers() -> Locator:
@@ -201,11 +202,3 @@ def colorbar(ax: Axes, mappable: Any, label: str) -> Any:
     bar.ax.tick_params(labelsize=8.5, color=FAINT, labelcolor=INK)
     bar.set_label(label, fontsize=9.5, color=INK)
     return bar
-
-
-@cache
-def _letters() -> frozenset[int]:
-    """The characters that matplotlib's own font has a shape for."""
-    from matplotlib.font_manager import FontProperties, findfont, get_font
-
-    return frozenset(get_font(findfont(FontProperties())).get_charmap())

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base import archive, labels, linalg
+from flower_pca.base import archive, labels, linalg, markup
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
@@ -205,6 +205,9 @@ class TrackingResult:
     def __repr__(self) -> str:
         what = f"{self.steps} steps, {self.n_components_} components of {self.n_features_in_} columns"
         return f"TrackingResult({what} by {self.algorithm}, {len(self.history)} messages)"
+
+    def _repr_html_(self) -> str:
+        return markup.of_steps(self)
 
     def _scores(self, rows: Array, step: int) -> Array:
         seen = ~np.isnan(rows)

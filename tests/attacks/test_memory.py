@@ -5,6 +5,7 @@ import pytest
 from dishonest import Node, Sums, error_of, signed
 
 from flower_pca import ProtocolError, Stream, registry
+from flower_pca.algorithms.robust.sizes import BINS
 from flower_pca.masking import client
 
 D, P, VICTIM = 12, 3, 2
@@ -21,7 +22,8 @@ def numbers(**given):
 
 def consensus(steps):
     """With thresholds so high that nothing is sparse, V becomes XU in one step, and is as it was in none."""
-    return {"U": U, **numbers(lam=1e6, rho=0.0, sigma=1e6, inner_steps=steps)}
+    path = numbers(lam=1e6, rho=0.0, cut=1e3, start=1e6, share=0.0, top=0, tag=0, origin=-1)
+    return {"U": U, **path, **numbers(inner_steps=steps, seed=0, rowwise=False, proof=False)}
 
 
 def per(eta, seed=0):
@@ -45,7 +47,9 @@ def factors(steps, seed=0):
 OTHER = np.linalg.qr(RNG.standard_normal((D, P)))[0]
 # By stage: what the victim is asked first and what the others are; what all are asked then; shapes and bounds of it.
 ASKED = {
-    "consensus_rpca": (consensus(1), consensus(0), consensus(0), {"B": (D, P), "G": (P, P), "n": ()}),
+    "consensus_rpca": (consensus(1), consensus(0), consensus(0), {
+        "B": (D, P), "G": (P, P), "n": (), "counts": (2, BINS),
+    }),
     "dcf_pca": (factors(5), factors(1), factors(1), {"U": (D, P), "weight": (), "reach": ()}),
     "faps": (faps(5), faps(5, OTHER), faps(1), {"Y": (D, P)}),
     "per_pca": (per(0.1), per(1e-9), per(0.1), {"w": (), "Vb": (D, 1), "probed": (), "M": (D, P), "f": ()}),

@@ -67,7 +67,7 @@ def run(federation, name, config=""):
         (found,) = json.loads(federation.flwr("ls", "--run-id", identity, "--format", "json", "trial"))["runs"]
         return found["status"] if found["status"].startswith("finished") else None
 
-    status = wait(f"the end of run {name}", ended, seconds=LONG, pause=0.5)
+    status = wait(f"the end of run {name}", ended, seconds=LONG, pause=2.0)
     log = federation.flwr("log", identity, "trial", "--show")
     if status == "finished:completed":
         return PCAResult.load(out / "result.npz")

@@ -188,3 +188,29 @@ def test_the_closing_of_one_algorithm_is_not_served_under_the_name_of_another():
     assert registry.owners("keeping") == {"keeper"}
     assert "keeper" not in registry.owners("ritz")
     assert registry.owners("opening") == frozenset()
+
+
+def test_a_run_leaves_the_own_results_of_another_algorithm_alone(tmp_path):
+    def run(spec, seed):
+        with in_a_run():
+            grid = FakeGrid(app_of(SHARDS, allow=list(registry.ALGORITHMS), output_dir=tmp_path), len(SHARDS))
+            PCAStrategy(spec, n_components=1, seed=seed).fit(grid)
+
+    def kept(name):
+        with np.load(tmp_path / name) as file:
+            return {key: file[key] for key in file.files}
+
+    run("exact_per_pca(local_components=1)", seed=0)
+    first = kept("flower_pca-own-1.npz")
+    assert sorted(path.name for path in tmp_path.glob("*.npz")) == [f"flower_pca-own-{i}.npz" for i in range(3)]
+    run("consensus_rpca(max_rounds=3)", seed=0)
+    again = kept("flower_pca-own-1.npz")
+    assert first.keys() == again.keys()
+    assert all(np.array_equal(a, again[name]) for name, a in first.items())
+    assert {"L", "S", "V"} <= kept("flower_pca-own-1-consensus_rpca.npz").keys()
+    run("exact_per_pca(local_components=1, max_rounds=2)", seed=1)  # its own result is replaced
+    assert len(list(tmp_path.glob("*.npz"))) == 6
+    (tmp_path / "flower_pca-own-1.npz").write_bytes(b"of something else")
+    run("exact_per_pca(local_components=1, max_rounds=2)", seed=1)
+    assert (tmp_path / "flower_pca-own-1.npz").read_bytes() == b"of something else"
+    assert (tmp_path / "flower_pca-own-1-exact_per_pca.npz").exists()

@@ -202,7 +202,8 @@ class PCAClient(NumPyClient):
         if own := registry.own(stage, messages.plain(after), data):
             header = {"algorithm": request.algorithm, "run": request.run, "columns": getattr(data, "names", None)}
             with kept.locked(self._own_file):
-                archive.write(self._own_file, "own result", header, own, private=True)
+                place = kept.own_place(self._own_file, request.algorithm)
+                archive.write(place, "own result", header, own, private=True)
 
     def _settle(self, context: Context | None) -> None:
         """Find out from the context who the node is, and where it keeps what it keeps."""

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from flwr.app import Context
 
-from flower_pca.base.errors import ConfigError
+from flower_pca.base import archive
+from flower_pca.base.errors import ConfigError, DataError
 
 fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None  # none on Windows
 
@@ -45,6 +46,18 @@ def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:
 def own_file(folder: str | os.PathLike[str], key: int) -> Path:
     """Where it leaves its own result."""
     return _place(folder, OWN, key)
+
+
+def own_place(path: Path, algorithm: str) -> Path:
+    """Where it is left if that file may be there already: beside one of another algorithm, in place of its own."""
+    if not path.exists():
+        return path
+    try:
+        header, _ = archive.read(path, "own result")
+    except DataError:
+        header = {}
+    beside = path.with_name(f"{path.stem}-{algorithm}{path.suffix}")
+    return path if header.get("algorithm") == algorithm else beside
 
 
 def key_of(context: Context) -> int:

@@ -16,6 +16,7 @@ Visible errors are too small by what is fitted, hidden ones too large by as much
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -99,6 +100,11 @@ class Attempt:
     def p(self) -> int:
         """Columns."""
         return int(self.U.shape[1])
+
+    @functools.cached_property
+    def lengths(self) -> Array:
+        """The singular values of U, largest first, up to rounding of its squares."""
+        return np.sqrt(np.maximum(np.linalg.eigvalsh(self.U.T @ self.U)[::-1], 0.0))
 
     def rho(self, problem: Problem) -> float:
         """The ridge."""

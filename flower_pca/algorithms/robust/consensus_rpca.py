@@ -132,9 +132,10 @@ class ConsensusRPCA(Robust[ConsensusState]):
         attempt, problem = state.attempt, state.problem
         numbers = {
             "lam": attempt.lam, "rho": attempt.rho(problem), "cut": attempt.cut, "start": attempt.start,
-            "share": hidden.share(problem.n, problem.d), "inner_steps": self.inner_steps, "top": problem.top,
-            "seed": state.seed, "tag": attempt.tag, "origin": attempt.origin, "rowwise": attempt.rowwise,
-            "proof": state.proving,
+            "share": hidden.share(problem.n, problem.d), "top": problem.top, "seed": state.seed,
+            "inner_steps": 0 if state.steps else self.inner_steps,  # V stays while it is proven
+            "tag": attempt.tag, "origin": attempt.origin, "rowwise": attempt.rowwise,
+            "proof": state.proving, "last": state.last,
         }  # fmt: skip
         blocks = {"turn": attempt.turn, "block": state.x, "Z": None if state.proving else attempt.Z}
         sent = {name: np.array(value) for name, value in numbers.items()}
@@ -163,7 +164,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
             return counts_bounds(model)
         # A step takes V to (VU' + C)U(U'U + rho I)^-1 with |C| <= lambda: V grows by |C| times that inverse at most.
         attempt = state.attempt
-        s = np.linalg.svd(attempt.U, compute_uv=False)
+        s = attempt.lengths
         inverse = float(np.max(s / np.maximum(s**2 + attempt.rho(state.problem), _TINY)))
         C = attempt.lam * float(np.sqrt(model.n * model.d))
         V = float(s @ s if attempt.G is None else np.trace(attempt.G)) ** 0.5 + self.inner_steps * C * inverse

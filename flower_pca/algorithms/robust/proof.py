@@ -81,16 +81,17 @@ def parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
     return {"n": ROWS, "G": Part((r, r), Kind.SCORES), "count": Part((3,), Kind.COUNT), **about}
 
 
-def told(V: Array, Q: Array, clean: Array, hidden: Array, x: Array | None) -> dict[str, Array]:
+def told(V: Array, Q: Array | None, clean: Array, hidden: Array, x: Array | None) -> dict[str, Array]:
     """What a client says of a block of rows: V, an orthonormal basis Q of span(U), and what is clean and not hidden.
 
+    Q is None where rows are not asked for, as before the last message.
     `hidden` says of each hidden entry whether it is clean.
     """
     if x is None and V.shape[1] > EXACT:
         rule, got = f"a block for more than {EXACT} columns", "none"
         raise ProtocolError("The message of a proof", must=rule, got=got, then="Check the sender.")
     W = clean.astype(np.float64)
-    count = np.array([clean.sum(), hidden.sum(), weak_rows(W, Q).sum()], dtype=np.float64)
+    count = np.array([clean.sum(), hidden.sum(), 0 if Q is None else weak_rows(W, Q).sum()], dtype=np.float64)
     if x is None:
         return {"count": count, "F": W.T @ pairs(V)}
     return {"count": count, "image": ((1.0 - W) * (V @ x.T)).T @ V}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -19,9 +18,6 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
-
-_NUMBERS: Final = ("lam", "rho", "cut", "start", "share")
-_WHOLE: Final = ("inner_steps", "top", "seed", "tag", "origin", "rowwise", "proof")
 
 
 @dataclass(frozen=True)
@@ -52,10 +48,12 @@ class Task:
         arrays, U = self.arrays, self.arrays["U"]
         regression = Regression(U, self.number("lam"), self.number("rho"), self.number("cut"))
         proving, top = bool(arrays["proof"]), int(arrays["top"])
-        Q, up, kept = linalg.orth(U), {"n": np.array(self.data.n)}, []
+        steps = int(arrays["inner_steps"])  # 0 once a proof is under way
+        Q = linalg.orth(U) if proving and arrays["last"] else None
+        up, kept = {"n": np.array(self.data.n)}, []
         for block in self.blocks():
-            V = regression.settle(block.X, block.V, block.out) if proving else block.V
-            V, R = regression.steps(block.X, V, int(arrays["inner_steps"]), block.out)
+            V = regression.settle(block.X, block.V, block.out) if proving and steps else block.V
+            V, R = regression.steps(block.X, V, steps, block.out)
             flat, counts = R.reshape(-1), np.empty((2, sizes.BINS))
             counts[1] = sizes.counted(flat[block.hidden], top)
             counts[0] = sizes.counted(flat, top) - sizes.counted(flat[block.out], top)

@@ -49,6 +49,11 @@ class ConsensusState:
         return self.proving
 
     @property
+    def last(self) -> bool:
+        """Whether the coming message is the last one of a proof."""
+        return self.proving and (self.x is None or self.steps + 1 >= determined.STEPS)
+
+    @property
     def proving(self) -> bool:
         """Whether the attempt is to be proven."""
         return self.attempt is not None and self.attempt.phase is Phase.PROVING
@@ -99,7 +104,7 @@ class ConsensusState:
             weak = proof.weak_columns(total["G"], total["F"])
         else:
             x, weak = proof.stepped(total["G"], self.x, total["image"])
-            if steps < determined.STEPS:
+            if not self.last:
                 return replace(self, attempt=attempt, x=x, steps=steps)
         error, state = sizes.scale(total["counts"][1], problem.top), replace(self, x=None, steps=0)
         verdict = proof.verdict(attempt, problem, total=total, weak=weak, error=error, rest=resting(attempt, problem))

@@ -20,7 +20,7 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterative, Movement, Progress
 from flower_pca.core.model import Model
 from flower_pca.core.parts import Kind, Part
-from flower_pca.core.stage import Arrays
+from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
 PENALTIES: Final = ("paper", "measured")
@@ -32,7 +32,10 @@ _WINDOW: Final = 5
 
 @dataclass(frozen=True)
 class FAPSState:
-    """The consensus Z and the sines of its last steps; of measured penalties the guard, if there may be one."""
+    """The consensus Z, the sines of its last steps, and the largest entry of the newest sum.
+
+    Of measured penalties the guard, if there may be one.
+    """
 
     Z: Array
     movement: Movement
@@ -40,6 +43,7 @@ class FAPSState:
     guard: float = 0.0
     guarded: bool = False
     sines: tuple[float, ...] = ()
+    size: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +103,10 @@ class FAPS(Iterative[FAPSState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         return {"Y": Part(arrays["Z"].shape, Kind.ESTIMATE)}
 
+    def bounds(self, state: FAPSState, model: Model) -> Mapping[str, Array | float]:
+        """Penalties grow from round to round, without end where no consensus is found: so the newest sum counts too."""
+        return {"Y": MARGIN * max(model.trace, float(model.n), state.size)}
+
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         Z, steps, tol = arrays["Z"], int(arrays["inner_steps"]), float(arrays["inner_tol"])
@@ -125,7 +133,7 @@ class FAPS(Iterative[FAPSState]):
         sines = penalties.newest(state.sines, moved.newest)
         progress = state.progress.step(moved.remaining, moved.newest)
         guard = penalties.guarded(state.guard, sines, progress.rounds) if state.guarded else 0.0
-        return FAPSState(Z, moved, progress, guard, state.guarded, sines)
+        return FAPSState(Z, moved, progress, guard, state.guarded, sines, float(np.abs(total["Y"]).max()))
 
     def status(self, state: FAPSState) -> Status | None:
         status = super().status(state)

@@ -1,0 +1,43 @@
+"""Data frames of polars, which the package does not import: names, gaps and words travel as pandas' do."""
+
+import numpy as np
+import polars as pl
+import pytest
+from builders import pooled, sine
+
+from flower_pca import DataError, FederatedPCA, from_frame, simulate
+
+X = np.random.default_rng(0).standard_normal((60, 3)) * [3.0, 1.0, 0.2]
+NAMES = ["age", "bmi", "pulse"]
+NORTH = pl.DataFrame(X[:30], schema=NAMES)
+SOUTH = pl.DataFrame(X[30:], schema=NAMES).select("pulse", "age", "bmi")
+
+
+def test_sites_with_columns_in_two_orders_give_the_pooled_components():
+    result = simulate("krylov", {"north": NORTH, "south": SOUTH}, n_components=2)
+    assert result.feature_names_in_.tolist() == NAMES
+    assert result.site_names == {0: "north", 1: "south"}
+    reference = pooled([X])
+    np.testing.assert_allclose(result.explained_variance_, reference.variances[:2], rtol=1e-12)
+    assert sine(result.components_, reference.components[:2]) < 1e-12
+    scores = (X[30:] - X.mean(axis=0)) @ result.components_.T
+    np.testing.assert_allclose(result.transform(SOUTH), scores, rtol=0, atol=1e-12)
+
+
+def test_one_table_becomes_sites_by_a_column():
+    sites = ["n"] * 25 + ["s"] * 35
+    table = pl.DataFrame(X, schema=NAMES).with_columns(site=pl.Series(sites))
+    result = simulate("krylov", from_frame(table, by="site"), n_components=2)
+    assert result.site_names == {0: "n", 1: "s"}
+    estimator = FederatedPCA(n_components=2).fit(table.drop("site"), sites=sites)
+    assert estimator.feature_names_in_.tolist() == NAMES
+    assert sine(estimator.components_, result.components_) < 1e-12
+
+
+def test_nulls_are_gaps_and_words_are_refused():
+    gaps = NORTH.with_columns(pl.when(pl.col("age") > 0.0).then(pl.col("age")).alias("age"))
+    with pytest.raises(DataError, match=r"must be finite\. Got \d+ NaN and 0 infinite .*column age"):
+        simulate("krylov", [gaps, SOUTH], n_components=2)
+    assert simulate("krylov", [gaps, SOUTH], n_components=2, missing="mean").status.ok
+    with pytest.raises(DataError, match=r"must be numbers\. Got 'x' in column kind"):
+        simulate("krylov", [NORTH.with_columns(kind=pl.lit("x")), SOUTH], n_components=2)

@@ -144,7 +144,7 @@ def test_a_file_of_another_kind_is_named(tmp_path):
     path = archive.write(tmp_path / "file", "other", {}, {})
     with pytest.raises(DataError) as caught:
         archive.read(path, "thing")
-    assert str(caught.value) == f"{path} must be a thing that flower_pca has saved. Got a other. Check the path."
+    assert str(caught.value) == f"{path} must be a thing that flower_pca has saved. Got an other. Check the path."
 
 
 def test_a_missing_file_is_a_missing_file(tmp_path):

@@ -54,7 +54,7 @@ def test_as_in_process_and_the_same_bits_again_after_the_server_was_killed(feder
     assert_same_bits(masked.result(), simulate("krylov", parts, mask=True, **FIXED))
     assert stages(masked.result())[:4] == ["mask.keys", "mask.shares", "summed_opening", "mask.sum"]
     assert_pooled(masked.result(), parts)
-    assert masked.status() == "finished:completed"
+    wait("the masked run to end", lambda: masked.status() == "finished:completed")
 
 
 def test_the_steps_of_a_tracker_are_those_in_process(federation):

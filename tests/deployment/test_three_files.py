@@ -10,7 +10,7 @@ from pages import ROOT
 
 from flower_pca import PCAResult
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hospitals")]
 
 NAMES = ("weight", "age", "size", "beat")
 SORTED = tuple(sorted(NAMES))

@@ -21,7 +21,7 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
         rule = "a two-dimensional array of real numbers, one row per sample, NaN where missing"
         got = f"{rows.ndim} dimensions of dtype {rows.dtype}"
         raise DataError(f"The data of {who}", must=rule, got=got, then="Convert it first; a vector becomes x[None].")
-    rows = rows.astype(np.float64)
+    rows = rows.astype(np.float64, order="C")  # products then have the same bits however they were stored
     if np.isinf(rows).any():
         got = f"{int(np.isinf(rows).sum())} infinite entries"
         raise DataError(f"The data of {who}", must="finite or NaN", got=got, then="Make them NaN to leave them out.")

@@ -200,6 +200,7 @@ def test_a_node_keeps_its_memory_where_it_is_told(run, tmp_path):
     assert sum("fixed" in name for name in names) == 3  # the statistics of their rows
 
 
+@pytest.mark.slow
 def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_centred(run, tmp_path):
     rules = {"output-dir": str(tmp_path / "own"), "allow": "consensus_rpca,krylov"}
     nodes, shards = deployed(tmp_path, **rules)

@@ -67,6 +67,7 @@ def test_full_rank_rows_have_no_low_rank_part() -> None:
     assert "no low-rank part of rank up to 4 predicts hidden entries" in result.status.words
 
 
+@pytest.mark.slow
 def test_a_column_and_a_row_that_nothing_determines_are_named() -> None:
     L, _ = SMALL
     rows = ROWS.copy()

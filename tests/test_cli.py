@@ -45,6 +45,7 @@ def started(*words, **options):
     )
 
 
+@pytest.mark.slow
 def test_run_writes_the_result_its_history_and_a_report(data, tmp_path, capsys):
     out = tmp_path / "new/out"
     words = ["run", data, "--components", 3, "--clients", 4, "--partition", "dirichlet(0.3)", "--tol", 1e-10]
@@ -69,6 +70,7 @@ def test_run_writes_the_result_its_history_and_a_report(data, tmp_path, capsys):
     assert errors == [record.metrics["error"] for record in result.history if "error" in record.metrics]
 
 
+@pytest.mark.slow
 def test_run_under_masks_by_a_spec(data, tmp_path, capsys):
     words = ["run", data, "--components", 3, "--clients", 4, "--out", tmp_path, "--mask"]
     assert flower_pca(capsys, *words, "masks(self_masks=False)")[0] == 0
@@ -100,6 +102,7 @@ def test_run_for_machines_and_of_a_folder_of_files_with_gaps(tmp_path, capsys):
     assert figures["n_components"] == result.n_components_
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_converge_says_so_and_still_writes(data, tmp_path, capsys):
     code, said, _ = flower_pca(capsys, "run", data, "--algorithm", "ssi", "--max-rounds", 2, "--out", tmp_path / "out")
     assert code == 1
@@ -170,6 +173,7 @@ def result(data, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind", ["npy", "csv"])
+@pytest.mark.slow
 def test_transform_writes_the_scores(kind, result, data, tmp_path, capsys):
     path = tmp_path / f"scores.{kind}"
     code, said, _ = flower_pca(capsys, "transform", result, data, "-o", path)
@@ -182,6 +186,7 @@ def test_transform_writes_the_scores(kind, result, data, tmp_path, capsys):
     assert json.loads(said) == {"rows": 150, "components": 3, "own_components": 0, "out": str(path)}
 
 
+@pytest.mark.slow
 def test_transform_refuses_in_words(result, data, tmp_path, capsys):
     np.save(tmp_path / "narrow.npy", X[:, :5])
     for words, message in (
@@ -196,6 +201,7 @@ def test_transform_refuses_in_words(result, data, tmp_path, capsys):
     assert not (tmp_path / "s.npy").exists()
 
 
+@pytest.mark.slow
 def test_show_prints_what_is_in_a_result(result, capsys):
     loaded = PCAResult.load(result)
     code, said, _ = flower_pca(capsys, "show", result)
@@ -207,6 +213,7 @@ def test_show_prints_what_is_in_a_result(result, capsys):
     assert figures["bytes_up"] == loaded.history.bytes_up
 
 
+@pytest.mark.slow
 def test_noise_and_masks_are_asked_for_and_what_was_spent_is_shown(data, tmp_path, capsys):
     words = ["run", data, "--components", 2, "--clients", 5, "--algorithm", "ssi(max_rounds=2)", "--mask"]
     dp = "dp(epsilon=1000.0, delta=1e-6, clip=20.0)"
@@ -293,6 +300,7 @@ def test_progress_is_shown_on_a_terminal_only(data, tmp_path, capsys, monkeypatc
     assert "round" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_process_says_its_version_and_loads_nothing_heavy_for_help():
     from flower_pca import __version__
 

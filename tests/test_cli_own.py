@@ -33,6 +33,7 @@ def folder(parts, path):
 
 @pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
 @pytest.mark.parametrize("algorithm", ["consensus_rpca", "exact_per_pca(local_components=1)"])
+@pytest.mark.slow
 def test_run_writes_what_belongs_to_each_client_into_files_as_a_node_does(algorithm, tmp_path, capsys):
     parts = spoilt() if algorithm == "consensus_rpca" else split()
     data, out = folder(parts, tmp_path / "sites"), tmp_path / "out"
@@ -61,6 +62,7 @@ def test_own_parts_of_an_algorithm_that_leaves_none_are_refused_before_the_run(t
     assert "Got krylov." in err
 
 
+@pytest.mark.slow
 def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp_path, capsys):
     parts = split()
     data, out = folder(parts, tmp_path / "sites"), tmp_path / "out"
@@ -83,6 +85,7 @@ def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp
 
 
 @pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
+@pytest.mark.slow
 def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, capsys):
     parts = split()
     data, out = folder(parts, tmp_path / "sites"), tmp_path / "out"
@@ -122,6 +125,7 @@ def test_show_names_the_columns_that_weigh_most(tmp_path, capsys):
     np.testing.assert_allclose(np.abs(weights), np.abs(result.components_).max(axis=1))
 
 
+@pytest.mark.slow
 def test_show_says_what_only_a_family_of_results_has(tmp_path, capsys):
     personal = simulate("exact_per_pca(local_components=1)", split(), n_components=2)
     shown = json.loads(flower_pca(capsys, "show", personal.save(tmp_path / "p.npz"), "--json")[1])
@@ -139,6 +143,7 @@ def test_show_says_what_only_a_family_of_results_has(tmp_path, capsys):
     assert ((bounds >= 0.0) & (bounds <= 1.0)).all()
 
 
+@pytest.mark.slow
 def test_show_and_a_report_of_a_run_of_steps(tmp_path, capsys):
     np.save(tmp_path / "rows.npy", stepped())
     words = ["track", tmp_path / "rows.npy", "--batch", 24, "--rank", 2, "--out", tmp_path / "out"]

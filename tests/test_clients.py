@@ -489,6 +489,7 @@ def test_bad_rows_in_a_client_of_ones_own():
     assert PCAClient(nan_rows(SHARDS[0])).get_properties({})["n_features"] == SHARDS[0].shape[1]  # a run may allow NaN
 
 
+@pytest.mark.slow
 def test_the_nodes_side_imports_nothing_heavy():
     code = (
         "import sys, flower_pca.clients\n"

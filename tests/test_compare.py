@@ -129,6 +129,7 @@ def test_rounds_are_of_the_size_that_was_foreseen():
     assert 0.5 <= taken / rounds <= 2.0
 
 
+@pytest.mark.slow
 def test_the_command_leaves_it_out_by_default_and_says_so(tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.vstack(close(0.999)))
     words = ["compare", str(tmp_path / "x.npy"), "--components", "3", "--out", str(tmp_path / "out")]

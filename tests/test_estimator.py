@@ -442,6 +442,7 @@ def python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_imported_with_the_estimator_and_not_before():
     look = "print('sklearn' in sys.modules)"
     assert python(f"import sys, flower_pca; {look}; flower_pca.FederatedPCA; {look}") == "False\nTrue\n"

@@ -247,6 +247,7 @@ def test_an_average_takes_no_vectors_that_outweigh_the_others(name):
 
 
 @pytest.mark.parametrize("name", ["krylov", "ssi", "uda"])
+@pytest.mark.slow
 def test_a_silent_node_takes_no_time_from_those_behind_it(name, monkeypatch):
     """The first of more nodes than the window never answers: the others are asked, and in time, all the same."""
     monkeypatch.setitem(exchange.__kwdefaults__, "window", 8)
@@ -260,6 +261,7 @@ def test_a_silent_node_takes_no_time_from_those_behind_it(name, monkeypatch):
         assert is_pca_of(result, shards[1:]) or is_pca_of(result, shards)
 
 
+@pytest.mark.slow
 def test_a_node_that_is_silent_twice_is_asked_no_more():
     """Every one of its silences costs the whole timeout."""
     grid = grid_of(SHARDS)
@@ -305,6 +307,7 @@ def test_too_few_nodes_left_end_the_run():
 
 @pytest.mark.parametrize("when", [0, 1])
 @pytest.mark.parametrize("name", ["krylov", "ssi"])
+@pytest.mark.slow
 def test_a_node_that_falls_silent_does_not_hold_up_the_run(name, when):
     grid = grid_of(SHARDS)
     last = when if name == "ssi" else 99
@@ -323,6 +326,7 @@ def test_a_silent_federation_ends():
 
 
 @pytest.mark.parametrize("name", ["krylov", "ssi"])
+@pytest.mark.slow
 def test_a_late_answer_to_an_old_round_is_not_taken_for_the_new_one(name):
     """The answer to message 1 comes in the place of that to message 2."""
     grid, late = grid_of(SHARDS), []
@@ -536,6 +540,7 @@ def flower_error(code, reason):
         (8, "the process of its ClientApp has died: it may lack memory"),
     ],
 )
+@pytest.mark.slow
 def test_a_node_whose_process_dies_at_every_message_is_asked_twice(code, words):
     """Flower answers in its place, late: each such answer has cost the whole timeout."""
     grid = grid_of(SHARDS)
@@ -545,6 +550,7 @@ def test_a_node_whose_process_dies_at_every_message_is_asked_twice(code, words):
     assert is_pca_of(result, OTHERS) or is_pca_of(result, SHARDS)
 
 
+@pytest.mark.slow
 def test_a_node_that_was_left_out_for_silence_is_asked_again_once_it_has_been_away():
     grid, asked = grid_of(SHARDS), []
     node = at(grid, {1, 2}, lambda message, reply: None)

@@ -281,6 +281,7 @@ def test_rows_know_where_their_columns_are():
         LocalData(SiteRows(X, NAMES[:3]))
 
 
+@pytest.mark.slow
 def test_pictures_and_reports_take_the_same_mapping(tmp_path):
     pytest.importorskip("matplotlib")
     given = dict(zip(("north", "east", "west"), shards(), strict=True))

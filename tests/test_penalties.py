@@ -34,6 +34,7 @@ def test_the_papers_penalties_do_not_and_name_what_does() -> None:
     assert short.status.words.endswith(": use krylov")
 
 
+@pytest.mark.slow
 def test_alike_clients_take_no_more_rounds() -> None:
     X = np.vstack(three_clients(0).shards)
     shards = evenly(X[np.random.default_rng(0).permutation(len(X))], 4)

@@ -123,6 +123,7 @@ def test_the_comparison_is_that_of_plain_numpy(center: bool, scale: str | None) 
         alternatives(simulate("krylov", split.shards, n_components=2), split.shards)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_pictures_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     split, result = personal(Setting(d=12, r1=1, r2=2, clients=5), 30, 6)
     rho = distances([result.own_components(i) for i in range(5)])

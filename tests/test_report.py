@@ -67,6 +67,7 @@ class Reader(HTMLParser):
         return dict(zip(self.text["dt"], self.text["dd"], strict=True))
 
 
+@pytest.mark.slow
 def test_it_has_the_numbers_of_the_result(result, tmp_path):
     read = Reader(page(result, tmp_path, shards=sites()))
     X = np.vstack(sites())
@@ -89,6 +90,7 @@ def test_it_has_the_numbers_of_the_result(result, tmp_path):
     assert [row[1] for row in read.tables["Messages"][1:]] == [record.stage for record in result.history]
 
 
+@pytest.mark.slow
 def test_its_pictures_are_svg_within_the_file_and_nothing_is_fetched(result, tmp_path):
     read = Reader(page(result, tmp_path, shards=sites()))
     drawn = available(result, sites())
@@ -117,6 +119,7 @@ def test_without_matplotlib_it_has_its_tables_and_says_what_to_install(result, t
     assert {"Components", "Clients", "Messages"} <= set(Reader(text).tables)
 
 
+@pytest.mark.slow
 def test_how_the_run_ended_is_said_in_words_and_colour(result, tmp_path):
     assert f'class="ended ok">L{result.status.words[1:]}.' in page(result, tmp_path)
     short = simulate("ssi", sites(), n_components=3, tol=1e-12, max_rounds=4)
@@ -124,6 +127,7 @@ def test_how_the_run_ended_is_said_in_words_and_colour(result, tmp_path):
     assert "max rounds after 5 messages" in page(short, tmp_path)
 
 
+@pytest.mark.slow
 def test_long_tables_are_cut_in_the_middle(tmp_path):
     many = sites(60, d=4)
     given = simulate("ssi", many, n_components=2, tol=0.0, max_rounds=70, patience=100)
@@ -149,6 +153,7 @@ def test_clients_that_were_left_out_are_named_with_the_reason_and_nothing_in_it_
     assert read.tables["Clients that were left out"][1] == ["1", "7", "error 2: <script>alert('x')</script> & more"]
 
 
+@pytest.mark.slow
 def test_a_loaded_result_gives_the_same_report(result, tmp_path):
     result.save(tmp_path / "result.npz")
     assert page(PCAResult.load(tmp_path / "result.npz"), tmp_path) == page(result, tmp_path)
@@ -178,6 +183,7 @@ HARD = {
 
 @pytest.mark.parametrize("case", HARD)
 @pytest.mark.parametrize("width", [320, 390, 820, 1440])
+@pytest.mark.slow
 def test_a_browser_shows_all_of_it_at_every_width(tab, case, width, tmp_path):
     given, title = HARD[case]()
     why = "error 2: " + "no_space_in_this_reason_" * 9
@@ -196,6 +202,7 @@ def test_a_browser_shows_all_of_it_at_every_width(tab, case, width, tmp_path):
     assert [url for url in tab.requests if not url.startswith(("file://", "data:"))] == []
 
 
+@pytest.mark.slow
 def test_it_prints(tab, result, tmp_path):
     page(result, tmp_path, shards=sites())
     tab.open((tmp_path / "report.html").as_uri(), width=1200, height=800)

@@ -144,6 +144,7 @@ def test_every_kind_has_a_page_that_names_columns_and_clients(kind):
     assert "nan" not in words.split()
 
 
+@pytest.mark.slow
 def test_a_robust_page_says_what_was_taken_out_of_whom(tmp_path):
     result, parts = case("robust")
     read = Reader(page(result, tmp_path, shards=parts))
@@ -159,6 +160,7 @@ def test_a_robust_page_says_what_was_taken_out_of_whom(tmp_path):
     assert read.facts["far entries"] == f"{result.outlier_share_:.2%}"
 
 
+@pytest.mark.slow
 def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_without_them(tmp_path):
     result, parts = case("robust")
     result.save(tmp_path / "r.npz")
@@ -180,6 +182,7 @@ def test_hints_stand_on_the_page(tmp_path):
     assert "The column id numbers the rows. Leave it out." in Reader(page(result, tmp_path)).text["p"]
 
 
+@pytest.mark.slow
 def test_a_personalized_page_has_errors_with_and_without_own_components(tmp_path):
     result, parts = case("personal")
     read = Reader(page(result, tmp_path, shards=parts))
@@ -195,6 +198,7 @@ def test_a_personalized_page_has_errors_with_and_without_own_components(tmp_path
     assert any("stay with the clients" in words for words in loaded.text["p"])
 
 
+@pytest.mark.slow
 def test_a_page_of_steps_says_where_the_subspace_changed(tmp_path):
     result = tracked()
     read = Reader(page(result, tmp_path))
@@ -208,6 +212,7 @@ def test_a_page_of_steps_says_where_the_subspace_changed(tmp_path):
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 50.0])
+@pytest.mark.slow
 def test_shares_under_noise_are_bounds_within_0_and_100_percent(epsilon, tmp_path):
     result, parts = noisy(epsilon)
     read = Reader(page(result, tmp_path, shards=parts))

@@ -113,6 +113,7 @@ def test_nodes_without_a_partition_id_give_the_same_to_rounding():
 
 
 @pytest.mark.parametrize("name", ["krylov", "ssi", "local_power", "uda"])
+@pytest.mark.slow
 def test_more_nodes_than_the_window(name, monkeypatch):
     """Also that the server never holds more replies than the window, but those of the opening, which bring the keys."""
     monkeypatch.setitem(exchange.__kwdefaults__, "window", WINDOW)

@@ -60,6 +60,7 @@ def run(capsys, folder, *words):
     return PCAResult.load(folder.parent / "out/result.npz") if code == 0 else err
 
 
+@pytest.mark.slow
 def test_the_command_matches_files_by_name(folder, capsys):
     is_pooled(run(capsys, folder))
     is_pooled(run(capsys, folder, "--columns", "size, age,weight,beat"), ("size", "age", "weight", "beat"))

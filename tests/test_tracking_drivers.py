@@ -63,6 +63,7 @@ def test_start_returns_flowers_result():
     assert set(arrays_of(reference)) == {"components", "values", "changes"}
 
 
+@pytest.mark.slow
 def test_a_node_lost_for_good_and_a_message_lost_do_not_spoil_the_run():
     grid = FakeGrid(serve(fresh()), 3)
     lost = iter([False] * 7 + [True] + [False] * 10**4)
@@ -167,6 +168,7 @@ def test_a_server_that_is_started_again_goes_on(tmp_path):
     assert np.array_equal(result.components_, reference.components_)
 
 
+@pytest.mark.slow
 def test_the_app_runs_a_tracker_in_simulation_and_on_nodes_of_their_own(tmp_path):
     np.save(tmp_path / "all.npy", PROBLEM.Y[:240])
     (tmp_path / "folder").mkdir()

@@ -320,6 +320,7 @@ def test_a_node_refuses_arrays_that_the_stage_cannot_use(stage, frame):
         assert SENTENCE.match(metrics["refusal"])
 
 
+@pytest.mark.slow
 def test_a_node_refuses_messages_of_others():
     grid = FakeGrid(app_of(unequal(2)), 2)
     (identity,) = grid.push_messages([Message(RecordDict(), grid.node(0), "train")])

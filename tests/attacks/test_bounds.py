@@ -38,6 +38,7 @@ def bisected(nodes, questions):
     return (low + high) / 2.0
 
 
+@pytest.mark.slow
 def test_by_default_halving_finds_the_size_of_an_entry(tmp_path):
     """What docs/masked-sums.md says of it, and that it takes a set-up for each question."""
     nodes = signed(tmp_path, SHARDS)

@@ -19,6 +19,7 @@ def product(i):
     return SHARDS[i].T @ SHARDS[i]
 
 
+@pytest.mark.slow
 def test_one_left_out_tells_it_alone_unless_there_is_a_rule(tmp_path):
     """The attack, as it works by default, and by the rule that docs/privacy.md names against it."""
     nodes = signed(tmp_path / "default", SHARDS[:5])
@@ -52,6 +53,7 @@ def test_groups_are_remembered_from_run_to_run_and_not_by_position(tmp_path):
     assert Sums(nodes).product(EVERYTHING).shape == (D, D)  # what was refused was not a group
 
 
+@pytest.mark.slow
 def test_a_group_more_and_a_loss_are_what_the_operator_admits(tmp_path):
     nodes = signed(tmp_path, SHARDS[:6], max_groups=2, max_lost=1)
     Sums(nodes[:5]).product(EVERYTHING)

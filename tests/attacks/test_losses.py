@@ -74,6 +74,7 @@ def test_by_its_rules_no_sum_is_told_without_a_member(rules, sums, tmp_path):
     assert {len(who) for _, who, _ in sums} == {len(SHARDS)}
 
 
+@pytest.mark.slow
 def test_one_loss_that_is_admitted_is_one(sums, tmp_path):
     with in_a_run():
         result = strategies.Krylov(n_components=2, mask=True).fit(grid_that_loses(tmp_path, max_lost=1))

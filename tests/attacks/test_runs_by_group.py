@@ -33,6 +33,7 @@ def refused(groups, lost):
     return pytest.raises(NotEnoughNodes, match=WORDS.format(groups, lost))
 
 
+@pytest.mark.slow
 def test_one_group_is_asked_again_and_again_and_a_site_that_joins_is_another(grid):
     for _ in range(2):
         assert is_pca_of(run(grid(max_groups=1), "Krylov"), SIX[:5])
@@ -44,6 +45,7 @@ def test_one_group_is_asked_again_and_again_and_a_site_that_joins_is_another(gri
         run(grid(4, max_groups=2), "Krylov")
 
 
+@pytest.mark.slow
 def test_a_drop_out_ends_the_run_unless_it_is_admitted(grid):
     def dying(**rules):
         there = grid(max_groups=1, **rules)
@@ -57,6 +59,7 @@ def test_a_drop_out_ends_the_run_unless_it_is_admitted(grid):
     assert max(r.answered for r in result.history) == 5
 
 
+@pytest.mark.slow
 def test_samples_of_nodes_need_as_many_groups_as_are_drawn(grid):
     with refused(1, 0):
         run(grid(max_groups=1), fraction=0.6, max_rounds=3, min_rounds=3)
@@ -72,6 +75,7 @@ def test_fewer_peers_than_a_node_asks_for_end_the_run(grid):
         run(grid(4, min_peers=4), "Krylov")
 
 
+@pytest.mark.slow
 def test_without_such_rules_groups_come_and_go(grid):
     assert is_pca_of(run(grid(), "Krylov"), SIX[:5])
     assert is_pca_of(run(grid(6), "Krylov"), SIX)

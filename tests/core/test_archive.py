@@ -160,6 +160,7 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path):
         assert_refused(path)
 
 
+@pytest.mark.slow
 def test_a_file_with_a_byte_changed_is_refused_or_unharmed(tmp_path):
     whole = archive.write(tmp_path / "file", "thing", HEADER, ARRAYS).read_bytes()
     path, rng, refused = tmp_path / "changed", np.random.default_rng(0), 0

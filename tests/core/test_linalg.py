@@ -32,6 +32,7 @@ def assert_orthonormal(Q):
 
 
 @given(tall())
+@pytest.mark.slow
 def test_qr_factors_are_orthonormal_times_upper_triangular_with_non_negative_diagonal(Y):
     Q, R = linalg.qr(Y)
     assert_orthonormal(Q)
@@ -41,6 +42,7 @@ def test_qr_factors_are_orthonormal_times_upper_triangular_with_non_negative_dia
 
 
 @given(tall(), seeds)
+@pytest.mark.slow
 def test_orth_depends_on_the_flag_of_the_columns_only(Y, seed):
     p = Y.shape[1]
     T = np.triu(np.random.default_rng(seed).uniform(0.1, 1.0, (p, p))) + np.eye(p)

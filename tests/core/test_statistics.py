@@ -176,6 +176,7 @@ print(total.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_exact_statistics_are_the_same_on_any_number_of_threads():
     said = set()
     for threads in ("1", "4"):

@@ -43,6 +43,7 @@ def local(tmp_path, monkeypatch):
         yield str(tmp_path / "set")
 
 
+@pytest.mark.slow
 def test_a_local_set_of_hugging_face(local):
     wanted = np.array([[0.5 * i, i, i + 1, i] for i in range(6)])
     found = table(f"hugging_face({local!r})", beside=["site"])

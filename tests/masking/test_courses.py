@@ -97,6 +97,7 @@ def test_a_client_that_strays_is_out_of_the_sum_by_name_and_then_all_begin_afres
     assert result.angle_to(simulate(ROBUST, LOW, n_components=5)) < 0.05
 
 
+@pytest.mark.slow
 def test_a_client_that_missed_a_sum_is_named_when_it_is_back_where_that_matters():
     for spec, named in (("consensus_rpca(gamma=0.7)", {"2"}), ("ssi(min_rounds=20)", set())):
         result = simulate(spec, LOW, n_components=5, mask=True, participation=gone(2, at=14, back=15))
@@ -111,6 +112,7 @@ def test_a_client_that_missed_a_sum_is_named_when_it_is_back_where_that_matters(
 
 @pytest.mark.filterwarnings("ignore:theta must be")
 @pytest.mark.parametrize("name", KEEPERS)
+@pytest.mark.slow
 def test_a_run_that_begins_afresh_in_its_midst_comes_to_the_same_end(name):
     spec = {
         "consensus_rpca": "consensus_rpca(gamma=0.7)",
@@ -153,6 +155,7 @@ def test_an_algorithm_from_elsewhere_says_whether_it_can_forget(monkeypatch):
     assert simulate(Recalling(max_rounds=2), FIVE, n_components=2, mask=True, fraction=0.5).rounds == 2
 
 
+@pytest.mark.slow
 def test_over_flower_a_node_that_forgets_is_named_in_the_log(lines):
     grid = grid_of(LOW, allow=["consensus_rpca"])
     grid.on_push = lambda message: grid.forget(grid.node(1)) if len(grid.sent) == 71 else None

@@ -225,6 +225,7 @@ def test_over_flower_a_value_beyond_the_bound_is_named_and_the_run_goes_on_witho
 
 
 @pytest.mark.usefixtures("lines")
+@pytest.mark.slow
 def test_a_server_killed_in_a_sum_goes_on_with_a_new_set_up(tmp_path):
     path, grid = tmp_path / "run.ckpt", grid_of(FIVE)
     whole = strategies.SSI(n_components=2, mask=True).fit(grid_of(FIVE))

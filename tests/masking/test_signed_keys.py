@@ -385,6 +385,7 @@ def test_a_signature_of_another_length_is_left_out_and_named(run, made):
     assert "mask.signature, must be a real array of shape (164,)" in record.failures["2"]
 
 
+@pytest.mark.slow
 def test_a_key_that_is_not_read_is_not_imported(made):
     code = (
         "import sys, numpy; from flower_pca.clients import PCAClient; PCAClient(numpy.eye(3)); "

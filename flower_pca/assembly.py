@@ -114,12 +114,15 @@ def _heard(asked: Question) -> Question:
     return asked
 
 
-def run(asked: Question) -> AnyRun:
-    """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz); an evaluation, histograms if asked for."""
+def run(asked: Question, *, judged: bool = True) -> AnyRun:
+    """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz); an evaluation, histograms if asked for.
+
+    Where all clients are our own, as in a simulation, their answers need not be `judged` by what they say of their rows.
+    """
     algorithm, masked = _heard(asked).algorithm, asked.mask is not None
     width = algorithm.width(asked.n_components)
     terms = NoTerms()
-    opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width)
+    opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width, judged=judged)
     if asked.dp is not None:
         plan, algorithm = planned(asked.dp, algorithm)
         terms, opening = plan, plan.opening(width)

@@ -61,12 +61,16 @@ class Opening(Stage[OpeningState]):
     of the values that are there. The product then has zeros for the others about the client's own mean, which is not
     that of the global frame: it serves as a start, and the next message measures it anew.
 
+    Where clients are `judged`, what they say of themselves is held together, and kept to hold later answers against:
+    two columns of each until the opening is over. A simulation needs neither.
+
     Cost: 4 n_i d p flops; p columns of d floats up, plus two to four columns; a seed down (or the block).
     """
 
     name: ClassVar[str] = "opening"
 
     width: int
+    judged: bool = True
 
     def start(self, model: Model) -> OpeningState:
         width = self.width if model.basis is None else model.basis.shape[1]
@@ -120,12 +124,14 @@ class Opening(Stage[OpeningState]):
         for holds, what, rule, got in rules:
             if not holds:
                 raise ProtocolError(what, must=rule, got=got, then="Check the client.")
-        check_opening(reply, _block(state, len(reply["mean"])))
+        if self.judged:
+            check_opening(reply, _block(state, len(reply["mean"])))
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
             said = {} if total is None else total[_SAID]
-            said[client] = {name: reply[name] for name in _KEPT if name in reply}
+            if self.judged:
+                said[client] = {name: reply[name] for name in _KEPT if name in reply}
             return {**(reply if total is None else _both(state, total, reply)), _SAID: said}
 
         return merge

@@ -117,7 +117,7 @@ def _heard(asked: Question) -> Question:
 def run(asked: Question, *, judged: bool = True) -> AnyRun:
     """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz); an evaluation, histograms if asked for.
 
-    Where all clients are our own, as in a simulation, their answers need not be `judged` by what they say of their rows.
+    Where all clients are our own, as in a simulation, answers need not be `judged` by what they say of their rows.
     """
     algorithm, masked = _heard(asked).algorithm, asked.mask is not None
     width = algorithm.width(asked.n_components)

@@ -18,6 +18,7 @@ from flower_pca.base.status import Status
 from flower_pca.core import saved
 from flower_pca.core.model import Model, result_fields
 from flower_pca.core.spent import Spent
+from flower_pca.rows.columns import difference
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.matching import matched
@@ -172,8 +173,17 @@ class PCAResult:
         return Projection.of(self).to_record()
 
     def angle_to(self, other: PCAResult | Array) -> float:
-        """Largest principal angle in radians to another result, or to components as rows of an array."""
+        """Largest principal angle in radians to another result, or to components as rows of an array.
+
+        Columns that both results have names for are matched by these.
+        """
         rows = np.atleast_2d(other.components_ if isinstance(other, PCAResult) else np.asarray(other, dtype=float))
+        names, others = self.feature_names_in_, getattr(other, "feature_names_in_", None)
+        if names is not None and others is not None:
+            if set(names) != set(others):
+                got = f"{len(others)}, {difference(list(others), list(names))}"
+                raise ConfigError("The columns of the other result", must="the same", got=got, then="Compare others.")
+            rows = rows[:, [list(others).index(name) for name in names]]
         if rows.shape[1] != self.n_features_in_:
             rule = f"rows of {self.n_features_in_} features"
             raise ConfigError("The other components", must=rule, got=rows.shape, then="Transpose them.")

@@ -27,6 +27,8 @@ def read(
     pattern: str = "*",
     columns: Sequence[str] | None = None,
     beside: Sequence[str] = (),
+    sep: str | None = None,
+    header: bool | None = None,
 ) -> Table:
     """One part for each file, in the order of their names, numbers by their size; the names go beside, as file.
 
@@ -36,6 +38,8 @@ def read(
         pattern: Which files: "*.csv", say.
         columns: Names of the columns to use, of files that have names.
         beside: Names of columns that are no features, of files that can have them.
+        sep: What stands between two cells of csv files.
+        header: Whether their first line holds names.
     """
     with reading(path, "a folder with one file per client") as place:
         if not place.is_dir():
@@ -46,7 +50,8 @@ def read(
         rule = f"one with files that match {pattern!r} and end in {', '.join(readers)}"
         raise DataError(f"The folder {place}", must=rule, got="none", then="Check the folder.")
     apart = tuple(name for name in beside if name != "file")
-    wanted = {name: value for name, value in (("columns", columns), ("beside", apart)) if value}
+    wanted: dict[str, Any] = {name: value for name, value in (("columns", columns), ("beside", apart)) if value}
+    wanted |= {name: value for name, value in (("sep", sep), ("header", header)) if value is not None}
     tables = [_one(readers[file.suffix.lower()], file, wanted) for file in files]
     tables = [_like(tables[0], table, files[0], file) for table, file in zip(tables, files, strict=True)]
     whole = [file.stem for file in files]

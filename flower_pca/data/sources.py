@@ -32,7 +32,15 @@ ENDINGS: Final[dict[str, Callable[..., Table]]] = {
 }
 
 
-def folder(*, path: str, pattern: str = "*", columns: Sequence[str] | None = None, beside: Sequence[str] = ()) -> Table:
+def folder(
+    *,
+    path: str,
+    pattern: str = "*",
+    columns: Sequence[str] | None = None,
+    beside: Sequence[str] = (),
+    sep: str | None = None,
+    header: bool | None = None,
+) -> Table:
     """A folder with one file per client; the files' names go beside, as file.
 
     Args:
@@ -40,8 +48,11 @@ def folder(*, path: str, pattern: str = "*", columns: Sequence[str] | None = Non
         pattern: Which of its files: "*.csv", say.
         columns: Names of the columns to use, of csv and parquet files.
         beside: Names of columns that are no features, of files that can have them.
+        sep: What stands between two cells of csv files.
+        header: Whether their first line holds names; see `csv`.
     """
-    return folders.read(ENDINGS, path=path, pattern=pattern, columns=columns, beside=beside)
+    wanted = {"columns": columns, "beside": beside, "sep": sep, "header": header}
+    return folders.read(ENDINGS, path=path, pattern=pattern, **wanted)  # type: ignore[arg-type]
 
 
 SOURCES: Final[dict[str, Callable[..., Table]]] = {

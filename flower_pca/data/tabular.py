@@ -21,7 +21,14 @@ from flower_pca.rows.columns import no_numbers
 _GAPS: Final = ("", "na", "n/a", "nan", "null", "none")  # what stands in files for a value that is missing
 
 
-def csv(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str] = (), sep: str = ",") -> Table:
+def csv(
+    *,
+    path: str,
+    columns: Sequence[str] | None = None,
+    beside: Sequence[str] = (),
+    sep: str = ",",
+    header: bool | None = None,
+) -> Table:
     """Numbers between commas, one row a line; a first line with words in it names the columns.
 
     Columns with words in them, which are neither chosen nor apart, are an error as soon as the run does not leave them
@@ -32,13 +39,17 @@ def csv(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str
         columns: Names of the columns to use; all that are not beside, if left out. Without names they are 1, 2, ...
         beside: Names of columns that are no features: labels, or whose row it is. They may be text.
         sep: What stands between two cells.
+        header: Whether the first line holds names; found out by whether it is all numbers, if left out.
     """
     if not isinstance(sep, str) or len(sep) != 1:
         raise ConfigError("sep", must="one character", got=repr(sep), then="Write sep=';'.")
     with reading(path, "text in UTF-8 with commas") as file, file.open(encoding="utf-8-sig", newline="") as lines:
-        first = next(filter(None, tables.reader(lines, delimiter=sep)), [])
+        records = filter(None, tables.reader(lines, delimiter=sep))
+        first = next(records, [])
+        if header is None:
+            _require_clear(file, first, next(records, []))
         _require_separator(file, first, sep)
-        header = not all(_is_number(cell) for cell in first)
+        header = not all(_is_number(cell) for cell in first) if header is None else bool(header)
         names = [cell.strip() for cell in first] if header else [str(j + 1) for j in range(len(first))]
         features, apart = chosen(file, names, columns, beside) if first else ((), ())
         whole = features == tuple(names)
@@ -62,12 +73,24 @@ def csv(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str
     return Table((rows,), features if header else (), beside_rows, words, str(file))
 
 
+def _require_clear(file: Path, first: Sequence[str], second: Sequence[str]) -> None:
+    """Refuse a first line that may be names or values: years, codes, or numbers of columns above other numbers."""
+    if len(set(first)) != len(first) or len(first) < 2 or not all(re.fullmatch(r"\d+", c.strip()) for c in first):
+        return
+    counted = [int(cell) for cell in first] == list(range(len(first)))  # as pandas numbers columns without names
+    broken = any(_is_number(cell) and not re.fullmatch(r"[-+]?\d+", cell.strip()) for cell in second)
+    if broken or counted:
+        rule, got = "clearly names, or clearly values", f"whole numbers, {', '.join(first[:3])}, ..."
+        remedy = f"Write csv(path={str(file)!r}, header=True) or header=False; of a folder, folder(..., header=True)."
+        raise DataError(f"The first line of {file}", must=rule, got=got, then=remedy)
+
+
 def _require_separator(file: Path, first: Sequence[str], sep: str) -> None:
     """Refuse a file whose first line has another separator in it than the one that is looked for."""
     for other in ";\t|":
         split = len(first) == 1 and other in first[0]
         if other != sep and (split or any(re.fullmatch(rf"[-+.\d]*\d{re.escape(other)}[-+.\d]*", c) for c in first)):
-            remedy = f"Write csv(path={str(file)!r}, sep={other!r})."
+            remedy = f"Write csv(path={str(file)!r}, sep={other!r}); of a folder, folder(..., sep={other!r})."
             got = f"{sep.join(first)!r} in the first line"
             raise DataError(f"What stands between two cells of {file}", must=repr(sep), got=got, then=remedy)
 

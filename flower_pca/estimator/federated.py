@@ -237,7 +237,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         if sites is not None:
             remedy = "Give one table with sites, or several tables without."
             raise ConfigError("sites", must="left out of several tables", got="both", then=remedy)
-        every, names = several
+        every, names = tables.aligned(*several), several[1]
         return [self._shard(X, first=i == 0, who=names.get(i, f"client {i}")) for i, X in enumerate(every)], names
 
     def _shard(self, table: Any, *, first: bool, who: str) -> Any:

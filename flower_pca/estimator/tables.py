@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils import check_consistent_length, column_or_1d
 
 from flower_pca.base.errors import DataError
+from flower_pca.rows.columns import difference
 
 _UNNAMED: Final = ("None", "nan", "<NA>", "NaT")  # what stands for no name, as it is printed
 
@@ -22,6 +23,19 @@ def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
     if not tables or any(len(getattr(table, "shape", ())) != 2 for table in tables):
         return None
     return tables, {i: str(site) for i, site in enumerate(X)} if isinstance(X, Mapping) else {}
+
+
+def aligned(tables: list[Any], sites: dict[int, str]) -> list[Any]:
+    """The tables, the columns of each in the order of the first one's, where all have names that are text."""
+    names = [list(getattr(table, "columns", ())) for table in tables]
+    if not all(found and all(isinstance(name, str) for name in found) for found in names):
+        return tables
+    for i, found in enumerate(names):
+        if sorted(found) != sorted(names[0]):
+            who, first = (sites.get(j, f"client {j}") for j in (i, 0))
+            got = f"{len(found)}, {difference(found, names[0])}"
+            raise DataError(f"The columns of {who}", must=f"those of {first}", got=got, then="Align the tables.")
+    return [table[names[0]] for table in tables]
 
 
 def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:

@@ -86,21 +86,25 @@ class SiteRows:
 def _framed(frame: Any, who: str, site: str) -> SiteRows:
     """A data frame's columns, in one array; those that hold no numbers are told apart."""
     names = list(frame.columns)
+    if names == list(range(len(names))):  # what pandas counts columns by that were not given names
+        return SiteRows(np.asarray(frame.to_numpy()), site=site)
     texts = [isinstance(name, str) for name in names]
-    whole = np.asarray(frame.to_numpy()) if not any(texts) else None
-    if whole is not None:
-        return SiteRows(whole, site=site)
-    if not all(texts):
+    if any(texts) and not all(texts):
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
         remedy = "Rename the others."
         raise DataError(f"The names of the columns of {who}", must="all text, or none of them", got=got, then=remedy)
-    unique = Columns(tuple(map(str, names)), who).names  # else a name would give several columns
-    parts = {name: _numbers(frame[name]) for name in unique}
+    unique = Columns(tuple(map(_text, names)), who).names  # else a name would give several columns
+    parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}
     words = {name: f"{part!r} in column {name}" for name, part in parts.items() if not isinstance(part, np.ndarray)}
     kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
     if not kept:
         raise no_numbers(who, words)
     return SiteRows(np.column_stack(list(kept.values())), tuple(kept), words, site=site)
+
+
+def _text(name: Any) -> str:
+    """A label as text: a year or a code as it is printed, one of several levels with slashes between."""
+    return "/".join(map(str, name)) if isinstance(name, tuple) else str(name)
 
 
 def _numbers(column: Any) -> Any:

@@ -157,9 +157,9 @@ def test_another_separator_than_commas_is_recognised_and_named(case, tmp_path):
     first = text.splitlines()[0]
     assert str(caught.value) == (
         f"What stands between two cells of {path} must be ','. Got {first!r} in the first line. "
-        f"Write csv(path={str(path)!r}, sep={sep!r})."
+        f"Write csv(path={str(path)!r}, sep={sep!r}); of a folder, folder(..., sep={sep!r})."
     )
-    spec = str(caught.value).split("Write ")[1].rstrip(".")
+    spec = str(caught.value).split("Write ")[1].split("; of a")[0]
     if "," not in text:
         assert np.asarray(make(spec)).tolist() == [[1.0, 2.0], [3.0, 4.0]]
     else:

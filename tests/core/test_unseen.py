@@ -8,8 +8,7 @@ from flower_pca.algorithms.robust import hidden, sizes
 from flower_pca.algorithms.robust.determined import pairs, squared, weak_rows
 from flower_pca.rows.local import LocalData
 
-RNG = np.random.default_rng(8)
-X = RNG.standard_normal((300, 40))
+X = np.random.default_rng(8).standard_normal((300, 40))
 
 
 def places(data, seed=1, share=0.05):
@@ -49,7 +48,8 @@ def test_equal_rows_hide_other_entries():
 
 
 def test_gaps_are_not_hidden():
-    rows = np.where(RNG.random(X.shape) < 0.2, np.nan, X)
+    rng = np.random.default_rng(8)
+    rows = np.where(rng.random(X.shape) < 0.2, np.nan, X)
     found = hidden.unseen(LocalData(rows, missing=True), seed=1, share=0.05)
     np.testing.assert_array_equal(found.gaps, np.flatnonzero(np.isnan(rows)))
     assert np.intersect1d(found.gaps, found.hidden).size == 0
@@ -61,8 +61,9 @@ def test_gaps_are_not_hidden():
 @pytest.mark.parametrize("top", [-3, 4, 20])
 @pytest.mark.parametrize("deviation", [1e-9, 0.03, 7.0])
 def test_the_size_of_ordinary_entries_is_seen_beside_far_ones(deviation, top):
-    R = deviation * 2.0**top / 16 * RNG.standard_normal(20_000)
-    far = np.where(RNG.random(R.shape) < 0.1, 2.0**top, R) if deviation < 1.0 else R
+    rng = np.random.default_rng(8)
+    R = deviation * 2.0**top / 16 * rng.standard_normal(20_000)
+    far = np.where(rng.random(R.shape) < 0.1, 2.0**top, R) if deviation < 1.0 else R
     assert sizes.scale(sizes.counted(R, top), top) == pytest.approx(np.std(R), rel=0.03)
     assert sizes.scale(sizes.counted(far, top), top) == pytest.approx(np.std(R), rel=0.15)
     lam = 2.0 * np.std(R)
@@ -79,15 +80,22 @@ def test_counts_add_up_and_nothing_is_of_size_nothing():
 
 @pytest.mark.parametrize("r", [3, 20])
 def test_rows_are_weak_where_their_least_eigenvalue_is(r):
-    Q = np.linalg.qr(RNG.standard_normal((60, r)))[0]
-    W = (RNG.random((50, 60)) < np.linspace(0.05, 1.0, 50)[:, None]).astype(float)
-    least = np.array([np.linalg.eigvalsh((Q * w[:, None]).T @ Q)[0] for w in W])
-    found = weak_rows(W, Q)
-    assert found[least < 0.05].all() or r > 16
-    assert not found[least > 0.11].any()
-    assert found[least < 0.01].all()
+    """Power steps, beyond 16 columns, take few of the weakest rows for determined; without them none is."""
+    weakest = missed = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        Q = np.linalg.qr(rng.standard_normal((60, r)))[0]
+        W = (rng.random((50, 60)) < np.linspace(0.05, 1.0, 50)[:, None]).astype(float)
+        least = np.array([np.linalg.eigvalsh((Q * w[:, None]).T @ Q)[0] for w in W])
+        found = weak_rows(W, Q)
+        assert found[least < 0.05].all() or r > 16
+        assert not found[least > 0.11].any()
+        weakest += int((least < 0.01).sum())
+        missed += int((~found[least < 0.01]).sum())
+    assert missed == 0 if r <= 16 else missed <= 0.02 * weakest
 
 
 def test_pairs_are_halves_of_squares():
-    A = RNG.standard_normal((5, 4))
+    rng = np.random.default_rng(8)
+    A = rng.standard_normal((5, 4))
     np.testing.assert_array_equal(squared(pairs(A), 4), A[:, :, None] * A[:, None, :])

@@ -2,7 +2,8 @@
 
 A row of VU' is determined where the least eigenvalue of sum Q_j Q_j' over its clean entries, Q an orthonormal basis of
 span(U), is not far below 1. Up to 16 columns it is computed; beyond, power steps find the largest eigenvalue of the
-same sum over the other entries, which is 1 less it.
+same sum over the other entries, which is 1 less it. They find it from below: of rows with a least eigenvalue under .01
+they take 6 in 1,000 for determined (20 columns, 60 entries, 3,749 such rows drawn).
 """
 
 from __future__ import annotations

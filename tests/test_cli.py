@@ -338,8 +338,8 @@ def interrupted(words, checkpoint, *, tries=5):
 @pytest.mark.slow
 def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path, capsys):
     out, checkpoint = tmp_path / "out", tmp_path / "run.ckpt"
-    data = ["run", "geometric(n=200, d=60, xi=1.001)", "--algorithm", "ssi", "--tol", 1e-14, "--components", 5]
-    data += ["--clients", 2, "--max-rounds", 300, "--out", out]
+    data = ["run", "geometric(n=600, d=300, xi=1.001)", "--algorithm", "ssi", "--tol", 1e-14, "--components", 20]
+    data += ["--clients", 2, "--max-rounds", 600, "--out", out]
     code, said, err = interrupted([*data, "--checkpoint", checkpoint], checkpoint)
     assert (code, said) == (130, "")
     assert (
@@ -351,7 +351,7 @@ def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_pa
     resumed = PCAResult.load(out / "result.npz")
     assert flower_pca(capsys, *data)[0] == 1
     whole = PCAResult.load(out / "result.npz")
-    assert resumed.rounds == whole.rounds == 300
+    assert resumed.rounds == whole.rounds == 600
     assert resumed.components_.tobytes() == whole.components_.tobytes()
 
 

@@ -18,7 +18,7 @@ from flower_pca.base.status import Status
 from flower_pca.core import saved
 from flower_pca.core.model import Model, result_fields
 from flower_pca.core.spent import Spent
-from flower_pca.rows.columns import difference
+from flower_pca.rows.columns import Columns, difference
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.matching import matched
@@ -183,7 +183,7 @@ class PCAResult:
             if set(names) != set(others):
                 got = f"{len(others)}, {difference(list(others), list(names))}"
                 raise ConfigError("The columns of the other result", must="the same", got=got, then="Compare others.")
-            rows = rows[:, [list(others).index(name) for name in names]]
+            rows = rows[:, Columns(tuple(others)).places(tuple(names))]
         if rows.shape[1] != self.n_features_in_:
             rule = f"rows of {self.n_features_in_} features"
             raise ConfigError("The other components", must=rule, got=rows.shape, then="Transpose them.")

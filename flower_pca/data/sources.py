@@ -51,8 +51,7 @@ def folder(
         sep: What stands between two cells of csv files.
         header: Whether their first line holds names; see `csv`.
     """
-    wanted = {"columns": columns, "beside": beside, "sep": sep, "header": header}
-    return folders.read(ENDINGS, path=path, pattern=pattern, **wanted)  # type: ignore[arg-type]
+    return folders.read(ENDINGS, path=path, pattern=pattern, columns=columns, beside=beside, sep=sep, header=header)
 
 
 SOURCES: Final[dict[str, Callable[..., Table]]] = {

@@ -180,8 +180,9 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 def difference(names: Sequence[str], others: Sequence[str]) -> str:
     """What one has and the other has not, in words."""
-    lacking = [name for name in others if name not in set(names)]
-    beyond = [name for name in names if name not in set(others)]
+    here, there = set(names), set(others)
+    lacking = [name for name in others if name not in here]
+    beyond = [name for name in names if name not in there]
     parts = ((lacking, "without"), (beyond, "with, beyond them,"))
     return " and ".join(f"{word} {listed(map(repr, found))}" for found, word in parts if found)
 

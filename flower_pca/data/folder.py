@@ -13,7 +13,7 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.data.reading import reading
 from flower_pca.data.table import Table
-from flower_pca.rows.columns import difference, listed, no_numbers
+from flower_pca.rows.columns import Columns, difference, listed, no_numbers
 
 Reader = Callable[..., Table]
 
@@ -81,7 +81,7 @@ def _like(first: Table, table: Table, one: Path, other: Path) -> Table:
     if table.names == first.names and rows.shape[-1] == d:
         return table
     if table.names and sorted(table.names) == sorted(first.names):
-        return Table((rows[:, [table.names.index(name) for name in first.names]],), first.names, table.beside)
+        return Table((rows[:, Columns(table.names).places(first.names)],), first.names, table.beside)
     if table.names and first.names:
         rule, got = f"those of {one.name}", f"{len(table.names)}, {difference(table.names, first.names)}"
     else:

@@ -53,12 +53,13 @@ def csv(
         names = [cell.strip() for cell in first] if header else [str(j + 1) for j in range(len(first))]
         features, apart = chosen(file, names, columns, beside) if first else ((), ())
         whole = features == tuple(names)
+        place = {name: j for j, name in reversed([*enumerate(names)])}  # of a name that is there twice the first
         values: dict[str, list[str]] = {name: [] for name in apart}
         if not whole:  # numpy would pass over cells too many
             for _, record in _records(file, _after_header(lines, sep, header), len(names)):
                 for name in apart:
-                    values[name].append(record[names.index(name)])
-        places = None if whole else [names.index(name) for name in features]
+                    values[name].append(record[place[name]])
+        places = None if whole else [place[name] for name in features]
         rows = _loaded(lines, sep, header, places) if features else np.empty((0, 0))
         words: dict[str, str] = {}
         if rows is None:
@@ -66,7 +67,7 @@ def csv(
             features = tuple(name for name in features if name not in words)
             if columns is not None or not header or not features:
                 raise no_numbers(file, words)
-            rows = _loaded(lines, sep, header, [names.index(name) for name in features])
+            rows = _loaded(lines, sep, header, [place[name] for name in features])
             assert rows is not None
     rows = rows if rows.size else np.empty((0, len(features)))
     beside_rows = {name: _plain(cells) for name, cells in values.items()}

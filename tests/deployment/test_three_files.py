@@ -4,26 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from builders import falling
 from federation import LONG, Federation, wait
+from hospitals import NAMES, ORDERS, SITES, SORTED, X, write
 from pages import ROOT
 
 from flower_pca import PCAResult
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hospitals")]
-
-NAMES = ("weight", "age", "size", "beat")
-SORTED = tuple(sorted(NAMES))
-X = falling(120, 4, seed=8) + np.array([70.0, 40.0, 1.7, 60.0])
-SITES = {"bonn": slice(0, 60), "jena": slice(60, 100), "trier": slice(100, 120)}
-ORDERS = ((0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0))
-
-
-def written(path, rows, names, note=None):
-    """A CSV file of these rows."""
-    head, ends = (",".join(names), "") if note is None else (",".join([*names, "note"]), f",{note}")
-    path.write_text("\n".join([head, *(",".join(f"{value:.17g}" for value in row) + ends for row in rows)]))
-    return str(path)
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +18,12 @@ def files(tmp_path_factory):
     """The file of each site; a table of the third with a column more, and one with a column less."""
     folder = tmp_path_factory.mktemp("files")
     paths = [
-        written(folder / f"{site}.csv", X[part][:, list(order)], [NAMES[j] for j in order], "x" if i == 2 else None)
+        write(folder / f"{site}.csv", X[part][:, list(order)], [NAMES[j] for j in order], "x" if i == 2 else None)
         for i, ((site, part), order) in enumerate(zip(SITES.items(), ORDERS, strict=True))
     ]
     rows = X[SITES["trier"]]
-    more = written(folder / "more.csv", np.hstack([rows, rows[:, :1]]), [*NAMES, "dose"])
-    return paths, more, written(folder / "fewer.csv", rows[:, :3], NAMES[:3])
+    more = write(folder / "more.csv", np.hstack([rows, rows[:, :1]]), [*NAMES, "dose"])
+    return paths, more, write(folder / "fewer.csv", rows[:, :3], NAMES[:3])
 
 
 @pytest.fixture(scope="module")

@@ -61,11 +61,13 @@ def folder(
     return folders.read(ENDINGS, path=path, pattern=pattern, columns=columns, beside=beside, options=options)
 
 
+DRAWN: Final = (synthetic, geometric, arithmetic)  # from a seed: they read no file
+
 SOURCES: Final[dict[str, Callable[..., Table]]] = {
     source.__name__: source
     for source in (
         *(npy, npz, sparse, csv, parquet, svmlight, folder, sklearn, hugging_face),
-        *(synthetic, geometric, arithmetic),
+        *DRAWN,
     )
 }
 
@@ -77,6 +79,12 @@ def make(spec: str) -> Any:
     """
     found = table(spec)
     return found.site_rows(found.rows)
+
+
+def drawn(spec: str) -> bool:
+    """Whether these rows are drawn from a seed, and no file is read for them."""
+    load = _source(spec)
+    return getattr(load, "func", load) in DRAWN
 
 
 def table(spec: str, *, beside: Sequence[str] = (), columns: Sequence[str] | None = None) -> Table:

@@ -68,7 +68,7 @@ def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = 
     else:  # values may be missing in columns that are left out
         clients = [LocalData(X, who=f"client {i}", missing=True).arranged(columns) for i, X in found]
         for client in clients if not missing else ():
-            client.complete()
+            client.require_whole()
     first = clients[0].heading
     for client in clients:
         own = client.heading

@@ -149,7 +149,7 @@ def test_bad_settings_are_refused_before_ray_starts(settings: dict[str, object],
 
 @pytest.mark.parametrize("clients", [0, -1, True, 2.5, "many"])
 def test_how_many_clients_a_node_hosts_is_checked_where_it_is_given(clients: object) -> None:
-    with pytest.raises(ConfigError, match="clients_per_node must be a whole number of at least 1. Got"):
+    with pytest.raises(ConfigError, match=r"clients_per_node must be a whole number of at least 1\. Got"):
         Ray(clients_per_node=clients)  # type: ignore[arg-type]
 
 

@@ -94,8 +94,7 @@ def write_request(
     }
     if message.frame.names is not None:
         config[COLUMNS] = json.dumps(message.frame.names)
-    ins = "evaluateins" if message.stage == EVALUATE else "fitins"
-    content = RecordDict()
+    ins, content = "evaluateins" if message.stage == EVALUATE else "fitins", RecordDict()
     content.array_records[f"{ins}.parameters"] = ArrayRecord([np.asarray(a) for a in arrays.values()])
     content.config_records[f"{ins}.config"] = ConfigRecord(config)
     return content
@@ -145,8 +144,7 @@ def refusal(reason: str, number: int, key: int, about: Config | None = None) -> 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
     """The records that Flower would make of what fit or evaluate returned."""
-    res = "evaluateres" if kind == EVALUATE else "fitres"
-    content = RecordDict()
+    res, content = "evaluateres" if kind == EVALUATE else "fitres", RecordDict()
     content.config_records[f"{res}.metrics"] = ConfigRecord(dict(metrics))
     content.metric_records[f"{res}.num_examples"] = MetricRecord({"num_examples": num_examples})
     if kind == EVALUATE:

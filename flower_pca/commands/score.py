@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor, Scored
-from flower_pca.base import archive, checks
+from flower_pca.base import archive, checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
 
@@ -140,5 +140,6 @@ def _print(found: Sequence[Anomaly], limits: Limits, rows: int, beyond: int) -> 
         sys.stdout.write(f"and {len(found) - len(order):,} more; -o FILE.csv has all\n")
     ordinary = f"of ordinary rows, {1.0 - limits.level:.3g} are beyond that of T2, and as many beyond that of SPE"
     told = f"T2 {limits.t2:.4g}, SPE {limits.spe:.4g}, from {limits.words}"
-    share = f"{beyond:,} of {rows:,} rows ({beyond / rows:.2%}) are beyond a limit"
+    are = "is" if beyond == 1 else "are"
+    share = f"{beyond:,} of {labels.count(rows, 'row')} ({beyond / rows:.2%}) {are} beyond a limit"
     sys.stdout.write(f"{share}; {ordinary}.\nLimits: {told}.\n")

@@ -59,7 +59,8 @@ def _whose(result: Any, file: str | None) -> str:
 
     if not isinstance(result, PersonalResult):
         return ""
-    shared = f": along the {result.n_components_} components that all clients share"
+    k = result.n_components_
+    shared = f": along the {'component' if k == 1 else f'{k:,} components'} that all clients share"
     if file is None:
         return f"{shared}; --own FILE adds those of a client"
     return f"{shared}, and a client's own in {file}"

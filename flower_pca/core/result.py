@@ -17,7 +17,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core import saved
 from flower_pca.core.model import Model, result_fields
-from flower_pca.core.spent import Spent
+from flower_pca.core.spent import Certainty, Spent, certainty
 from flower_pca.rows.columns import Columns, difference
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -129,6 +129,11 @@ class PCAResult:
         return np.asarray(self.explained_variance_ / (total or 1.0))
 
     @property
+    def certainty(self) -> Certainty | None:
+        """What can be said of variances and shares that noise lies on; None of a run without a privacy budget."""
+        return certainty(self)
+
+    @property
     def singular_values_(self) -> Array:
         """Singular values of all rows stacked, in the frame, (k,)."""
         return np.asarray(np.sqrt(self.explained_variance_ * max(self.n_samples_ - 1, 1)))
@@ -222,12 +227,17 @@ class PCAResult:
         return plots.draw(self, what, path, shards=shards)
 
     def table(self) -> str:
-        """The variances, and the columns that weigh most in each component, as a plain text table."""
-        return labels.in_columns(labels.HEADS, labels.variances(self))
+        """The variances, and the columns that weigh most in each component, as a plain text table.
+
+        Before it stands why the run ended, if that was short of its goal; after it what noise leaves to be said.
+        """
+        said = [] if self.privacy is None else [str(self.certainty)]
+        return "\n".join([*labels.unfinished(self), labels.in_columns(*labels.listing(self)), *said])
 
     def __repr__(self) -> str:
-        what = f"{self.n_components_} components of {self.n_samples_} x {self.n_features_in_} by {self.algorithm}"
-        return f"{type(self).__name__}({what}, {len(self.history)} messages, {self.status.outcome.value})"
+        what = f"{labels.count(self.n_components_, 'component')} of {labels.rows(self)} x {self.n_features_in_:,}"
+        messages = labels.count(len(self.history), "message")
+        return f"{type(self).__name__}({what} by {self.algorithm}, {messages}, {self.status.outcome.value})"
 
     def _repr_html_(self) -> str:
         return markup.of_result(self)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.data.reading import reading
+from flower_pca.data.reading import reading, texts
 from flower_pca.data.table import Table
 from flower_pca.rows.columns import Columns, difference, listed, no_numbers
 
@@ -27,8 +27,7 @@ def read(
     pattern: str = "*",
     columns: Sequence[str] | None = None,
     beside: Sequence[str] = (),
-    sep: str | None = None,
-    header: bool | None = None,
+    options: Mapping[str, Any],
 ) -> Table:
     """One part for each file, in the order of their names, numbers by their size; the names go beside, as file.
 
@@ -38,8 +37,7 @@ def read(
         pattern: Which files: "*.csv", say.
         columns: Names of the columns to use, of files that have names.
         beside: Names of columns that are no features, of files that can have them.
-        sep: What stands between two cells of csv files.
-        header: Whether their first line holds names.
+        options: How csv files are read.
     """
     with reading(path, "a folder with one file per client") as place:
         if not place.is_dir():
@@ -49,9 +47,8 @@ def read(
     if not files:
         rule = f"one with files that match {pattern!r} and end in {', '.join(readers)}"
         raise DataError(f"The folder {place}", must=rule, got="none", then="Check the folder.")
-    apart = tuple(name for name in beside if name != "file")
-    wanted: dict[str, Any] = {name: value for name, value in (("columns", columns), ("beside", apart)) if value}
-    wanted |= {name: value for name, value in (("sep", sep), ("header", header)) if value is not None}
+    apart = tuple(name for name in texts("beside", beside) if name != "file")
+    wanted = {name: value for name, value in (("columns", columns), ("beside", apart)) if value} | dict(options)
     tables = [_one(readers[file.suffix.lower()], file, wanted) for file in files]
     tables = [_like(tables[0], table, files[0], file) for table, file in zip(tables, files, strict=True)]
     whole = [file.stem for file in files]

@@ -15,11 +15,12 @@ from typing import Any, Final
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import DataError
 from flower_pca.data import folder as folders
+from flower_pca.data.delimited import csv
 from flower_pca.data.files import npy, npz, npz_or_sparse, sparse, svmlight
+from flower_pca.data.parquets import parquet
 from flower_pca.data.sets import hugging_face, sklearn
 from flower_pca.data.synthetic import arithmetic, geometric, synthetic
 from flower_pca.data.table import Table
-from flower_pca.data.tabular import csv, parquet
 
 ENDINGS: Final[dict[str, Callable[..., Table]]] = {
     ".npy": npy,
@@ -40,6 +41,8 @@ def folder(
     beside: Sequence[str] = (),
     sep: str | None = None,
     header: bool | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
 ) -> Table:
     """A folder with one file per client; the files' names go beside, as file.
 
@@ -50,8 +53,12 @@ def folder(
         beside: Names of columns that are no features, of files that can have them.
         sep: What stands between two cells of csv files.
         header: Whether their first line holds names; see `csv`.
+        decimal: What stands before decimals in csv files: "." or ",".
+        encoding: Of csv files.
     """
-    return folders.read(ENDINGS, path=path, pattern=pattern, columns=columns, beside=beside, sep=sep, header=header)
+    given = {"sep": sep, "header": header, "decimal": decimal, "encoding": encoding}
+    options = {name: value for name, value in given.items() if value is not None}
+    return folders.read(ENDINGS, path=path, pattern=pattern, columns=columns, beside=beside, options=options)
 
 
 DRAWN: Final = (synthetic, geometric, arithmetic)  # from a seed: they read no file

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.rows import columns
-from flower_pca.rows.columns import Columns, difference
+from flower_pca.rows.columns import Columns, listed
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
+from flower_pca.rows.naming import clean, unlike
 
 _WHO: Final = "the rows given"
 _NO_NAMES: Final = "The result has names of columns, the rows have none: they are matched by position."
@@ -31,9 +32,9 @@ def matched(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
     Raises:
         ConfigError: If a column is missing, by its name.
     """
-    rows = named(X, frame.names, digest)
-    if rows.names is None:
-        frame = replace(frame, names=None)
+    names = None if frame.names is None else tuple(map(clean, frame.names))
+    rows = named(X, names, digest)
+    frame = replace(frame, names=None if rows.names is None else names)
     data = LocalData(rows, who=_WHO, missing=rows.names is not None or frame.fill is not None)
     data = data.framed(frame, keep=False)
     if data.d != d:
@@ -60,6 +61,7 @@ def named(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
 
 def arranged(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
     """The rows as they are, with their columns in the order of these names, or of their own sorted ones."""
+    names = None if names is None else tuple(map(clean, names))
     rows = named(X, names, known)
     if rows.names is None:
         return rows.values
@@ -72,9 +74,11 @@ def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | Non
         if columns.digest(names) != known:
             raise _others("those of the result, by name", f"{len(names)} of other names")
         return
-    lacking = difference([name for name in wanted if name in {*names, *rows.words}], wanted)
-    if lacking:
-        raise _others(f"the {len(wanted)} of the result, by name", f"{len(names)}, {lacking}")
+    there = {*names, *rows.words}
+    if lacking := [name for name in wanted if name not in there]:
+        near = unlike(lacking, there)
+        got = f"{len(names)}, without {listed(map(repr, lacking))}{f' ({near})' if near else ''}"
+        raise _others(f"{f'the {len(wanted)}' if len(wanted) > 1 else 'that'} of the result, by name", got)
 
 
 def _others(rule: str, got: str) -> ConfigError:

@@ -11,7 +11,8 @@ import numpy as np
 
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows.columns import Columns, no_numbers
+from flower_pca.rows.columns import Columns, no_numbers, unnamed
+from flower_pca.rows.naming import clean
 
 _GAPS: Final = ("<NA>", "nan", "NaT")  # what pandas puts where a value is missing, as it is printed
 
@@ -34,6 +35,12 @@ class SiteRows:
     source: str = ""
     site: str = ""
 
+    def __post_init__(self) -> None:
+        if self.names is not None:
+            object.__setattr__(self, "names", tuple(clean(n) if isinstance(n, str) else n for n in self.names))
+        object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
+        object.__setattr__(self, "site", clean(self.site))
+
     @classmethod
     def of(cls, X: Any, *, who: str = "the rows", site: str = "") -> SiteRows:
         """Rows of any kind with the names that they have: those of a data frame's columns, or none."""
@@ -44,7 +51,7 @@ class SiteRows:
 
     def quiet(self) -> SiteRows:
         """The same without what no message may tell: words that are in the columns, and the path of a file."""
-        words = {name: f"text in column {name}" for name in self.words}
+        words = {name: bad if unnamed(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
         return replace(self, words=words, source="")
 
     def whole(self, who: str = "the rows") -> SiteRows:
@@ -93,7 +100,7 @@ def _framed(frame: Any, who: str, site: str) -> SiteRows:
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
         remedy = "Rename the others."
         raise DataError(f"The names of the columns of {who}", must="all text, or none of them", got=got, then=remedy)
-    unique = Columns(tuple(map(_text, names)), who).names  # else a name would give several columns
+    unique = Columns(tuple(clean(_text(name)) for name in names), who).names  # else one would give several columns
     parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}
     words = {name: f"{part!r} in column {name}" for name, part in parts.items() if not isinstance(part, np.ndarray)}
     kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}

@@ -112,7 +112,8 @@ def _each(frame: Any, by: Any, n: int) -> Array:
         got = labels.count(len(whose), "site") if whose.ndim == 1 else f"a {type(by).__name__}{shape}"
         rule = f"the name of a column, or the site of each of the {n:,} rows"
         raise ConfigError("by", must=rule, got=got, then="Name the sites' column.")
-    own, other = getattr(frame, "index", None), getattr(by, "index", None)
+    own: Any = getattr(frame, "index", None)
+    other: Any = getattr(by, "index", None)
     if hasattr(own, "equals") and hasattr(other, "equals") and not own.equals(other):
         rule, remedy = "that of the table, in its order", "Give by=by.to_numpy() if it is in the order of the rows."
         raise ConfigError("The index of by", must=rule, got="another", then=remedy)

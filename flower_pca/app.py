@@ -85,11 +85,11 @@ def _load(context: Context) -> Any:
 
 def _own(node: Mapping[str, Any]) -> str | None:
     """Where the node's own rows are: its `data`, or `data-path`, as other Flower apps call it."""
-    given = {str(node[key]) for key in ("data", "data-path") if key in node}
-    if len(given) > 1:
-        got = f"data={str(node['data'])!r} and data-path={str(node['data-path'])!r}"
+    data, path = node.get("data"), node.get("data-path")
+    if data is not None and path is not None and data != path:
+        got = f"data={str(data)!r} and data-path={str(path)!r}"
         raise ConfigError("The rows of this node", must="named once, as data", got=got)
-    return next(iter(given), None)
+    return None if data is None and path is None else str(path if data is None else data)
 
 
 def _check_dealt(node: Mapping[str, Any], asked: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Self
 
 from flower_pca.base.errors import DataError
@@ -57,7 +58,7 @@ class ArrangedRows(StoredRows):
             return self._origin.place(row)
         return f"row {row}{f' of {self.source}' if self.source else ''} (from 0 on)"
 
-    @property
+    @functools.cached_property
     def heading(self) -> Heading:
         """What these rows say of their columns."""
         return Heading(self.d) if self._columns is None else self._columns.heading

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.algorithms.covariance import NoisyCovariance as NoisyCovariance
+from flower_pca.algorithms.covariance import Covariance as Covariance
 from flower_pca.algorithms.dr_svd import DRSVD as DRSVD
 from flower_pca.algorithms.faps import FAPS as FAPS
 from flower_pca.algorithms.fed_oapm import FedOAPM as FedOAPM
@@ -83,7 +83,7 @@ TABLE: Final[dict[str, Entry]] = {
         Entry(DRSVD),
         Entry(DistPCA),
         Entry(FedOAPM),
-        Entry(NoisyCovariance),
+        Entry(Covariance),
         Entry(DCFPCA, LowRank, RobustResult),
         Entry(ConsensusRPCA, LowRank, RobustResult),
         Entry(PerPCA, PersonalClosing, PersonalResult, remembers=True),

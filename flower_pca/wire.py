@@ -8,7 +8,7 @@ ours drives Flower's own `ClientApp(client_fn=...)`, and a client of ours is an 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final, TypeAlias
@@ -39,7 +39,7 @@ _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
 _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
 _OWN: Final = "frame.own"
 _ASKS, SITE = "asks_names", "site"  # in messages: whether names are asked for; in answers: what a node is called
-_SENDER: Final = "Check the sender."
+_SENDER, _ANSWER = "Check the sender.", "An answer"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def write_request(
     message: Broadcast, client: int, *, algorithm: str, run: str, extra: Mapping[str, Any], asks_names: bool = False
 ) -> RecordDict:
     """The records of a message for one client; `extra` is the caller's own configuration."""
-    arrays = message.arrays_for(client)
+    arrays = dict(message.arrays_for(client))
     parts = ((name, getattr(message.frame, part)) for name, part in _FRAME.items())
     arrays.update((name, array) for name, array in parts if array is not None)
     if message.frame.own:
@@ -94,8 +94,7 @@ def write_request(
     }
     if message.frame.names is not None:
         config[COLUMNS] = json.dumps(message.frame.names)
-    ins = "evaluateins" if message.stage == EVALUATE else "fitins"
-    content = RecordDict()
+    ins, content = "evaluateins" if message.stage == EVALUATE else "fitins", RecordDict()
     content.array_records[f"{ins}.parameters"] = ArrayRecord([np.asarray(a) for a in arrays.values()])
     content.config_records[f"{ins}.config"] = ConfigRecord(config)
     return content
@@ -106,10 +105,9 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     ins = "evaluateins" if kind == EVALUATE else "fitins"
     records, configs = content.array_records, content.config_records
     if f"{ins}.parameters" not in records or f"{ins}.config" not in configs:
-        got = ", ".join(sorted(content)) or "nothing"
-        remedy = "Send it with a strategy of flower_pca."
-        raise ProtocolError(f"A {kind} message", must=f"made of {ins}.parameters and .config", got=got, then=remedy)
-    return _arrays(records[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
+        rule, got = f"made of {ins}.parameters and .config", ", ".join(sorted(content)) or "nothing"
+        raise ProtocolError(f"A {kind} message", must=rule, got=got, then="Send it with a strategy of flower_pca.")
+    return read_arrays(records[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
 
 
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
@@ -146,8 +144,7 @@ def refusal(reason: str, number: int, key: int, about: Config | None = None) -> 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
     """The records that Flower would make of what fit or evaluate returned."""
-    res = "evaluateres" if kind == EVALUATE else "fitres"
-    content = RecordDict()
+    res, content = "evaluateres" if kind == EVALUATE else "fitres", RecordDict()
     content.config_records[f"{res}.metrics"] = ConfigRecord(dict(metrics))
     content.metric_records[f"{res}.num_examples"] = MetricRecord({"num_examples": num_examples})
     if kind == EVALUATE:
@@ -161,24 +158,27 @@ def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> Re
 def read_reply(content: RecordDict, kind: str) -> Answer:
     """A client's answer in the records of its reply."""
     res = "evaluateres" if kind == EVALUATE else "fitres"
-    who = "An answer"
     if f"{res}.metrics" not in content.config_records or f"{res}.num_examples" not in content.metric_records:
-        got = ", ".join(sorted(content)) or "nothing"
-        remedy = "Serve it with a client of flower_pca."
-        raise ProtocolError(who, must=f"made of {res}.metrics and {res}.num_examples", got=got, then=remedy)
+        rule, got = f"made of {res}.metrics and {res}.num_examples", ", ".join(sorted(content)) or "nothing"
+        raise ProtocolError(_ANSWER, must=rule, got=got, then="Serve it with a client of flower_pca.")
+    examples = _value(_ANSWER, content.metric_records[f"{res}.num_examples"], "num_examples", int)
     metrics = content.config_records[f"{res}.metrics"]
-    _check_spoken(who, metrics, "another client", newest=VERSION)  # of a refusal too, as it may be the reason for it
-    number, key = _value(who, metrics, "number", int), _value(who, metrics, "key", int)
-    num_examples = _value(who, content.metric_records[f"{res}.num_examples"], "num_examples", int)
-    site = harmless(_value(who, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
+    return read_answer(kind, metrics, examples, lambda: read_arrays(content.array_records.get(f"{res}.parameters")))
+
+
+def read_answer(
+    kind: str, metrics: Mapping[str, Any], num_examples: int, parameters: Callable[[], Sequence[Array]]
+) -> Answer:
+    """A client's answer in what its fit or evaluate has returned."""
+    _check_spoken(_ANSWER, metrics, "another client", newest=VERSION)  # of a refusal too: it may be why
+    number, key = _value(_ANSWER, metrics, "number", int), _value(_ANSWER, metrics, "key", int)
+    site = harmless(_value(_ANSWER, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
     if "refusal" in metrics:
-        return Answer(number, key, {}, num_examples, harmless(_value(who, metrics, "refusal", str)), site=site)
+        return Answer(number, key, {}, num_examples, harmless(_value(_ANSWER, metrics, "refusal", str)), site=site)
     if kind == EVALUATE:
-        names = _value(who, metrics, "names", str).split(",")
-        return Answer(number, key, {n: np.array(_value(who, metrics, n, int, float)) for n in names}, num_examples)
-    if f"{res}.parameters" not in content.array_records:
-        raise ProtocolError(who, must=f"made of {res}.parameters", got="none", then="Check the client.")
-    arrays = _by_name(who, _arrays(content.array_records[f"{res}.parameters"]), metrics)
+        names = _value(_ANSWER, metrics, "names", str).split(",")
+        return Answer(number, key, {n: np.array(_value(_ANSWER, metrics, n, int, float)) for n in names}, num_examples)
+    arrays = _by_name(_ANSWER, parameters(), metrics)
     return Answer(number, key, arrays, num_examples, heading=Heading.of(metrics), site=site)
 
 
@@ -202,7 +202,10 @@ def is_request(config: Mapping[str, Any]) -> bool:
     return _LAYOUT in config
 
 
-def _arrays(record: ArrayRecord) -> list[Array]:
+def read_arrays(record: ArrayRecord | None) -> list[Array]:
+    """The arrays of a record, none of which may be pickled."""
+    if record is None:
+        raise ProtocolError(_ANSWER, must="made of fitres.parameters", got="none", then="Check the client.")
     try:
         for array in record.values():
             if len(array.data) > 0:
@@ -212,8 +215,7 @@ def _arrays(record: ArrayRecord) -> list[Array]:
             raise TypeError("an archive of arrays")
         return arrays
     except Exception as error:  # bytes from elsewhere: numpy raises nearly anything on them
-        rule = "made of numpy arrays without pickles"
-        got = f"bytes that numpy cannot read ({type(error).__name__})"
+        rule, got = "made of numpy arrays without pickles", f"bytes that numpy cannot read ({type(error).__name__})"
         raise ProtocolError("A message", must=rule, got=got, then=_SENDER) from error
 
 

@@ -165,7 +165,7 @@ def test_shards_with_other_columns_are_refused_and_named():
         FederatedPCA(2).fit([SHARDS[0], SHARDS[1][:, :7]])
 
 
-@pytest.mark.parametrize("algorithm", ["krylov", "ssi", "faps", "noisy_covariance"])
+@pytest.mark.parametrize("algorithm", ["krylov", "ssi", "faps", "covariance"])
 def test_without_a_number_there_are_all_components(algorithm):
     pca = FederatedPCA(algorithm=algorithm, tol=1e-10 if algorithm in ("ssi", "faps") else None).fit(SHARDS)
     pooled = PCA().fit(np.vstack(SHARDS))

@@ -69,7 +69,7 @@ def test_an_instance_is_taken_as_it_is_or_changed_in_a_copy():
 
 
 LIST = (
-    "krylov, ssi, local_power, faps, uda, wda, dr_svd, dist_pca, fed_oapm, noisy_covariance, dcf_pca, "
+    "krylov, ssi, local_power, faps, uda, wda, dr_svd, dist_pca, fed_oapm, covariance, dcf_pca, "
     "consensus_rpca, per_pca, exact_per_pca"
 )
 TRACKED = "st_miss, robust_tracking"

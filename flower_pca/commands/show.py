@@ -155,14 +155,14 @@ def _family(result: Any) -> dict[str, Any]:
 
 def _traffic(result: Any) -> str:
     sizes = f"{result.history.bytes_up:,} bytes up, {result.history.bytes_down:,} bytes down"
-    return f"{labels.count(len(result.history), 'message')}, {sizes}, {_seconds(result):.3g} s"
+    return f"{labels.count(result.history.count, 'message')}, {sizes}, {_seconds(result):.3g} s"
 
 
 def _messages(result: Any) -> dict[str, Any]:
     history = result.history
-    sizes = {"messages": len(history), "bytes_up": history.bytes_up, "bytes_down": history.bytes_down}
+    sizes = {"messages": history.count, "bytes_up": history.bytes_up, "bytes_down": history.bytes_down}
     return {**sizes, "seconds": _seconds(result)}
 
 
 def _seconds(result: Any) -> float:
-    return float(sum(record.seconds for record in result.history))
+    return float(result.history.seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from flower_pca.base import archive
@@ -14,8 +15,11 @@ from flower_pca.core.model import Model
 from flower_pca.core.roll import Roll
 from flower_pca.core.stage import Stage
 from flower_pca.core.standing import Standing
+from flower_pca.core.trail import Recorded
 
-LAYOUT: Final = 3  # grows with every change of what is kept
+NEWEST: Final = 1000  # messages that a run without an end keeps
+_MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message
+LAYOUT: Final = 4  # grows with every change of what is kept
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps")
 
 
@@ -32,16 +36,27 @@ def identity(stages: Sequence[Stage[Any]], model: Model, roll: Roll, channel: Ai
 
 
 def packed(
-    run: Mapping[str, Any], asked: Mapping[str, Any], standing: Standing, roll: Roll, history: History
+    run: Mapping[str, Any], asked: Mapping[str, Any], standing: Standing, roll: Roll, history: History, *, steps: bool
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """All that changes in a run: a JSON header, and arrays. `run` is its identity, `asked` the question."""
+    """All that changes in a run: a JSON header, and arrays. `run` is its identity, `asked` the question.
+
+    Without `steps`, those of a tracker are left to a `Trail`.
+    """
     arrays: dict[str, Array] = {}
-    values = {"layout": LAYOUT, "run": run, "asked": asked, "roll": roll.to_json(), "history": history.to_json()}
+    if steps and isinstance(standing.state, Recorded) and standing.state.record:
+        arrays["steps"] = standing.state.lines(len(standing.state.record))
+    values = {"layout": LAYOUT, "run": run, "asked": asked, "roll": roll.to_json(), "history": in_brief(history)}
     return {**values, **standing.pack(arrays)}, arrays
 
 
 def unpacked(
-    header: Mapping[str, Any], arrays: dict[str, Array], *, run: Mapping[str, Any], standing: Standing, roll: Roll
+    header: Mapping[str, Any],
+    arrays: dict[str, Array],
+    *,
+    run: Mapping[str, Any],
+    standing: Standing,
+    roll: Roll,
+    limit: int | None,
 ) -> tuple[Standing, Roll, History]:
     """What `packed` has put into header and arrays, for a run with this identity, standing and roll."""
     if header.get("layout") != LAYOUT:
@@ -51,4 +66,12 @@ def unpacked(
         got = "one of " + ", ".join(f"{name}={v!r}" for name, v in header["run"].items() if run.get(name) != v)
         remedy = "Repeat that run's arguments, or choose another checkpoint."
         raise ConfigError("The checkpoint", must="one of this very run", got=got, then=remedy)
-    return standing.unpacked(header, arrays), roll.restored(header["roll"]), History.from_json(header["history"])
+    there, history = standing.unpacked(header, arrays), replace(History.from_json(header["history"]), limit=limit)
+    if "steps" in arrays and isinstance(there.state, Recorded):
+        there = replace(there, state=there.state.recalled(arrays["steps"]))
+    return there, roll.restored(header["roll"]), history
+
+
+def in_brief(history: History) -> list[dict[str, Any]]:
+    """The rounds as plain dictionaries; of a run without an end the newest, and what the others came to."""
+    return (history if history.limit is None else history.newest(_MESSAGES)).to_json()

@@ -27,6 +27,7 @@ import numpy as np
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
+from flower_pca.core import kept
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
@@ -54,7 +55,7 @@ class Masked:
 
     def __init__(self, run: Run, masks: MaskedSums) -> None:
         self._run, self._masks = run, masks
-        self._history = History()
+        self._history = History(limit=run.history.limit)
         self._group: Group | None = None  # the set-up; None until its first message is answered
         self._setup = identity()
         self._phase = Phase.KEYS
@@ -62,8 +63,10 @@ class Masked:
         self._sent: Broadcast | None = None  # the message of the protocol
         self._began = 0.0
         self._taking_part: tuple[int, ...] = ()  # clients that have answered all that this sum has asked of them
-        self._dropped: dict[int, Failure] = {}  # those that have not
-        self._heard: frozenset[int] = frozenset()  # clients in the sum before, by the same set-up
+        self._dropped, self._heard = (
+            dict[int, Failure](),
+            frozenset[int](),
+        )  # those that have not; those in the sum before
         self._heading = Heading(0)  # the columns of those that take part in the set-up
         self._layout = Layout()  # of the uploads
 
@@ -133,7 +136,7 @@ class Masked:
         common, personal = self._composed(self._carried, to)
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
         frame = self._carried.frame if self._phase == Phase.UPLOAD else Frame(names=self._carried.frame.names)
-        self._sent = Broadcast(messages.STAGE, len(self._history), common, frame, to, personal)
+        self._sent = Broadcast(messages.STAGE, self._history.count, common, frame, to, personal)
         self._began = time.perf_counter()
         return self._sent
 
@@ -161,18 +164,18 @@ class Masked:
         return record
 
     def readmit(self, clients: Iterable[int]) -> None:
-        """Ask these again although they were left out: they have been started anew."""
+        """Ask these again, who have been started anew."""
         self._run.readmit(clients)
 
-    def checkpoint(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """The state between two sums; a sum that is on its way is asked for again, after a new set-up."""
-        header, arrays = self._run.checkpoint()
-        return {**header, "messages": self._history.to_json()}, arrays
+        header, arrays = self._run.checkpoint(steps=steps)
+        return {**header, "messages": kept.in_brief(self._history)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken."""
         self._run.restore(header, arrays)
-        self._history = History.from_json(header["messages"])
+        self._history = replace(History.from_json(header["messages"]), limit=self._run.history.limit)
         self._carried = self._sent = self._group = None
 
     def _begin(self, message: Broadcast) -> None:

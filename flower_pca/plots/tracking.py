@@ -32,7 +32,7 @@ def movement(result: TrackingResult, path: str | os.PathLike[str], *, truth: Arr
     """
     kind, drawn = style.suffix(path), overview(result)
     if truth is not None:
-        _curve(drawn.axes[0], np.arange(result.steps), result.subspace_error(truth), 3, "error against the truth")
+        _curve(drawn.axes[0], _numbers(result), result.subspace_error(truth), 3, "error against the truth")
     style.key(drawn, ncols=4)
     with archive.replacing(path) as file:
         style.write(drawn, file, kind)
@@ -52,7 +52,7 @@ def overview(result: TrackingResult) -> Figure:
 def summary(result: TrackingResult) -> str:
     """One line: what was followed, by what."""
     size = f"{labels.count(result.n_components_, 'component')} of {labels.count(result.n_features_in_, 'column')}"
-    return f"{labels.count(result.steps, 'step')}  ·  {size}  ·  {result.algorithm}"
+    return f"{labels.count(result.totals_['steps'], 'step')}  ·  {size}  ·  {result.algorithm}"
 
 
 def alone(panel: Callable[[Axes, TrackingResult], None]) -> Callable[[Figure, TrackingResult], None]:
@@ -69,13 +69,13 @@ def alone(panel: Callable[[Axes, TrackingResult], None]) -> Callable[[Figure, Tr
 
 def moved(ax: Axes, result: TrackingResult) -> None:
     """The sine of the largest angle between the bases of a step and the one before."""
-    _curve(ax, np.arange(1, result.steps), result.movement_[1:], 0, "movement from step to step")
+    _curve(ax, _numbers(result)[1:], result.movement_[1:], 0, "movement from step to step")
     _steps(ax, result, "Movement of the subspace", "sine of the largest angle")
 
 
 def left(ax: Axes, result: TrackingResult) -> None:
     """How badly the basis before fits each batch."""
-    _curve(ax, np.arange(result.steps), result.residuals_, 2, "part of a batch that the old basis leaves")
+    _curve(ax, _numbers(result), result.residuals_, 2, "part of a batch that the old basis leaves")
     _steps(ax, result, "What the old basis leaves of a batch", "relative norm")
 
 
@@ -92,7 +92,7 @@ def statistic(ax: Axes, result: TrackingResult) -> None:
 
 def sizes(drawn: Figure, result: TrackingResult) -> None:
     """The mean square of a batch along each component, where the step had rows enough."""
-    ax, steps = drawn.subplots(), np.arange(result.steps)
+    ax, steps = drawn.subplots(), _numbers(result)
     values = result.values_ / np.maximum(result.rows_, 1)[:, None]
     for j, colour in enumerate(style.curves(result.n_components_)):
         known = values[:, j] > 0.0
@@ -105,7 +105,7 @@ def sizes(drawn: Figure, result: TrackingResult) -> None:
 def outliers(drawn: Figure, result: TrackingResult) -> None:
     """The entries of each step that were taken for outliers."""
     ax = drawn.subplots()
-    ax.bar(np.arange(result.steps), result.outliers_, width=0.7, color=style.MINUS)
+    ax.bar(_numbers(result), result.outliers_, width=0.7, color=style.MINUS)
     _steps(ax, result, "Entries taken for outliers", "entries of a batch", label=False)
 
 
@@ -120,8 +120,12 @@ def _steps(ax: Axes, result: TrackingResult, title: str, words: str, *, label: b
         first = label and step == result.changes_[0]
         ax.axvline(step, color=style.FAINT, lw=1.0, ls=(0, (4, 3)), label="change" if first else None)
     style.tidy(ax, title, "step", words)
-    ax.set_xlim(-0.6, result.steps - 0.4)
+    ax.set_xlim(result.first_ - 0.6, result.first_ + result.steps - 0.4)
     ax.xaxis.set_major_locator(style.integers())
+
+
+def _numbers(result: TrackingResult) -> Array:
+    return result.first_ + np.arange(result.steps)
 
 
 def _size(result: TrackingResult) -> float:

@@ -7,15 +7,21 @@ ones. It is frozen, like every state; `Tracker.server` makes the next one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import archive
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.tracking.change import Alarm, Detector, Watch, outside
 from flower_pca.tracking.solver import Solver
 
+FIGURES: Final = (  # of a step, by name
+    "rows", "residual", "deficient", "outliers", "statistic", "level", "changed", "misfit", "beyond",
+)  # fmt: skip
+_WHOLE: Final = ("rows", "deficient", "outliers")  # those that are whole numbers
+_TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # those that are added up
 _PROBES: Final = 15  # products of the power method on what lies outside the old subspace
 
 
@@ -23,7 +29,8 @@ _PROBES: Final = 15  # products of the power method on what lies outside the old
 class Step:
     """What a finished step leaves: its basis, the Ritz values of the sum, and figures of the batch.
 
-    `level` is what the statistic of a change was held against, if it was.
+    `level` is what the statistic of a change was held against, `misfit` the mean square of what the old basis leaves of
+    a row, `beyond` the largest eigenvalue that it leaves, by the row; NaN where they are not known.
     """
 
     basis: Array
@@ -32,9 +39,23 @@ class Step:
     residual: float
     deficient: int
     outliers: int
-    statistic: float | None = None
-    level: float | None = None
+    statistic: float = np.nan
+    level: float = np.nan
     changed: bool = False
+    misfit: float = np.nan
+    beyond: float = np.nan
+
+    def line(self) -> Array:
+        """All of it in one row of numbers."""
+        return np.concatenate([[float(getattr(self, name)) for name in FIGURES], self.values, self.basis.ravel()])
+
+    @classmethod
+    def of(cls, line: Array, r: int) -> Step:
+        """The step that `line` has written, of r components."""
+        figures, values, basis = np.split(line, [len(FIGURES), len(FIGURES) + r])
+        known = dict(zip(FIGURES, figures.tolist(), strict=True))
+        whole = {name: int(known.pop(name)) for name in _WHOLE}
+        return cls(basis.reshape(-1, r).copy(), values.copy(), **whole, **{**known, "changed": bool(known["changed"])})
 
 
 @dataclass(frozen=True)
@@ -52,7 +73,10 @@ class TrackState:
         d: Columns, where clients are told them with the first message of a first step; else 0.
         sums: Counts of the batch, once it has been answered for.
         clients: Who answered the newest message.
-        record: The finished steps.
+        record: The newest of the finished steps, at most `keep`.
+        keep: How many are kept.
+        gone: How many were finished before them.
+        totals: Sums over all finished steps.
         detecting: Whether a change is looked for.
         since: Steps since the last change, or the start.
         outside: The largest eigenvalue of the step under way outside of the bases before, newest first, by the row.
@@ -73,7 +97,10 @@ class TrackState:
     d: int = 0
     sums: dict[str, float] = field(default_factory=dict)
     clients: tuple[int, ...] = ()
-    record: tuple[Step, ...] = ()
+    record: tuple[Step, ...] = field(default=(), metadata={archive.APART: True})
+    keep: int = 1000
+    gone: int = 0
+    totals: dict[str, int] = field(default_factory=dict)
     detecting: bool = False
     since: int = 0
     outside: tuple[float, ...] = ()
@@ -88,23 +115,35 @@ class TrackState:
             return len(self.P)
         return self.d if self.solver is None else len(self.solver.block)
 
+    def lines(self, newest: int) -> Array:
+        """The newest steps of the record as rows of numbers."""
+        return np.stack([step.line() for step in self.record[len(self.record) - newest :]]) if newest else np.zeros(0)
+
+    def recalled(self, lines: Array) -> TrackState:
+        """With the record that `lines` has written."""
+        return replace(self, record=tuple(Step.of(line, self.r) for line in lines))
+
+    def recorded(self, step: Step) -> dict[str, Any]:
+        """What a step more makes of record and totals."""
+        record = (*self.record, step)
+        over = max(len(record) - self.keep, 0)
+        totals = {name: self.totals.get(name, 0) + int(getattr(step, name)) for name in _TOTALS}
+        return {"record": record[over:], "keep": self.keep, "gone": self.gone + over, "totals": totals}
+
     def of_columns(self, columns: int) -> TrackState:
         """The same where all clients are known to have so many columns, before the first sum has told it."""
         return replace(self, d=columns) if self.solver is None else self
 
 
-def figures(record: tuple[Step, ...]) -> dict[str, Array]:
-    """The finished steps as arrays, as the result needs them; a statistic that is not known is NaN."""
+def figures(state: TrackState) -> dict[str, Array]:
+    """The steps that are kept as arrays, and the totals of all, as the result needs them."""
+    record = state.record
     return {
         "bases": np.stack([step.basis for step in record]),
         "values": np.stack([step.values for step in record]),
-        "rows": np.array([step.rows for step in record]),
-        "residuals": np.array([step.residual for step in record]),
-        "deficient": np.array([step.deficient for step in record]),
-        "outliers": np.array([step.outliers for step in record]),
-        "statistics": np.array([np.nan if step.statistic is None else step.statistic for step in record]),
-        "levels": np.array([np.nan if step.level is None else step.level for step in record]),
-        "changed": np.array([step.changed for step in record]),
+        "gone": np.array(state.gone),
+        **{name: np.array([getattr(step, name) for step in record]) for name in FIGURES},
+        **{f"total.{name}": np.array(total) for name, total in state.totals.items()},
     }
 
 
@@ -118,9 +157,11 @@ def finished(state: TrackState, alarm: Alarm, basis: Array, values: Array) -> St
         residual=float(np.sqrt(sums["misfit"] / sums["energy"])) if sums["energy"] else 0.0,
         deficient=int(sums["deficient"]),
         outliers=int(sums["outliers"]),
-        statistic=alarm.statistic,
-        level=alarm.level,
+        statistic=np.nan if alarm.statistic is None else alarm.statistic,
+        level=np.nan if alarm.level is None else alarm.level,
         changed=alarm.changed,
+        misfit=sums["misfit"] / max(sums["rows"], 1.0) if sums["energy"] else np.nan,
+        beyond=state.outside[0] if state.outside else np.nan,
     )
 
 

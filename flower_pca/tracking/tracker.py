@@ -41,17 +41,18 @@ class Tracker(Stage[TrackState]):
         reuse: How often the batch is completed with its own basis and used again.
         detect: Whether to look for changes. The basis moves on either way.
         threshold: A change is a step at which the largest eigenvalue of the completed rows outside the old subspace,
-            divided by the number of rows, is at least this, in squared units of the data; the paper's is 7.5961e-4.
-            None has it learnt from the stream: a change is then told by its second batch, see `tracking.change`.
+            divided by the rows, is at least this, in squared units of the data; the paper's is 7.5961e-4. None has it
+            learnt from the stream, see `tracking.change`: a change is then told by its second batch.
         alarm_rate: Alarms in a quiet step, where the threshold is learnt; none are raised in the first 20 steps of it.
         update_length: Steps after the start, or after a change, in which none is looked for.
-        solver: "krylov", a Krylov space from the old basis and random columns, which tells the statistic of a change at
-            no cost; or "power", the power method from the old basis, as over the air. It asks for changes apart.
-        products: Messages of a step at most, beyond those that ask for changes.
-        first_products: The same in the first step, which starts from random columns.
+        solver: "krylov", a Krylov space from the old basis and random columns, which tells the statistic at no cost; or
+            "power", the power method from the old basis, as over the air. It asks for changes apart.
+        products, first_products: Messages of a step at most, beyond those that ask for changes; of the first step,
+            which starts from random columns.
         qr_every: Products between two QRs, for "power": see `FedOAPM`.
         tol: Estimated sine of the angle to the true eigenvectors of a batch at which a step ends.
         oversample: Random columns beside the old basis, for "krylov".
+        keep: The newest steps, whose bases and figures the result has; of those before it knows the totals.
     """
 
     by_row: ClassVar[bool] = True
@@ -68,15 +69,16 @@ class Tracker(Stage[TrackState]):
     qr_every: int = 1
     tol: float = 1e-12
     oversample: int = 2
+    keep: int = 1000
 
     def __post_init__(self) -> None:
         for what, value in {"refine": self.refine, "detect": self.detect}.items():
             checks.choice(f"{what} of {self.name}", value, (True, False))
         checks.choice(f"solver of {self.name}", self.solver, SOLVERS)
-        for what in ("reuse", "oversample"):
-            checks.integer(f"{what} of {self.name}", getattr(self, what))
-        for what in ("update_length", "products", "first_products", "qr_every"):
-            checks.integer(f"{what} of {self.name}", getattr(self, what), least=1)
+        for what in ("reuse", "oversample", "update_length", "products", "first_products", "qr_every", "keep"):
+            checks.integer(
+                f"{what} of {self.name}", getattr(self, what), least=int(what not in ("reuse", "oversample"))
+            )
         checks.number(f"tol of {self.name}", self.tol, least=0.0)
         if self.threshold is not None:
             checks.number(f"threshold of {self.name}", self.threshold, least=0.0)
@@ -85,7 +87,7 @@ class Tracker(Stage[TrackState]):
     def start(self, model: Model) -> TrackState:
         assert isinstance(model.n_components, int)
         r, seed = model.n_components, model.seed
-        state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis)
+        state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis, keep=self.keep)
         if model.basis is None:
             return state
         return self._begun(replace(state, watch=Watch(bases=(model.basis,)) if self._detector.learns else state.watch))
@@ -160,8 +162,7 @@ class Tracker(Stage[TrackState]):
         elif (nothing or rows < state.r) and state.P is not None:
             return self._finished(state, state.P, np.zeros(state.r))
         elif others and state.solver.Q.shape[1] and state.solver.products + 1 < self._limit(state):
-            # Products of other batches do not go together with those before.
-            return self._restarted(state, state.solver)
+            return self._restarted(state, state.solver)  # products of other batches do not go together with those
         if state.probe is not None:
             return probed(state, state.probe.step(S, 1))
         return self._solved(state, required(state.solver).step(S, self.qr_every))
@@ -170,7 +171,7 @@ class Tracker(Stage[TrackState]):
         if not state.ended:
             return None
         why = "no client has more rows" if state.steps is None else "as many as asked for"
-        return Status(Outcome.ONE_SHOT, f"{labels.count(len(state.record), 'step')}, {why}")
+        return Status(Outcome.ONE_SHOT, f"{labels.count(self.rounds(state), 'step')}, {why}")
 
     def metrics(self, state: TrackState) -> dict[str, float]:
         solver = state.probe or state.solver
@@ -178,11 +179,11 @@ class Tracker(Stage[TrackState]):
         return {"step": float(state.step), **({"error": error} if np.isfinite(error) else {})}
 
     def finish(self, state: TrackState, model: Model) -> Model:
-        return replace(model, basis=state.P, d=state.columns, left=figures(state.record) if state.ended else {})
+        return replace(model, basis=state.P, d=state.columns, left=figures(state) if state.ended else {})
 
     def rounds(self, state: TrackState) -> int:
         """Steps so far."""
-        return len(state.record)
+        return state.gone + len(state.record)
 
     def _width(self, state: TrackState) -> int:
         return state.r + (self.oversample if self.solver == "krylov" else 0)
@@ -236,7 +237,7 @@ class Tracker(Stage[TrackState]):
             steps=state.steps,
             step=state.step + 1,
             P=basis,
-            record=(*state.record, finished(state, alarm, basis, values)),
+            **state.recorded(finished(state, alarm, basis, values)),
             detecting=(state.detecting and not alarm.changed) or since >= self.update_length,
             since=since,
             watch=watch,

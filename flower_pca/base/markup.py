@@ -18,7 +18,7 @@ def of_result(result: Any) -> str:
     more = f"<p>and {len(lines) - _MOST:,} more components</p>" if len(lines) > _MOST else ""
     rows = f"{result.n_samples_:,} rows x {result.n_features_in_:,} columns"
     messages = f"{len(result.history):,} messages"
-    said = "".join(f"<p>{escape(words)}</p>" for words in (str(result.status), *result.hints))
+    said = "".join(f"<p>{escape(words)}</p>" for words in (str(result.status), *result.choices, *result.hints))
     title = f"<p><b>{type(result).__name__}</b>: {rows} by {escape(result.algorithm)}, {messages}</p>"
     return f"<div>{title}<table><thead>{head}</thead><tbody>{body}</tbody></table>{more}{said}</div>"
 

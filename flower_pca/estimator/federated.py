@@ -48,7 +48,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     Args:
         n_components: How many components; the fraction of the total variance in (0, 1) that they shall exceed; None for
             all there are, min(n_samples, n_features); or "mle" for Minka's estimate, from the variances of them all.
-        algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance.
+        algorithm: "auto", which is krylov, or covariance where that costs less; another name, a spec string such as
+            "faps(inner_steps=5)", or an instance.
         center: Whether to subtract the mean of all rows.
         scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
         missing: "error", "own_mean" or "mean": NaN is then a missing value, which becomes the mean of those that its
@@ -82,7 +83,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self,
         n_components: int | float | str | None = None,
         *,
-        algorithm: str | Algorithm[Any] = "krylov",
+        algorithm: str | Algorithm[Any] = "auto",
         center: bool = True,
         scale: str | None = None,
         missing: str = "error",

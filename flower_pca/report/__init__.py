@@ -47,6 +47,7 @@ def write(
     parts = [
         html.paragraph(overview.summary(result), "how"),
         html.paragraph(html.sentence(result.status.words), "ended ok" if result.status.ok else "ended"),
+        *(html.paragraph(html.sentence(choice), "how") for choice in getattr(result, "choices", ())),
         *(html.paragraph(hint, "ended") for hint in getattr(result, "hints", ())),
         *before,
         _pictures(result, rows),

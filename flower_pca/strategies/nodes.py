@@ -6,12 +6,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from flwr.app import Error, Message
+from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from flower_pca import wire
@@ -164,8 +163,13 @@ class Nodes:
         """From a node to its message. What all nodes get alike is written once."""
         kind = wire.kind(message.stage)
         told, algorithm = self.configs.get(kind, {}), self.run.standing.named
-        asks = self.run.standing.model.heading is None
-        write = partial(wire.write_request, message, algorithm=algorithm, run=self.name, extra=told, asks_names=asks)
+        standing = self.run.standing
+        about: Any = {"asks_names": standing.model.heading is None, "alternative": standing.alternative}
+        about |= {"algorithm": algorithm, "run": self.name, "extra": told}
+
+        def write(node: int) -> RecordDict:
+            return wire.write_request(message, node, **about)
+
         common = None if message.personal else write(message.to[0])
         kind = kind if self.waits.action is None else f"{kind}.{self.waits.action}"
         ttl, group = self.waits.round_timeout, str(message.number)
@@ -193,7 +197,7 @@ class Nodes:
             self.sites[node] = answer.site
         if answer.refusal is not None:
             return Failure(node, f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal, lasting=True)
-        return Reply(node, answer.number, answer.arrays, answer.heading, answer.site)
+        return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines)
 
     @property
     def named(self) -> dict[int, str]:

@@ -54,7 +54,7 @@ class Auto(Krylov):
             return self.krylov, f"auto took krylov: {words}"
         if model.declined:
             return self.krylov, f"auto took krylov, as a client declines covariance. {model.declined}"
-        return Covariance(), f"auto took covariance: {words}"
+        return Covariance(oversample=self.oversample), f"auto took covariance: {words}"
 
     def expected_rounds(self, d: int, p: int) -> int:
         """Rounds that Krylov is expected to take after the opening, whose product is of p of d columns."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from flower_pca.algorithms.covariance import Covariance
 from flower_pca.algorithms.krylov import Krylov
@@ -33,7 +33,9 @@ class Auto(Krylov):
         oversample, max_basis, tol, min_rounds, max_rounds, patience: See `Krylov`.
     """
 
-    alternative: ClassVar[str] = Covariance.name
+    @property
+    def alternative(self) -> str:
+        return Covariance.name
 
     @property
     def spec(self) -> str:

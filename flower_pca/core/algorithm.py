@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -34,13 +34,10 @@ class Algorithm(Stage[S]):
     Attributes:
         centers: Whether rows are centred where the caller does not say.
         caches: Whether a client that misses a round still counts, with its last answer.
-        alternative: The name of another algorithm that may be taken in its place once the opening is over: nodes are
-            asked in the opening whether they decline it.
     """
 
     centers: ClassVar[bool] = True
     caches: ClassVar[bool] = False
-    alternative: ClassVar[str] = ""
 
     oversample: int = 0
 
@@ -50,10 +47,6 @@ class Algorithm(Stage[S]):
     def width(self, n_components: int | float) -> int:
         """p, the columns that the opening and the algorithm work on; fewer if there are fewer features."""
         return (n_components if isinstance(n_components, int) else _FRACTION_WIDTH) + self.oversample
-
-    def settled(self, model: Model) -> tuple[Algorithm[Any], str]:
-        """The algorithm to go on with after an opening, and why it was chosen; itself, where there is no choice."""
-        return self, ""
 
     def restart(self, model: Model) -> Array:
         """The block to go back to the opening with, when the set of clients has changed.
@@ -72,6 +65,18 @@ class Algorithm(Stage[S]):
     def verify(self, model: Model) -> Status | None:
         """The run's status in the light of the true residuals, which the closing message has measured."""
         return model.status
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """An algorithm in whose place another one may be taken once an opening has told what rows there are."""
+
+    @property
+    def alternative(self) -> str:
+        """The name of that other one: nodes are asked in the opening whether they decline it."""
+
+    def settled(self, model: Model) -> tuple[Algorithm[Any], str]:
+        """The algorithm to go on with, and why."""
 
 
 @dataclass(frozen=True)

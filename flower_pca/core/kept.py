@@ -22,9 +22,8 @@ _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps
 
 def identity(standing: Standing, model: Model, roll: Roll, channel: AirChannel | None) -> dict[str, Any]:
     """What a checkpoint and the run that goes on from it have in common; `model` is that before the first message."""
-    stages = (
-        standing.stages if standing.chooser is None else (standing.stages[0], standing.chooser, *standing.stages[2:])
-    )
+    stages: list[Any] = list(standing.stages)
+    stages[1:2] = stages[1:2] if standing.chooser is None else [standing.chooser]
     return {
         "stages": [stage.spec for stage in stages],
         "fraction": roll.fraction,

@@ -28,7 +28,7 @@ from flower_pca.base import linalg
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.algorithm import Algorithm, Choosing
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.roll import Call, Roll
 from flower_pca.core.stage import Gathering, Stage, add
@@ -66,12 +66,13 @@ class Standing:
     opens: bool = True
     halfway: bool = False
     last: bool = False
-    chooser: Algorithm[Any] | None = None
+    chooser: Choosing | None = None
 
     @property
     def alternative(self) -> str:
         """The algorithm that the opening under way asks nodes about, as it may be taken instead; mostly ""."""
-        return (self.chooser or self.algorithm).alternative if self.opening else ""
+        chooser = self.chooser or self.algorithm
+        return chooser.alternative if self.opening and isinstance(chooser, Choosing) else ""
 
     @property
     def role(self) -> Role:
@@ -223,12 +224,10 @@ class Standing:
 
     def settled(self) -> Standing:
         """With the algorithm that the run goes on with, which may be chosen by what the opening has brought."""
-        if not self.opens:
-            return self
         chooser = self.chooser or self.algorithm
-        chosen, why = chooser.settled(self.model)
-        if chosen is chooser:
+        if not isinstance(chooser, Choosing):
             return self
+        chosen, why = chooser.settled(self.model)
         model = replace(self.model, choices={**self.model.choices, "algorithm": why})
         return replace(self, stages=(self.stages[0], chosen, *self.stages[2:]), chooser=chooser, model=model)
 

@@ -63,10 +63,12 @@ def children() -> set[int]:
 )
 def test_ray_gives_the_bits_of_the_loop_in_process(algorithm: str, settings: dict[str, Any], cluster: str) -> None:
     shards = eight()
-    there = simulate(algorithm, shards, n_components=3, evaluate=True, backend=Ray(address=cluster), **settings)
     here = simulate(algorithm, shards, n_components=3, evaluate=True, **settings)
-    assert_same_bits(there, here)
-    assert_same_own(there, here)
+    for each in (1, 3):
+        backend = Ray(clients_per_node=each, address=cluster)
+        there = simulate(algorithm, shards, n_components=3, evaluate=True, backend=backend, **settings)
+        assert_same_bits(there, here)
+        assert_same_own(there, here)
     assert len(here.own) == (8 if algorithm.startswith("consensus") else 0)
 
 
@@ -145,6 +147,12 @@ def test_bad_settings_are_refused_before_ray_starts(settings: dict[str, object],
     assert not ray.is_initialized()
 
 
+@pytest.mark.parametrize("clients", [0, -1, True, 2.5, "many"])
+def test_how_many_clients_a_node_hosts_is_checked_where_it_is_given(clients: object) -> None:
+    with pytest.raises(ConfigError, match=r"clients_per_node must be a whole number of at least 1\. Got"):
+        Ray(clients_per_node=clients)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("cpus", [0.0, -1, True, float("nan"), "2"])
 def test_the_settings_of_ray_are_checked_where_they_are_given(cpus: object) -> None:
     with pytest.raises(ConfigError, match=r"num_cpus_per_client must be a finite number of at least 0\.01\. Got"):
@@ -190,7 +198,7 @@ def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep(clu
     here, there = streams(), streams()
     tracker = RobustTracking(smallest_outlier=15.0, refine=True)
     a = track(tracker, here, n_components=3, start=start, steps=4)
-    b = track(tracker, there, n_components=3, start=start, steps=4, backend=Ray(address=cluster))
+    b = track(tracker, there, n_components=3, start=start, steps=4, backend=Ray(clients_per_node=2, address=cluster))
     assert_same_steps(a, b)
     assert a.rows_.tolist() == [60, 60, 60, 30]
     for mine, theirs in zip(here, there, strict=True):

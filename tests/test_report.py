@@ -123,7 +123,7 @@ def test_without_matplotlib_it_has_its_tables_and_says_what_to_install(result, t
 def test_how_the_run_ended_is_said_in_words_and_colour(result, tmp_path):
     assert f'class="ended ok">L{result.status.words[1:]}.' in page(result, tmp_path)
     short = simulate("ssi", sites(), n_components=3, tol=1e-12, max_rounds=4)
-    assert 'class="ended">Largest residual' in page(short, tmp_path)
+    assert 'class="ended">The run has not reached its goal (max rounds): largest residual' in page(short, tmp_path)
     assert "max rounds after 5 messages" in page(short, tmp_path)
 
 

@@ -12,7 +12,6 @@ from builders import deal, rows, shards
 from test_report import CUT, Reader, page
 
 from flower_pca import DP, PCAResult, TrackingResult, simulate, track
-from flower_pca.analysis.noise import certainty
 from flower_pca.plots import telling
 from flower_pca.rows.named import SiteRows
 
@@ -222,7 +221,7 @@ def test_shares_under_noise_are_bounds_within_0_and_100_percent(epsilon, tmp_pat
     assert 0.0 <= result.explained_variance_ratio_.sum() <= 1.0 + 1e-12
     assert not any("50% with" in words for words in read.text["p"])
     (said,) = [words for words in read.text["p"] if words.startswith("There is noise")]
-    assert ("cannot be told from noise" in said) == bool((certainty(result).signal <= 1.0).any())
+    assert ("cannot be told from noise" in said) == bool((result.certainty.signal <= 1.0).any())
 
 
 @pytest.mark.parametrize("algorithm", ["ssi(oversample=2, max_rounds=3)", "krylov(max_rounds=3)", "covariance"])
@@ -233,7 +232,7 @@ def test_true_shares_lie_within_the_bounds(algorithm, options):
         dp = DP(epsilon=3.0, delta=1e-7, clip=6.0, reach=6.0, noise_seed=seed)
         result = simulate(algorithm, parts, n_components=2, dp=dp, **options)
         exact = simulate("krylov", parts, n_components=2, **{k: v for k, v in options.items() if k != "mask"})
-        known = certainty(result)
+        known = result.certainty
         assert np.all(known.shares[:, 0] <= exact.explained_variance_ratio_ + 1e-3)
         assert np.all(exact.explained_variance_ratio_ <= known.shares[:, 1] + 1e-3)
         assert np.all(exact.explained_variance_ratio_.cumsum() <= known.together[:, 1] + 1e-3)
@@ -246,8 +245,8 @@ def test_of_rows_that_are_nothing_noise_makes_no_more_than_is_said(algorithm, ma
         parts = np.array_split(1e-6 * rows(6000, np.ones(d), seed=seed), clients)
         dp = DP(epsilon=1.0, delta=1e-7, clip=1.0, noise_seed=seed)
         result = simulate(algorithm, parts, n_components=2, dp=dp, mask=mask)
-        assert result.explained_variance_.max() <= certainty(result).floor
+        assert result.explained_variance_.max() <= result.certainty.floor
 
 
 def test_a_run_without_noise_has_no_bounds():
-    assert certainty(case("plain")[0]) is None
+    assert case("plain")[0].certainty is None

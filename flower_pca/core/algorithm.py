@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import checks, labels, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
@@ -157,14 +157,15 @@ class Iterative(Algorithm[I]):
         p = state.progress
         if p.rounds < self.min_rounds:
             return None
+        rounds = labels.count(p.rounds, "round")
         measured = f"{self.quantity}{f' {p.error:.2g}' if np.isfinite(p.error) else ' (not falling yet)'}"
         if p.error <= p.tol:
             bound = f"tol={p.tol:.2g}" if p.tol == self.tol else f"{p.tol:.2g}, the precision of the data"
-            return Status(Outcome.CONVERGED, f"{measured} is at most {bound} after {_rounds(p.rounds)}")
+            return Status(Outcome.CONVERGED, f"{measured} is at most {bound} after {rounds}")
         if p.stale >= self.patience:
-            return Status(Outcome.STALLED, f"{measured} has not fallen for {p.stale} rounds, of {p.rounds}")
+            return Status(Outcome.STALLED, f"{measured} has not fallen for the last {p.stale} of {rounds}")
         if p.rounds >= self.max_rounds:
-            return Status(Outcome.MAX_ROUNDS, f"{measured} is above tol={self.tol:.2g} after {_rounds(p.rounds)}")
+            return Status(Outcome.MAX_ROUNDS, f"{measured} is above tol={self.tol:.2g} after {rounds}")
         return None
 
     def verify(self, model: Model) -> Status | None:
@@ -182,10 +183,6 @@ class Iterative(Algorithm[I]):
     def metrics(self, state: I) -> dict[str, float]:
         error = state.progress.error
         return {"error": error} if np.isfinite(error) else {}
-
-
-def _rounds(number: int) -> str:
-    return "1 round" if number == 1 else f"{number} rounds"
 
 
 @dataclass(frozen=True)

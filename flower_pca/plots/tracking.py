@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flower_pca.base import archive
+from flower_pca.base import archive, labels
 from flower_pca.base.linalg import Array
 from flower_pca.plots import style
 from flower_pca.tracking.result import TrackingResult
@@ -51,8 +51,8 @@ def overview(result: TrackingResult) -> Figure:
 
 def summary(result: TrackingResult) -> str:
     """One line: what was followed, by what."""
-    size = f"{result.n_components_} components of {result.n_features_in_:,} columns"
-    return f"{result.steps} steps  ·  {size}  ·  {result.algorithm}"
+    size = f"{labels.count(result.n_components_, 'component')} of {labels.count(result.n_features_in_, 'column')}"
+    return f"{labels.count(result.steps, 'step')}  ·  {size}  ·  {result.algorithm}"
 
 
 def alone(panel: Callable[[Axes, TrackingResult], None]) -> Callable[[Figure, TrackingResult], None]:

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
 from flower_pca import assembly, registry
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
@@ -86,8 +86,9 @@ def simulate(
     clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
     public = _public(private, len(clients))
-    words = f"{question.algorithm.spec} of {sum(c.n for c in clients):,} rows x {clients[0].d:,} columns"
-    watch = Watch(on_round, f"{words} at {len(clients):,} clients")
+    rows, columns = labels.count(sum(c.n for c in clients), "row"), labels.count(clients[0].d, "column")
+    words = f"{question.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
+    watch = Watch(on_round, words)
     if engine is not None:
         if callable(participation):
             remedy = "Use a fraction, or the backend in_process."

@@ -53,7 +53,8 @@ def run(
         written = [(i, own_file(output, i)) for i in public]
         return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
 
-    strategy = PCAStrategy(question, min_nodes=len(shards), node_timeout=_START, checkpoint=checkpoint)
+    hosted = None if engine.clients_per_node == 1 else "stacked"
+    strategy = PCAStrategy(question, min_nodes=len(shards), node_timeout=_START, hosted=hosted, checkpoint=checkpoint)
     rules: RuleKeywords = {"answers": answers, "noise_seed": question.seed}
     found, own = _simulated(strategy, shards, files.save, files.load, back, engine, on_round, rules)
     result: PCAResult = replace(found, own=own)
@@ -79,7 +80,8 @@ def track(
         for i, stream in enumerate(streams):
             stream.take_over(own_file(output, i).with_suffix(""))
 
-    made = strategy(min_nodes=len(streams), node_timeout=_START)
+    hosted = None if engine.clients_per_node == 1 else "stacked"
+    made = strategy(min_nodes=len(streams), node_timeout=_START, hosted=hosted)
     rules: RuleKeywords = {"noise_seed": seed}
     found, _ = _simulated(made, streams, streamed.save, streamed.load, back, engine, on_round, rules)
     result: TrackingResult = found
@@ -129,16 +131,25 @@ def _simulated(
         # What a virtual node keeps lies in its worker's memory: it comes back as it does on a real node, by files.
         output = folder / "own"
         rules = {"allow": everything(), "missing": "mean", **rules, "output_dir": output}  # a simulation has no foe
-        clients = client_app(lambda context: load(folder, int(context.node_config["partition-id"])), **rules)
+        each, total = engine.clients_per_node, len(shards)
+
+        def hosts(context: Any) -> Sequence[int]:
+            first = int(context.node_config["partition-id"]) * each
+            return () if each == 1 else range(first, min(first + each, total))
+
+        def own(context: Any) -> Any:
+            return load(folder, int(context.node_config["partition-id"]))
+
+        clients = client_app(own, hosts=hosts, **rules)
         try:
-            run_simulation(server, clients, len(shards), backend_config=_config(engine))
+            run_simulation(server, clients, -(-total // each), backend_config=_config(engine))
         except BaseException:
             stopped.set()
             raise
-        own = back(output)
+        kept = back(output)
     if not results:
         raise RuntimeError("the simulation ended without a result: its server was stopped")
-    return results[0], own
+    return results[0], kept
 
 
 class _Until:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from flower_pca import assembly, registry
 from flower_pca.assembly import STEPS, AskedSteps
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.drive import Driven, drive
@@ -71,7 +71,7 @@ def track(
         strategy = partial(TrackingStrategy, chosen, checkpoint=checkpoint, **asked)
         return ray.track(strategy, clients, engine=engine, on_round=on_round, seed=int(asked.get("seed", 0)))
     there = InProcess(clients, seed=int(asked.get("seed", 0)))
-    watch = Watch(on_round, f"{run.algorithm.spec} of {len(clients):,} clients")
+    watch = Watch(on_round, f"{run.algorithm.spec} of {labels.count(len(clients), 'client')}")
     result: TrackingResult = drive(run, there, checkpoint=checkpoint, on_round=watch)
     watch.end(result)
     return replace(result, site_names={i: client.site for i, client in enumerate(clients) if client.site})

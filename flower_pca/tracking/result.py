@@ -203,8 +203,9 @@ class TrackingResult:
         return "\n".join([*lines, *last])
 
     def __repr__(self) -> str:
-        what = f"{self.steps} steps, {self.n_components_} components of {self.n_features_in_} columns"
-        return f"TrackingResult({what} by {self.algorithm}, {len(self.history)} messages)"
+        size = f"{labels.count(self.n_components_, 'component')} of {labels.count(self.n_features_in_, 'column')}"
+        what = f"{labels.count(self.steps, 'step')}, {size}"
+        return f"TrackingResult({what} by {self.algorithm}, {labels.count(len(self.history), 'message')})"
 
     def _repr_html_(self) -> str:
         return markup.of_steps(self)

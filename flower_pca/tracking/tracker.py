@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
@@ -162,7 +162,7 @@ class Tracker(Stage[TrackState]):
         if not state.ended:
             return None
         why = "no client has more rows" if state.steps is None else "as many as asked for"
-        return Status(Outcome.ONE_SHOT, f"{len(state.record)} steps, {why}")
+        return Status(Outcome.ONE_SHOT, f"{labels.count(len(state.record), 'step')}, {why}")
 
     def metrics(self, state: TrackState) -> dict[str, float]:
         solver = state.probe or state.solver

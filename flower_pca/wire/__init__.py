@@ -8,7 +8,7 @@ ours drives Flower's own `ClientApp(client_fn=...)`, and a client of ours is an 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -27,8 +27,10 @@ from flower_pca.wire.reading import (
     VERSION_KEY,
     by_name,
     check_spoken,
-    read_arrays,
     value_of,
+)
+from flower_pca.wire.reading import (
+    read_arrays as read_arrays,
 )
 
 Scalar: TypeAlias = bool | bytes | float | int | str
@@ -42,6 +44,7 @@ _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fi
 _OWN: Final = "frame.own"
 _ASKS, SITE = "asks_names", "site"  # in messages: whether names are asked for; in answers: what a node is called
 _ALTERNATIVE, DECLINES = "alternative", "declines"  # what may be asked instead later; why the node would not serve it
+_ANSWER: Final = "An answer"
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def write_request(
     alternative: str = "",
 ) -> RecordDict:
     """The records of a message for one client; `extra` is the caller's own configuration."""
-    arrays = message.arrays_for(client)
+    arrays = dict(message.arrays_for(client))
     parts = ((name, getattr(message.frame, part)) for name, part in _FRAME.items())
     arrays.update((name, array) for name, array in parts if array is not None)
     if message.frame.own:
@@ -106,8 +109,7 @@ def write_request(
     }
     if message.frame.names is not None:
         config[COLUMNS] = json.dumps(message.frame.names)
-    ins = "evaluateins" if message.stage == EVALUATE else "fitins"
-    content = RecordDict()
+    ins, content = "evaluateins" if message.stage == EVALUATE else "fitins", RecordDict()
     content.array_records[f"{ins}.parameters"] = ArrayRecord([np.asarray(a) for a in arrays.values()])
     content.config_records[f"{ins}.config"] = ConfigRecord(config)
     return content
@@ -118,9 +120,8 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     ins = "evaluateins" if kind == EVALUATE else "fitins"
     records, configs = content.array_records, content.config_records
     if f"{ins}.parameters" not in records or f"{ins}.config" not in configs:
-        got = ", ".join(sorted(content)) or "nothing"
-        remedy = "Send it with a strategy of flower_pca."
-        raise ProtocolError(f"A {kind} message", must=f"made of {ins}.parameters and .config", got=got, then=remedy)
+        rule, got = f"made of {ins}.parameters and .config", ", ".join(sorted(content)) or "nothing"
+        raise ProtocolError(f"A {kind} message", must=rule, got=got, then="Send it with a strategy of flower_pca.")
     return read_arrays(records[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
 
 
@@ -158,8 +159,7 @@ def refusal(reason: str, number: int, key: int, about: Config | None = None) -> 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
     """The records that Flower would make of what fit or evaluate returned."""
-    res = "evaluateres" if kind == EVALUATE else "fitres"
-    content = RecordDict()
+    res, content = "evaluateres" if kind == EVALUATE else "fitres", RecordDict()
     content.config_records[f"{res}.metrics"] = ConfigRecord(dict(metrics))
     content.metric_records[f"{res}.num_examples"] = MetricRecord({"num_examples": num_examples})
     if kind == EVALUATE:
@@ -173,25 +173,30 @@ def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> Re
 def read_reply(content: RecordDict, kind: str) -> Answer:
     """A client's answer in the records of its reply."""
     res = "evaluateres" if kind == EVALUATE else "fitres"
-    who = "An answer"
     if f"{res}.metrics" not in content.config_records or f"{res}.num_examples" not in content.metric_records:
-        got = ", ".join(sorted(content)) or "nothing"
-        remedy = "Serve it with a client of flower_pca."
-        raise ProtocolError(who, must=f"made of {res}.metrics and {res}.num_examples", got=got, then=remedy)
+        rule, got = f"made of {res}.metrics and {res}.num_examples", ", ".join(sorted(content)) or "nothing"
+        raise ProtocolError(_ANSWER, must=rule, got=got, then="Serve it with a client of flower_pca.")
+    examples = value_of(_ANSWER, content.metric_records[f"{res}.num_examples"], "num_examples", int)
     metrics = content.config_records[f"{res}.metrics"]
-    check_spoken(who, metrics, "another client", newest=VERSION)  # of a refusal too, as it may be the reason for it
-    number, key = value_of(who, metrics, "number", int), value_of(who, metrics, "key", int)
-    num_examples = value_of(who, content.metric_records[f"{res}.num_examples"], "num_examples", int)
-    site = harmless(value_of(who, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
+    return read_answer(kind, metrics, examples, lambda: read_arrays(content.array_records.get(f"{res}.parameters")))
+
+
+def read_answer(
+    kind: str, metrics: Mapping[str, Any], num_examples: int, parameters: Callable[[], Sequence[Array]]
+) -> Answer:
+    """A client's answer in what its fit or evaluate has returned."""
+    check_spoken(_ANSWER, metrics, "another client", newest=VERSION)  # of a refusal too: it may be why
+    number, key = value_of(_ANSWER, metrics, "number", int), value_of(_ANSWER, metrics, "key", int)
+    site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
     if "refusal" in metrics:
-        return Answer(number, key, {}, num_examples, harmless(value_of(who, metrics, "refusal", str)), site=site)
+        return Answer(number, key, {}, num_examples, harmless(value_of(_ANSWER, metrics, "refusal", str)), site=site)
     if kind == EVALUATE:
-        names = value_of(who, metrics, "names", str).split(",")
-        return Answer(number, key, {n: np.array(value_of(who, metrics, n, int, float)) for n in names}, num_examples)
-    if f"{res}.parameters" not in content.array_records:
-        raise ProtocolError(who, must=f"made of {res}.parameters", got="none", then="Check the client.")
-    arrays = by_name(who, read_arrays(content.array_records[f"{res}.parameters"]), metrics)
-    declines = harmless(value_of(who, metrics, DECLINES, str)) if DECLINES in metrics else ""
+        names = value_of(_ANSWER, metrics, "names", str).split(",")
+        return Answer(
+            number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
+        )
+    arrays = by_name(_ANSWER, parameters(), metrics)
+    declines = harmless(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
     return Answer(number, key, arrays, num_examples, heading=Heading.of(metrics), site=site, declines=declines)
 
 

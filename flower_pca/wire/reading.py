@@ -23,8 +23,10 @@ _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
 SENDER: Final = "Check the sender."
 
 
-def read_arrays(record: ArrayRecord) -> list[Array]:
+def read_arrays(record: ArrayRecord | None) -> list[Array]:
     """The arrays in a record, none of which may be a pickle or longer than its bytes."""
+    if record is None:
+        raise ProtocolError("An answer", must="made of fitres.parameters", got="none", then="Check the client.")
     try:
         for array in record.values():
             if len(array.data) > 0:

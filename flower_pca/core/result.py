@@ -59,8 +59,7 @@ class PCAResult:
         site_names: Names of the clients that have one, by key, as `own`; {} where none have.
         choices: Sentences on what the run has chosen by itself, as algorithm="auto" does, and why.
         hints: Sentences about columns whose sizes make components say little else: an identifier, or other units.
-        privacy: What the run has cost under differential privacy; None without it. Counts, means and variances are
-            then those with noise.
+        privacy: What differential privacy has cost; None without it. Counts, means and variances then have noise.
     """
 
     _ARRAYS: ClassVar[tuple[str, ...]] = (

@@ -77,7 +77,7 @@ def write_request(
     message: Broadcast, client: int, *, algorithm: str, run: str, extra: Mapping[str, Any], asks_names: bool = False
 ) -> RecordDict:
     """The records of a message for one client; `extra` is the caller's own configuration."""
-    arrays = message.arrays_for(client)
+    arrays = dict(message.arrays_for(client))
     parts = ((name, getattr(message.frame, part)) for name, part in _FRAME.items())
     arrays.update((name, array) for name, array in parts if array is not None)
     if message.frame.own:

@@ -74,7 +74,7 @@ class Broadcast:
 
     def arrays_for(self, client: int) -> Arrays:
         """What one client gets."""
-        return {**self.arrays, **self.personal.get(client, {})}
+        return {**self.arrays, **self.personal[client]} if client in self.personal else self.arrays
 
     @cached_property
     def asked(self) -> frozenset[int]:

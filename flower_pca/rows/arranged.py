@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Self
 
 from flower_pca.base.errors import DataError
@@ -51,7 +52,7 @@ class ArrangedRows(StoredRows):
         """The file that the rows are from; "" if they are from none."""
         return self._source
 
-    @property
+    @functools.cached_property
     def heading(self) -> Heading:
         """What these rows say of their columns."""
         return Heading(self.d) if self._columns is None else self._columns.heading

@@ -18,6 +18,7 @@ import numpy as np
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
+from flower_pca.core import precision
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.claims import Judge
 from flower_pca.core.parts import Kind, Part, Shape
@@ -91,9 +92,8 @@ def collect(
     banned: set[int] = set()
     bytes_up, merge, heard = 0, stage.merging(state), set(answered)
     common = stage.parts(sent.arrays, d) if not sent.personal else {}
-    telling = _telling(common)
+    telling, declined, bits = _telling(common), "", precision.asked(sent.arrays)
     groups: dict[tuple[int, str], _Group] = {}
-    declined = ""
     if total is not None:
         groups[_columns(telling, total, d), ""] = _Group(total, list(answered))
     for position, reply in enumerate(replies):
@@ -103,7 +103,7 @@ def collect(
             declined = declined or reply.declined
             continue
         if isinstance(reply, Reply):
-            bytes_up += sum(a.nbytes for a in reply.arrays.values())
+            bytes_up += precision.nbytes(reply.arrays, bits)
             try:
                 check(reply, sent, heard)
                 if heading is not None and reply.heading is not None and not reply.heading.like(heading):

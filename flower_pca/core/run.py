@@ -31,7 +31,7 @@ import numpy as np
 
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
-from flower_pca.core import kept
+from flower_pca.core import kept, precision
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.claims import Judge
 from flower_pca.core.model import Model
@@ -228,16 +228,15 @@ class Run:
         return self._roll.whole or self._terms.binding
 
     def _arrays(self) -> Arrays:
-        return {
-            **self._standing.stage.broadcast(self._standing.state),
-            **self._terms.arrays(opening=self._standing.opening),
-        }
+        now = self._standing
+        arrays = {**now.stage.broadcast(now.state), **self._terms.arrays(opening=now.opening)}
+        return precision.message(arrays, now.model.bits, opening=now.opening)
 
     def _message(self, to: tuple[int, ...]) -> Broadcast:
         now, asked = self._standing, frozenset(to)
         own = {client: arrays for client, arrays in now.stage.personal(now.state).items() if client in asked}
         # The opening speaks of raw rows: the frame is what it asks for.
-        frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.frame
+        frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.sent_frame
         frame = frame.named(now.model.wanted)
         self._sent = Broadcast(now.stage.name, len(self._history), self._arrays(), frame, to, own)
         self._began = time.perf_counter()

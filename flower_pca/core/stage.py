@@ -25,6 +25,7 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core import precision
 from flower_pca.core.model import Model
 from flower_pca.core.parts import AS_LARGE_AS_TRACE, Kind, Part
 from flower_pca.rows.columns import Heading
@@ -81,7 +82,7 @@ class Broadcast:
     @property
     def nbytes(self) -> int:
         """What all clients named get together."""
-        common = sum(a.nbytes for a in self.arrays.values()) + self.frame.nbytes
+        common = precision.nbytes(self.arrays | self.frame.arrays, precision.asked(self.arrays)) + self.frame.length
         return len(self.to) * common + sum(a.nbytes for own in self.personal.values() for a in own.values())
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from flower_pca.base import archive
+from flower_pca.base import archive, labels
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.base.version import __version__
@@ -226,7 +226,7 @@ def _by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Ar
     names = text.split(",") if text else []
     if len(names) != len(arrays) or len(set(names)) != len(names):
         rule = f"made of one array for each of its names, {harmless(text) or 'none'}"
-        raise ProtocolError(who, must=rule, got=f"{len(arrays)} arrays", then=_SENDER)
+        raise ProtocolError(who, must=rule, got=labels.count(len(arrays), "array"), then=_SENDER)
     return dict(zip(names, arrays, strict=True))
 
 

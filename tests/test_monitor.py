@@ -92,6 +92,7 @@ def test_a_column_that_is_moved_contributes_most():
 # Limits from theory.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("centred", "trained"), [(True, False), (True, True), (False, False), (False, True)])
 def test_the_limit_of_t2_from_theory_is_kept_to_by_normal_rows_however_few_the_run_had(centred, trained):
     rng, kept, n = np.random.default_rng(3), [], 12

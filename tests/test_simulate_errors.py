@@ -104,7 +104,7 @@ CONFIG_ERRORS = {
         {"algorithm": "kryov"},
         "The algorithm must be one of krylov, ssi, local_power, faps, uda, wda, dr_svd, dist_pca, fed_oapm, "
         "covariance, "
-        "dcf_pca, consensus_rpca, per_pca, exact_per_pca. Got 'kryov'. Did you mean 'krylov'?",
+        "dcf_pca, consensus_rpca, per_pca, exact_per_pca, auto. Got 'kryov'. Did you mean 'krylov'?",
     ),
     "case": ({"algorithm": "FAPS"}, "Did you mean 'faps'?"),
     "no algorithm": ({"algorithm": "xyz"}, "Got 'xyz'. Choose one of these."),

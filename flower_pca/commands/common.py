@@ -67,8 +67,8 @@ def argument_of_gaps(added: argparse.ArgumentParser) -> None:
 
 def argument_of_algorithm(added: argparse.ArgumentParser) -> None:
     """--algorithm, a single one."""
-    text = 'a name, or a spec such as "faps(inner_steps=5)"; see flower-pca list (default: krylov)'
-    added.add_argument("--algorithm", default="krylov", metavar="SPEC", help=text)
+    text = 'a name, or a spec such as "faps(inner_steps=5)"; see flower-pca list (default: auto, krylov or covariance)'
+    added.add_argument("--algorithm", default="auto", metavar="SPEC", help=text)
 
 
 def argument_of_masks(added: argparse.ArgumentParser) -> None:

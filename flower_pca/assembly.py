@@ -120,12 +120,12 @@ def run(asked: Question, *, judged: bool = True) -> AnyRun:
     Where all clients are our own, as in a simulation, answers need not be `judged` by what they say of their rows.
     """
     algorithm, masked = _heard(asked).algorithm, asked.mask is not None
-    width = algorithm.width(asked.n_components)
-    terms = NoTerms()
-    opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width, judged=judged)
-    if asked.dp is not None:
-        plan, algorithm = planned(asked.dp, algorithm)
-        terms, opening = plan, plan.opening(width)
+    if asked.dp is None:
+        width, terms = algorithm.width(asked.n_components), NoTerms()
+        opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width, judged=judged)
+    else:
+        terms, algorithm = planned(asked.dp, algorithm)
+        opening = terms.opening(algorithm.width(asked.n_components))
     model = Model(
         n_components=asked.n_components,
         center=asked.centered,

@@ -90,7 +90,7 @@ class NoisyCovariance(Algorithm[CovarianceState]):
         values, V = linalg.eigh_descending(state.C)
         k = model.n_components
         width = state.width if isinstance(k, int) else fraction_rank(values, model.trace, k) or model.d
-        Z = V[:, : max(width, state.width)]
+        Z = V[:, : max(width, state.width) + 1]  # with the one that follows, for the gap
         return replace(model, basis=Z, product=state.C @ Z)
 
     def rounds(self, state: CovarianceState) -> int:

@@ -15,7 +15,7 @@ from flower_pca.core.roll import Roll
 from flower_pca.core.stage import Stage
 from flower_pca.core.standing import Standing
 
-LAYOUT: Final = 3  # grows with every change of what is kept
+LAYOUT: Final = 4  # grows with every change of what is kept
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps")
 
 

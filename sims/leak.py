@@ -36,7 +36,7 @@ SENTENCES: Final = {
     "wda": "The client's own leading eigenvectors and eigenvalues, exactly.",
     "dist_pca": "As uda, and as many of them as are asked for.",
     "dr_svd": "Two wide products: (d - k) / 4 columns of C_i each time, far more per message than ssi.",
-    "noisy_covariance": "Without noise, C_i itself in one message.",
+    "covariance": "Without noise, C_i itself in one message.",
     "fed_oapm": "As ssi, where the server hears single answers; over the air it hears noisy sums only.",
     "consensus_rpca": "Products of the rows less their far entries: C_i on the common low-rank space.",
     "dcf_pca": "A block that the client has moved by its own gradient: its share of the common space.",

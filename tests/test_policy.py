@@ -116,8 +116,8 @@ I = np.eye(X.shape[1])
 JUNK = {"junk": I[:, :1]}
 PERSONAL = {"U": I[:, :1], "b": I[:, :1], "own": 4, "exact": True, "steps": 0, "collect": True}
 TOLD = [  # a message with a single block of one column, and how many directions of C_i the answer tells
-    ("noisy_covariance", {"columns": 10}, "noisy_covariance", 10),
-    ("noisy_covariance", {"columns": 10, **JUNK}, "noisy_covariance", 10),
+    ("covariance", {"columns": 10}, "covariance", 10),
+    ("covariance", {"columns": 10, **JUNK}, "covariance", 10),
     ("uda", {"rank": 6, "weighted": False, **JUNK}, "uda", 7),
     ("wda", {"rank": 6, "weighted": True, **JUNK}, "wda", 7),
     ("dist_pca", {"rank": 6, "weighted": False, **JUNK}, "dist_pca", 7),

@@ -134,7 +134,7 @@ def test_rows_of_lower_rank_than_wanted_end_as_converged(name):
     assert "rounding" not in exact.status.words
 
 
-@pytest.mark.parametrize("name", ["krylov", "ssi", "faps", "noisy_covariance"])
+@pytest.mark.parametrize("name", ["krylov", "ssi", "faps", "covariance"])
 @pytest.mark.parametrize("setting", [{}, {"mask": True}, {"scale": "max_abs"}, {"center": False}], ids=str)
 def test_the_noise_variance_beside_a_column_that_outweighs_it(name, setting):
     rng = np.random.default_rng(0)
@@ -153,7 +153,7 @@ def test_the_noise_variance_of_evaluated_rows_has_no_cancellation_whichever_way_
     assert simulate("krylov", evenly(X, 4), n_components=1, evaluate=True).noise_variance_ == pytest.approx(left, 1e-6)
 
 
-@pytest.mark.parametrize("name", ["ssi(max_rounds=8)", "krylov(max_rounds=3)", "noisy_covariance"])
+@pytest.mark.parametrize("name", ["ssi(max_rounds=8)", "krylov(max_rounds=3)", "covariance"])
 def test_noise_counts_as_residual(name):
     X = rows(8000, np.r_[1.0, 0.8, 0.7, 0.5 * 0.9 ** np.arange(12)], seed=0) @ rotation(15, 0)
     V = pooled([X]).components[:3]

@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--evaluate", action="store_true", help="also measure the error of reconstruction")
     text = "also count rows by T2 and SPE, for limits from all of them: see flower-pca score"
     parser.add_argument("--monitor", action="store_true", help=text)
-    text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, noisy_covariance'
+    text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, covariance'
     parser.add_argument("--dp", metavar="SPEC", help=text)
     common.argument_of_masks(parser)
     text = "a plain loop in this process, or Flower's engine with a virtual node per client (default: in_process)"

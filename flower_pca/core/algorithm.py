@@ -11,12 +11,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
-from flower_pca.base.labels import numbered
+from flower_pca.base import checks, labels, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
@@ -69,6 +68,18 @@ class Algorithm(Stage[S]):
         if status is None or not status.ok or model.values is None or model.residuals is None:
             return status
         return replace(status, words=status.words + model.doubts)
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """An algorithm in whose place another one may be taken once an opening has told what rows there are."""
+
+    @property
+    def alternative(self) -> str:
+        """The name of that other one: nodes are asked in the opening whether they decline it."""
+
+    def settled(self, model: Model) -> tuple[Algorithm[Any], str]:
+        """The algorithm to go on with, and why."""
 
 
 @dataclass(frozen=True)
@@ -149,14 +160,15 @@ class Iterative(Algorithm[I]):
         p = state.progress
         if p.rounds < self.min_rounds:
             return None
+        rounds = labels.count(p.rounds, "round")
         measured = f"{self.quantity}{f' {p.error:.2g}' if np.isfinite(p.error) else ' (not falling yet)'}"
         if p.error <= p.tol:
             bound = f"tol={p.tol:.2g}" if p.tol == self.tol else f"{p.tol:.2g}, the precision of the data"
-            return Status(Outcome.CONVERGED, f"{measured} is at most {bound} after {_rounds(p.rounds)}")
+            return Status(Outcome.CONVERGED, f"{measured} is at most {bound} after {rounds}")
         if p.stale >= self.patience:
-            return Status(Outcome.STALLED, f"{measured} has not fallen for {p.stale} rounds, of {p.rounds}")
+            return Status(Outcome.STALLED, f"{measured} has not fallen for the last {p.stale} of {rounds}")
         if p.rounds >= self.max_rounds:
-            return Status(Outcome.MAX_ROUNDS, f"{measured} is above tol={self.tol:.2g} after {_rounds(p.rounds)}")
+            return Status(Outcome.MAX_ROUNDS, f"{measured} is above tol={self.tol:.2g} after {rounds}")
         return None
 
     def verify(self, model: Model) -> Status | None:
@@ -177,7 +189,7 @@ class Iterative(Algorithm[I]):
         """The status of a run whose `small` components have eigenvalues below tol times the first."""
         assert model.values is not None
         below = f"below tol={tol:.2g} times the first"
-        which = numbered("component", small)
+        which = labels.numbered("component", small)
         if model.sure:
             left = f"a sine of about {model.sine_estimate:.1g} is left"
             return replace(status, words=f"{status.words}; the eigenvalues of {which} lie {below}, and {left}")
@@ -191,10 +203,6 @@ class Iterative(Algorithm[I]):
     def metrics(self, state: I) -> dict[str, float]:
         error = state.progress.error
         return {"error": error} if np.isfinite(error) else {}
-
-
-def _rounds(number: int) -> str:
-    return "1 round" if number == 1 else f"{number} rounds"
 
 
 @dataclass(frozen=True)

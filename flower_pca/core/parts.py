@@ -34,7 +34,7 @@ class Kind(Enum):
     LOCAL_PRODUCT the same of rows centred at the client's own mean, which is sent beside it as n and mean
     BLOCK         a block that the client has chosen, and multiplied
     IMAGE         C_i times a block that the client has chosen, and keeps
-    GRAM          C_i itself, packed as noisy_covariance does
+    GRAM          C_i itself, packed as covariance does
     EIGENVECTORS  leading eigenvectors of C_i
     EIGENVALUES   their eigenvalues, over the number of rows
     FACTOR        the triangular factor R of X_i Z, for the block Z of the message

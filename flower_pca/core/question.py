@@ -89,7 +89,7 @@ class Question:
         min_clients: Clients that must be present in every round.
         mask: How the clients' answers are masked, so that the server learns nothing but their sums; None for plain
             answers. In short: True, or a string such as "masks(neighbours=20)".
-        dp: The privacy budget, for ssi, krylov and noisy_covariance. Clients then clip their rows and add noise: each
+        dp: The privacy budget, for ssi, krylov and covariance. Clients then clip their rows and add noise: each
             in full, or in shares under `mask`. In short: a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
         channel: What the server hears the sums of the replies through; None for an ideal one.
 
@@ -126,13 +126,14 @@ class Question:
         checks.choice("scale", self.scale, SCALES)
         checks.choice("missing", self.missing, MISSING)
         checks.integer("seed", self.seed, most=2**62)
-        checks.proportion("The fraction of clients", self.fraction)
+        fraction = checks.share(self.fraction)
+        checks.proportion("The fraction of clients", fraction)
         checks.choice("evaluate", self.evaluate, (True, False))
         checks.choice("monitor", self.monitor, (True, False))
         checks.integer("min_clients", self.min_clients, least=1)
         object.__setattr__(self, "columns", wanted(self.columns))
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
-        for name, value in {**plain, "fraction": float(self.fraction)}.items():
+        for name, value in {**plain, "fraction": float(fraction)}.items():
             object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
         if self.monitor and self.channel is not None:
             rule, remedy = "False, as counts cannot have noise on them", "Leave one of them out."
@@ -173,7 +174,7 @@ class Question:
         """Refuse what noise does not go with: what makes the number of answers depend on the rows, or tells more."""
         algorithm = self.algorithm
         if not algorithm.bounded:
-            rule = "asked of ssi, krylov or noisy_covariance"
+            rule = "asked of ssi, krylov or covariance"
             raise ConfigError("dp", must=rule, got=algorithm.name, then="Use ssi.")
         rounds = algorithm.max_rounds if isinstance(algorithm, Iterative) else 1
         if rounds > _NOISY_ROUNDS:

@@ -136,6 +136,8 @@ class Plan(NoTerms):
         if status.outcome is Outcome.ONE_SHOT:
             return status
         words = f"all {self.rounds} rounds that the privacy budget is dealt out to are done"
+        if self.rounds == 1:
+            words = "the one round that the privacy budget is dealt out to is done"
         if rounds < self.rounds:
             words = f"{rounds} of the {words[4:]}; answers that gave no sum have cost the others"
         return Status(Outcome.BUDGET_SPENT, words)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flower_pca.base import archive
+from flower_pca.base import archive, labels
 from flower_pca.base.linalg import Array
 from flower_pca.plots import style
 from flower_pca.tracking.result import TrackingResult
@@ -51,8 +51,8 @@ def overview(result: TrackingResult) -> Figure:
 
 def summary(result: TrackingResult) -> str:
     """One line: what was followed, by what."""
-    size = f"{result.n_components_} components of {result.n_features_in_:,} columns"
-    return f"{result.steps} steps  ·  {size}  ·  {result.algorithm}"
+    size = f"{labels.count(result.n_components_, 'component')} of {labels.count(result.n_features_in_, 'column')}"
+    return f"{labels.count(result.steps, 'step')}  ·  {size}  ·  {result.algorithm}"
 
 
 def alone(panel: Callable[[Axes, TrackingResult], None]) -> Callable[[Figure, TrackingResult], None]:
@@ -84,6 +84,9 @@ def statistic(ax: Axes, result: TrackingResult) -> None:
     known = np.array(sorted(result.statistics_))
     values = np.array([result.statistics_[int(j)] for j in known])
     _curve(ax, known, values, 1, "statistic of a change")
+    if result.levels_:
+        steps, levels = zip(*sorted(result.levels_.items()), strict=True)
+        ax.semilogy(steps, np.maximum(levels, style.FLOOR), color=style.FAINT, lw=1.2, label="level of an alarm")
     _steps(ax, result, "Statistic of a change", "squared units of the data")
 
 

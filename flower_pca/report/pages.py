@@ -13,7 +13,6 @@ import numpy as np
 
 from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.algorithms.robust.result import RobustResult
-from flower_pca.analysis.noise import certainty
 from flower_pca.base import labels
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
@@ -31,17 +30,14 @@ def of(result: PCAResult | TrackingResult, shards: Shards) -> tuple[list[str], l
         last = [messages(result.history), failures(result.history, result.site_names)]
         return [*steps.before(result), sites(result)], [*steps.after(result), *last]
     said, figures, tables = _family(result, shards)
-    known = certainty(result)
-    if known is None:
-        components = _components(result)
-    else:
-        components, figures = noise.components(result, known), {**noise.facts(result, known), **figures}
-        said = [noise.words(result, known), *said]
+    known = result.certainty
+    if known is not None:
+        figures, said = {**noise.facts(result, known), **figures}, [html.paragraph(str(known), "said"), *said]
     if shards is not None and not tables:
         tables = [_clients(result, shards)]
     said = [*said, *([] if tables else [sites(result)])]
     last = [messages(result.history), failures(result.history, result.site_names)]
-    return [html.facts({**_facts(result), **figures}), *said], [components, *tables, *last]
+    return [html.facts({**_facts(result), **figures}), *said], [_components(result), *tables, *last]
 
 
 def _family(result: PCAResult, shards: Shards) -> tuple[list[str], dict[str, str], list[str]]:
@@ -55,10 +51,10 @@ def _family(result: PCAResult, shards: Shards) -> tuple[list[str], dict[str, str
 
 def _facts(result: PCAResult) -> dict[str, str]:
     history = result.history
-    private = result.privacy is not None
+    private = result.privacy is not None  # then the error and the residuals have noise on them too
     frame = ("centred" if result.centered else "not centred") + (", scaled" if result.scale_ is not None else "")
     facts = {
-        "rows": f"about {result.n_samples_:,}" if private else f"{result.n_samples_:,}",
+        "rows": labels.rows(result),
         "features": f"{result.n_features_in_:,}",
         "clients": f"{max((record.answered for record in history), default=0):,}",
         "components": f"{result.n_components_:,}",
@@ -112,7 +108,8 @@ def _reasons(title: str, found: list[tuple[Round, str, str]], names: Any) -> str
 
 
 def _components(result: PCAResult) -> str:
-    return html.table("Components", labels.HEADS, labels.variances(result), words=[len(labels.HEADS) - 1])
+    heads, lines = labels.listing(result)
+    return html.table("Components", heads, lines, words=[len(heads) - 1])
 
 
 def _clients(result: PCAResult, shards: Sequence[Any]) -> str:

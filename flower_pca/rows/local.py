@@ -43,10 +43,11 @@ class LocalData(ArrangedRows):
         """The same stored rows in another frame. The newest one is kept, with what it has cached, if `keep`."""
         if frame.names is not None and frame.names != self.names:
             return self.arranged(frame.names).framed(frame, keep=keep)
-        if self.frame.same(frame) and self._keep == keep:
+        child = self._child
+        if keep and child is not None and child.frame.same(frame):
+            return child
+        if self._keep == keep and self.frame.same(frame):
             return self
-        if keep and self._child is not None and self._child.frame.same(frame):
-            return self._child
         view = self._view()
         view.frame, view._keep = frame, keep
         if keep:

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
 from flower_pca import assembly, registry
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
@@ -63,8 +63,9 @@ def simulate(
             on from it, in process bit for bit; a finished run removes it.
         on_round: Called with the run after every round. Rounds are logged to "flower_pca" at INFO as well, and a
             notebook shows a bar.
-        backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine with one virtual node
-            per shard; or Ray(num_cpus_per_client=2) for settings of it. The components are the same to the last bit.
+        backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine, with virtual nodes
+            that host many clients; or Ray(clients_per_node=1) for settings of it. The components are the same to the
+            last bit.
         **asked: What is asked, where `algorithm` is not a Question: n_components, and what else `Question` names, such
             as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an algorithm that
             iterates, tol, min_rounds, max_rounds and patience are its own: see `make`.
@@ -86,8 +87,9 @@ def simulate(
     clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
     public = _public(private, len(clients))
-    words = f"{question.algorithm.spec} of {sum(c.n for c in clients):,} rows x {clients[0].d:,} columns"
-    watch = Watch(on_round, f"{words} at {len(clients):,} clients")
+    rows, columns = labels.count(sum(c.n for c in clients), "row"), labels.count(clients[0].d, "column")
+    words = f"{question.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
+    watch = Watch(on_round, words)
     if engine is not None:
         if callable(participation):
             remedy = "Use a fraction, or the backend in_process."
@@ -210,7 +212,7 @@ class InProcess:
 
     def _require(self, marks: Any) -> None:
         if marks != self._marks():
-            rule, remedy = f"one of {self._marks()} streams", "Choose another checkpoint."
+            rule, remedy = f"one of {labels.count(self._marks(), 'stream')}", "Choose another checkpoint."
             raise ConfigError("The checkpoint", must=rule, got=marks, then=remedy)
 
 

@@ -22,14 +22,17 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from flower_pca import wire
 from flower_pca.assembly import AnyRun
+from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Broadcast
+from flower_pca.strategies.hosts import reached
 from flower_pca.strategies.log import log
-from flower_pca.strategies.nodes import Nodes, Waits
+from flower_pca.strategies.nodes import Nodes
+from flower_pca.strategies.waits import Waits
 from flower_pca.tracking.result import TrackingResult
 
 R = TypeVar("R", PCAResult, TrackingResult)
@@ -69,7 +72,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             NotEnoughNodes: If fewer than min_nodes nodes are there within node_timeout, or answer.
             DataError: If the rows of all nodes together cannot be used.
         """
-        return self._run(Nodes(grid, self._made(), self._waits), on_round)
+        return self._run(reached(grid, self._made(), self._waits), on_round)
 
     def start(
         self,
@@ -96,8 +99,8 @@ class FlowerStrategy(Strategy, Generic[R]):
             Flower's Result: arrays are those of `arrays_of`, metrics those of the history, by round.
         """
         if initial_arrays:
-            remedy = "Leave it out."
-            raise ConfigError("initial_arrays", must="empty", got=f"{len(initial_arrays)} arrays", then=remedy)
+            got = labels.count(len(initial_arrays), "array")
+            raise ConfigError("initial_arrays", must="empty", got=got, then="Leave it out.")
         outcome = Result()
 
         def after(run: Driven) -> None:
@@ -114,7 +117,7 @@ class FlowerStrategy(Strategy, Generic[R]):
 
         waits = self._waits if timeout is None else replace(self._waits, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
-        outcome.arrays = arrays_of(self._run(Nodes(grid, self._made(num_rounds), waits, configs), after))
+        outcome.arrays = arrays_of(self._run(reached(grid, self._made(num_rounds), waits, configs), after))
         return outcome
 
     def configure_train(
@@ -164,13 +167,15 @@ class FlowerStrategy(Strategy, Generic[R]):
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
         if isinstance(result, PCAResult):
+            for choice in result.choices:
+                log(INFO, "%s", choice)
             for hint in result.hints:
                 log(WARNING, "%s", hint)
         return result
 
     def _configure(self, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
-            self._nodes = Nodes(grid, self._made(), self._waits)
+            self._nodes = reached(grid, self._made(), self._waits)
         nodes = self._nodes
         nodes.grid = grid
         if self._asked is None:
@@ -179,14 +184,15 @@ class FlowerStrategy(Strategy, Generic[R]):
             return []
         nodes.configs[kind] = dict(config)
         compose = nodes.composer(self._asked)
-        return [compose(node) for node in self._asked.to]
+        return [compose(node) for node in nodes.carriers(self._asked)]
 
     def _aggregate(self, replies: Iterable[Message], kind: str) -> tuple[Driven, Round] | None:
         nodes, asked = self._nodes, self._asked
         if nodes is None or asked is None or wire.kind(asked.stage) != kind:
             return None
         came = {reply.metadata.src_node_id: reply for reply in replies}
-        answers = [nodes.read(node, came.get(node, "no answer")) for node in asked.to]
+        carriers = nodes.carriers(asked)
+        answers = [answer for n in carriers for answer in nodes.answers(n, came.get(n, "no answer"), asked)]
         self._asked = None
         record = nodes.run.advance(nodes.in_order(answers))
         nodes.report(record)

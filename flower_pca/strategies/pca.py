@@ -14,7 +14,7 @@ from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.question import Asked, Question
 from flower_pca.core.result import PCAResult
 from flower_pca.strategies.base import FlowerStrategy
-from flower_pca.strategies.nodes import Waits
+from flower_pca.strategies.waits import Waits
 
 _COMPONENTS: Final = 2  # where the caller does not say
 _MIN_NODES: Final = 2
@@ -25,11 +25,15 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
     """Federated PCA as a Flower Strategy.
 
     Args:
-        algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a whole `Question`.
-        min_nodes: Nodes to wait for, and to keep. If left out, 2; of a Question, its min_clients.
+        algorithm: "auto", which is krylov, or covariance where that costs less; another name, a spec string such as
+            "faps(inner_steps=5)", or an instance; or a whole `Question`.
+        min_nodes: Nodes (or clients that they host) to wait for, and to keep. If left out, 2; of a Question, its
+            min_clients.
         node_timeout: Seconds to wait for them; then NotEnoughNodes is raised.
         round_timeout: Seconds to wait for the answers of a round; nodes that have not answered are left out of it.
         action: Flower's name of the nodes' functions, where they were added by `clients.register`.
+        hosted: In simulations whose virtual nodes host many clients, how these answer: "stacked", each for itself in
+            one message. None where each node is a client.
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
             on from it; a finished run removes it.
         **asked: What is asked, where `algorithm` is not a Question: n_components (2 if left out), and what else
@@ -45,12 +49,13 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
     @spelt_out(Asked, _DEFAULTS)
     def __init__(
         self,
-        algorithm: str | Algorithm[Any] | Question = "krylov",
+        algorithm: str | Algorithm[Any] | Question = "auto",
         *,
         min_nodes: int | None = None,
         node_timeout: float = 60.0,
         round_timeout: float = 600.0,
         action: str | None = None,
+        hosted: str | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         **asked: Unpack[Asked],
     ) -> None:
@@ -63,7 +68,13 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         if question.dp is not None and question.dp.noise_seed is not None:
             remedy = "Leave it out; each node draws its noise from its operating system."
             raise ConfigError("noise_seed of dp at nodes", must="None", got=question.dp.noise_seed, then=remedy)
-        waits = Waits(min_nodes=min_nodes, node_timeout=node_timeout, round_timeout=round_timeout, action=action)
+        waits = Waits(
+            min_nodes=min_nodes,
+            node_timeout=node_timeout,
+            round_timeout=round_timeout,
+            action=action,
+            hosted=hosted,
+        )
         super().__init__(waits, checkpoint)
 
     @property
@@ -75,4 +86,4 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         question = self.question
         if num_rounds and isinstance(question.algorithm, Iterative):
             question = replace(question, algorithm=registry.make(question.algorithm, max_rounds=num_rounds))
-        return assembly.run(question)
+        return assembly.run(question, judged=self._waits.hosted is None)

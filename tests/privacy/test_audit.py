@@ -159,7 +159,7 @@ def test_the_closing_product_of_a_personalized_run_is_a_product(algorithm):
 
 
 def test_the_covariance_without_noise_is_told_at_once():
-    found = audit("noisy_covariance", SHARDS, n_components=K)
+    found = audit("covariance", SHARDS, n_components=K)
     assert found.messages_to(1e-12) == 2
 
 
@@ -260,6 +260,7 @@ def test_what_cannot_be_audited_is_refused(change, error, words):
     assert words in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_the_library_finds(tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.vstack(SHARDS))
     given = ["audit", str(tmp_path / "x.npy"), "--algorithm", "ssi", "--clients", "2", "--components", "2"]
@@ -287,7 +288,7 @@ def test_the_command_refuses_missing_values_and_unknown_algorithms(tmp_path, cap
 
 
 def test_a_picture_needs_matplotlib_and_a_format(tmp_path, monkeypatch):
-    found = audit("noisy_covariance", SHARDS, n_components=2)
+    found = audit("covariance", SHARDS, n_components=2)
     assert found.picture(tmp_path / "leak.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ConfigError, match=r"must be one that ends in .svg or .png"):
         found.picture(tmp_path / "leak.pdf")

@@ -125,12 +125,12 @@ def run(asked: Question, *, judged: bool = True) -> AnyRun:
     algorithm, choices = beforehand(_heard(asked).algorithm, *noisy)
     bits, tol = (asked.bits, asked.tol) if registry.rounds(algorithm) else (64, None)
     choices |= {"wire": precision.why(bits, tol)} if asked.wire == "auto" else {}
-    width = algorithm.width(asked.n_components)
-    terms = NoTerms()
-    opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width, judged=judged)
-    if asked.dp is not None:
-        plan, algorithm = planned(asked.dp, algorithm)
-        terms, opening = plan, plan.opening(width)
+    if asked.dp is None:
+        width, terms = algorithm.width(asked.n_components), NoTerms()
+        opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width, judged=judged)
+    else:
+        terms, algorithm = planned(asked.dp, algorithm)
+        opening = terms.opening(algorithm.width(asked.n_components))
     model = Model(
         n_components=asked.n_components,
         center=asked.centered,

@@ -98,6 +98,8 @@ def simulate(
 
         backed: Any = {"engine": engine, "checkpoint": checkpoint, "on_round": watch, "answers": answers}
         result = ray.run(question, sites_of(shards), public, **backed)
+        frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
+        result = looked_at(result, [client.framed(frame, keep=False) for client in clients])
         watch.end(result)
         return result
     seed = None if question.dp is None else question.dp.noise_seed
@@ -212,7 +214,7 @@ class InProcess:
 
     def _require(self, marks: Any) -> None:
         if marks != self._marks():
-            rule, remedy = f"one of {self._marks()} streams", "Choose another checkpoint."
+            rule, remedy = f"one of {labels.count(self._marks(), 'stream')}", "Choose another checkpoint."
             raise ConfigError("The checkpoint", must=rule, got=marks, then=remedy)
 
 

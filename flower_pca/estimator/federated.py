@@ -23,9 +23,11 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from flower_pca.analysis import likelihood
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.core import start as starts
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.result import PCAResult
 from flower_pca.core.settings import DP, MaskedSums
+from flower_pca.core.start import Known, Start
 from flower_pca.estimator import count, tables
 from flower_pca.rows.named import SiteRows
 from flower_pca.simulation import Ray, simulate
@@ -61,6 +63,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         dp: The budget of differential privacy, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)". What is fitted then
             has noise in it; `transform` itself is not private.
         backend: "in_process", "ray" or Ray(...): see `simulate`.
+        start: Components to begin with: an earlier result, its file, or components as rows. See `simulate`.
         checkpoint: File from which an interrupted `fit` of the same rows goes on: see `simulate`.
 
     Attributes:
@@ -94,6 +97,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         dp: DP | str | None = None,
         backend: str | Ray = "in_process",
         checkpoint: str | os.PathLike[str] | None = None,
+        start: Start | None = None,
     ) -> None:
         self.n_components = n_components
         self.algorithm = algorithm
@@ -108,6 +112,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.dp = dp
         self.backend = backend
         self.checkpoint = checkpoint
+        self.start = start
 
     def fit(self, X: Any, y: Any = None, sites: Any = None) -> FederatedPCA:
         """Find the components of all rows.
@@ -196,9 +201,19 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             shards,
             n_components=count.asked(self.n_components, n, d, private=self.dp is not None),
             seed=self._seed(),
+            start=self._start(),
             **{name: getattr(self, name) for name in _PASSED_ON},
         )
         return count.kept(result, self.n_components)
+
+    def _start(self) -> Known | None:
+        """What the run begins with, its columns in the order of the tables."""
+        if self.start is None:
+            return None
+        given, names = starts.known(self.start), getattr(self, "feature_names_in_", None)
+        if names is None or given.feature_names_in_ is None:
+            return given._replace(feature_names_in_=None)
+        return given.arranged(tuple(names))
 
     def _each(self, X: Any, work: Callable[[Any], Array]) -> Array:
         """What `work` makes of a table, or stacked of several ones."""

@@ -17,6 +17,7 @@ from flower_pca.core.drive import Driven, drive
 from flower_pca.core.question import AskedHere, Question
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Broadcast, Reply
+from flower_pca.core.start import Start
 from flower_pca.dp.draw import Bits, seeded_bits, system_bits
 from flower_pca.masking.grain import seeded_grain
 from flower_pca.rows.fixed import FixedData, fixed
@@ -42,6 +43,7 @@ def simulate(
     participation: Participation | None = None,
     private: Collection[int] = (),
     answers: str = "rows",
+    start: Start | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     on_round: Callable[[Driven], None] | None = None,
     backend: str | Ray = "in_process",
@@ -59,6 +61,8 @@ def simulate(
         private: Clients, by position, whose own results are not handed over in `own` of the result.
         answers: "rows": clients multiply rows, or X'X where that takes fewer operations; "fixed" or "exact": they
             answer as nodes in a deployment do, with the same bits. See `Rules`.
+        start: Components to begin with, for an algorithm that iterates: an earlier result, its file, or components as
+            rows. Over nearly the same rows that saves messages; the answer is that of these rows.
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
             on from it, in process bit for bit; a finished run removes it.
         on_round: Called with the run after every round. Rounds are logged to "flower_pca" at INFO as well, and a
@@ -95,7 +99,13 @@ def simulate(
             raise ConfigError("participation with Ray", must="a fraction", got="a function", then=remedy)
         from flower_pca.simulation import ray
 
-        backed: Any = {"engine": engine, "checkpoint": checkpoint, "on_round": watch, "answers": answers}
+        backed: Any = {
+            "engine": engine,
+            "checkpoint": checkpoint,
+            "on_round": watch,
+            "answers": answers,
+            "start": start,
+        }
         result = ray.run(question, sites_of(shards), public, **backed)
         watch.end(result)
         return result
@@ -105,7 +115,7 @@ def simulate(
     gaps = question.missing == "mean"
     source = None if answers == "rows" else functools.partial(fixed, exactly=answers == "exact", gaps=gaps)
     there = Shards(clients, present=present, bits=bits, seed=question.seed, source=source)
-    result = drive(assembly.run(question, judged=False), there, checkpoint=checkpoint, on_round=watch)
+    result = drive(assembly.run(question, judged=False, start=start), there, checkpoint=checkpoint, on_round=watch)
     stage = registry.closing(question.algorithm).name
     frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
     own = {i: registry.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}

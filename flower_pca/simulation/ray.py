@@ -18,6 +18,7 @@ from flower_pca.core.drive import Driven
 from flower_pca.core.question import Question
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays
+from flower_pca.core.start import Start
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation import shards as files
 from flower_pca.simulation import streams as streamed
@@ -43,6 +44,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None,
     on_round: Callable[[Driven], None] | None,
     answers: str,
+    start: Start | None,
 ) -> PCAResult:
     """Run a PCAStrategy of a question over one virtual node per shard; own results of `public` ones come back."""
     _require_ray()
@@ -54,7 +56,8 @@ def run(
         return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
 
     hosted = None if engine.clients_per_node == 1 else "stacked"
-    strategy = PCAStrategy(question, min_nodes=len(shards), node_timeout=_START, hosted=hosted, checkpoint=checkpoint)
+    given: Any = {"hosted": hosted, "checkpoint": checkpoint, "start": start}
+    strategy = PCAStrategy(question, min_nodes=len(shards), node_timeout=_START, **given)
     rules: RuleKeywords = {"answers": answers, "noise_seed": question.seed}
     found, own = _simulated(strategy, shards, files.save, files.load, back, engine, on_round, rules)
     result: PCAResult = replace(found, own=own)

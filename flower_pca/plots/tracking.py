@@ -84,6 +84,9 @@ def statistic(ax: Axes, result: TrackingResult) -> None:
     known = np.array(sorted(result.statistics_))
     values = np.array([result.statistics_[int(j)] for j in known])
     _curve(ax, known, values, 1, "statistic of a change")
+    if result.levels_:
+        steps, levels = zip(*sorted(result.levels_.items()), strict=True)
+        ax.semilogy(steps, np.maximum(levels, style.FLOOR), color=style.FAINT, lw=1.2, label="level of an alarm")
     _steps(ax, result, "Statistic of a change", "squared units of the data")
 
 

@@ -22,7 +22,7 @@ from flower_pca.rows import gaps
 from flower_pca.rows.matching import arranged
 
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "changes_")
-_HEADER = ("statistics_", "algorithm", "seed")
+_HEADER = ("statistics_", "levels_", "algorithm", "seed")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,8 +40,10 @@ class TrackingResult:
             minimum norm, (steps,).
         outliers_: Entries taken for outliers, (steps,).
         changes_: Steps at which a change was declared.
-        statistics_: From the steps at which it is known to the largest eigenvalue of the completed rows outside the
-            basis before, divided by the rows.
+        statistics_: From the steps at which it is known to the statistic of a change: the largest eigenvalue of the
+            completed rows outside the basis before, divided by the rows; where the level is learnt from the stream,
+            the least of four such, see `tracking.change`.
+        levels_: From the steps at which a change was looked for to what the statistic was held against.
         status: Why the run ended.
         history: What happened in each message.
         algorithm: The tracker's spec string.
@@ -60,6 +62,7 @@ class TrackingResult:
     outliers_: Array
     changes_: Array
     statistics_: dict[int, float]
+    levels_: dict[int, float]
     status: Status
     history: History
     algorithm: str
@@ -73,13 +76,13 @@ class TrackingResult:
     def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> TrackingResult:
         """The result that a finished model amounts to: its tracker has left the figures of all steps."""
         assert model.status is not None
-        statistics, changed = model.left["statistics"], model.left["changed"]
         figures = ("values", "rows", "residuals", "deficient", "outliers")
         return cls(
             components_=np.stack([np.ascontiguousarray(linalg.fix_signs(P).T) for P in model.left["bases"]]),
             **{f"{name}_": model.left[name] for name in figures},  # type: ignore[arg-type]
-            changes_=np.flatnonzero(changed),
-            statistics_={j: float(s) for j, s in enumerate(statistics) if not np.isnan(s)},
+            changes_=np.flatnonzero(model.left["changed"]),
+            statistics_=_known(model.left["statistics"]),
+            levels_=_known(model.left["levels"]),
             status=model.status,
             history=history,
             algorithm=algorithm,
@@ -162,6 +165,7 @@ class TrackingResult:
             return cls(
                 **{name: arrays[name] for name in _ARRAYS},  # type: ignore[arg-type]
                 statistics_={int(step): value for step, value in header["statistics_"].items()},
+                levels_={int(step): value for step, value in header["levels_"].items()},
                 algorithm=header["algorithm"],
                 seed=header["seed"],
                 status=Status(Outcome(outcome), words),
@@ -221,3 +225,8 @@ class TrackingResult:
             remedy = "Give the features that the run had, in its order."
             raise ConfigError("The number of columns", must=str(self.n_features_in_), got=rows.shape[1], then=remedy)
         return rows
+
+
+def _known(values: Array) -> dict[int, float]:
+    """By the number of the step, where it is known."""
+    return {j: float(value) for j, value in enumerate(values) if not np.isnan(value)}

@@ -13,6 +13,7 @@ import numpy as np
 
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.tracking.change import Alarm, Detector, Watch, outside
 from flower_pca.tracking.solver import Solver
 
 _PROBES: Final = 15  # products of the power method on what lies outside the old subspace
@@ -20,7 +21,10 @@ _PROBES: Final = 15  # products of the power method on what lies outside the old
 
 @dataclass(frozen=True)
 class Step:
-    """What a finished step leaves: its basis, the Ritz values of the sum, and figures of the batch."""
+    """What a finished step leaves: its basis, the Ritz values of the sum, and figures of the batch.
+
+    `level` is what the statistic of a change was held against, if it was.
+    """
 
     basis: Array
     values: Array
@@ -29,6 +33,7 @@ class Step:
     deficient: int
     outliers: int
     statistic: float | None = None
+    level: float | None = None
     changed: bool = False
 
 
@@ -50,7 +55,8 @@ class TrackState:
         record: The finished steps.
         detecting: Whether a change is looked for.
         since: Steps since the last change, or the start.
-        statistic: Of the step under way, where it is known.
+        outside: The largest eigenvalue of the step under way outside of the bases before, newest first, by the row.
+        watch: What is known of the stream while nothing happens, where the level of an alarm comes from the stream.
         ended: Whether there is nothing left to do.
         closing: Whether the last message, which brings clients the last basis, is due or answered.
     """
@@ -70,7 +76,8 @@ class TrackState:
     record: tuple[Step, ...] = ()
     detecting: bool = False
     since: int = 0
-    statistic: float | None = None
+    outside: tuple[float, ...] = ()
+    watch: Watch = field(default_factory=Watch)
     ended: bool = False
     closing: bool = False
 
@@ -96,8 +103,25 @@ def figures(record: tuple[Step, ...]) -> dict[str, Array]:
         "deficient": np.array([step.deficient for step in record]),
         "outliers": np.array([step.outliers for step in record]),
         "statistics": np.array([np.nan if step.statistic is None else step.statistic for step in record]),
+        "levels": np.array([np.nan if step.level is None else step.level for step in record]),
         "changed": np.array([step.changed for step in record]),
     }
+
+
+def finished(state: TrackState, alarm: Alarm, basis: Array, values: Array) -> Step:
+    """The step that is over, with the counts of its batch."""
+    sums = state.sums
+    return Step(
+        basis=basis,
+        values=values,
+        rows=int(sums["rows"]),
+        residual=float(np.sqrt(sums["misfit"] / sums["energy"])) if sums["energy"] else 0.0,
+        deficient=int(sums["deficient"]),
+        outliers=int(sums["outliers"]),
+        statistic=alarm.statistic,
+        level=alarm.level,
+        changed=alarm.changed,
+    )
 
 
 def probed(state: TrackState, probe: Solver) -> TrackState:
@@ -105,7 +129,27 @@ def probed(state: TrackState, probe: Solver) -> TrackState:
     if probe.products < _PROBES:
         return replace(state, probe=probe)
     assert probe.values is not None
-    return replace(state, probe=None, statistic=float(probe.values[0]) / state.sums["rows"])
+    told = outside(probe, state.watch.bases) or (float(probe.values[0]),)
+    return replace(state, probe=None, outside=tuple(value / state.sums["rows"] for value in told))
+
+
+def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
+    """What the batch has outside of the bases before: known at no cost in a Krylov space, else as a probe has told."""
+    rows = state.sums["rows"]
+    if solver.power is None:
+        older = outside(solver, state.watch.bases[1:])
+        return tuple(value / rows for value in (solver.beyond, *older))
+    if not state.watch.bases:
+        return state.outside
+    known = [value / rows for value in outside(solver, state.watch.bases)]
+    return tuple(max(pair) for pair in zip(state.outside, known, strict=False))
+
+
+def judged(state: TrackState, detector: Detector, basis: Array) -> tuple[Alarm, Watch]:
+    """Whether the step that ends with this basis is a change, and what is known of the stream after it."""
+    size = state.sums["energy"] / max(state.sums["rows"], 1.0)
+    looks, since = state.detecting, state.since
+    return detector.judge(state.watch, state.outside, basis, looks=looks, since=since, size=size)
 
 
 def skipped(state: TrackState) -> TrackState:

@@ -21,8 +21,9 @@ from flower_pca.core.model import Model
 from flower_pca.core.parts import COUNT, NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays, Merge, Stage, add
 from flower_pca.tracking.batch import COUNTS, aligned, shape_of
+from flower_pca.tracking.change import Detector, Watch
 from flower_pca.tracking.solver import Solver
-from flower_pca.tracking.state import Step, TrackState, figures, probed, required, skipped
+from flower_pca.tracking.state import TrackState, figures, finished, judged, left_over, probed, required, skipped
 
 SOLVERS: Final = ("krylov", "power")
 
@@ -38,9 +39,11 @@ class Tracker(Stage[TrackState]):
     Args:
         refine: Whether clients complete a batch once more with the basis found from it, one step later.
         reuse: How often the batch is completed with its own basis and used again.
-        detect: Whether to look for changes: a step at which the largest eigenvalue of the completed rows outside the
-            old subspace, divided by the number of rows, is at least `threshold`. The basis moves on either way.
-        threshold: In squared units of the data. The authors' default is for data of size 1.
+        detect: Whether to look for changes. The basis moves on either way.
+        threshold: A change is a step at which the largest eigenvalue of the completed rows outside the old subspace,
+            divided by the number of rows, is at least this, in squared units of the data; the paper's is 7.5961e-4.
+            None has it learnt from the stream: a change is then told by its second batch, see `tracking.change`.
+        alarm_rate: Alarms in a quiet step, where the threshold is learnt; none are raised in the first 20 steps of it.
         update_length: Steps after the start, or after a change, in which none is looked for.
         solver: "krylov", a Krylov space from the old basis and random columns, which tells the statistic of a change at
             no cost; or "power", the power method from the old basis, as over the air. It asks for changes apart.
@@ -56,7 +59,8 @@ class Tracker(Stage[TrackState]):
     refine: bool = False
     reuse: int = 0
     detect: bool = False
-    threshold: float = 7.5961e-4
+    threshold: float | None = None
+    alarm_rate: float = 1e-3
     update_length: int = 10
     solver: str = "krylov"
     products: int = 10
@@ -73,14 +77,18 @@ class Tracker(Stage[TrackState]):
             checks.integer(f"{what} of {self.name}", getattr(self, what))
         for what in ("update_length", "products", "first_products", "qr_every"):
             checks.integer(f"{what} of {self.name}", getattr(self, what), least=1)
-        for what in ("threshold", "tol"):
-            checks.number(f"{what} of {self.name}", getattr(self, what), least=0.0)
+        checks.number(f"tol of {self.name}", self.tol, least=0.0)
+        if self.threshold is not None:
+            checks.number(f"threshold of {self.name}", self.threshold, least=0.0)
+        checks.number(f"alarm_rate of {self.name}", self.alarm_rate, least=1e-9, most=0.1, remedy="Try 1e-3.")
 
     def start(self, model: Model) -> TrackState:
         assert isinstance(model.n_components, int)
         r, seed = model.n_components, model.seed
         state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis)
-        return state if model.basis is None else self._begun(state)
+        if model.basis is None:
+            return state
+        return self._begun(replace(state, watch=Watch(bases=(model.basis,)) if self._detector.learns else state.watch))
 
     def broadcast(self, state: TrackState) -> Arrays:
         head = {"step": np.array(state.step), "lap": np.array(state.lap), "refine": np.array(int(self.refine))}
@@ -191,7 +199,7 @@ class Tracker(Stage[TrackState]):
             random = linalg.complement(linalg.random_block(len(P), extra, state.seed + state.step + 1), P)
             return replace(state, solver=self._opened(np.hstack([P, linalg.orth(random)]), state.r))
         probe = None
-        if self.detect and state.detecting and state.lap == 0:
+        if self.detect and (state.detecting or self._detector.learns) and state.lap == 0:
             probe = Solver.by_power(linalg.random_basis(len(P), 1, state.seed + state.step + 1), r=1)
         return replace(state, solver=self._opened(P, state.r), probe=probe)
 
@@ -211,28 +219,16 @@ class Tracker(Stage[TrackState]):
                 return replace(state, solver=onward)
         assert solver.values is not None
         basis = solver.basis()
-        if state.lap == 0 and self.solver == "krylov" and state.P is not None:
-            state = replace(state, statistic=solver.beyond / state.sums["rows"])
+        if state.lap == 0 and state.P is not None:
+            state = replace(state, outside=left_over(state, solver))
         if state.lap < self.reuse:
             return self._begun(replace(state, P=basis, lap=state.lap + 1))
         return self._finished(state, basis, solver.values[: state.r])
 
     def _finished(self, state: TrackState, basis: Array, values: Array) -> TrackState:
-        """The step is done; on to the next one."""
-        sums, statistic = state.sums, state.statistic
-        changed = self.detect and state.detecting and statistic is not None and statistic >= self.threshold
-        done = Step(
-            basis=basis,
-            values=values,
-            rows=int(sums["rows"]),
-            residual=float(np.sqrt(sums["misfit"] / sums["energy"])) if sums["energy"] else 0.0,
-            deficient=int(sums["deficient"]),
-            outliers=int(sums["outliers"]),
-            statistic=statistic,
-            changed=bool(changed),
-        )
-        since = 1 if changed else state.since + 1
-        over = state.step + 1 == state.steps or (state.steps is None and not sums["left"])
+        alarm, watch = judged(state, self._detector, basis)
+        since = 1 if alarm.changed else state.since + 1
+        over = state.step + 1 == state.steps or (state.steps is None and not state.sums["left"])
         state = TrackState(
             r=state.r,
             seed=state.seed,
@@ -240,10 +236,15 @@ class Tracker(Stage[TrackState]):
             steps=state.steps,
             step=state.step + 1,
             P=basis,
-            record=(*state.record, done),
-            detecting=(state.detecting and not changed) or since >= self.update_length,
+            record=(*state.record, finished(state, alarm, basis, values)),
+            detecting=(state.detecting and not alarm.changed) or since >= self.update_length,
             since=since,
+            watch=watch,
             ended=over and not self.refine,
             closing=over and self.refine,
         )
         return state if over else self._begun(state)
+
+    @property
+    def _detector(self) -> Detector:
+        return Detector(self.detect, self.threshold, self.alarm_rate, self.update_length)

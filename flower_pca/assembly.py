@@ -124,7 +124,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     if asked.dp is not None:
         plan, algorithm = planned(asked.dp, algorithm)
         terms, opening = plan, plan.opening(width)
-    known = {"n_components": asked.n_components, "seed": asked.seed, "wanted": asked.columns}
+    known: Any = {"n_components": asked.n_components, "seed": asked.seed, "wanted": asked.columns}
     model = Model(
         basis=None if start is None else starts.block(start, algorithm, **known),
         center=asked.centered,

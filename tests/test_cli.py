@@ -83,6 +83,7 @@ def test_run_under_masks_by_a_spec(data, tmp_path, capsys):
     assert "Did you mean 'neighbours'?" in err
 
 
+@pytest.mark.slow
 def test_run_for_machines_and_of_a_folder_of_files_with_gaps(tmp_path, capsys):
     shards = [S.copy() for S in mixed(0).shards]
     shards[1][0, 3] = np.nan
@@ -236,6 +237,7 @@ def test_noise_and_masks_are_asked_for_and_what_was_spent_is_shown(data, tmp_pat
     assert json.loads(flower_pca(capsys, "show", tmp_path / "masked/result.npz", "--json")[1])["privacy"] is None
 
 
+@pytest.mark.slow
 def test_compare_measures_and_draws(data, tmp_path, capsys):
     words = ["compare", data, "--algorithms", "krylov,faps(inner_steps=5, tol=1e-4),uda", "--clients", 3]
     words += ["--components", 3]
@@ -314,6 +316,7 @@ def test_a_process_says_its_version_and_loads_nothing_heavy_for_help():
     assert {"matplotlib", "sklearn", "pandas", "pyarrow", "flwr", "rich", "ray"}.isdisjoint(loaded)
 
 
+@pytest.mark.slow
 def test_a_reader_that_stops_is_no_traceback():
     process = started("list")
     process.stdout.close()
@@ -365,6 +368,7 @@ def test_an_interruption_without_a_checkpoint_says_only_that(data, tmp_path, cap
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_synthetic_set_runs_with_the_clients_that_it_has(tmp_path, capsys):
     words = ["run", "synthetic(n=60, d=4, clients=3)", "--json", "--out", tmp_path / "out"]
     code, said, _ = flower_pca(capsys, *words)

@@ -110,6 +110,7 @@ def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, c
     assert "must be own components for the 12 columns of the result. Got others." in err
 
 
+@pytest.mark.slow
 def test_show_names_the_columns_that_weigh_most(tmp_path, capsys):
     data, out = folder(split(), tmp_path / "sites"), tmp_path / "out"
     assert flower_pca(capsys, "run", data, "--out", out)[0] == 0

@@ -86,6 +86,7 @@ def test_what_cannot_be_compared_is_refused_before_any_run():
     assert seen == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["svg", "png"])
 def test_the_picture_has_a_curve_for_each_on_both_sides(courses, kind, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")

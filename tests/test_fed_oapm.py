@@ -20,6 +20,7 @@ def solve(X, sigma, seed, **parameters):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("eta", "low", "high"), [(1, 0.85, 1.15), (10, 0.85, 1.3), (50, 0.95, 2.6)])
 def test_the_error_floor_is_the_noise_over_the_eta_th_power_of_the_eigenvalue(eta, low, high):
     for seed in range(5):

@@ -83,6 +83,7 @@ def test_nodes_and_masks_make_the_same_hint_without_a_look_at_rows(mask, lines):
         assert simulate("krylov", tables, n_components=2, mask=True).hints == (ALONE + NUMBERS,)
 
 
+@pytest.mark.slow
 def test_hints_are_saved_and_shown_with_the_names_of_columns(tmp_path, capsys):
     np.savetxt(tmp_path / "x.csv", with_column(IDS), delimiter=",", header=HEAD.replace("bmi", "id,bmi"), comments="")
     out = tmp_path / "out"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import Problem, evenly, iid_clients, mixed, pooled, rows, sine
+from cases import slow_if
 from checks import PLAIN, agrees, exact, is_of, openings, promise
 
 from flower_pca import FAPS, ConfigError, NotEnoughNodes, PCAResult, make, simulate
@@ -33,7 +34,7 @@ def test_fixed_sets_refuse_fractions(name: str) -> None:
 
 
 @SEEDS
-@pytest.mark.parametrize("name", SAMPLING)
+@pytest.mark.parametrize("name", slow_if(SAMPLING, "faps"))
 def test_a_fraction_of_like_clients_gives_the_exact_answer(name: str, seed: int) -> None:
     """Every client holds the same rows, so that any sample is as good as all."""
     X = np.vstack(mixed(seed).shards)
@@ -115,6 +116,7 @@ def test_absence_does_not_restart_the_others(name: str, seed: int) -> None:
     is_of(result, name, problem.shards, 3, seed)
 
 
+@pytest.mark.slow
 @SEEDS
 @pytest.mark.parametrize("name", ["ssi", "local_power"])
 def test_a_long_absence_is_not_forgotten_when_it_ends(name: str, seed: int) -> None:

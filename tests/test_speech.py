@@ -43,7 +43,7 @@ def place(tmp_path, monkeypatch):
 
 
 MISTAKES = {
-    "gaps": (["gaps.csv"], "The first is in line 7 of {place}/gaps.csv, column b. Impute or drop these"),
+    "gaps": (["gaps.csv"], "The first is in row 1 of {place}/gaps.csv (from 0 on), column b. Impute or drop these"),
     "a gap's remedy": (["gaps.csv"], "entries before the run, or use --missing mean."),
     "a still column": (["still.csv", "--scale", "std"], "Got constant columns b. Drop them, or use no --scale."),
     "words": (["words.csv"], "Got 'high' in column b (line 2). Choose others with --columns a,b, keep"),

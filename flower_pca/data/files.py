@@ -14,7 +14,6 @@ from flower_pca.base.extras import needing
 from flower_pca.data.reading import reading, texts
 from flower_pca.data.table import Table
 from flower_pca.rows.columns import Columns
-from flower_pca.rows.origin import Origin
 
 _NAMES: Final = ("feature_names", "columns")  # of arrays that name the columns of the others
 
@@ -22,8 +21,7 @@ _NAMES: Final = ("feature_names", "columns")  # of arrays that name the columns 
 def npy(*, path: str) -> Table:
     """An array saved by numpy.save, memory-mapped."""
     with reading(path, "an array saved by numpy.save") as file:
-        rows = np.lib.format.open_memmap(file, mode="r")
-    return Table((rows,), source=str(file), origin=Origin.of(file, len(rows) if rows.ndim else 0))
+        return Table((np.lib.format.open_memmap(file, mode="r"),))
 
 
 def npz(*, path: str, key: str = "X", beside: Sequence[str] = ()) -> Table:
@@ -55,9 +53,7 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = ()) -> Table:
     if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
         rule, got = f"{rows.shape[-1]}, one for each column", f"{len(named)}"
         raise DataError(f"{found[0]} of {file}", must=rule, got=got, then="Name each column, or leave them out.")
-    return Table(
-        (rows,), Columns(named, str(file)).names, columns, {}, str(file), Origin.of(file, len(rows) if rows.ndim else 0)
-    )
+    return Table((rows,), Columns(named, str(file)).names, columns, source=str(file))
 
 
 def sparse(*, path: str) -> Table:
@@ -66,8 +62,7 @@ def sparse(*, path: str) -> Table:
 
     with reading(path, "saved by scipy.sparse.save_npz") as file, file.open("rb") as raw:
         loaded: Any = load_npz(raw)
-        rows = loaded.tocsr()
-    return Table((rows,), source=str(file), origin=Origin.of(file, rows.shape[0]))
+        return Table((loaded.tocsr(),))
 
 
 def svmlight(*, path: str, features: int | None = None) -> Table:
@@ -83,7 +78,7 @@ def svmlight(*, path: str, features: int | None = None) -> Table:
         from sklearn.datasets import load_svmlight_file
     with reading(path, 'lines of "label index:value ..."') as file, file.open("rb") as raw:
         rows, labels = load_svmlight_file(raw, n_features=features)
-    return Table((rows,), (), {"y": labels}, {}, str(file), Origin.of(file, rows.shape[0]))
+    return Table((rows,), beside={"y": labels})
 
 
 def npz_or_sparse(*, path: str, beside: Sequence[str] = ()) -> Table:

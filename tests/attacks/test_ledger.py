@@ -210,6 +210,7 @@ def test_many_blocks_that_are_rounded_anew_count_once():
     assert np.abs(told.known.T @ told.known - np.eye(p)).max() < TOLERANCE
 
 
+@pytest.mark.slow
 def test_the_rank_counts_under_masks_in_each_group(tmp_path):
     nodes = signed(tmp_path, SHARDS, max_rank=3)
     sums = Sums(nodes)

@@ -260,6 +260,7 @@ def test_what_cannot_be_audited_is_refused(change, error, words):
     assert words in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_the_library_finds(tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.vstack(SHARDS))
     given = ["audit", str(tmp_path / "x.npy"), "--algorithm", "ssi", "--clients", "2", "--components", "2"]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.core import start as starts
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
@@ -21,7 +20,6 @@ from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import DP, MaskedSums
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.core.start import Start
 from flower_pca.core.terms import NoTerms
 from flower_pca.dp import draw
 from flower_pca.dp.plan import planned
@@ -31,10 +29,12 @@ from flower_pca.masking.grain import Grain, system_grain
 from flower_pca.rows.columns import wanted
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
+from flower_pca.stages import start as starts
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
+from flower_pca.stages.start import Start
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker

@@ -39,7 +39,8 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run, write the files, print the variances; 1 if the run ended short of its goal."""
-    from flower_pca import PCAResult, registry, report
+    from flower_pca import registry, report
+    from flower_pca.core.result import PCAResult
     from flower_pca.core.settings import DP
     from flower_pca.masking import MaskedSums
     from flower_pca.simulation import simulate

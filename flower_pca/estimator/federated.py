@@ -23,14 +23,13 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from flower_pca.analysis import likelihood
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.core import start as starts
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.result import PCAResult
 from flower_pca.core.settings import DP, MaskedSums
-from flower_pca.core.start import Known, Start
 from flower_pca.estimator import count, tables
 from flower_pca.rows.named import SiteRows
 from flower_pca.simulation import Ray, simulate
+from flower_pca.stages.start import Start
 
 _DTYPES: Final = (np.float64, np.float32)
 _PASSED_ON: Final = ("center", "scale", "missing", "tol", "max_rounds", "mask", "dp", "backend", "checkpoint")
@@ -62,9 +61,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         mask: Whether the clients' answers are masked: True, or how, such as "masks(neighbours=20)".
         dp: The budget of differential privacy, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)". What is fitted then
             has noise in it; `transform` itself is not private.
-        backend: "in_process", "ray" or Ray(...): see `simulate`.
-        start: Components to begin with: an earlier result, its file, or components as rows. See `simulate`.
-        checkpoint: File from which an interrupted `fit` of the same rows goes on: see `simulate`.
+        backend, checkpoint: Where it runs, and the file from which an interrupted `fit` goes on: see `simulate`.
+        start: Components to begin with: an earlier result, its file, or components as rows.
 
     Attributes:
         components_: Components as rows, (n_components_, n_features_in_), orthonormal, signs fixed.
@@ -115,7 +113,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.start = start
 
     def fit(self, X: Any, y: Any = None, sites: Any = None) -> FederatedPCA:
-        """Find the components of all rows.
+        """Find the components of all rows; returns the estimator itself.
 
         Args:
             X: The rows, (n_samples, n_features), dense or sparse; or a list of such tables, one per client; or a
@@ -123,9 +121,6 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             y: Not used.
             sites: For a single table, the client of each row, (n_samples,); left out, all rows are one client's. To
                 scikit-learn's routing of metadata it is one: `set_fit_request(sites=True)`.
-
-        Returns:
-            The estimator itself.
         """
         shards, names = self._shards(X, sites)
         result = self._run(shards)
@@ -201,19 +196,10 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             shards,
             n_components=count.asked(self.n_components, n, d, private=self.dp is not None),
             seed=self._seed(),
-            start=self._start(),
+            start=tables.start(self.start, getattr(self, "feature_names_in_", None)),
             **{name: getattr(self, name) for name in _PASSED_ON},
         )
         return count.kept(result, self.n_components)
-
-    def _start(self) -> Known | None:
-        """What the run begins with, its columns in the order of the tables."""
-        if self.start is None:
-            return None
-        given, names = starts.known(self.start), getattr(self, "feature_names_in_", None)
-        if names is None or given.feature_names_in_ is None:
-            return given._replace(feature_names_in_=None)
-        return given.arranged(tuple(names))
 
     def _each(self, X: Any, work: Callable[[Any], Array]) -> Array:
         """What `work` makes of a table, or stacked of several ones."""

@@ -10,6 +10,8 @@ from sklearn.utils import check_consistent_length, column_or_1d
 
 from flower_pca.base.errors import DataError
 from flower_pca.rows.columns import difference
+from flower_pca.stages import start as starts
+from flower_pca.stages.start import Known, Start
 
 _UNNAMED: Final = ("None", "nan", "<NA>", "NaT")  # what stands for no name, as it is printed
 
@@ -50,3 +52,13 @@ def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
     kinds = {type(label) for label in labels.tolist()}
     names, client = np.unique(labels if len(kinds) == 1 else labels.astype(str), return_inverse=True)
     return [rows[client == i] for i in range(len(names))], {i: str(name) for i, name in enumerate(names)}
+
+
+def start(given: Start | None, names: Any) -> Known | None:
+    """What a run begins with, its columns in the order of tables with these names, or by position."""
+    if given is None:
+        return None
+    known = starts.known(given)
+    if names is None or known.feature_names_in_ is None:
+        return known._replace(feature_names_in_=None)
+    return known.arranged(tuple(names))

@@ -18,11 +18,11 @@ from flower_pca.core.drive import Driven
 from flower_pca.core.question import Question
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays
-from flower_pca.core.start import Start
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation import shards as files
 from flower_pca.simulation import streams as streamed
 from flower_pca.simulation.backend import Ray
+from flower_pca.stages.start import Start
 from flower_pca.tracking.result import TrackingResult
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from flower_pca.base.linalg import fix_signs
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Broadcast
-from flower_pca.core.start import Known, Start
+from flower_pca.stages.start import Known, Start
 from flower_pca.strategies.hosts import reached
 from flower_pca.strategies.log import log
 from flower_pca.strategies.nodes import Nodes

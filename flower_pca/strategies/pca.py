@@ -10,11 +10,11 @@ from flower_pca import assembly, registry
 from flower_pca.assembly import AnyRun
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
-from flower_pca.core import start as starts
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.question import Asked, Question
 from flower_pca.core.result import PCAResult
-from flower_pca.core.start import Start
+from flower_pca.stages import start as starts
+from flower_pca.stages.start import Start
 from flower_pca.strategies.base import FlowerStrategy
 from flower_pca.strategies.waits import Waits
 

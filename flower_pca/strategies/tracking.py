@@ -9,7 +9,7 @@ from flower_pca import assembly, registry
 from flower_pca.assembly import AnyRun, AskedSteps
 from flower_pca.base import checks
 from flower_pca.base.signature import spelt_out
-from flower_pca.core.start import Start
+from flower_pca.stages.start import Start
 from flower_pca.strategies.base import FlowerStrategy
 from flower_pca.strategies.waits import Waits
 from flower_pca.tracking.result import TrackingResult

@@ -18,8 +18,9 @@ from results import assert_same_bits, assert_same_own, assert_same_steps
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, FederatedPCA, Ray, RobustTracking, Stream, simulate, track
+from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
-from flower_pca.simulation import shards as files
+from flower_pca.simulation.shards import Folder, Ready
 from sims.over_air import moving
 
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
@@ -178,10 +179,35 @@ def test_rows_of_a_mapped_file_are_named_not_copied(tmp_path: Path) -> None:
     X = np.arange(600.0).reshape(100, 6)
     np.save(tmp_path / "big.npy", X)
     mapped = np.load(tmp_path / "big.npy", mmap_mode="r")
-    for index, part in enumerate((mapped, mapped[30:70], mapped[99:], mapped[::2], mapped[:, :3])):
-        files.save(tmp_path, index, part)
-        assert (tmp_path / f"{index}.json").exists() == (index < 3)
-        np.testing.assert_array_equal(np.vstack(list(files.load(tmp_path, index).rows())), part)
+    parts = [mapped, mapped[30:70], mapped[99:], mapped[::2], mapped[:, :3]]
+    counts = sparse.csr_array(sparse.random(30, 6, density=0.3, random_state=np.random.default_rng(0)))
+    packs = Folder(tmp_path, 2).save([*parts, SiteRows(X[:7].astype(np.float32), tuple("abcdef"), site="here"), counts])
+    for index, part in enumerate(parts):
+        np.testing.assert_array_equal(np.vstack(list(packs.load(index).rows())), part)
+    sizes = [(tmp_path / f"{number}.rows").stat().st_size for number in range(4)]
+    assert sizes[0] == 0
+    assert sizes[1] == mapped[::2].nbytes
+    named, same = packs.load(5), packs.load(6)
+    assert (named.names, named.site, named.dtype) == (tuple("abcdef"), "here", np.float32)
+    np.testing.assert_array_equal(same.plain().toarray(), counts.toarray())
+    assert packs.load(5) is named
+
+
+def test_a_process_keeps_ready_what_it_has_room_for() -> None:
+    made: list[int] = []
+    ready = Ready(200 * 50 * 8)
+
+    def client(number: int) -> LocalData:
+        made.append(number)
+        return LocalData(np.ones((60, 50)))
+
+    for number in (0, 1, 2, 3, 0, 1):
+        assert ready.get(number, lambda number=number: client(number)).n == 60
+    assert made == [0, 1, 2, 3, 0, 1]  # each weighs more than a fourth of the room
+    roomy = Ready(2**30)
+    for number in (4, 5, 4, 5):
+        roomy.get(number, lambda number=number: client(number))
+    assert made[6:] == [4, 5]
 
 
 def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep(cluster: str) -> None:

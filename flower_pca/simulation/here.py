@@ -62,8 +62,9 @@ def simulate(
             on from it, in process bit for bit; a finished run removes it.
         on_round: Called with the run after every round. Rounds are logged to "flower_pca" at INFO as well, and a
             notebook shows a bar.
-        backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine with one virtual node
-            per shard; or Ray(num_cpus_per_client=2) for settings of it. The components are the same to the last bit.
+        backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine, with virtual nodes
+            that host many clients; or Ray(clients_per_node=1) for settings of it. The components are the same to the
+            last bit.
         **asked: What is asked, where `algorithm` is not a Question: n_components, and what else `Question` names, such
             as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an algorithm that
             iterates, tol, min_rounds, max_rounds and patience are its own: see `make`.

@@ -119,7 +119,7 @@ def _whole(data: str, deal: str, clients: int, wanted: str | None) -> Callable[[
     rows = table.rows
     parts = partition.make(deal, int(rows.shape[0]), clients, beside=table.beside)
     sites = partition.sites(deal, table.beside, parts)
-    return lambda i: table.site_rows(take(rows, parts[i]), sites[i])
+    return lambda i: table.site_rows(take(rows, parts[i]), parts[i], sites[i])
 
 
 def _tracks(config: Mapping[str, Any]) -> bool:

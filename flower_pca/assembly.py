@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from flower_pca import registry
+from flower_pca.algorithms.auto import Auto
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
@@ -117,7 +118,10 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     Where all clients are our own, as in a simulation, answers need not be `judged` by what they say of their rows.
     With a `start`, its components are the block of the opening.
     """
-    algorithm, masked = _heard(asked).algorithm, asked.mask is not None
+    algorithm, masked, choices = _heard(asked).algorithm, asked.mask is not None, dict[str, str]()
+    if isinstance(algorithm, Auto) and (asked.dp is not None or asked.channel is not None):
+        what = "over a channel" if asked.dp is None else "with dp, whose noise is dealt out before columns are known"
+        algorithm, choices = algorithm.krylov, {"algorithm": f"auto took krylov, as always {what}"}
     width = algorithm.width(asked.n_components)
     terms = NoTerms()
     opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width, judged=judged)
@@ -131,6 +135,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
         scale=asked.scale,
         missing=asked.missing,
         summed=masked,
+        choices=choices,
         warm=start is not None,
         **known,
     )

@@ -151,7 +151,7 @@ def test_a_strategy_has_flowers_names_for_what_it_has():
 def test_the_command_line_begins_with_a_result(earlier, tmp_path, capsys):
     np.save(tmp_path / "rows.npy", np.vstack(NEW))
     earlier.save(tmp_path / "earlier.npz")
-    words = ["run", str(tmp_path / "rows.npy"), "--clients", "4", "--components", str(K)]
+    words = ["run", str(tmp_path / "rows.npy"), "--clients", "4", "--components", str(K), "--algorithm", "krylov"]
     found = []
     for name, more in (("cold", []), ("warm", ["--start", str(tmp_path / "earlier.npz")])):
         assert cli.main([*words, "--out", str(tmp_path / name), *more]) == 0
@@ -166,7 +166,10 @@ def test_the_estimator_begins_with_a_result(earlier):
     names = [f"c{j:02}" for j in range(len(DEVIATIONS))][::-1]
     old = [pd.DataFrame(shard, columns=names) for shard in OLD]
     new = [pd.DataFrame(shard, columns=names) for shard in NEW]
-    first = federated(n_components=K).fit(old)
-    cold, warm = federated(n_components=K).fit(new), federated(n_components=K, start=first.result_).fit(new)
+    first = federated(n_components=K, algorithm="krylov").fit(old)
+    cold, warm = (
+        federated(n_components=K, algorithm="krylov").fit(new),
+        federated(n_components=K, algorithm="krylov", start=first.result_).fit(new),
+    )
     assert messages(warm.result_) < messages(cold.result_)
     assert np.allclose(cold.components_, warm.components_, rtol=0, atol=1e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,11 +92,12 @@ def finite(
     *,
     missing: bool = False,
     names: Sequence[str] | None = None,
-    source: str = "",
+    place: Callable[[int], str] | None = None,
+    new: bool = False,
 ) -> int:
     """Require finite entries, or with `missing` finite ones and NaN, whose number it returns.
 
-    The error names the place of the first that is not: its row in the `source`, and its column by `names`.
+    The error names the first that is not: the `place` of its row, and its column by `names`. `new`: rows for a result.
     """
     nan = infinite = start = 0
     first = ""
@@ -109,17 +110,18 @@ def finite(
             infinite += int(np.isinf(values).sum())
             if values.ndim == 2 and bad.any() and not (first or missing):  # nodes, which allow gaps, tell no places
                 row, column = np.argwhere(bad)[0]
-                place = f"row {start + row}{f' of {source}' if source else ''} (from 0 on)"
-                first = f"The first is in {place}, column {column if names is None else names[column]}. "
+                where = f"row {start + row} (from 0 on)" if place is None else place(start + int(row))
+                first = f"The first is in {where}, column {column if names is None else names[column]}. "
         start += values.shape[0] if values.ndim else 1
     if infinite or (nan and not missing):
-        raise not_finite(who, nan, infinite, first)
+        raise not_finite(who, nan, infinite, first, new=new)
     return nan
 
 
-def not_finite(who: str, nan: int, infinite: int = 0, first: str = "") -> DataError:
+def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:
     """The error about entries that are no numbers, with where the first of them is and what to do about them."""
-    remedy = f"{first}Impute or drop these entries before the run" + (', or use missing="mean".' if nan else ".")
+    fill = ", or use result.filling_gaps()" if new else ', or use missing="mean"'
+    remedy = f"{first}Impute or drop these entries{'' if new else ' before the run'}{fill if nan else ''}."
     return DataError(f"The data of {who}", must="finite", got=f"{nan} NaN and {infinite} infinite entries", then=remedy)
 
 

@@ -48,6 +48,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--trained", action="store_true", help=text)
     parser.add_argument("--components", type=int, metavar="K", help="use the first K components (default: all)")
     parser.add_argument("--top", type=int, default=3, metavar="N", help="columns to name for each row (default: 3)")
+    common.argument_of_gaps(parser)
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="a .csv file for the scores of all rows")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="an .svg or .png file for a picture of all rows")
     text = "exit with 1 if a larger share of the rows is beyond a limit"
@@ -59,7 +60,7 @@ def run(given: argparse.Namespace) -> int:
     out, picture = _file(given.out, (".csv",)), _file(given.picture, (".svg", ".png"))
     if given.most is not None:
         checks.number("--most", given.most, least=0.0, most=1.0, remedy="Give a share, such as 0.05.")
-    monitor = Monitor(common.result_of(given.result), n_components=given.components)
+    monitor = Monitor(common.result_of(given.result, missing=given.missing), n_components=given.components)
     limits = monitor.limits(given.level, source=given.limits, trained=given.trained)
     sites = _sites(given)
     with common.speaking():

@@ -50,6 +50,7 @@ def print_result(result: Any) -> None:
         *([] if result.privacy is None else [f"privacy: {result.privacy}", str(result.certainty)]),
         *(f"{words}: {value}" for words, value in _family(result).items()),
         *([str(result.status)] if result.status.ok else []),
+        *result.choices,
         *(f"hint: {speech.spoken(hint)}" for hint in result.hints),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
@@ -84,6 +85,7 @@ def as_json(result: Any) -> dict[str, Any]:
         "privacy": None if result.privacy is None else asdict(result.privacy),
         **{words.replace(" ", "_"): value for words, value in _family(result).items()},
         "limits": None if result.histograms_ is None else asdict(Monitor(result).limits()),
+        "choices": list(result.choices),
         "hints": list(result.hints),
         "rounds": result.rounds,
         **_messages(result),

@@ -62,13 +62,14 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
             rule = f"{len(table.parts)}, one for each {of}"
             remedy = "Leave it out, or name a partition to mix their rows."
             raise ConfigError("The number of clients", must=rule, got=n_clients, then=remedy)
-        named = list(table.sites) or [""] * len(table.parts)
-        return [table.site_rows(part, site) for part, site in zip(table.parts, named, strict=True)]
+        named, ends = list(table.sites) or [""] * len(table.parts), np.cumsum([part.shape[0] for part in table.parts])
+        places = [slice(int(end) - part.shape[0], int(end)) for part, end in zip(table.parts, ends, strict=True)]
+        return [table.site_rows(*dealt) for dealt in zip(table.parts, places, named, strict=True)]
     rows = table.rows
     parts = make(spec or "contiguous", int(rows.shape[0]), n_clients, beside=table.beside)
     named = sites(spec, table.beside, parts)
     dealt = zip(parts, named, strict=True)
-    return [table.site_rows(take(rows, part), site) for part, site in dealt if len(part)]
+    return [table.site_rows(take(rows, part), part, site) for part, site in dealt if len(part)]
 
 
 def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:

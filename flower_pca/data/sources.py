@@ -75,10 +75,10 @@ SOURCES: Final[dict[str, Callable[..., Table]]] = {
 def make(spec: str) -> Any:
     """The rows that a spec string or a bare path names: a two-dimensional array, dense, memory-mapped or sparse.
 
-    Where their columns have names they come as `SiteRows`, with these.
+    Where their columns have names, or their lines numbers, they come as `SiteRows`, with these.
     """
     found = table(spec)
-    return found.site_rows(found.rows)
+    return found.site_rows(found.rows) if found.names or found.text else found.rows
 
 
 def drawn(spec: str) -> bool:

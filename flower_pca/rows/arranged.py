@@ -24,7 +24,7 @@ class ArrangedRows(StoredRows):
         who = f"{who} ({given.site})" if given.site else who
         self.site, self.words = given.site, given.words
         self._columns: Columns | None = None
-        self._source = "" if given.site else given.source  # `who` names the site, and so the file of a folder
+        self._source, self._origin = given.source, given.origin
         self._file = given.source or who
         order: Array | None = None
         if given.names is not None:
@@ -51,6 +51,12 @@ class ArrangedRows(StoredRows):
     def source(self) -> str:
         """The file that the rows are from; "" if they are from none."""
         return self._source
+
+    def place(self, row: int) -> str:
+        """Where a row is, in words: its file, and the line or the row there, where these are known."""
+        if self._origin is not None:
+            return self._origin.place(row)
+        return f"row {row}{f' of {self.source}' if self.source else ''} (from 0 on)"
 
     @functools.cached_property
     def heading(self) -> Heading:
@@ -93,5 +99,5 @@ class ArrangedRows(StoredRows):
 
 _SHARED = (
     *("_X", "_places", "n", "d", "missing", "who", "known"),
-    *("site", "origin", "places", "_columns", "_file", "_source", "words"),
+    *("site", "origin", "places", "_columns", "_file", "_source", "_origin", "words"),
 )

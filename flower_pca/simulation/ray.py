@@ -20,11 +20,8 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation import cluster
 from flower_pca.simulation.backend import Ray
-<<<<<<< HEAD
-from flower_pca.stages.start import Start
-=======
 from flower_pca.simulation.placed import Placed, placed
->>>>>>> main
+from flower_pca.stages.start import Start
 from flower_pca.tracking.result import TrackingResult
 
 if TYPE_CHECKING:
@@ -56,18 +53,10 @@ def run(
         written = [(i, own_file(output, i)) for i in public]
         return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
 
-<<<<<<< HEAD
-    hosted = None if engine.clients_per_node == 1 else "stacked"
-    given: Any = {"hosted": hosted, "checkpoint": checkpoint, "start": start}
-    strategy = PCAStrategy(question, min_nodes=len(shards), node_timeout=_START, **given)
-    rules: RuleKeywords = {"answers": answers, "noise_seed": question.seed}
-    found, own = _simulated(strategy, shards, files.save, files.load, back, engine, on_round, rules)
-=======
-    waits: dict[str, Any] = {"min_nodes": len(shards), "node_timeout": _START, "hosted": engine.hosted}
-    strategy = PCAStrategy(question, checkpoint=checkpoint, **waits)
+    given: dict[str, Any] = {"node_timeout": _START, "hosted": engine.hosted, "checkpoint": checkpoint, "start": start}
+    strategy = PCAStrategy(question, min_nodes=len(shards), **given)
     rules: dict[str, Any] = {"answers": answers, "noise_seed": question.seed}
     found, own = _simulated(strategy, shards, back, engine, on_round, rules)
->>>>>>> main
     result: PCAResult = replace(found, own=own)
     return result
 

@@ -80,4 +80,5 @@ def _refuse(what: str, rule: str, kind: str, bad: Array, remedy: str, names: Seq
         named = ", ".join(str(j if names is None else names[j]) for j in columns[:10]) + (
             f" and {len(columns) - 10} more" if len(columns) > 10 else ""
         )
-        raise DataError(what, must=rule, got=f"{kind} columns {named}", then=remedy)
+        word = "column" if len(columns) == 1 else "columns"
+        raise DataError(what, must=rule, got=f"{kind} {word} {named}", then=remedy)

@@ -165,6 +165,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
         if isinstance(result, PCAResult):
+            for choice in result.choices:
+                log(INFO, "%s", choice)
             for hint in result.hints:
                 log(WARNING, "%s", hint)
         return result

@@ -92,7 +92,7 @@ DATA_ERRORS = {
     ),
     "a constant column": (
         on(constant(0.0, 3), constant(0.0, 3), scale="std"),
-        'Every column under scale="std" must be varying. Got constant column 3. Drop them, or use scale=None.',
+        'Every column under scale="std" must be varying. Got constant column 3. Drop it, or use scale=None.',
     ),
     "constant columns": (
         on(constant(1e7 / 3, 0, 4), constant(1e7 / 3, 0, 4)[:7], scale="std"),

@@ -44,12 +44,14 @@ class SSI(Iterative[SSIState]):
     Prefer it: under added noise, or where clients come and go in every round; else Krylov needs far fewer rounds.
 
     Args:
-        oversample: Columns iterated beyond the number of components.
+        oversample: Columns iterated beyond the number of components. Without one nothing looks for the gap.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 
     name: ClassVar[str] = "ssi"
     bounded: ClassVar[bool] = True
+
+    oversample: int = 1
 
     def start(self, model: Model) -> SSIState:
         Z = model.columns

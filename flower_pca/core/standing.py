@@ -180,7 +180,8 @@ class Standing:
             now = now.settled()
         elif self.role is Role.ALGORITHM:
             rounds = self.algorithm.rounds(self.state)
-            now = replace(now, model=replace(now.model, status=terms.status(status, rounds), rounds=rounds))
+            known = replace(now.model, status=terms.status(status, rounds), rounds=rounds, noise=terms.blur(now.model))
+            now = replace(now, model=known)
             if self.opens and not terms.binding:
                 counted = self.algorithm.caches and not roll.summed
                 if roll.changed(here, counted=counted):
@@ -188,8 +189,8 @@ class Standing:
         elif self.role is Role.CLOSING:
             if now._too_narrow:
                 return now._widened()
-            if not terms.binding:
-                now = replace(now, model=replace(now.model, status=self.algorithm.verify(now.model)))
+            verify = terms.verify if terms.binding else self.algorithm.verify
+            now = replace(now, model=replace(now.model, status=verify(now.model)))
         index = int(Role.CLOSING) if self.last else self.index + 1
         state = now.stages[index].start(now.model) if index < len(self.stages) else self.state
         return replace(now, index=index, state=state, last=False)

@@ -178,6 +178,9 @@ class Opening(Stage[OpeningState]):
             values=None,
             residuals=None,
             next_value=None,
+            beside=None,
+            beside_product=None,
+            rest=None,
         )
 
 

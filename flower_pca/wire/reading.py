@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from flwr.app import ArrayRecord
 
-from flower_pca.base import archive
+from flower_pca.base import archive, labels
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.base.version import __version__
@@ -49,7 +49,7 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
     names = text.split(",") if text else []
     if len(names) != len(arrays) or len(set(names)) != len(names):
         rule = f"made of one array for each of its names, {harmless(text) or 'none'}"
-        raise ProtocolError(who, must=rule, got=f"{len(arrays)} arrays", then=SENDER)
+        raise ProtocolError(who, must=rule, got=labels.count(len(arrays), "array"), then=SENDER)
     return dict(zip(names, arrays, strict=True))
 
 

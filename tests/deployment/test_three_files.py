@@ -109,4 +109,4 @@ def test_supernodes_match_their_files_by_name(federation, files):
     present(federation, one, two, fewer)
     assert "Got 3, without 'beat'. Align the files." in run(federation, "fewer")
     log = run(federation, "lacking", chosen)
-    assert "trier: The columns of this node must be among them the 4 of the run. Got 3, without 'beat'." in log
+    assert "trier: The columns of this node must be at least those that the run names. Got 3, without 'beat'." in log

@@ -122,22 +122,13 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     if isinstance(algorithm, Auto) and (asked.dp is not None or asked.channel is not None):
         what = "over a channel" if asked.dp is None else "with dp, whose noise is dealt out before columns are known"
         algorithm, choices = algorithm.krylov, {"algorithm": f"auto took krylov, as always {what}"}
-<<<<<<< HEAD
-    width = algorithm.width(asked.n_components)
-    terms = NoTerms()
-    opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width, judged=judged)
-    if asked.dp is not None:
-        plan, algorithm = planned(asked.dp, algorithm)
-        terms, opening = plan, plan.opening(width)
-    known: Any = {"n_components": asked.n_components, "seed": asked.seed, "wanted": asked.columns}
-=======
     if asked.dp is None:
         width, terms = algorithm.width(asked.n_components), NoTerms()
         opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width, judged=judged)
     else:
         terms, algorithm = planned(asked.dp, algorithm)
         opening = terms.opening(algorithm.width(asked.n_components))
->>>>>>> main
+    known: Any = {"n_components": asked.n_components, "seed": asked.seed, "wanted": asked.columns}
     model = Model(
         basis=None if start is None else starts.block(start, algorithm, **known),
         center=asked.centered,

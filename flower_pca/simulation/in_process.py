@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from flower_pca import assembly
+from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.dp.draw import Bits, system_bits
@@ -87,7 +88,7 @@ class InProcess:
 
     def _require(self, marks: Any) -> None:
         if marks != self._marks():
-            rule, remedy = f"one of {self._marks()} streams", "Choose another checkpoint."
+            rule, remedy = f"one of {labels.count(self._marks(), 'stream')}", "Choose another checkpoint."
             raise ConfigError("The checkpoint", must=rule, got=marks, then=remedy)
 
 

@@ -22,11 +22,6 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from flower_pca import wire
 from flower_pca.assembly import AnyRun
-<<<<<<< HEAD
-=======
-from flower_pca.base import labels
-from flower_pca.base.errors import ConfigError
->>>>>>> main
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
 from flower_pca.core.drive import Driven, drive
@@ -103,12 +98,6 @@ class FlowerStrategy(Strategy, Generic[R]):
         Returns:
             Flower's Result: arrays are those of `arrays_of`, metrics those of the history, by round.
         """
-<<<<<<< HEAD
-=======
-        if initial_arrays:
-            got = labels.count(len(initial_arrays), "array")
-            raise ConfigError("initial_arrays", must="empty", got=got, then="Leave it out.")
->>>>>>> main
         outcome = Result()
 
         def after(run: Driven) -> None:

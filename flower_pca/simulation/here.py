@@ -103,6 +103,8 @@ def simulate(
             "start": start,
         }
         result = ray.run(question, sites_of(shards), public, **backed)
+        frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
+        result = looked_at(result, [client.framed(frame, keep=False) for client in clients])
         watch.end(result)
         return result
     seed = None if question.dp is None else question.dp.noise_seed

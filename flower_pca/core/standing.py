@@ -198,9 +198,8 @@ class Standing:
     def restarted(self, *, whole: bool) -> Standing:
         """Back at the opening, with what the algorithm makes of all that is known."""
         known = self.known(whole=whole)
-        if not known.d:  # a block that the run began with is asked for again
-            return self.reopened(known.basis)
-        return self.reopened(None if known.basis is None else self.algorithm.restart(known))
+        begun = known.basis is None or not known.d  # with nothing, or with a block that is asked for again
+        return self.reopened(known.basis if begun else self.algorithm.restart(known))
 
     def reopened(self, block: Array | None) -> Standing:
         """Back at the opening, with this block in the coordinates of the old frame; None before the first is held."""

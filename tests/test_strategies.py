@@ -207,11 +207,6 @@ def test_the_configuration_of_a_start_does_not_outlive_it():
     assert all("lr" not in config_of(m) for m in grid.sent)
 
 
-def test_initial_arrays_are_refused():
-    with pytest.raises(ConfigError, match=r"initial_arrays must be empty\. Got 1 array\. Leave it out\."):
-        strategies.Krylov().start(grid_of(SHARDS), ArrayRecord([np.eye(2)]))
-
-
 def test_a_strategy_fits_again():
     strategy = strategies.FAPS(n_components=2, **SHORT["faps"])
     grid = grid_of(SHARDS)

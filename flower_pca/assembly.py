@@ -13,10 +13,10 @@ from flower_pca import registry
 from flower_pca.algorithms.auto import beforehand
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.core import precision
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
+from flower_pca.core.parts import ROUNDED
 from flower_pca.core.question import AskedHere, Question, summable
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
@@ -28,6 +28,7 @@ from flower_pca.dp.plan import planned
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
+from flower_pca.rows import precision
 from flower_pca.rows.columns import wanted
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
@@ -231,8 +232,13 @@ def answer(
 
     if stage != messages.STAGE:
         up, after = plain(stage, arrays, data, messages.plain(memory))  # what it keeps of this binds no masks
-        few = precision.asked(arrays)
-        return (up if few == 64 else precision.answer(up, registry.STAGES[stage].parts(arrays, data.d), few)), after
+        return (up if (few := precision.asked(arrays)) == 64 else _rounded(stage, arrays, data, up, few)), after
     from flower_pca.masking import client
 
     return client.answer(arrays, data, memory, plain, demands or Demands(), grain)
+
+
+def _rounded(stage: str, arrays: Arrays, data: Any, up: Arrays, bits: int) -> Arrays:
+    """An answer whose products have so few bits."""
+    parts = registry.STAGES[stage].parts(arrays, data.d)
+    return {name: precision.rounded(a, bits) if parts[name].kind in ROUNDED else a for name, a in up.items()}

@@ -11,8 +11,8 @@ from typing import Any
 from flower_pca.base import checks
 from flower_pca.commands import common, own
 from flower_pca.commands.show import as_json, print_result
-from flower_pca.core.precision import WIRES
 from flower_pca.rows.columns import wanted
+from flower_pca.rows.precision import WIRES
 
 
 def add(commands: Any) -> None:

@@ -11,7 +11,8 @@ from flower_pca.base import hints, linalg
 from flower_pca.base.labels import numbered
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core import precision, saved
+from flower_pca.core import saved
+from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 

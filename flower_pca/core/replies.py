@@ -18,11 +18,11 @@ import numpy as np
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
-from flower_pca.core import precision
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.claims import Judge
 from flower_pca.core.parts import Kind, Part, Shape
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 
 _DATA = "Check the client's data."

@@ -17,8 +17,8 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
-from flower_pca.core import precision
 from flower_pca.core.stage import Arrays, Broadcast
+from flower_pca.rows import precision
 from flower_pca.rows.columns import COLUMNS, LONGEST, Heading, read_names
 from flower_pca.rows.frame import Frame
 from flower_pca.wire.reading import (

@@ -21,7 +21,6 @@ import numpy as np
 
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.parts import Kind, Part
 from flower_pca.rows.frame import Frame
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
@@ -33,9 +32,6 @@ _TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float
 _HIGH: Final = 15  # exponent of the largest entry of a column: what is 2^-29 of it still has all digits of float16
 _SMALL: Final = 16  # numbers, below which packing does not pay
 _SHARE: Final = 1e-2  # of the tolerance, that the mean's rounding may take
-_ROUNDED: Final = frozenset(
-    {Kind.PRODUCT, Kind.LOCAL_PRODUCT, Kind.IMAGE, Kind.BLOCK, Kind.GRAM, Kind.ESTIMATE, Kind.EIGENVECTORS}
-) | {Kind.FACTOR, Kind.LIFTED}
 
 
 def fewest(tol: float) -> int:
@@ -86,11 +82,6 @@ def asked(arrays: Mapping[str, Array]) -> int:
 def plain(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """What a message says to a stage."""
     return {name: a for name, a in arrays.items() if name != NAME}
-
-
-def answer(up: Mapping[str, Array], parts: Mapping[str, Part], bits: int) -> dict[str, Array]:
-    """An answer whose products have so few bits."""
-    return {name: rounded(a, bits) if parts[name].kind in _ROUNDED else a for name, a in up.items()}
 
 
 def packed(arrays: Mapping[str, Array], bits: int) -> dict[str, Array]:

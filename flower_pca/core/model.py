@@ -37,6 +37,7 @@ class Model:
         n_components: The number of components, or the fraction of the variance that decides it.
         center, scale, seed, missing: As the caller gave them.
         steps: Steps that a tracker shall take; None for as many as there is data for.
+        warm: Whether the run began with components that were known before.
         summed: Whether the server sees sums of answers only, and no answer of a single client.
         frame: The mean and scale of all clients together.
         n, d: Rows of all clients together; columns.
@@ -73,6 +74,7 @@ class Model:
     seed: int
     missing: str = "error"
     steps: int | None = None
+    warm: bool = False
     summed: bool = False
     frame: Frame = field(default_factory=Frame)
     n: int = 0

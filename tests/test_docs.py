@@ -29,7 +29,7 @@ pytestmark = [
         reason='it takes what builds the documentation: pip install --group docs "."',
     ),
     pytest.mark.slow,
-    pytest.mark.xdist_group("site"),
+    pytest.mark.xdist_group("browser"),
 ]
 
 # Runs before anything else in the process that builds.

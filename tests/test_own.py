@@ -138,6 +138,7 @@ print(type(result).__name__)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
 @pytest.mark.parametrize("algorithm", ["krylov", "consensus_rpca", "exact_per_pca(local_components=1)"])
 def test_a_process_that_has_only_just_begun_reads_the_class_too_and_transforms_by_it(algorithm, tmp_path):
@@ -151,6 +152,7 @@ def test_a_process_that_has_only_just_begun_reads_the_class_too_and_transforms_b
     np.testing.assert_allclose(np.load(tmp_path / "s.npy"), result.transform(X), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_class_that_nobody_has_imported_is_named_and_not_taken_for_a_plain_one(tmp_path):
     place = simulate("keeper", SHARDS, n_components=2).save(tmp_path / "r.npz")
     words = rf"^The result in .*r.npz must be of a class that is known here. Got a KeptResult. Import {__name__}\.$"

@@ -25,6 +25,7 @@ def test_strongly_unlike_clients_come_to_the_pooled_answer(seed: int) -> None:
     assert sine(result.components_, pooled(problem.shards).components[:3]) <= 1e-4
 
 
+@pytest.mark.slow
 def test_the_papers_penalties_do_not_and_name_what_does() -> None:
     problem = three_clients(1)
     result = simulate(make("faps", max_rounds=250), problem.shards, n_components=3, seed=1)
@@ -43,6 +44,7 @@ def test_alike_clients_take_no_more_rounds() -> None:
     assert sine(measured.components_, pooled(shards).components[:3]) <= 1e-4
 
 
+@pytest.mark.slow
 def test_masked_runs_and_clients_that_miss_or_forget_come_to_the_same() -> None:
     problem = three_clients(2)
     reference = pooled(problem.shards).components[:3]

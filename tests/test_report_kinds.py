@@ -9,11 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import deal, rows, shards
-from test_report import CUT, Reader, page
+from cases import slow_if
+from test_report import CUT, Reader, page, tables
 
 from flower_pca import DP, PCAResult, TrackingResult, simulate, track
 from flower_pca.plots import telling
 from flower_pca.rows.named import SiteRows
+
+pytestmark = pytest.mark.xdist_group("browser")  # one for all pages
 
 COLUMNS = [
     "age",
@@ -88,9 +91,9 @@ KINDS = {
     "masked": lambda: of("krylov", plain(), mask=True),
     "robust": lambda: of("consensus_rpca", spoilt()),
     "robust, masked": lambda: of("dcf_pca(max_rounds=30)", spoilt(), mask=True),
-    "robust, loaded": lambda: (replace(of("consensus_rpca", spoilt())[0], own={}), None),
+    "robust, loaded": lambda: (replace(case("robust")[0], own={}), None),
     "personal": lambda: of("exact_per_pca(local_components=1)", split()),
-    "personal, loaded": lambda: (replace(of("exact_per_pca(local_components=1)", split())[0], own={}), None),
+    "personal, loaded": lambda: (replace(case("personal")[0], own={}), None),
     "noise": noisy,
     "noise, masked": lambda: noisy(mask=True),
     "steps": lambda: (tracked(), None),
@@ -131,7 +134,7 @@ def test_a_browser_shows_each_page_whole_in_the_colours_of_the_reader(tab, kind,
     assert (max(ground, paper) < 0.2) if scheme == "dark" else (min(ground, paper) > 0.9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_if(KINDS, *{*KINDS} - {"plain"}))
 def test_every_kind_has_a_page_that_names_columns_and_clients(kind):
     result, parts = case(kind)
     read = Reader(written(kind))
@@ -144,9 +147,9 @@ def test_every_kind_has_a_page_that_names_columns_and_clients(kind):
 
 
 @pytest.mark.slow
-def test_a_robust_page_says_what_was_taken_out_of_whom(tmp_path):
-    result, parts = case("robust")
-    read = Reader(page(result, tmp_path, shards=parts))
+def test_a_robust_page_says_what_was_taken_out_of_whom():
+    result, _ = case("robust")
+    read = Reader(written("robust"))
     taken = [result.own[i]["S"] != 0.0 for i in range(3)]
     clients = read.tables["Clients: what was taken out"][1:]
     assert [row[2] for row in clients] == [f"{part.mean():.2%}" for part in taken]
@@ -164,11 +167,11 @@ def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_withou
     result, parts = case("robust")
     result.save(tmp_path / "r.npz")
     loaded = PCAResult.load(tmp_path / "r.npz")
-    read, whole = (Reader(page(given, tmp_path, shards=parts)) for given in (loaded, result))
+    read, whole = (Reader(tables(given, tmp_path, shards=parts)) for given in (loaded, result))
     title = "Columns: what was taken out"
     found, reference = ({name: float(share[:-1]) for name, share in each.tables[title][1:]} for each in (read, whole))
     assert found == pytest.approx(reference, abs=4.0)  # percent: entries at the threshold fall on either side
-    alone = Reader(page(loaded, tmp_path))
+    alone = Reader(tables(loaded, tmp_path))
     assert title not in alone.tables
     order = np.argsort(-result.far_share_, kind="stable")
     expected = [[result.feature_names_in_[j], f"{result.far_share_[j]:.2%}"] for j in order]
@@ -178,13 +181,13 @@ def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_withou
 
 def test_hints_stand_on_the_page(tmp_path):
     result = replace(case("plain")[0], hints=("The column id numbers the rows. Leave it out.",))
-    assert "The column id numbers the rows. Leave it out." in Reader(page(result, tmp_path)).text["p"]
+    assert "The column id numbers the rows. Leave it out." in Reader(tables(result, tmp_path)).text["p"]
 
 
 @pytest.mark.slow
-def test_a_personalized_page_has_errors_with_and_without_own_components(tmp_path):
+def test_a_personalized_page_has_errors_with_and_without_own_components():
     result, parts = case("personal")
-    read = Reader(page(result, tmp_path, shards=parts))
+    read = Reader(written("personal"))
     table = read.tables["Clients: what is their own"]
     assert table[0][2:4] == ["error, shared only", "error, with own"]
     for i, row in enumerate(table[1:]):
@@ -193,28 +196,28 @@ def test_a_personalized_page_has_errors_with_and_without_own_components(tmp_path
         assert result.feature_names_in_[np.abs(result.own_components(i)[0]).argmax()] in row[-1]
     assert read.facts["theta"] == f"{result.theta_:.3g}"
     assert any("can be told apart" in words for words in read.text["p"])
-    loaded = Reader(page(case("personal, loaded")[0], tmp_path))
+    loaded = Reader(written("personal, loaded"))
     assert any("stay with the clients" in words for words in loaded.text["p"])
 
 
 @pytest.mark.slow
 def test_a_page_of_steps_says_where_the_subspace_changed(tmp_path):
-    result = tracked()
-    read = Reader(page(result, tmp_path))
+    result, _ = case("steps")
+    read = Reader(written("steps"))
     assert result.changes_.tolist() == [5]
     assert any("A change was declared at step 5." in words for words in read.text["p"])
     assert [row[0] for row in read.tables["Steps"][1:] if row[-1] == "yes"] == ["5"]
     assert read.facts["steps"] == "10"
     assert COLUMNS[np.abs(result.components_[-1, 0]).argmax()] in read.tables["Basis of the last step"][1][-1]
     result.save(tmp_path / "t.npz")
-    assert page(TrackingResult.load(tmp_path / "t.npz"), tmp_path) == page(result, tmp_path)
+    assert page(TrackingResult.load(tmp_path / "t.npz"), tmp_path) == written("steps")
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 50.0])
 @pytest.mark.slow
 def test_shares_under_noise_are_bounds_within_0_and_100_percent(epsilon, tmp_path):
     result, parts = noisy(epsilon)
-    read = Reader(page(result, tmp_path, shards=parts))
+    read = Reader(tables(result, tmp_path, shards=parts))
     text = " ".join(cell for row in read.tables["Components"] for cell in row)
     numbers = [float(part.rstrip("%")) for part in text.split() if part.endswith("%")]
     assert all(0.0 <= number <= 100.0 for number in numbers)

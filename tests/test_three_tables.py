@@ -87,6 +87,7 @@ def test_simulate_matches_files_by_name(folder):
             simulate("krylov", shards(), n_components=3, columns=columns)
 
 
+@pytest.mark.slow
 def test_transform_of_a_file_goes_by_name_and_says_if_it_cannot(folder, tmp_path, capsys):
     result = run(capsys, folder)
     path, scores = tmp_path / "out/result.npz", tmp_path / "scores.npy"
@@ -104,6 +105,7 @@ def test_transform_of_a_file_goes_by_name_and_says_if_it_cannot(folder, tmp_path
     assert "must be the 4 of the result, by name. Got 3, without 'beat'." in err
 
 
+@pytest.mark.slow
 def test_a_table_with_its_sites_in_a_column(tmp_path, capsys):
     names = ["site", *NAMES]
     lines = [f"{site}," + ",".join(f"{v:.17g}" for v in row) for site, part in SITES.items() for row in X[part]]

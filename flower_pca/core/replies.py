@@ -22,6 +22,7 @@ from flower_pca.core.channel import AirChannel
 from flower_pca.core.claims import Judge
 from flower_pca.core.parts import Kind, Part, Shape
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 
 _DATA = "Check the client's data."
@@ -44,6 +45,7 @@ class Collected:
     failures: dict[str, str]
     banned: frozenset[int]
     heading: Heading | None = None
+    declined: str = ""
 
     @property
     def why(self) -> str:
@@ -90,7 +92,7 @@ def collect(
     banned: set[int] = set()
     bytes_up, merge, heard = 0, stage.merging(state), set(answered)
     common = stage.parts(sent.arrays, d) if not sent.personal else {}
-    telling = _telling(common)
+    telling, declined, bits = _telling(common), "", precision.asked(sent.arrays)
     groups: dict[tuple[int, str], _Group] = {}
     if total is not None:
         groups[_columns(telling, total, d), ""] = _Group(total, list(answered))
@@ -98,9 +100,10 @@ def collect(
         if isinstance(reply, Sum):
             groups.setdefault((d or 0, ""), _Group()).take(reply.arrays, reply.clients)
             heard.update(reply.clients)
+            declined = declined or reply.declined
             continue
         if isinstance(reply, Reply):
-            bytes_up += sum(a.nbytes for a in reply.arrays.values())
+            bytes_up += precision.nbytes(reply.arrays, bits)
             try:
                 check(reply, sent, heard)
                 if heading is not None and reply.heading is not None and not reply.heading.like(heading):
@@ -125,6 +128,7 @@ def collect(
                 groups[kind] = group
                 heading = heading if voted else heading or reply.heading
                 heard.add(reply.client)
+                declined = declined or declined_by(reply)
                 continue
         failures[str(reply.client)] = reply.reason
         if reply.lasting:
@@ -139,7 +143,7 @@ def collect(
     if channel is not None and count:
         total = channel.received(total, number=sent.number)
     heading = heading or best.heading
-    return Collected(total, frozenset(heard - banned), count, bytes_up, failures, frozenset(banned), heading)
+    return Collected(total, frozenset(heard - banned), count, bytes_up, failures, frozenset(banned), heading, declined)
 
 
 @dataclass
@@ -170,6 +174,11 @@ class _Group:
 def name_of(reply: Reply) -> str:
     """A client, by its own name too if it has one."""
     return _named(reply.client, reply.site)
+
+
+def declined_by(reply: Reply) -> str:
+    """That a client declines what the run may go on with instead, and why."""
+    return f"{name_of(reply)}: {reply.declines}" if reply.declines else ""
 
 
 def _named(client: int, site: str) -> str:

@@ -27,6 +27,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
 from flower_pca.core.parts import AS_LARGE_AS_TRACE, Kind, Part
+from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
@@ -60,10 +61,7 @@ class Gathering(Protocol):
 
 @dataclass(frozen=True)
 class Broadcast:
-    """One message of the server: the whole instruction, for the clients named in `to`.
-
-    `personal` holds what only one client gets beside the common `arrays`.
-    """
+    """One message: the whole instruction, for the clients in `to`; `personal` is what single ones get beside it."""
 
     stage: str
     number: int
@@ -84,28 +82,30 @@ class Broadcast:
     @property
     def nbytes(self) -> int:
         """What all clients named get together."""
-        common = sum(a.nbytes for a in self.arrays.values()) + self.frame.nbytes
+        common = precision.nbytes(self.arrays | self.frame.arrays, precision.asked(self.arrays)) + self.frame.length
         return len(self.to) * common + sum(a.nbytes for own in self.personal.values() for a in own.values())
 
 
 @dataclass(frozen=True)
 class Reply:
-    """One client's answer to the message with the same number; with its columns, where it says which, and its name."""
+    """One client's answer to the message with the same number; its columns and name if told; why it `declines`."""
 
     client: int
     number: int
     arrays: Arrays
     heading: Heading | None = None
     site: str = ""
+    declines: str = ""
 
 
 @dataclass(frozen=True)
 class Sum:
-    """What several clients answered to the message with the same number, already added up."""
+    """What several clients answered to the message with the same number, already added up; `declined` by the first."""
 
     clients: tuple[int, ...]
     number: int
     arrays: Arrays
+    declined: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import archive
+from flower_pca.base import archive, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.tracking.change import Alarm, Detector, Watch, outside
@@ -53,9 +53,9 @@ class Step:
     def of(cls, line: Array, r: int) -> Step:
         """The step that `line` has written, of r components."""
         figures, values, basis = np.split(line, [len(FIGURES), len(FIGURES) + r])
-        known = dict(zip(FIGURES, figures.tolist(), strict=True))
-        whole = {name: int(known.pop(name)) for name in _WHOLE}
-        return cls(basis.reshape(-1, r).copy(), values.copy(), **whole, **{**known, "changed": bool(known["changed"])})
+        known: dict[str, Any] = dict(zip(FIGURES, figures.tolist(), strict=True))
+        known |= {name: int(known[name]) for name in _WHOLE} | {"changed": bool(known["changed"])}
+        return cls(basis.reshape(-1, r).copy(), values.copy(), **known)
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def judged(state: TrackState, detector: Detector, basis: Array) -> tuple[Alarm, 
 def skipped(state: TrackState) -> TrackState:
     """On to the next step, where no client has had anything to begin with: nothing is recorded of this one."""
     if state.step + 1 == state.steps or (state.steps is None and not state.sums["left"]):
-        got = f"none in {state.step + 1} steps" if state.step else "none"
+        got = f"none in {labels.count(state.step + 1, 'step')}" if state.step else "none"
         remedy = "Wait for rows before you start, or ask for more steps."
         raise DataError("The rows of a run of steps", must="there and not all zero", got=got, then=remedy)
     return replace(state, step=state.step + 1, sums={}, clients=())

@@ -1,8 +1,8 @@
 """Tracker: the server's half of tracking. A step is a batch at every client and a few messages.
 
 The state machine of a run of steps. In every step a `Solver` asks for products until it has the leading eigenvectors;
-before it, where changes are looked for by the power method, a probe does. `server` takes a sum and decides which of
-them it is for; `_solved` ends a lap, `_finished` a step, and `_begun` sets up the next one.
+before it, where changes are looked for by the power method, a probe does. `server` takes a sum and decides which it is
+for; `_solved` ends a lap, `_finished` a step, and `_begun` sets up the next one.
 """
 
 from __future__ import annotations
@@ -76,9 +76,8 @@ class Tracker(Stage[TrackState]):
             checks.choice(f"{what} of {self.name}", value, (True, False))
         checks.choice(f"solver of {self.name}", self.solver, SOLVERS)
         for what in ("reuse", "oversample", "update_length", "products", "first_products", "qr_every", "keep"):
-            checks.integer(
-                f"{what} of {self.name}", getattr(self, what), least=int(what not in ("reuse", "oversample"))
-            )
+            least = 0 if what in ("reuse", "oversample") else 1
+            checks.integer(f"{what} of {self.name}", getattr(self, what), least=least)
         checks.number(f"tol of {self.name}", self.tol, least=0.0)
         if self.threshold is not None:
             checks.number(f"threshold of {self.name}", self.threshold, least=0.0)

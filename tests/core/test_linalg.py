@@ -85,11 +85,13 @@ def test_independent_of_nothing_but_rounding_is_empty():
     assert linalg.independent(np.full((6, 3), 1e-17), 1e-16).shape == (6, 0)
 
 
+@pytest.mark.slow
 @given(tall())
 def test_polar_is_the_orthonormal_factor_of_scipys_polar_decomposition(W):
     np.testing.assert_allclose(linalg.polar(W), scipy.linalg.polar(W)[0], atol=1e3 * EPS * np.linalg.cond(W))
 
 
+@pytest.mark.slow
 @given(tall(), seeds)
 def test_no_orthogonal_matrix_aligns_better_than_procrustes(X, seed):
     rng = np.random.default_rng(seed)
@@ -165,6 +167,7 @@ def test_projection_distance_is_the_norm_of_the_sines(angles):
     assert linalg.projection_distance(A, B) == pytest.approx(expected, rel=1e-12, abs=3e-15)
 
 
+@pytest.mark.slow
 @given(tall(), seeds)
 def test_projection_distance_is_that_of_the_projectors(Y, seed):
     X, Z = np.linalg.qr(Y)[0], orthonormal(*Y.shape, seed)

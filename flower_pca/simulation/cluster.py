@@ -20,8 +20,6 @@ _ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d
 
 _DEATHS: Final = "ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory"
 _DIED: Final = re.compile(rf"ray\.exceptions\.({_DEATHS})Error")
-    r"ray\.exceptions\.(ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory)Error"
-)
 _ABOUT: Final = re.compile(r"\b(actor_id|pid|ip): ?([0-9a-fA-F.:]+)")
 
 

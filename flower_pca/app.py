@@ -23,7 +23,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from flower_pca import clients, registry
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, private
 from flower_pca.clients.rules import Rules, everything
 from flower_pca.data import partition, sources
 from flower_pca.data.arrivals import Arrivals
@@ -77,8 +77,9 @@ def _load(context: Context) -> Any:
     asked = str(config["data"])
     _check_dealt(node, asked)
     wanted = str(config.get("columns", "")) or None
-    shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]), wanted)
-    own = shards(int(node["partition-id"]))
+    with private(hold=False):  # the run has named them
+        shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]), wanted)
+        own = shards(int(node["partition-id"]))
     batch = int(config.get("batch", 0))
     return Stream(own, batch=batch, who=f"client {node['partition-id']}") if batch else own
 
@@ -119,7 +120,7 @@ def _whole(data: str, deal: str, clients: int, wanted: str | None) -> Callable[[
     rows = table.rows
     parts = partition.make(deal, int(rows.shape[0]), clients, beside=table.beside)
     sites = partition.sites(deal, table.beside, parts)
-    return lambda i: table.site_rows(take(rows, parts[i]), sites[i])
+    return lambda i: table.site_rows(take(rows, parts[i]), parts[i], sites[i])
 
 
 def _tracks(config: Mapping[str, Any]) -> bool:

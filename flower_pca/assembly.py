@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 import numpy as np
 
 from flower_pca import registry
+from flower_pca.algorithms.auto import Auto
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
@@ -119,7 +120,10 @@ def run(asked: Question, *, judged: bool = True) -> AnyRun:
 
     Where all clients are our own, as in a simulation, answers need not be `judged` by what they say of their rows.
     """
-    algorithm, masked = _heard(asked).algorithm, asked.mask is not None
+    algorithm, masked, choices = _heard(asked).algorithm, asked.mask is not None, dict[str, str]()
+    if isinstance(algorithm, Auto) and (asked.dp is not None or asked.channel is not None):
+        what = "over a channel" if asked.dp is None else "with dp, whose noise is dealt out before columns are known"
+        algorithm, choices = algorithm.krylov, {"algorithm": f"auto took krylov, as always {what}"}
     width = algorithm.width(asked.n_components)
     terms = NoTerms()
     opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width, judged=judged)
@@ -134,6 +138,7 @@ def run(asked: Question, *, judged: bool = True) -> AnyRun:
         wanted=asked.columns,
         seed=asked.seed,
         summed=masked,
+        choices=choices,
     )
     roll = Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=masked)
     after: list[Stage[Any]] = [Evaluate()] if asked.evaluate else []

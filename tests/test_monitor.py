@@ -9,7 +9,7 @@ from fake_grid import arrays_in, grid_of, with_arrays
 from results import assert_same_bits
 from scipy import stats
 
-from flower_pca import ConfigError, NotEnoughNodes, PCAResult, ProtocolError, Question, make, simulate
+from flower_pca import ConfigError, NotEnoughNodes, PCAResult, ProtocolError, Question, SiteRows, make, simulate
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.audit.telling import telling
 from flower_pca.clients import Rules
@@ -253,6 +253,21 @@ def test_a_run_that_is_interrupted_before_the_counts_goes_on(tmp_path):
         asked("scaled", monitor=True, evaluate=True, checkpoint=path, on_round=stop)
     result = asked("scaled", monitor=True, evaluate=True, checkpoint=path)
     np.testing.assert_array_equal(result.histograms_, asked("scaled", monitor=True).histograms_)
+
+
+def test_one_table_is_that_of_one_site():
+    monitor = Monitor(asked("centred", monitor=True))
+    limits = monitor.limits(0.9)
+    found = monitor.anomalies(NEW, limits)
+    assert found
+    assert found == monitor.anomalies([NEW], limits) == monitor.anomalies({0: NEW}, limits)
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(NEW, columns=list("abcdefgh"))
+    named = Monitor(simulate("krylov", [pd.DataFrame(X, columns=frame.columns) for X in SHARDS], n_components=3))
+    whole = named.anomalies(frame, named.limits(0.9))
+    assert whole == named.anomalies([frame], named.limits(0.9))
+    assert {name for anomaly in whole for name, _ in anomaly.largest} <= set(frame)
+    assert {a.site for a in named.anomalies(SiteRows(NEW, tuple(frame), site="north"), named.limits(0.9))} == {"north"}
 
 
 def test_rows_with_names_are_matched_by_them():

@@ -244,5 +244,5 @@ def test_the_command_on_ray_prints_json_alone(cluster: str, tmp_path: Path) -> N
     environment = {**os.environ, "RAY_ADDRESS": cluster}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
     assert run.returncode == 0, run.stderr
-    plain = simulate("krylov", np.array_split(X, 2), n_components=3)
+    plain = simulate("auto", np.array_split(X, 2), n_components=3)
     assert json.loads(run.stdout)["explained_variance"] == plain.explained_variance_.tolist()

@@ -233,7 +233,7 @@ def test_the_configuration_of_a_start_does_not_outlive_it():
 
 
 def test_initial_arrays_are_refused():
-    with pytest.raises(ConfigError, match=r"initial_arrays must be empty\. Got 1 arrays\. Leave it out\."):
+    with pytest.raises(ConfigError, match=r"initial_arrays must be empty\. Got 1 array\. Leave it out\."):
         strategies.Krylov().start(grid_of(SHARDS), ArrayRecord([np.eye(2)]))
 
 

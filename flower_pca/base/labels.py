@@ -40,9 +40,14 @@ def elided(text: str, most: int) -> str:
     return f"{line[: most - 1 - tail]}…{line[len(line) - tail :]}"
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, what: str) -> str:
     """So many things: "1 message", "2,000 messages"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun(number, what)}"
+
+
+def noun(number: int, what: str) -> str:
+    """The word for one of these things, or for several."""
+    return what if number == 1 else f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
 
 
 def rows(result: Any) -> str:

@@ -11,6 +11,7 @@ from flower_pca.clients.rules import Rules
 from flower_pca.rows.columns import listed
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
+from flower_pca.rows.naming import unlike
 from flower_pca.rows.stream import Stream
 
 
@@ -40,8 +41,9 @@ def asked(data: LocalData | Stream, names: tuple[str, ...] | None, rules: Rules)
         raise RefusalError(what, must="numbers", got=f"text in column {listed(texts)}", then="Name others.")
     if lacking := [repr(name) for name in names if name not in there]:
         remedy = "Ask the node's operator, or name others."
-        got = f"{len(there)}, without {listed(lacking)}"
-        raise RefusalError(what, must=f"among them the {len(names)} of the run", got=got, then=remedy)
+        near = unlike([name for name in names if name not in there], there) if rules.share_names else ""
+        got = f"{len(there)}, without {listed(lacking)}{f' ({near})' if near else ''}"
+        raise RefusalError(what, must="at least those that the run names", got=got, then=remedy)
     return data.arranged(names)
 
 

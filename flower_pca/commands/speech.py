@@ -28,6 +28,7 @@ _LISTED: Final = r"\[.*\]"
 
 def spoken(message: str) -> str:
     """The message of an error, with options in place of Python's keywords."""
+    message = message.replace("result.filling_gaps()", "--missing mean")
     message = re.sub(_READING, r"by a spec, \"csv(path='x.csv', \1)\"", message.replace("beside=[...]", "beside=['a']"))
     return re.sub(f"{_SPEC}|{_GIVEN}|{_FIRST}|{_ALONE}", _option, message)
 

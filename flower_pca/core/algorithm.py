@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -65,6 +65,18 @@ class Algorithm(Stage[S]):
     def verify(self, model: Model) -> Status | None:
         """The run's status in the light of the true residuals, which the closing message has measured."""
         return model.status
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """An algorithm in whose place another one may be taken once an opening has told what rows there are."""
+
+    @property
+    def alternative(self) -> str:
+        """The name of that other one: nodes are asked in the opening whether they decline it."""
+
+    def settled(self, model: Model) -> tuple[Algorithm[Any], str]:
+        """The algorithm to go on with, and why."""
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ class Model:
         status: Why the algorithm ended.
         mse: Mean squared reconstruction error of a row, where it was evaluated.
         histograms: How many rows of all clients lie how far from the components, where the run was asked to monitor.
+        declined: The first client that has declined the algorithm's alternative in the opening, and why.
+        choices: What the run has chosen by itself, in words, by what it was chosen for.
         left: What the algorithm leaves to its closing stage and to its result, by names that these agree on.
     """
 
@@ -85,6 +87,8 @@ class Model:
     status: Status | None = None
     mse: float | None = None
     histograms: Array | None = None
+    declined: str = ""
+    choices: dict[str, str] = field(default_factory=dict)
     left: dict[str, Array] = field(default_factory=dict)
 
     @property
@@ -167,5 +171,6 @@ def result_fields(model: Model) -> dict[str, Any]:
         "histograms_": model.histograms,
         "feature_names_in_": saved.columns(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,
+        "choices": tuple(model.choices.values()),
         "hints": () if unscaled is None else hints.of_sizes(unscaled, model.feature_names),
     }

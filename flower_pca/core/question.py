@@ -126,13 +126,14 @@ class Question:
         checks.choice("scale", self.scale, SCALES)
         checks.choice("missing", self.missing, MISSING)
         checks.integer("seed", self.seed, most=2**62)
-        checks.proportion("The fraction of clients", self.fraction)
+        fraction = checks.share(self.fraction)
+        checks.proportion("The fraction of clients", fraction)
         checks.choice("evaluate", self.evaluate, (True, False))
         checks.choice("monitor", self.monitor, (True, False))
         checks.integer("min_clients", self.min_clients, least=1)
         object.__setattr__(self, "columns", wanted(self.columns))
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
-        for name, value in {**plain, "fraction": float(self.fraction)}.items():
+        for name, value in {**plain, "fraction": float(fraction)}.items():
             object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
         if self.monitor and self.channel is not None:
             rule, remedy = "False, as counts cannot have noise on them", "Leave one of them out."

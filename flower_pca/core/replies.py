@@ -44,6 +44,7 @@ class Collected:
     failures: dict[str, str]
     banned: frozenset[int]
     heading: Heading | None = None
+    declined: str = ""
 
     @property
     def why(self) -> str:
@@ -92,12 +93,14 @@ def collect(
     common = stage.parts(sent.arrays, d) if not sent.personal else {}
     telling = _telling(common)
     groups: dict[tuple[int, str], _Group] = {}
+    declined = ""
     if total is not None:
         groups[_columns(telling, total, d), ""] = _Group(total, list(answered))
     for position, reply in enumerate(replies):
         if isinstance(reply, Sum):
             groups.setdefault((d or 0, ""), _Group()).take(reply.arrays, reply.clients)
             heard.update(reply.clients)
+            declined = declined or reply.declined
             continue
         if isinstance(reply, Reply):
             bytes_up += sum(a.nbytes for a in reply.arrays.values())
@@ -125,6 +128,7 @@ def collect(
                 groups[kind] = group
                 heading = heading if voted else heading or reply.heading
                 heard.add(reply.client)
+                declined = declined or declined_by(reply)
                 continue
         failures[str(reply.client)] = reply.reason
         if reply.lasting:
@@ -139,7 +143,7 @@ def collect(
     if channel is not None and count:
         total = channel.received(total, number=sent.number)
     heading = heading or best.heading
-    return Collected(total, frozenset(heard - banned), count, bytes_up, failures, frozenset(banned), heading)
+    return Collected(total, frozenset(heard - banned), count, bytes_up, failures, frozenset(banned), heading, declined)
 
 
 @dataclass
@@ -170,6 +174,11 @@ class _Group:
 def name_of(reply: Reply) -> str:
     """A client, by its own name too if it has one."""
     return _named(reply.client, reply.site)
+
+
+def declined_by(reply: Reply) -> str:
+    """That a client declines what the run may go on with instead, and why."""
+    return f"{name_of(reply)}: {reply.declines}" if reply.declines else ""
 
 
 def _named(client: int, site: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -18,10 +18,9 @@ from flower_pca.base.status import Status
 from flower_pca.core import saved
 from flower_pca.core.model import Model, result_fields
 from flower_pca.core.spent import Certainty, Spent, certainty
-from flower_pca.rows.columns import Columns, difference
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.matching import matched
+from flower_pca.rows.matching import in_order, matched, means
 from flower_pca.rows.projection import Projection
 
 _KINDS: Final[dict[str, type[PCAResult]]] = {}  # all classes of results, by the name that files know them by
@@ -57,9 +56,9 @@ class PCAResult:
             by position.
         feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
         site_names: Names of the clients that have one, by key, as `own`; {} where none have.
+        choices: Sentences on what the run has chosen by itself, as algorithm="auto" does, and why.
         hints: Sentences about columns whose sizes make components say little else: an identifier, or other units.
-        privacy: What the run has cost under differential privacy; None without it. Counts, means and variances are
-            then those with noise.
+        privacy: What differential privacy has cost; None without it. Counts, means and variances then have noise.
     """
 
     _ARRAYS: ClassVar[tuple[str, ...]] = (
@@ -91,6 +90,7 @@ class PCAResult:
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
+    choices: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     privacy: Spent | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
@@ -163,6 +163,10 @@ class PCAResult:
         """
         return self._data(X).scores(self.components_.T)
 
+    def filling_gaps(self) -> Self:
+        """The same result, which takes the run's mean where a new row has a gap, as after a run with missing="mean"."""
+        return replace(self, fill_=means(self))
+
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
         X = np.asarray(scores) @ self.components_
@@ -183,14 +187,9 @@ class PCAResult:
         Columns that both results have names for are matched by these.
         """
         rows = np.atleast_2d(other.components_ if isinstance(other, PCAResult) else np.asarray(other, dtype=float))
-        names, others = self.feature_names_in_, getattr(other, "feature_names_in_", None)
-        if names is not None and others is not None:
-            if set(names) != set(others):
-                got = f"{len(others)}, {difference(list(others), list(names))}"
-                raise ConfigError("The columns of the other result", must="the same", got=got, then="Compare others.")
-            rows = rows[:, Columns(tuple(others)).places(tuple(names))]
+        rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
         if rows.shape[1] != self.n_features_in_:
-            rule = f"rows of {self.n_features_in_} features"
+            rule = f"rows of {labels.count(self.n_features_in_, 'feature')}"
             raise ConfigError("The other components", must=rule, got=rows.shape, then="Transpose them.")
         return float(linalg.principal_angles(self.components_.T, linalg.orth(rows.T))[-1])
 

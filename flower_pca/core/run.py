@@ -153,7 +153,7 @@ class Run:
         judge, heading = Judge(now.stage, now.state, now.model), now.model.heading
         known: dict[str, Any] = {"d": d, "judge": judge, "channel": channel, "heading": heading}
         got = collect(now.stage, now.state, sent, replies, total=total, answered=came, **known)
-        self._standing = now.headed(got.heading)
+        self._standing = now.headed(got.heading, got.declined)
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
@@ -216,7 +216,7 @@ class Run:
         self._standing = replace(self._standing, stages=stages)
 
     def _identity(self) -> dict[str, Any]:
-        return kept.identity(self._standing.stages, self._model, self._roll, self._channel)
+        return kept.identity(self._standing, self._model, self._roll, self._channel)
 
     @property
     def _call(self) -> Call:

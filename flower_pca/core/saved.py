@@ -30,6 +30,7 @@ def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
         "status": [result.status.outcome.value, result.status.words],
         "privacy": None if result.privacy is None else asdict(result.privacy),
         **names_of(result),
+        "choices": list(result.choices),
         "hints": list(result.hints),
         "history": result.history.to_json(),
     }
@@ -83,6 +84,7 @@ def fields(
         "status": Status(Outcome(outcome), words),
         "history": History.from_json(header["history"]),
         "asked": header.get("asked", {}),
+        "choices": tuple(header.get("choices", ())),
         "hints": tuple(header.get("hints", ())),
         "privacy": None if spent is None else Spent(**spent),
         **named(header),

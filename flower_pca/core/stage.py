@@ -60,10 +60,7 @@ class Gathering(Protocol):
 
 @dataclass(frozen=True)
 class Broadcast:
-    """One message of the server: the whole instruction, for the clients named in `to`.
-
-    `personal` holds what only one client gets beside the common `arrays`.
-    """
+    """One message: the whole instruction, for the clients in `to`; `personal` is what single ones get beside it."""
 
     stage: str
     number: int
@@ -90,22 +87,24 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Reply:
-    """One client's answer to the message with the same number; with its columns, where it says which, and its name."""
+    """One client's answer to the message with the same number; its columns and name if told; why it `declines`."""
 
     client: int
     number: int
     arrays: Arrays
     heading: Heading | None = None
     site: str = ""
+    declines: str = ""
 
 
 @dataclass(frozen=True)
 class Sum:
-    """What several clients answered to the message with the same number, already added up."""
+    """What several clients answered to the message with the same number, already added up; `declined` by the first."""
 
     clients: tuple[int, ...]
     number: int
     arrays: Arrays
+    declined: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.data.reading import chosen, reading
@@ -26,6 +27,7 @@ from flower_pca.data.table import Table
 from flower_pca.data.text import option, text_of
 from flower_pca.rows.columns import no_numbers
 from flower_pca.rows.naming import clean
+from flower_pca.rows.origin import Origin
 
 _GAPS: Final = ("", "na", "n/a", "nan", "null", "none")  # what stands in files for a value that is missing
 _HELD: Final = 2**18  # cells that are held as Python's numbers at a time
@@ -137,7 +139,17 @@ def csv(
             assert rows is not None
     rows = rows if rows.size else np.empty((0, len(features)))
     beside_rows = {name: cells.plain(found) for name, found in values.items()}
-    return Table((rows,), features if header else (), beside_rows, words, str(file))
+    line = functools.partial(line_of, file=file, cells=cells, encoding=encoding, header=header)
+    origin = Origin.of(file, len(rows), line)
+    return Table((rows,), features if header else (), beside_rows, words, str(file), origin)
+
+
+def line_of(row: int, *, file: Path, cells: Cells, encoding: str | None, header: bool) -> int:
+    """The line that a row is on."""
+    with text_of(file, encoding) as lines:
+        reader = _after_header(lines, cells, header)
+        next(itertools.islice(filter(None, reader), row, None), None)
+        return int(reader.line_num)
 
 
 def _require_clear(file: Path, first: Sequence[str], second: Sequence[str]) -> None:
@@ -215,7 +227,7 @@ def _records(file: Path, reader: Any, width: int) -> Iterator[tuple[int, list[st
     """The lines with cells, and their numbers; all of one width."""
     for record in filter(None, reader):
         if len(record) != width:
-            what, rule = f"Line {reader.line_num} of {file}", f"of {width} cells, as the first one"
+            what, rule = f"Line {reader.line_num} of {file}", f"of {labels.count(width, 'cell')}, as the first one"
             raise DataError(what, must=rule, got=len(record), then="Mend the file.")
         yield reader.line_num, record
 

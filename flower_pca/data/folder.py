@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.data.reading import reading, texts
 from flower_pca.data.table import Table
 from flower_pca.rows.columns import Columns, difference, listed, no_numbers
+from flower_pca.rows.origin import Origin
 
 Reader = Callable[..., Table]
 
@@ -57,7 +59,8 @@ def read(
     sizes = [int(part.shape[0]) for part in parts]
     columns_apart = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
     beside_rows = {**columns_apart, "file": np.repeat(np.array(ids), sizes)}
-    return Table(parts, tables[0].names, beside_rows, source=str(place), sites=tuple(ids))
+    origin = Origin(tuple(stretch for table in tables if table.origin for stretch in table.origin.stretches))
+    return Table(parts, tables[0].names, beside_rows, {}, str(place), origin, tuple(ids))
 
 
 def _one(reader: Reader, file: Path, wanted: Mapping[str, Any]) -> Table:
@@ -69,6 +72,8 @@ def _one(reader: Reader, file: Path, wanted: Mapping[str, Any]) -> Table:
     table = reader(path=str(file), **wanted)
     if table.words:
         raise no_numbers(file, table.words)
+    if table.parts[0].ndim == 2 and table.parts[0].shape[0] == 0:
+        raise DataError(f"The data file {file}", must="one with rows", got="none", then="Mend it, or take it away.")
     return table
 
 
@@ -78,7 +83,8 @@ def _like(first: Table, table: Table, one: Path, other: Path) -> Table:
     if table.names == first.names and rows.shape[-1] == d:
         return table
     if table.names and sorted(table.names) == sorted(first.names):
-        return Table((rows[:, Columns(table.names).places(first.names)],), first.names, table.beside)
+        arranged = rows[:, Columns(table.names).places(first.names)]
+        return replace(table, parts=(arranged,), names=first.names)
     if table.names and first.names:
         rule, got = f"those of {one.name}", f"{len(table.names)}, {difference(table.names, first.names)}"
     else:

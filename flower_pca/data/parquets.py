@@ -13,6 +13,7 @@ from flower_pca.data.reading import chosen, reading
 from flower_pca.data.table import Table
 from flower_pca.rows.columns import no_numbers
 from flower_pca.rows.naming import clean
+from flower_pca.rows.origin import Origin
 
 
 def parquet(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str] = ()) -> Table:
@@ -49,7 +50,7 @@ def parquet(*, path: str, columns: Sequence[str] | None = None, beside: Sequence
         for j, name in enumerate(features):
             rows[:, j] = table[spelt[name]].cast(pa.float64(), safe=False).to_numpy()
         values = {name: _decoded(table[spelt[name]]) for name in apart if name}
-    return Table((rows,), features, values, words, str(file))
+    return Table((rows,), features, values, words, str(file), Origin.of(file, len(rows)))
 
 
 def _decoded(column: Any) -> Array:

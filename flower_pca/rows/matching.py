@@ -7,9 +7,12 @@ import warnings
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
+
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
 from flower_pca.rows import columns
-from flower_pca.rows.columns import Columns, listed
+from flower_pca.rows.columns import Columns, difference, listed
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
@@ -35,8 +38,9 @@ def matched(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
     names = None if frame.names is None else tuple(map(clean, frame.names))
     rows = named(X, names, digest)
     frame = replace(frame, names=None if rows.names is None else names)
-    data = LocalData(rows, who=_WHO, missing=rows.names is not None or frame.fill is not None)
-    data = data.framed(frame, keep=False)
+    data = LocalData(rows, who=_WHO, missing=True).framed(frame, keep=False)
+    if frame.fill is None:
+        data.require_whole(new=True)
     if data.d != d:
         remedy = "Give the features that the run had, in its order."
         raise ConfigError("The number of columns", must=str(d), got=data.d, then=remedy)
@@ -54,7 +58,7 @@ def named(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
     if by_name != (rows.names is not None):
         warnings.warn(_NO_NAMES if rows.names is None else _NOT_KNOWN, UserWarning, stacklevel=5)
     if rows.names is None or not by_name:
-        return SiteRows(rows.whole().values)
+        return replace(rows.whole(), names=None)
     _check(rows, rows.names, names, known)
     return rows
 
@@ -67,6 +71,28 @@ def arranged(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
         return rows.values
     own = Columns(rows.names, _WHO)
     return rows.values[:, own.places(own.sorted if names is None else names, rows.words)]
+
+
+def in_order(components: Array, names: Any, wanted: Any) -> Array:
+    """Components of another result, with their columns in the order of those wanted, where both have names."""
+    if names is None or wanted is None:
+        return components
+    if set(names) != set(wanted):
+        got = f"{len(names)}, {difference(list(names), list(wanted))}"
+        raise ConfigError("The columns of the other result", must="the same", got=got, then="Compare others.")
+    return np.asarray(components[:, Columns(tuple(names)).places(tuple(wanted))])
+
+
+def means(result: Any) -> Array:
+    """What stands for gaps in new rows: what did so in the run, else its means.
+
+    Raises:
+        ConfigError: If the run has allowed for no gaps, and was not centred: it knows no means then.
+    """
+    if result.fill_ is None and not result.centered:
+        rule, remedy = "of a run that was centred, or that allowed for gaps", "Impute them first."
+        raise ConfigError("The result to fill gaps by", must=rule, got="neither", then=remedy)
+    return np.asarray(result.mean_ if result.fill_ is None else result.fill_)
 
 
 def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | None, known: str) -> None:

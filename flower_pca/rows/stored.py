@@ -33,9 +33,8 @@ class StoredRows:
             self._arrange(places)
         self.n, self.d = int(self._X.shape[0]), int(self._X.shape[1]) if self._places is None else len(self._places)
         if self.n == 0 or self.d == 0:
-            raise DataError(
-                f"The data of {who}", must="at least one row and one column", got=self._X.shape, then="Leave it out."
-            )
+            what = f"The data of {who}{f', {self.source},' if self.source else ''}"
+            raise DataError(what, must="at least one row and one column", got=self._X.shape, then="Leave it out.")
         self.missing = self._gaps(allowed=missing)
         self.known: dict[Any, Any] = {}  # what follows from the stored rows alone, for all their views
 
@@ -126,7 +125,13 @@ class StoredRows:
     def _gaps(self, *, allowed: bool) -> int:
         """How many values are missing."""
         blocks = (block.data if self.sparse else block for block in self._stored())
-        return checks.finite(self.who, blocks, missing=allowed, names=self.names, source=self.source)
+        return checks.finite(self.who, blocks, missing=allowed, names=self.names, place=self.place)
+
+    def require_whole(self, *, new: bool = False) -> None:
+        """Raise DataError if values are missing: where the first one is, and what to do in a run, or of `new` rows."""
+        if self.missing:
+            blocks = (block.data if self.sparse else block for block in self._stored())
+            checks.finite(self.who, blocks, names=self.names, place=self.place, new=new)
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -137,6 +142,10 @@ class StoredRows:
     def source(self) -> str:
         """The file that the rows are from; "" if they are from none."""
         return ""
+
+    def place(self, row: int) -> str:
+        """Where a row is, in words."""
+        return f"row {row} (from 0 on)"
 
     @property
     def _block_rows(self) -> int:

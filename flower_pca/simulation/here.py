@@ -212,7 +212,7 @@ class InProcess:
 
     def _require(self, marks: Any) -> None:
         if marks != self._marks():
-            rule, remedy = f"one of {self._marks()} streams", "Choose another checkpoint."
+            rule, remedy = f"one of {labels.count(self._marks(), 'stream')}", "Choose another checkpoint."
             raise ConfigError("The checkpoint", must=rule, got=marks, then=remedy)
 
 

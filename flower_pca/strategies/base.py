@@ -22,6 +22,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from flower_pca import wire
 from flower_pca.assembly import AnyRun
+from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
@@ -98,8 +99,8 @@ class FlowerStrategy(Strategy, Generic[R]):
             Flower's Result: arrays are those of `arrays_of`, metrics those of the history, by round.
         """
         if initial_arrays:
-            remedy = "Leave it out."
-            raise ConfigError("initial_arrays", must="empty", got=f"{len(initial_arrays)} arrays", then=remedy)
+            got = labels.count(len(initial_arrays), "array")
+            raise ConfigError("initial_arrays", must="empty", got=got, then="Leave it out.")
         outcome = Result()
 
         def after(run: Driven) -> None:
@@ -166,6 +167,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
         if isinstance(result, PCAResult):
+            for choice in result.choices:
+                log(INFO, "%s", choice)
             for hint in result.hints:
                 log(WARNING, "%s", hint)
         return result

@@ -166,8 +166,8 @@ class Nodes:
     def told(self, message: Broadcast) -> dict[str, Any]:
         """What nodes are told beside a message itself."""
         extra, standing = self.configs.get(wire.kind(message.stage), {}), self.run.standing
-        asks = standing.model.heading is None
-        return {"algorithm": standing.named, "run": self.name, "extra": extra, "asks_names": asks}
+        asks: dict[str, Any] = {"asks_names": standing.model.heading is None, "alternative": standing.alternative}
+        return {"algorithm": standing.named, "run": self.name, "extra": extra, **asks}
 
     def read(self, node: int, reply: Message | str) -> Reply | Failure:
         """A node's answer; `reply` may be why there is none."""
@@ -195,7 +195,7 @@ class Nodes:
             self.sites[node] = answer.site
         if answer.refusal is not None:
             return Failure(node, f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal, lasting=True)
-        return Reply(node, answer.number, answer.arrays, answer.heading, answer.site)
+        return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines)
 
     @property
     def named(self) -> dict[int, str]:

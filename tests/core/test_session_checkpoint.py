@@ -17,6 +17,7 @@ RUNS = {
     "krylov": ("krylov(oversample=0, tol=1e-12)", {}),
     "krylov with restarts of its basis": ("krylov(oversample=0, max_basis=4, tol=1e-10)", {"n_components": 1}),
     "krylov of a fraction": ("krylov", {"n_components": 0.9, "scale": "std"}),
+    "auto": ("auto", {"n_components": 1}),
     "ssi": ("ssi(max_rounds=9)", {"center": False}),
     "ssi of sampled clients": ("ssi(max_rounds=9)", {"fraction": 0.5, "seed": 4}),
     "local_power": ("local_power(local_steps=4, halve_every=2, max_rounds=9)", {"scale": "max_abs"}),

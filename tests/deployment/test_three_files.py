@@ -8,7 +8,8 @@ from federation import LONG, Federation, wait
 from hospitals import NAMES, ORDERS, SITES, SORTED, X, write
 from pages import ROOT
 
-from flower_pca import PCAResult
+from flower_pca import PCAResult, SiteRows, simulate
+from flower_pca.analysis.monitor import Monitor
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hospitals")]
 
@@ -32,13 +33,13 @@ def federation(tmp_path_factory):
         yield federation
 
 
-def present(federation, *data):
+def present(federation, *data, **config):
     """SuperNodes with this data, and no others."""
     for node in federation.nodes:
         if node.process.poll() is None:
             node.terminate()
     for i, (site, spec) in enumerate(zip(SITES, data, strict=True)):
-        federation.start_node(i, data=spec, name=site)
+        federation.start_node(i, data=spec, name=site, **config)
     for node in federation.nodes[-3:]:
         node.connected()
 
@@ -73,12 +74,28 @@ def is_pooled(result, columns):
     np.testing.assert_allclose(result.components_, V[:3] * signs, atol=1e-10)
 
 
+def is_monitored(result):
+    """The counts of the nodes' own rows, and the limits from them, are those of a simulation."""
+    here = simulate("krylov", {site: X[part] for site, part in SITES.items()}, n_components=3, monitor=True)
+    np.testing.assert_array_equal(result.histograms_.sum(axis=1), [len(X), len(X)])
+    for level in (0.5, 0.9, 0.99):
+        found, expected = (Monitor(each).limits(level) for each in (result, here))
+        np.testing.assert_allclose([found.t2, found.spe], [expected.t2, expected.spe], rtol=1e-9)
+        assert found.words == expected.words
+    rows = X[:, [NAMES.index(name) for name in SORTED]]
+    t2 = Monitor(result).score(SiteRows(rows, names=SORTED)).t2
+    reached = np.quantile(t2, 0.9, method="inverted_cdf")
+    assert reached <= Monitor(result).limits(0.9).t2 <= 2.0 ** (1.0 / 16.0) * reached
+
+
 def test_supernodes_match_their_files_by_name(federation, files):
     (one, two, three), more, fewer = files
     chosen = f'columns="{",".join(NAMES)}"'
 
-    present(federation, one, two, f"csv(path={three!r}, beside=['note'])")
-    is_pooled(run(federation, "sorted"), SORTED)
+    present(federation, one, two, f"csv(path={three!r}, beside=['note'])", allow="krylov,monitor")
+    result = run(federation, "sorted", "monitor=true")
+    is_pooled(result, SORTED)
+    is_monitored(result)
 
     present(federation, one, two, three)  # with text beside, of which no run can make a number
     log = run(federation, "text")
@@ -92,4 +109,4 @@ def test_supernodes_match_their_files_by_name(federation, files):
     present(federation, one, two, fewer)
     assert "Got 3, without 'beat'. Align the files." in run(federation, "fewer")
     log = run(federation, "lacking", chosen)
-    assert "trier: The columns of this node must be among them the 4 of the run. Got 3, without 'beat'." in log
+    assert "trier: The columns of this node must be at least those that the run names. Got 3, without 'beat'." in log

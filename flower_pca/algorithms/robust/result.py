@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -79,6 +79,10 @@ class RobustResult(PCAResult):
             found.append(huber.recover(block, Z, **path, out=gaps))
             start += len(block)
         return np.concatenate(found)
+
+    def filling_gaps(self) -> Self:
+        """The same result, which takes gaps in new rows as it takes far entries: as if nothing was known there."""
+        return self if self.fill_ is not None else replace(self, fill_=np.asarray(self.mean_))
 
     @property
     def _cut(self) -> float:

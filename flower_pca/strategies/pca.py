@@ -14,7 +14,8 @@ from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.question import Asked, Question
 from flower_pca.core.result import PCAResult
 from flower_pca.strategies.base import FlowerStrategy
-from flower_pca.strategies.waits import Waits
+from flower_pca.strategies.hosts import require_sums
+from flower_pca.strategies.waits import SUMMED, Waits
 
 _COMPONENTS: Final = 2  # where the caller does not say
 _MIN_NODES: Final = 2
@@ -33,7 +34,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         round_timeout: Seconds to wait for the answers of a round; nodes that have not answered are left out of it.
         action: Flower's name of the nodes' functions, where they were added by `clients.register`.
         hosted: In simulations whose virtual nodes host many clients, how these answer: "stacked", each for itself in
-            one message. None where each node is a client.
+            one message, or "summed", checked and added up by the node. None where each node is a client.
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
             on from it; a finished run removes it.
         **asked: What is asked, where `algorithm` is not a Question: n_components (2 if left out), and what else
@@ -76,6 +77,8 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
             hosted=hosted,
         )
         super().__init__(waits, checkpoint)
+        if hosted == SUMMED:
+            require_sums(self._made(), question.channel)
 
     @property
     def algorithm(self) -> Algorithm[Any]:

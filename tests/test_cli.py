@@ -66,7 +66,7 @@ def test_run_writes_the_result_its_history_and_a_report(data, tmp_path, capsys):
         rows = list(csv.DictReader(file))
     assert [row["stage"] for row in rows] == [record.stage for record in result.history]
     assert sum(int(row["bytes_up"]) for row in rows) == result.history.bytes_up
-    errors = [float(row["error"]) for row in rows if row["error"]]
+    errors = [float(row["error"]) for row in rows if row.get("error")]
     assert errors == [record.metrics["error"] for record in result.history if "error" in record.metrics]
 
 

@@ -206,7 +206,8 @@ def test_ties_across_the_last_component(name: str, oversample: int, seed: int) -
     reference = pooled(problem.shards)
     assert reference.gap(2) == 0.0
     result = simulate(make(name, oversample=oversample), problem.shards, n_components=2, seed=seed, tol=1e-8)
-    assert result.sine_estimate_ is None
+    if name != "faps" or oversample:  # which looks for the next direction along its steps: a tied one is on none
+        assert result.sine_estimate_ is None
     within, lost = 1e-4, 1e-9 * reference.variances[:2]
     # Residuals vanish on each of these subspaces. Steps need not: without a column to spare, rounding may go on turning
     # the second one. Such a run ends as well, says what angle is left, and is no further from them than that.

@@ -20,6 +20,12 @@ def client_name(names: Mapping[int, str], key: int) -> str:
     return names.get(key, f"client {key}")
 
 
+def numbered(what: str, numbers: Sequence[int]) -> str:
+    """Numbers that follow each other, with what they are of: "component 3", "components 2 to 4"."""
+    first, last = numbers[0], numbers[-1]
+    return f"{what} {first}" if first == last else f"{what}s {first} {'and' if last == first + 1 else 'to'} {last}"
+
+
 def leading(weights: Array, most: int) -> Array:
     """The positions of the `most` weights that are largest in size, largest first; those that are zero never."""
     order = np.argsort(-np.abs(weights), kind="stable")[:most]

@@ -39,6 +39,11 @@ def independent(Y: Array, floor: float) -> Array:
     return np.ascontiguousarray(U[:, s > floor])
 
 
+def spanning(Y: Array) -> Array:
+    """An orthonormal basis of span(Y), of fewer columns where Y has not full rank but for rounding."""
+    return independent(Y, _VANISHED * np.sqrt(len(Y)) * np.finfo(float).eps * norm2(Y))
+
+
 def polar(W: Array) -> Array:
     """The orthonormal factor W(W'W)^(-1/2): the nearest matrix with orthonormal columns."""
     U, _, Vt = np.linalg.svd(W, full_matrices=False)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
 from flower_pca import wire
+from flower_pca.base import hints, identifiers
 from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import Rules
 from flower_pca.rows.columns import listed
@@ -22,6 +24,13 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     rows = SiteRows.of(data, who="this node").quiet()
     rows = replace(rows, site=rows.site if rules.share_names else "")
     return LocalData(rows, who="this node", missing=True)  # whether NaN may be says the message
+
+
+def notice(data: LocalData | Stream) -> None:
+    """Say in the node's own log which columns number its rows. No server is told."""
+    if isinstance(data, LocalData):
+        for hint in hints.identifiers(identifiers.found([data], data.names), data.names):
+            logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
 
 
 def asked(data: LocalData | Stream, names: tuple[str, ...] | None, rules: Rules) -> LocalData | Stream:

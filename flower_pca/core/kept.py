@@ -15,7 +15,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.roll import Roll
 from flower_pca.core.standing import Standing
 
-LAYOUT: Final = 4  # grows with every change of what is kept
+LAYOUT: Final = 5  # grows with every change of what is kept
 _PLACE: Final = ("index", "halfway", "last")  # of a standing
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps")
 

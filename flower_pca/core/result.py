@@ -37,10 +37,11 @@ class PCAResult:
         mean_: Mean of all rows, (d,); zeros if the run was not centred.
         scale_: What each column was divided by, (d,), or None.
         total_variance_: Total variance of all rows in the frame, with divisor n - 1.
+        left_out_variance_: What of it the components leave out.
         n_samples_: Rows of all clients together.
         residuals_: ||C z - theta z|| of each component relative to the first eigenvalue, (k,): the true ones.
-        sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap; None if no gap is
-            known, or if eigenvalues k and k+1 are tied, so that no single subspace is the true one.
+        sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap; None if the gap is
+            no larger than the residual, as where eigenvalues k and k+1 are tied and no single subspace is the true one.
         mse_: Mean squared reconstruction error of a row in the frame, if the run evaluated it; else None.
         rounds: Rounds of the algorithm's stage; `history` has all messages.
         status: Why the run ended.
@@ -65,7 +66,7 @@ class PCAResult:
         *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
     )
     _NUMBERS: ClassVar[tuple[str, ...]] = (
-        *("total_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
+        *("total_variance_", "left_out_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
         *("algorithm", "seed", "centered", "answers"),
     )
 
@@ -74,6 +75,7 @@ class PCAResult:
     mean_: Array
     scale_: Array | None
     total_variance_: float
+    left_out_variance_: float
     n_samples_: int
     residuals_: Array
     sine_estimate_: float | None
@@ -142,7 +144,7 @@ class PCAResult:
     def noise_variance_(self) -> float:
         """Mean variance of the directions left out (Tipping and Bishop 1999), as scikit-learn counts them."""
         rest = min(self.n_samples_, self.n_features_in_) - self.n_components_
-        return max(float(self.total_variance_ - self.explained_variance_.sum()), 0.0) / rest if rest else 0.0
+        return self.left_out_variance_ / rest if rest else 0.0
 
     @property
     def frame(self) -> Frame:

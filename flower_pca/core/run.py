@@ -127,7 +127,7 @@ class Run:
                 self._standing, self._roll = now.restarted(whole=self._whole), self._roll.reopened()
             elif (status := now.stage.status(now.state)) is not None:
                 self._standing = now.left(status, here, self._roll, self._terms)
-            elif to := self._roll.audience(self._call, here, number=len(self._history)):
+            elif to := self._roll.audience(self._call, here, number=len(self._history.of(now.stage.name))):
                 return self._message(to)
             elif self._roll.awaited and now.opening:
                 # Those that failed it are not there to be asked again.

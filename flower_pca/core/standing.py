@@ -180,7 +180,8 @@ class Standing:
             now = now.settled()
         elif self.role is Role.ALGORITHM:
             rounds = self.algorithm.rounds(self.state)
-            now = replace(now, model=replace(now.model, status=terms.status(status, rounds), rounds=rounds))
+            known = replace(now.model, status=terms.status(status, rounds), rounds=rounds, noise=terms.blur(now.model))
+            now = replace(now, model=known)
             if self.opens and not terms.binding:
                 counted = self.algorithm.caches and not roll.summed
                 if roll.changed(here, counted=counted):
@@ -188,8 +189,8 @@ class Standing:
         elif self.role is Role.CLOSING:
             if now._too_narrow:
                 return now._widened()
-            if not terms.binding:
-                now = replace(now, model=replace(now.model, status=self.algorithm.verify(now.model)))
+            verify = terms.verify if terms.binding else self.algorithm.verify
+            now = replace(now, model=replace(now.model, status=verify(now.model)))
         index = int(Role.CLOSING) if self.last else self.index + 1
         state = now.stages[index].start(now.model) if index < len(self.stages) else self.state
         return replace(now, index=index, state=state, last=False)
@@ -197,7 +198,8 @@ class Standing:
     def restarted(self, *, whole: bool) -> Standing:
         """Back at the opening, with what the algorithm makes of all that is known."""
         known = self.known(whole=whole)
-        return self.reopened(None if known.basis is None else self.algorithm.restart(known))
+        begun = known.basis is None or not known.d  # with nothing, or with a block that is asked for again
+        return self.reopened(known.basis if begun else self.algorithm.restart(known))
 
     def reopened(self, block: Array | None) -> Standing:
         """Back at the opening, with this block in the coordinates of the old frame; None before the first is held."""
@@ -217,7 +219,7 @@ class Standing:
             block, last = model.columns, True
         if block is not None and model.frame.scale is not None:
             block = block / model.frame.scale[:, None]
-        basis = None if block is None else block[:, : model.d]
+        basis = None if block is None else block[:, : model.d or None]
         model = replace(model, basis=basis, product=None, claims={}, declined="", restarts=model.restarts + 1)
         state = self.stages[0].start(model)
         return replace(self, model=model, state=state, index=0, halfway=False, last=last)

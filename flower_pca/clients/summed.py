@@ -7,8 +7,7 @@ from typing import Any
 
 from flower_pca import registry, wire
 from flower_pca.base.errors import ProtocolError
-from flower_pca.core.checked import check_arrays
-from flower_pca.core.replies import declined_by, name_of
+from flower_pca.core.replies import check_arrays, declined_by, name_of
 from flower_pca.core.stage import Merge, Reply, Sum, add
 from flower_pca.hosted import Added, Answered
 from flower_pca.rows.columns import Heading

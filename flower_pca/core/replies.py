@@ -8,7 +8,7 @@ never an exception: the others go on. The reduction and the failures make a `Col
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +17,17 @@ import numpy as np
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.core.channel import AirChannel
-from flower_pca.core.checked import UnawaitedError, check, check_arrays
 from flower_pca.core.claims import Judge
-from flower_pca.core.parts import Kind, Part
+from flower_pca.core.parts import Kind, Part, fault
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
 from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
+
+_DATA = "Check the client's data."
+
+
+class UnawaitedError(ProtocolError):
+    """An answer that nobody waits for: discarded, and not held against its client."""
 
 
 @dataclass(frozen=True)
@@ -198,3 +203,28 @@ def unusable(error: np.linalg.LinAlgError) -> DataError:
     """What to say of sums of which LAPACK cannot make anything."""
     got = f"ones on which LAPACK fails ({error})"
     return DataError("The sums of a round", must="of usual size", got=got, then="Scale the data.")
+
+
+def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
+    """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
+    if reply.client not in sent.asked:
+        rule, got, remedy = "asked for", "one of a client not asked", "It was not counted."
+    elif reply.number != sent.number:
+        rule, got, remedy = f"one to message {sent.number}", f"one to message {reply.number}", "It came late."
+    elif reply.client in answered:
+        rule, got, remedy = "a single one", "another one", "It was not counted."
+    else:
+        return
+    raise UnawaitedError(f"The answer of client {reply.client}", must=rule, got=got, then=remedy)
+
+
+def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
+    """Raise ProtocolError, naming the client, unless its answer is made of these parts, in finite numbers."""
+    if reply.arrays.keys() != expected.keys():
+        rule = f"made of {', '.join(sorted(expected))}"
+        got, remedy = ", ".join(sorted(reply.arrays)) or "nothing", "Install the same flower_pca everywhere."
+        raise ProtocolError(f"The answer of client {reply.client}", must=rule, got=got, then=remedy)
+    for name, part in expected.items():
+        if wrong := fault(reply.arrays[name], part):
+            rule, got = wrong
+            raise ProtocolError(f"The answer of client {reply.client}, {name},", must=rule, got=got, then=_DATA)

@@ -246,6 +246,5 @@ def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
 
 def stack(total: Stack | None, client: int, reply: Arrays) -> Stack:
     """The single answers by client, in the order in which they come."""
-    total = {} if total is None else total
-    total[client] = reply
+    (total := {} if total is None else total)[client] = reply
     return total

@@ -13,10 +13,9 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
-from flower_pca.core.checked import UnawaitedError, check_arrays
-from flower_pca.core.checked import check as check_reply
 from flower_pca.core.parts import Kind, Part, Shape
-from flower_pca.core.replies import declined_by, name_of
+from flower_pca.core.replies import UnawaitedError, check_arrays, declined_by, name_of
+from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum

@@ -89,7 +89,7 @@ def _own(node: Mapping[str, Any]) -> str | None:
     data, path = node.get("data"), node.get("data-path")
     if data is not None and path is not None and data != path:
         got = f"data={str(data)!r} and data-path={str(path)!r}"
-        raise ConfigError("The rows of this node", must="named once, as data", got=got)
+        raise ConfigError("The rows of this node", must="named once, as data", got=got, then="Keep one of them.")
     return None if data is None and path is None else str(path if data is None else data)
 
 

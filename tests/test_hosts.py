@@ -12,13 +12,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message
 from results import assert_same_bits, assert_same_steps
 
 from flower_pca import ConfigError, Stream, simulate, track
-from flower_pca.clients import client_app
-from flower_pca.clients.rules import everything
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 
 pytestmark = pytest.mark.usefixtures("lines")
 
-N, EACH = 10, 4
+N = 10
 
 
 def shards(dtype: Any = np.float64) -> list[np.ndarray]:
@@ -28,55 +26,18 @@ def shards(dtype: Any = np.float64) -> list[np.ndarray]:
     return [(part + 0.1 * i).astype(dtype) for i, part in enumerate(np.split(X, np.cumsum(sizes)[:-1]))]
 
 
-def hosting(rows: list[Any], each: int = EACH, **rules: Any) -> fake_grid.FakeGrid:
-    """A grid of virtual nodes that host so many of these clients each."""
-
-    def hosts(context: Any) -> range:
-        first = context.node_config["partition-id"] * each
-        return range(first, min(first + each, len(rows)))
-
-    policy = {"allow": everything(), **fake_grid.LIKE_SIMULATED, **rules}
-    app = client_app(lambda context: rows[context.node_config["partition-id"]], hosts=hosts, **policy)
-    return fake_grid.FakeGrid(app, -(-len(rows) // each))
-
-
 def asked(algorithm: str, grid: fake_grid.FakeGrid, *, n: int = N, **settings: Any) -> Any:
     return PCAStrategy(algorithm, n_components=3, min_nodes=n, hosted="stacked", **settings).fit(grid)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "settings"),
-    [
-        ("krylov", {"evaluate": True, "monitor": True}),
-        ("krylov", {"mask": True}),
-        ("ssi(max_rounds=5)", {"fraction": 0.5, "scale": "std"}),
-        ("faps(max_rounds=4)", {"scale": "max_abs"}),
-        ("consensus_rpca(max_rounds=4)", {}),
-        ("dr_svd", {}),
-        ("uda", {}),
-    ],
-    ids=["krylov", "under masks", "sampled", "with memory", "with memories of rows", "personal messages", "stacks"],
-)
-def test_hosted_clients_give_the_bits_of_the_loop_in_process(algorithm: str, settings: dict[str, Any]) -> None:
-    grid = hosting(shards())
-    there = asked(algorithm, grid, **settings)
-    here = simulate(algorithm, shards(), n_components=3, **settings)
-    assert_same_bits(there, here)
-    assert [record.bytes_up for record in there.history] == [record.bytes_up for record in here.history]
-    nodes = len(grid.nodes)
-    assert len(grid.sent) <= nodes * (1 + len(there.history))
-    if "fraction" not in settings:
-        assert len(grid.sent) == nodes * (1 + len(there.history))
-
-
 def test_float32_rows_keep_their_bits() -> None:
     assert_same_bits(
-        asked("krylov", hosting(shards(np.float32))), simulate("krylov", shards(np.float32), n_components=3)
+        asked("krylov", fake_grid.hosts_of(shards(np.float32))), simulate("krylov", shards(np.float32), n_components=3)
     )
 
 
 def test_noise_of_a_budget_comes_from_every_client() -> None:
-    result = asked("ssi(max_rounds=2)", hosting(shards()), dp="dp(epsilon=50.0, delta=1e-6, clip=10.0)")
+    result = asked("ssi(max_rounds=2)", fake_grid.hosts_of(shards()), dp="dp(epsilon=50.0, delta=1e-6, clip=10.0)")
     assert result.privacy is not None
     assert result.n_samples_ > 0
 
@@ -84,13 +45,13 @@ def test_noise_of_a_budget_comes_from_every_client() -> None:
 def test_streams_are_followed_to_the_same_bits() -> None:
     rng = np.random.default_rng(1)
     batches = [[rng.standard_normal((6, 8)) for _ in range(3)] for _ in range(5)]
-    grid = hosting([Stream(b) for b in batches], each=2)
+    grid = fake_grid.hosts_of([Stream(b) for b in batches], each=2)
     there = TrackingStrategy("st_miss", n_components=2, min_nodes=5, hosted="stacked").fit(grid)
     assert_same_steps(there, track("st_miss", [Stream(b) for b in batches], n_components=2))
 
 
 def test_each_client_keeps_a_state_and_a_ledger_of_its_own(tmp_path: Any) -> None:
-    grid = hosting(shards(), memory_dir=tmp_path, max_messages_ever=2)
+    grid = fake_grid.hosts_of(shards(), memory_dir=tmp_path, max_messages_ever=2)
     with pytest.raises(Exception, match="that is its max_messages_ever"):
         asked("krylov", grid)
     assert len(list(tmp_path.glob("flower_pca-ledger-*.npz"))) == N
@@ -99,14 +60,14 @@ def test_each_client_keeps_a_state_and_a_ledger_of_its_own(tmp_path: Any) -> Non
 def test_a_client_that_fails_is_one_client_by_its_name(lines: list[str]) -> None:
     rows = shards()
     rows[5][0, 0] = np.nan
-    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="stacked").fit(hosting(rows))
+    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="stacked").fit(fake_grid.hosts_of(rows))
     assert result.n_samples_ == sum(len(X) for i, X in enumerate(rows) if i != 5)
     assert any("client 5 was left out" in line and "NaN" in line for line in lines)
     assert set(result.history[0].failures) == {"5"}
 
 
 def test_a_node_that_fails_is_all_its_clients() -> None:
-    grid = hosting(shards())
+    grid = fake_grid.hosts_of(shards())
     ill = grid.node(1)
 
     def crashed(message: Message, reply: Message) -> Message:
@@ -129,13 +90,13 @@ def test_a_checkpoint_goes_on_with_the_same_clients(tmp_path: Any) -> None:
 
     strategy = PCAStrategy("krylov", n_components=3, min_nodes=N, hosted="stacked", checkpoint=path)
     with pytest.raises(KeyboardInterrupt):
-        strategy.fit(hosting(shards()), on_round=stop)
-    resumed = strategy.fit(hosting(shards()))  # a new simulation, whose nodes have other ids
+        strategy.fit(fake_grid.hosts_of(shards()), on_round=stop)
+    resumed = strategy.fit(fake_grid.hosts_of(shards()))  # a new simulation, whose nodes have other ids
     assert_same_bits(resumed, simulate("krylov", shards(), n_components=3))
 
 
 def test_the_steps_of_a_caller_reach_hosted_clients() -> None:
-    grid, strategy = hosting(shards()), PCAStrategy("krylov", n_components=3, min_nodes=N, hosted="stacked")
+    grid, strategy = fake_grid.hosts_of(shards()), PCAStrategy("krylov", n_components=3, min_nodes=N, hosted="stacked")
     for number in range(1, 40):
         sent = list(strategy.configure_train(number, ArrayRecord(), ConfigRecord(), grid))
         if not sent:
@@ -154,7 +115,7 @@ def test_nodes_that_are_clients_themselves_are_refused_before_the_first_message(
 
 def test_a_host_answers_no_message_for_one_client() -> None:
     with pytest.raises(Exception, match="must be one for the clients that this node hosts"):
-        PCAStrategy("krylov", n_components=3).fit(hosting(shards()))
+        PCAStrategy("krylov", n_components=3).fit(fake_grid.hosts_of(shards()))
 
 
 @pytest.mark.parametrize("hosted", ["sums", 3, True])

@@ -87,7 +87,7 @@ class Krylov(Iterative[KrylovState]):
             T=np.empty((0, 0)),
             block=Z,
             progress=Progress.begin(self.tol, model),
-            warm=model.restarts > 0 and not model.summed,
+            warm=model.warm or (model.restarts > 0 and not model.summed),
             fraction=None if isinstance(k, int) else k,
             k=k if isinstance(k, int) else Z.shape[1],
             trace=model.trace,

@@ -198,7 +198,8 @@ class Standing:
     def restarted(self, *, whole: bool) -> Standing:
         """Back at the opening, with what the algorithm makes of all that is known."""
         known = self.known(whole=whole)
-        return self.reopened(None if known.basis is None else self.algorithm.restart(known))
+        begun = known.basis is None or not known.d  # with nothing, or with a block that is asked for again
+        return self.reopened(known.basis if begun else self.algorithm.restart(known))
 
     def reopened(self, block: Array | None) -> Standing:
         """Back at the opening, with this block in the coordinates of the old frame; None before the first is held."""
@@ -218,7 +219,7 @@ class Standing:
             block, last = model.columns, True
         if block is not None and model.frame.scale is not None:
             block = block / model.frame.scale[:, None]
-        basis = None if block is None else block[:, : model.d]
+        basis = None if block is None else block[:, : model.d or None]
         model = replace(model, basis=basis, product=None, claims={}, declined="", restarts=model.restarts + 1)
         state = self.stages[0].start(model)
         return replace(self, model=model, state=state, index=0, halfway=False, last=last)

@@ -21,6 +21,7 @@ from flower_pca.rows.stream import Stream
 from flower_pca.simulation import cluster
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.placed import Placed, placed
+from flower_pca.stages.start import Start
 from flower_pca.tracking.result import TrackingResult
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None,
     on_round: Callable[[Driven], None] | None,
     answers: str,
+    start: Start | None,
 ) -> PCAResult:
     """Run a PCAStrategy of a question over one virtual node per shard; own results of `public` ones come back."""
     _require_ray()
@@ -51,8 +53,8 @@ def run(
         written = [(i, own_file(output, i)) for i in public]
         return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
 
-    waits: dict[str, Any] = {"min_nodes": len(shards), "node_timeout": _START, "hosted": engine.hosted}
-    strategy = PCAStrategy(question, checkpoint=checkpoint, **waits)
+    given: dict[str, Any] = {"node_timeout": _START, "hosted": engine.hosted, "checkpoint": checkpoint, "start": start}
+    strategy = PCAStrategy(question, min_nodes=len(shards), **given)
     rules: dict[str, Any] = {"answers": answers, "noise_seed": question.seed}
     found, own = _simulated(strategy, shards, back, engine, on_round, rules)
     result: PCAResult = replace(found, own=own)

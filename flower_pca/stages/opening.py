@@ -93,7 +93,7 @@ class Opening(Stage[OpeningState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         block = block_of(arrays, data.d)
         if len(block) != data.d:
-            rule = f"{len(block)}, as at the clients that opened the run"
+            rule = f"{len(block)}, as in what this run asks"
             raise DataError("The number of columns", must=rule, got=data.d, then="Align the features first.")
         gaps = "gaps" in arrays
         if not gaps:

@@ -13,6 +13,8 @@ from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.question import Asked, Question
 from flower_pca.core.result import PCAResult
+from flower_pca.stages import start as starts
+from flower_pca.stages.start import Start
 from flower_pca.strategies.base import FlowerStrategy
 from flower_pca.strategies.waits import Waits
 
@@ -36,6 +38,10 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
             one message. None where each node is a client.
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
             on from it; a finished run removes it.
+        start: Components to begin with, for an algorithm that iterates: an earlier result, its file, or components as
+            rows.
+        fraction_train: What Flower calls `fraction`.
+        min_available_nodes, min_train_nodes: What Flower calls `min_nodes`; the larger one holds.
         **asked: What is asked, where `algorithm` is not a Question: n_components (2 if left out), and what else
             `Question` names, such as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)".
 
@@ -57,9 +63,24 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         action: str | None = None,
         hosted: str | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        start: Start | None = None,
+        fraction_train: float | None = None,
+        min_available_nodes: int | None = None,
+        min_train_nodes: int | None = None,
         **asked: Unpack[Asked],
     ) -> None:
         whole = isinstance(algorithm, Question)
+        if fraction_train is not None:
+            if "fraction" in asked:
+                raise ConfigError(
+                    "fraction_train beside fraction", must="left out", got=fraction_train, then="Keep one of them."
+                )
+            asked["fraction"] = fraction_train
+        least = [nodes for nodes in (min_available_nodes, min_train_nodes) if nodes is not None]
+        if least and min_nodes is not None:
+            what, remedy = "min_available_nodes or min_train_nodes beside min_nodes", "Keep one of them."
+            raise ConfigError(what, must="left out", got=max(least), then=remedy)
+        min_nodes = max(least) if least else min_nodes
         question = assembly.question(algorithm, **(asked if whole else {"n_components": _COMPONENTS, **asked}))
         if min_nodes is None:
             min_nodes = question.min_clients if whole else _MIN_NODES
@@ -76,14 +97,16 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
             hosted=hosted,
         )
         super().__init__(waits, checkpoint)
+        self._start = None if start is None else starts.known(start)
+        self._made()  # which checks what to start from
 
     @property
     def algorithm(self) -> Algorithm[Any]:
         """The algorithm."""
         return self.question.algorithm
 
-    def _made(self, num_rounds: int = 0) -> AnyRun:
+    def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
         question = self.question
         if num_rounds and isinstance(question.algorithm, Iterative):
             question = replace(question, algorithm=registry.make(question.algorithm, max_rounds=num_rounds))
-        return assembly.run(question, judged=self._waits.hosted is None)
+        return assembly.run(question, judged=self._waits.hosted is None, start=self._start if start is None else start)

@@ -212,7 +212,7 @@ def test_the_block_of_an_opening_is_no_comparison(answers, n):
 
 
 @pytest.mark.parametrize("query", [by_frame, by_block])
-@pytest.mark.parametrize("masked_too", [False, True])
+@pytest.mark.parametrize("masked_too", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_nor_is_the_reference_of_a_summed_one(query, masked_too):
     parts = [rows(60, i) for i in range(3)]
     X = np.vstack(parts)

@@ -71,6 +71,8 @@ AS_LARGE_AS_TRACE: Final = frozenset({Kind.PRODUCT, Kind.IMAGE, Kind.ESTIMATE, K
 # Kinds that tell directions of C_i beyond the blocks of the message: one for each column of a matrix with d rows,
 # and all of them if it has another shape.
 TELLING: Final = frozenset({Kind.BLOCK, Kind.IMAGE, Kind.GRAM, Kind.EIGENVECTORS, Kind.LIFTED, Kind.COMPONENTS})
+# Kinds that are made of products, and may have fewer bits: see `rows.precision`.
+ROUNDED: Final = frozenset({Kind.PRODUCT, Kind.LOCAL_PRODUCT, Kind.ESTIMATE, Kind.EIGENVECTORS, Kind.FACTOR}) | TELLING
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from flower_pca.core.channel import AirChannel
 from flower_pca.core.claims import Judge
 from flower_pca.core.parts import Kind, Part, Shape
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 
 _DATA = "Check the client's data."
@@ -91,9 +92,8 @@ def collect(
     banned: set[int] = set()
     bytes_up, merge, heard = 0, stage.merging(state), set(answered)
     common = stage.parts(sent.arrays, d) if not sent.personal else {}
-    telling = _telling(common)
+    telling, declined, bits = _telling(common), "", precision.asked(sent.arrays)
     groups: dict[tuple[int, str], _Group] = {}
-    declined = ""
     if total is not None:
         groups[_columns(telling, total, d), ""] = _Group(total, list(answered))
     for position, reply in enumerate(replies):
@@ -103,7 +103,7 @@ def collect(
             declined = declined or reply.declined
             continue
         if isinstance(reply, Reply):
-            bytes_up += sum(a.nbytes for a in reply.arrays.values())
+            bytes_up += precision.nbytes(reply.arrays, bits)
             try:
                 check(reply, sent, heard)
                 if heading is not None and reply.heading is not None and not reply.heading.like(heading):

@@ -27,6 +27,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
 from flower_pca.core.parts import AS_LARGE_AS_TRACE, Kind, Part
+from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
@@ -81,7 +82,7 @@ class Broadcast:
     @property
     def nbytes(self) -> int:
         """What all clients named get together."""
-        common = sum(a.nbytes for a in self.arrays.values()) + self.frame.nbytes
+        common = precision.nbytes(self.arrays | self.frame.arrays, precision.asked(self.arrays)) + self.frame.length
         return len(self.to) * common + sum(a.nbytes for own in self.personal.values() for a in own.values())
 
 

@@ -56,6 +56,8 @@ class Keeper(SSI):
     name: ClassVar[str] = "keeper"
     centers: ClassVar[bool] = False
 
+    oversample: int = 0  # the scores are those of the components alone
+
     def finish(self, state, model):
         from dataclasses import replace
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from flower_pca import registry
-from flower_pca.algorithms.auto import Auto
+from flower_pca.algorithms.auto import beforehand
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
+from flower_pca.core.parts import ROUNDED
 from flower_pca.core.question import AskedHere, Question, summable
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
@@ -27,6 +28,7 @@ from flower_pca.dp.plan import planned
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
+from flower_pca.rows import precision
 from flower_pca.rows.columns import wanted
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
@@ -98,17 +100,17 @@ def _heard(asked: Question) -> Question:
     over samples of them, and its result can be monitored if that is asked for.
     """
     if asked.mask is not None and asked.fraction < 1.0 and registry.entry(type(asked.algorithm)).remembers:
-        rule, remedy = (
-            "1.0, as clients forget what they keep whenever others are asked",
-            "Use ssi, or leave the masks out.",
-        )
+        rule = "1.0, as clients forget what they keep whenever others are asked"
         what = f"The fraction of clients for {asked.algorithm.name} under masks"
-        raise ConfigError(what, must=rule, got=asked.fraction, then=remedy)
+        raise ConfigError(what, must=rule, got=asked.fraction, then="Use ssi, or leave the masks out.")
     if asked.channel is not None:
         registry.require_over_air(asked.algorithm)
     if asked.monitor and registry.closing(asked.algorithm) is not RayleighRitz:
         rule, remedy = "asked of an algorithm whose components are all there is to say of a row", "Use krylov."
         raise ConfigError("monitor", must=rule, got=asked.algorithm.name, then=remedy)
+    if asked.bits < 64 and asked.wire != "auto" and not registry.rounds(asked.algorithm):
+        rule, remedy = '"float64" or "auto", as rounding would build up in what clients keep', "Leave it out."
+        raise ConfigError(f"wire with {asked.algorithm.name}", must=rule, got=repr(asked.wire), then=remedy)
     return asked
 
 
@@ -118,10 +120,10 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     Where all clients are our own, as in a simulation, answers need not be `judged` by what they say of their rows.
     With a `start`, its components are the block of the opening.
     """
-    algorithm, masked, choices = _heard(asked).algorithm, asked.mask is not None, dict[str, str]()
-    if isinstance(algorithm, Auto) and (asked.dp is not None or asked.channel is not None):
-        what = "over a channel" if asked.dp is None else "with dp, whose noise is dealt out before columns are known"
-        algorithm, choices = algorithm.krylov, {"algorithm": f"auto took krylov, as always {what}"}
+    masked, noisy = asked.mask is not None, (asked.dp is not None, asked.channel is not None)
+    algorithm, choices = beforehand(_heard(asked).algorithm, *noisy)
+    bits, tol = (asked.bits, asked.tol) if registry.rounds(algorithm) else (64, None)
+    choices |= {"wire": precision.why(bits, tol)} if asked.wire == "auto" else {}
     if asked.dp is None:
         width, terms = algorithm.width(asked.n_components), NoTerms()
         opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width, judged=judged)
@@ -135,6 +137,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
         scale=asked.scale,
         missing=asked.missing,
         summed=masked,
+        bits=bits,
         choices=choices,
         warm=start is not None,
         **known,
@@ -223,11 +226,19 @@ def answer(
     """
 
     def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
+        arrays = precision.plain(arrays)
         up, after = registry.answer(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
         return (up if veil is None else veil(stage, arrays, up)), after
 
     if stage != messages.STAGE:
-        return plain(stage, arrays, data, messages.plain(memory))  # what it keeps of this binds no masks
+        up, after = plain(stage, arrays, data, messages.plain(memory))  # what it keeps of this binds no masks
+        return (up if (few := precision.asked(arrays)) == 64 else _rounded(stage, arrays, data, up, few)), after
     from flower_pca.masking import client
 
     return client.answer(arrays, data, memory, plain, demands or Demands(), grain)
+
+
+def _rounded(stage: str, arrays: Arrays, data: Any, up: Arrays, bits: int) -> Arrays:
+    """An answer whose products have so few bits."""
+    parts = registry.STAGES[stage].parts(arrays, data.d)
+    return {name: precision.rounded(a, bits) if parts[name].kind in ROUNDED else a for name, a in up.items()}

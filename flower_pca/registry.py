@@ -137,6 +137,11 @@ def leaves_own(algorithm: Algorithm[Any]) -> bool:
     return closing(algorithm).own is not Stage.own
 
 
+def rounds(algorithm: Algorithm[Any]) -> bool:
+    """Whether answers may be rounded: where clients keep nothing, and the run ends by measuring the basis itself."""
+    return closing(algorithm) is RayleighRitz and not entry(type(algorithm)).remembers
+
+
 def over_air(stage: Stage[Any]) -> bool:
     """Whether sums will do that arrive with noise on them, as over the air.
 
@@ -166,9 +171,7 @@ def entry(algorithm: type[Any]) -> Entry:
 def make(algorithm: str | Algorithm[Any], **parameters: Any) -> Algorithm[Any]:
     """An algorithm from its name, a spec string such as "faps(inner_steps=5)", or an instance.
 
-    Args:
-        algorithm: The name, spec string or instance.
-        **parameters: Parameters to set beside those of the spec; the algorithm must have them.
+    **parameters are set beside those of the spec; the algorithm must have them.
     """
     table = {**ALGORITHMS, **CHOOSERS}
     made: Algorithm[Any] = _made("The algorithm", "faps(inner_steps=5)", table, Algorithm, algorithm, parameters)

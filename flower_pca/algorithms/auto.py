@@ -18,6 +18,14 @@ from flower_pca.core.model import Model
 _DIGITS: Final = 16  # of double precision
 
 
+def beforehand(algorithm: Algorithm[Any], private: bool, over_air: bool) -> tuple[Algorithm[Any], dict[str, str]]:
+    """The algorithm that a run begins with, and why: Krylov for auto, where there is noise on the answers."""
+    if not isinstance(algorithm, Auto) or not (private or over_air):
+        return algorithm, {}
+    what = "with dp, whose noise is dealt out before columns are known" if private else "over a channel"
+    return algorithm.krylov, {"algorithm": f"auto took krylov, as always {what}"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Auto(Krylov):
     """Krylov, unless one message of covariance is fewer messages, and no more numbers, than Krylov is expected to take.

@@ -12,6 +12,7 @@ from flower_pca.base import checks
 from flower_pca.commands import common, own
 from flower_pca.commands.show import as_json, print_result
 from flower_pca.rows.columns import wanted
+from flower_pca.rows.precision import WIRES
 
 
 def add(commands: Any) -> None:
@@ -26,6 +27,8 @@ def add(commands: Any) -> None:
     text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, covariance'
     parser.add_argument("--dp", metavar="SPEC", help=text)
     common.argument_of_masks(parser)
+    text = 'bits that blocks and products travel with: "auto" for the fewest that --tol allows'
+    parser.add_argument("--wire", choices=WIRES, default="float64", help=f"{text} (default: float64)")
     text = "a plain loop in this process, or Flower's engine with a virtual node per client (default: in_process)"
     parser.add_argument("--backend", choices=("in_process", "ray"), default="in_process", help=text)
     text = "keep the state here after every round; the same command then goes on after an interruption"
@@ -58,7 +61,7 @@ def run(given: argparse.Namespace) -> int:
     start = None if given.start is None else PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(mask, len(shards))
-    options = {name: getattr(given, name) for name in ("evaluate", "monitor", "backend", "dp")}
+    options = {name: getattr(given, name) for name in ("evaluate", "monitor", "backend", "dp", "wire")}
     options |= {**common.settings(given), "mask": mask, "columns": wanted(given.columns), "start": start}
     try:
         with common.progress("starting") as on_round:

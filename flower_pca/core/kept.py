@@ -17,7 +17,7 @@ from flower_pca.core.standing import Standing
 
 LAYOUT: Final = 5  # grows with every change of what is kept
 _PLACE: Final = ("index", "halfway", "last")  # of a standing
-_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps")
+_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps", "bits")
 
 
 def identity(standing: Standing, model: Model, roll: Roll, channel: AirChannel | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from flower_pca.base.labels import numbered
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core import saved
+from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
@@ -63,6 +64,7 @@ class Model:
         status: Why the algorithm ended.
         mse: Mean squared reconstruction error of a row, where it was evaluated.
         histograms: How many rows of all clients lie how far from the components, where the run was asked to monitor.
+        bits: With how many bits blocks and products travel.
         declined: The first client that has declined the algorithm's alternative in the opening, and why.
         choices: What the run has chosen by itself, in words, by what it was chosen for.
         left: What the algorithm leaves to its closing stage and to its result, by names that these agree on.
@@ -101,6 +103,7 @@ class Model:
     status: Status | None = None
     mse: float | None = None
     histograms: Array | None = None
+    bits: int = 64
     declined: str = ""
     choices: dict[str, str] = field(default_factory=dict)
     left: dict[str, Array] = field(default_factory=dict)
@@ -179,6 +182,11 @@ class Model:
         which = f"eigenvalues {self.k} and {self.k + 1} differ by {apart} of the first"
         by = "noise" if self.noise else "residual"
         return f"; {which}, and the {by} is {off}: which of their directions was found cannot be told"
+
+    @property
+    def sent_frame(self) -> Frame:
+        """The frame as messages bring it."""
+        return precision.frame(self.frame, self.bits, n=self.n, room=self.trace / max(self.d, 1))
 
     @property
     def columns(self) -> Array:

@@ -40,6 +40,7 @@ from flower_pca.core.roll import Call, Roll, Verdict
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum, Unsized
 from flower_pca.core.standing import Standing
 from flower_pca.core.terms import NoTerms
+from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
@@ -228,16 +229,15 @@ class Run:
         return self._roll.whole or self._terms.binding
 
     def _arrays(self) -> Arrays:
-        return {
-            **self._standing.stage.broadcast(self._standing.state),
-            **self._terms.arrays(opening=self._standing.opening),
-        }
+        now = self._standing
+        arrays = {**now.stage.broadcast(now.state), **self._terms.arrays(opening=now.opening)}
+        return precision.message(arrays, now.model.bits, opening=now.opening)
 
     def _message(self, to: tuple[int, ...]) -> Broadcast:
         now, asked = self._standing, frozenset(to)
         own = {client: arrays for client, arrays in now.stage.personal(now.state).items() if client in asked}
         # The opening speaks of raw rows: the frame is what it asks for.
-        frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.frame
+        frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.sent_frame
         frame = frame.named(now.model.wanted)
         self._sent = Broadcast(now.stage.name, len(self._history), self._arrays(), frame, to, own)
         self._began = time.perf_counter()

@@ -41,10 +41,15 @@ class Frame:
         return self if self.names == names else replace(self, names=names)
 
     @property
-    def nbytes(self) -> int:
-        """What the frame takes in a message."""
-        names = sum(len(name.encode()) + 1 for name in self.names or ())
-        return names + sum(a.nbytes for a in (self.mean, self.scale, self.fill) if a is not None)
+    def arrays(self) -> dict[str, Array]:
+        """What a message brings of the frame, beside the names of columns."""
+        every = {"mean": self.mean, "scale": self.scale, "fill": self.fill}
+        return {name: a for name, a in every.items() if a is not None}
+
+    @property
+    def length(self) -> int:
+        """The bytes that the names of columns take in a message."""
+        return sum(len(name.encode()) + 1 for name in self.names or ())
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays, Broadcast
+from flower_pca.rows import precision
 from flower_pca.rows.columns import COLUMNS, LONGEST, Heading, read_names
 from flower_pca.rows.frame import Frame
 from flower_pca.wire.reading import (
@@ -60,6 +61,11 @@ class Request:
     asks_names: bool = False  # whether the server wants to know what the columns are called
     alternative: str = ""  # the algorithm that the server may go on with instead
 
+    @property
+    def bits(self) -> int:
+        """With how many bits blocks and products travel."""
+        return precision.asked(self.arrays)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -94,6 +100,7 @@ def write_request(
     arrays = dict(message.arrays_for(client))
     parts = ((name, getattr(message.frame, part)) for name, part in _FRAME.items())
     arrays.update((name, array) for name, array in parts if array is not None)
+    arrays = precision.packed(arrays, precision.asked(arrays))
     if message.frame.own:
         arrays[_OWN] = np.array(True)
     config = {
@@ -128,7 +135,7 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
     """The message in what a NumPyClient's fit or evaluate gets."""
     check_spoken("A message", config, "another strategy", newest=str(config.get(VERSION_KEY, VERSION)))
-    arrays = by_name("A message", parameters, config)
+    arrays = precision.unpacked(by_name("A message", parameters, config))
     own = bool(np.any(arrays.pop(_OWN, False)))
     parts: dict[str, Any] = {part: arrays.pop(name, None) for name, part in _FRAME.items()}
     frame = Frame(**parts, own=own, names=read_names("A message", config))
@@ -138,9 +145,10 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
 
 
 def write_fit(
-    arrays: Arrays, num_examples: int, number: int, key: int, about: Config | None = None
+    arrays: Arrays, num_examples: int, number: int, key: int, about: Config | None = None, *, bits: int = 64
 ) -> tuple[list[Array], int, Config]:
     """What a NumPyClient's fit returns for these arrays; `about` is what the client says of itself."""
+    arrays = precision.packed(arrays, bits)
     metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return [np.asarray(a) for a in arrays.values()], num_examples, metrics
 
@@ -195,7 +203,7 @@ def read_answer(
         return Answer(
             number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
         )
-    arrays = by_name(_ANSWER, parameters(), metrics)
+    arrays = precision.unpacked(by_name(_ANSWER, parameters(), metrics))
     declines = harmless(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
     return Answer(number, key, arrays, num_examples, heading=Heading.of(metrics), site=site, declines=declines)
 

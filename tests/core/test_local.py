@@ -242,7 +242,7 @@ def test_framed_rows_are_kept_for_the_newest_frame_only():
     assert data.framed(second) is not view
     assert data.framed(first) is not view
     assert data.framed(Frame()) is data
-    assert Frame(np.ones(4)).nbytes == 32
+    assert list(Frame(np.ones(4)).arrays) == ["mean"]
     assert not first.same(Frame())
 
 

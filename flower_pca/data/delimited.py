@@ -31,6 +31,7 @@ from flower_pca.rows.origin import Origin
 
 _GAPS: Final = ("", "na", "n/a", "nan", "null", "none")  # what stands in files for a value that is missing
 _HELD: Final = 2**18  # cells that are held as Python's numbers at a time
+_SHOWN: Final = 40  # characters of a cell that a message shows
 _WHOLE: Final = r"\s*\d+\s*"
 
 
@@ -148,8 +149,12 @@ def line_of(row: int, *, file: Path, cells: Cells, encoding: str | None, header:
     """The line that a row is on."""
     with text_of(file, encoding) as lines:
         reader = _after_header(lines, cells, header)
-        next(itertools.islice(filter(None, reader), row, None), None)
-        return int(reader.line_num)
+        before = reader.line_num
+        for record in reader:
+            if record and row == 0:
+                break
+            row, before = row - bool(record), reader.line_num
+        return int(before) + 1
 
 
 def _require_clear(file: Path, first: Sequence[str], second: Sequence[str]) -> None:
@@ -225,11 +230,21 @@ def _by_cell(records: Iterator[tuple[int, list[str]]], places: list[int], cells:
 
 def _records(file: Path, reader: Any, width: int) -> Iterator[tuple[int, list[str]]]:
     """The lines with cells, and their numbers; all of one width."""
-    for record in filter(None, reader):
-        if len(record) != width:
-            what, rule = f"Line {reader.line_num} of {file}", f"of {labels.count(width, 'cell')}, as the first one"
-            raise DataError(what, must=rule, got=len(record), then="Mend the file.")
-        yield reader.line_num, record
+    before = reader.line_num
+    for record in reader:
+        line, before = before + 1, reader.line_num  # of a record over several lines the first
+        if record and len(record) != width:
+            what, rule = f"Line {line} of {file}", f"of {labels.count(width, 'cell')}, as the first one"
+            raise DataError(what, must=rule, got=len(record), then=_mended(line, before, len(record) > width > 0))
+        if record:
+            yield line, record
+
+
+def _mended(first: int, last: int, longer: bool) -> str:
+    """What may be wrong with a line of another width."""
+    if last > first:
+        return f"Close its quotation marks: it goes on to line {last}."
+    return "Mend the line, or take away what stands above the names." if longer else "Mend the line."
 
 
 def _words(records: Iterator[tuple[int, list[str]]], places: Sequence[tuple[int, str]], cells: Cells) -> dict[str, str]:
@@ -238,5 +253,5 @@ def _words(records: Iterator[tuple[int, list[str]]], places: Sequence[tuple[int,
     for line, record in records:
         for j, name in places:
             if name not in bad and not cells.number(record[j]):
-                bad[name] = f"{record[j]!r} in column {name} (line {line})"
+                bad[name] = f"{labels.elided(record[j], _SHOWN)!r} in column {name} (line {line})"
     return bad

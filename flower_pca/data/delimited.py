@@ -13,15 +13,15 @@ import itertools
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import labels
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base import checks, labels
+from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.data.cells import Cells
 from flower_pca.data.reading import chosen, reading
 from flower_pca.data.table import Table
 from flower_pca.data.text import option, text_of
@@ -29,61 +29,9 @@ from flower_pca.rows.columns import no_numbers
 from flower_pca.rows.naming import clean
 from flower_pca.rows.origin import Origin
 
-_GAPS: Final = ("", "na", "n/a", "nan", "null", "none")  # what stands in files for a value that is missing
 _HELD: Final = 2**18  # cells that are held as Python's numbers at a time
 _SHOWN: Final = 40  # characters of a cell that a message shows
 _WHOLE: Final = r"\s*\d+\s*"
-
-
-@dataclass(frozen=True)
-class Cells:
-    """How a line is cut into cells, and what number a cell is."""
-
-    sep: str
-    decimal: str
-
-    @classmethod
-    def of(cls, sep: object, decimal: object) -> Cells:
-        """From the options: without `sep` there is a comma between two cells, or a semicolon where decimals have it."""
-        if decimal not in (".", ","):
-            raise ConfigError("decimal", must="'.' or ','", got=repr(decimal), then="Write decimal=','.")
-        between = (";" if decimal == "," else ",") if sep is None else sep
-        if not isinstance(between, str) or len(between) != 1 or between in '"\r\n':
-            raise ConfigError("sep", must="one character", got=repr(sep), then="Write sep=';'.")
-        return cls(between, str(decimal))
-
-    def value(self, cell: str) -> float:
-        """The number; NaN of a gap.
-
-        Raises:
-            ValueError: If it is none.
-        """
-        if self.decimal == ",":
-            if "." in cell:  # between thousands, or instead of the comma: nobody can tell
-                raise ValueError(cell)
-            cell = cell.replace(",", ".")
-        try:
-            number = float(cell)
-        except ValueError:
-            if cell.strip().lower() in _GAPS:
-                return np.nan
-            raise
-        if "_" in cell:  # which only Python reads
-            raise ValueError(cell)
-        return number
-
-    def number(self, cell: str) -> bool:
-        """Whether it is a number or a gap."""
-        try:
-            self.value(cell)
-        except ValueError:
-            return False
-        return True
-
-    def plain(self, cells: Sequence[str]) -> Array:
-        """Labels as numbers where all of them are, else as text."""
-        numbers = all(self.number(cell) and cell.strip() for cell in cells)
-        return np.array([self.value(cell) for cell in cells]) if numbers else np.array(cells)
 
 
 def csv(
@@ -111,6 +59,7 @@ def csv(
         encoding: Of the file: "latin-1", say. If left out, what its byte-order mark says, else UTF-8.
     """
     cells = Cells.of(sep, decimal)
+    checks.choice("header", header, (True, False, None))
     with reading(path, "text with commas") as file, text_of(file, encoding) as lines:
         records = filter(None, tables.reader(lines, delimiter=cells.sep))
         first, second = next(records, []), next(records, [])

@@ -223,3 +223,9 @@ def test_files_of_other_endings_and_folders_are_explained(tmp_path):
         make("x.txt")
     with pytest.raises(ConfigError, match=endings + r"Save it as csv first\.$"):
         make("x.xlsx")
+
+
+def test_a_header_is_there_or_not(tmp_path):
+    path = written(tmp_path / "x.csv", "a,b\n1,2\n")
+    with pytest.raises(ConfigError, match=r"^header must be one of True, False, None\. Got 'yes'\."):
+        make(f"csv(path={path!r}, header='yes')")

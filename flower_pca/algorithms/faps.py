@@ -28,13 +28,16 @@ _BETA: Final = 0.15  # the first penalty, as a share of the largest eigenvalue o
 _THETA: Final = 0.1  # by which the penalty grows
 _MU: Final = 0.01  # by which the distance to consensus must have fallen, over _WINDOW rounds, for it not to
 _WINDOW: Final = 5
+_ROUNDING: Final = 32.0  # multiples of the data's eps that a direction of a sum has to be above
+_MASKED: Final = 2.0**-30  # likewise of a sum in fixed point, relative to its longest direction
 
 
 @dataclass(frozen=True)
 class FAPSState:
     """The consensus Z, the sines of its last steps, and the largest entry of the newest sum.
 
-    Of measured penalties the guard, if there may be one.
+    Of measured penalties the guard, if there may be one. `floor`: the share of the longest direction of a sum at which
+    another is no more than rounding.
     """
 
     Z: Array
@@ -44,6 +47,7 @@ class FAPSState:
     guarded: bool = False
     sines: tuple[float, ...] = ()
     size: float = 0.0
+    floor: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +95,9 @@ class FAPS(Iterative[FAPSState]):
         checks.choice("penalty of faps", self.penalty, PENALTIES)
 
     def start(self, model: Model) -> FAPSState:
-        return FAPSState(model.powered(), Movement(), Progress.begin(self.tol, model), guarded=model.summed)
+        floor = max(_ROUNDING * model.eps, _MASKED if model.summed else 0.0)
+        progress = Progress.begin(self.tol, model)
+        return FAPSState(model.powered(), Movement(), progress, guarded=model.summed, floor=floor)
 
     def broadcast(self, state: FAPSState) -> Arrays:
         tol = 0.0 if self.inner_tol is None else self.inner_tol
@@ -128,12 +134,12 @@ class FAPS(Iterative[FAPSState]):
         return {"Y": Y}, {"X": V, "W": W, "beta": np.array(beta), "distances": distances}
 
     def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:
-        Z = linalg.orth(total["Y"])
+        Z = linalg.renewed(total["Y"], state.Z, state.floor)  # rows may span less than the columns of Z
         moved = state.movement.add(state.Z, Z)
         sines = penalties.newest(state.sines, moved.newest)
         progress = state.progress.step(moved.remaining, moved.newest)
         guard = penalties.guarded(state.guard, sines, progress.rounds) if state.guarded else 0.0
-        return FAPSState(Z, moved, progress, guard, state.guarded, sines, float(np.abs(total["Y"]).max()))
+        return FAPSState(Z, moved, progress, guard, state.guarded, sines, float(np.abs(total["Y"]).max()), state.floor)
 
     def status(self, state: FAPSState) -> Status | None:
         status = super().status(state)

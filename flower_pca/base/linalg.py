@@ -39,6 +39,20 @@ def independent(Y: Array, floor: float) -> Array:
     return np.ascontiguousarray(U[:, s > floor])
 
 
+def renewed(Y: Array, Z: Array, floor: float) -> Array:
+    """An orthonormal basis of Y, as wide as Z; of Z for those directions that are at most `floor` times Y's longest.
+
+    Where Y spans less than Z, rounding would choose anew what it is completed by; so span(Z) stays what it is there.
+    """
+    s = np.linalg.svd(np.linalg.qr(Y, mode="r"), compute_uv=False)
+    if s[-1] > floor * s[0]:
+        return orth(Y)
+    if s[0] == 0.0:
+        return Z
+    U = independent(Y, floor * float(s[0]))
+    return np.hstack([U, leading(complement(Z, U), Z.shape[1] - U.shape[1])])
+
+
 def polar(W: Array) -> Array:
     """The orthonormal factor W(W'W)^(-1/2): the nearest matrix with orthonormal columns."""
     U, _, Vt = np.linalg.svd(W, full_matrices=False)

@@ -251,3 +251,19 @@ def test_random_basis_is_orthonormal_and_of_the_span_of_the_block():
     assert_orthonormal(Z)
     B = linalg.random_block(30, 4, 11)
     np.testing.assert_allclose(Z @ (Z.T @ B), B, atol=1e-13)
+
+
+def test_what_a_sum_does_not_say_stays_as_it_was():
+    rng = np.random.default_rng(0)
+    Z = linalg.orth(rng.standard_normal((9, 4)))
+    whole = rng.standard_normal((9, 4))
+    np.testing.assert_array_equal(linalg.renewed(whole, Z, 1e-12), linalg.orth(whole))
+    np.testing.assert_array_equal(linalg.renewed(np.zeros((9, 4)), Z, 1e-12), Z)
+    within = Z[:, :2] @ rng.standard_normal((2, 4)) + 1e-16 * rng.standard_normal((9, 4))
+    found = linalg.renewed(within, Z, 1e-12)
+    np.testing.assert_allclose(found.T @ found, np.eye(4), atol=1e-14)
+    assert linalg.sin_theta(Z, found) <= 1e-14
+    beside = linalg.complement(rng.standard_normal((9, 1)), Z) @ rng.standard_normal((1, 4))
+    found = linalg.renewed(beside, Z, 1e-12)
+    assert linalg.sin_theta(found, linalg.orth(beside[:, :1])) <= 1e-14
+    assert np.linalg.norm(found.T @ Z) ** 2 == pytest.approx(3.0)

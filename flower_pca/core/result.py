@@ -61,6 +61,8 @@ class PCAResult:
             then those with noise.
     """
 
+    pooled: ClassVar[bool] = True  # whether components are meant to be those of the covariance of all rows
+
     _ARRAYS: ClassVar[tuple[str, ...]] = (
         *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
     )

@@ -23,7 +23,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from flower_pca import clients, registry
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, private
 from flower_pca.clients.rules import Rules, everything
 from flower_pca.data import partition, sources
 from flower_pca.data.arrivals import Arrivals
@@ -77,8 +77,9 @@ def _load(context: Context) -> Any:
     asked = str(config["data"])
     _check_dealt(node, asked)
     wanted = str(config.get("columns", "")) or None
-    shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]), wanted)
-    own = shards(int(node["partition-id"]))
+    with private(hold=False):  # the run has named them
+        shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]), wanted)
+        own = shards(int(node["partition-id"]))
     batch = int(config.get("batch", 0))
     return Stream(own, batch=batch, who=f"client {node['partition-id']}") if batch else own
 
@@ -88,7 +89,7 @@ def _own(node: Mapping[str, Any]) -> str | None:
     data, path = node.get("data"), node.get("data-path")
     if data is not None and path is not None and data != path:
         got = f"data={str(data)!r} and data-path={str(path)!r}"
-        raise ConfigError("The rows of this node", must="named once, as data", got=got)
+        raise ConfigError("The rows of this node", must="named once, as data", got=got, then="Keep one of them.")
     return None if data is None and path is None else str(path if data is None else data)
 
 

@@ -61,8 +61,9 @@ def wait(what, ready, *, seconds=SHORT, pause=0.05):
 class Node:
     """A SuperNode; its rows are `partition`'s."""
 
-    def __init__(self, federation, partition, process, log):
+    def __init__(self, federation, partition, process, log, config):
         self.partition, self._federation, self.process, self.log = partition, federation, process, log
+        self.config = config
 
     @property
     def id(self):
@@ -223,7 +224,7 @@ class Federation:
         superlink = f"127.0.0.1:{self.port}"
         words = ["flower-supernode", *safe, "--superlink", superlink, "--port", str(port), "--node-config", given]
         log = self.folder / f"node-{partition}-{len(self._processes)}.log"
-        node = Node(self, partition, self._start(words, log), log)
+        node = Node(self, partition, self._start(words, log), log, config)
         self.nodes.append(node)
         return node
 
@@ -262,9 +263,9 @@ class Federation:
             raise RuntimeError(f"flwr run failed: {said}")
         return Run(self, said["run-id"], folder)
 
-    def flwr(self, *words):
+    def flwr(self, *words, seconds=SHORT):
         """What Flower's command line prints."""
-        return self._call([str(BIN / "flwr"), *words])
+        return self._call([str(BIN / "flwr"), *words], seconds)
 
     def logs(self):
         """Everything that SuperLink, ServerApps and nodes have said."""
@@ -318,9 +319,9 @@ class Federation:
         self._processes.append(process)
         return process
 
-    def _call(self, words):
+    def _call(self, words, seconds):
         done = subprocess.run(
-            words, env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=SHORT, check=False
+            words, env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=seconds, check=False
         )
         if done.returncode:
             raise RuntimeError(f"{shlex.join(words)} failed:\n{done.stdout}\n{done.stderr}")

@@ -115,6 +115,39 @@ def test_a_run_cannot_choose_a_file_of_a_node(run, tmp_path):
     assert any(f"The node-config of this node must be one with {names}. Got neither." in line for line in lines)
 
 
+UNREADABLE = {
+    "text that its operator has picked": (
+        "age,town\n1.5,Geheim\n2.5,Geheim\n",
+        "csv(path={!r}, columns=['age', 'town'])",
+    ),
+    "bytes": ("age,town\n1.5,Geh\udce9im\n", "csv(path={!r})"),
+    "another separator": ("age;Geheim\n1;2\n", "csv(path={!r})"),
+    "a column that is not there": ("Geheim,b\n1,2\n", "csv(path={!r}, columns=['age'])"),
+    "no names": ("2001,2002,Geheim\n", "csv(path={!r}, columns=['age'])"),
+    "no file": (None, "csv(path={!r})"),
+    "no such source": (None, "cvs(path={!r})"),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_what_a_file_holds_stays_at_its_node(case, run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    text, spec = UNREADABLE[case]
+    path = tmp_path / "Geheim.csv"
+    if text is not None:
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    result, lines = run([*nodes, {"data": spec.format(str(path))}])
+    assert is_pca_of(result, shards)
+    (reason,) = [why for record in result.history for why in record.failures.values()]
+    assert reason == (
+        "The rows of this node must be readable, as its operator has named them. "
+        "Got an error, which its own log has. Ask the node's operator."
+    )
+    (own,) = [line for line in lines if "The rows of this node cannot be used: " in line]
+    assert "Geheim" in own or case == "no such source"
+    assert not any("Geheim" in line for line in lines if line != own)
+
+
 @pytest.mark.parametrize("imported", [False, True])
 def test_a_real_node_with_a_number_plays_drawn_rows_only(run, tmp_path, monkeypatch, imported):
     if imported:  # a SuperNode in an environment with Ray, whose engine it does not run in

@@ -45,11 +45,13 @@ def test_a_client_that_joins_late(name: str, number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("center", [False, True])
-@pytest.mark.parametrize("scale", [None, "max_abs"])
-@pytest.mark.parametrize(("name", "seed"), [(n, s) for n in PLAIN for s in ((1,) if n in SLOW else (0, 1))])
-def test_disjoint_features_change_hands(name: str, scale: str | None, center: bool, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("named", "scale", "center"),
+    in_turn([(n, s) for n in PLAIN for s in ((1,) if n in SLOW else (0, 1))], [None, "max_abs"], [True, False]),
+)
+def test_disjoint_features_change_hands(named: tuple[str, int], scale: str | None, center: bool) -> None:
     """The newcomer's features are orthogonal to all that is known, and matter most."""
+    name, seed = named
     problem = disjoint(seed)
     left = problem.shards[1:]
     result = simulate(

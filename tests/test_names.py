@@ -504,7 +504,7 @@ class TestStreams:
             np.testing.assert_array_equal(found.components_, plain.components_)
             assert found.feature_names_in_.tolist() == list(wanted) == found.asked["columns"]
         with pytest.raises(
-            DataError, match=r"^The columns of client 0 at step 0 must be among them the 1 of the run\. Got 4, w"
+            DataError, match=r"^The columns of client 0 at step 0 must be at least those that the run names\. Got 4, w"
         ):
             track("st_miss", [noted], n_components=1, columns="dose")
         with pytest.raises(

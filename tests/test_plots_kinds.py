@@ -10,7 +10,7 @@ from flower_pca import ConfigError, TrackingResult
 from flower_pca.analysis.groups import distances
 from flower_pca.plots import PICTURES, available, figure, style
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]  # where these kinds have been run already
 
 
 def axes(kind, what):

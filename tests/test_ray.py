@@ -9,12 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from builders import deal, mixed, pooled, sine, synthetic
-from results import assert_same_bits, assert_same_own, assert_same_steps
+from results import assert_same_bits, assert_same_steps
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, FederatedPCA, Ray, RobustTracking, Stream, simulate, track
@@ -51,49 +50,6 @@ def children() -> set[int]:
     while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
         found |= more
     return found - {os.getpid()}
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "settings"),
-    [
-        ("faps(max_rounds=4)", {"scale": "std", "seed": 3}),
-        ("consensus_rpca(max_rounds=6)", {"scale": "std", "seed": 3}),
-        ("krylov", {"mask": True}),
-    ],
-    ids=["faps", "consensus_rpca", "under masks"],
-)
-def test_ray_gives_the_bits_of_the_loop_in_process(algorithm: str, settings: dict[str, Any], cluster: str) -> None:
-    shards = eight()
-    here = simulate(algorithm, shards, n_components=3, evaluate=True, **settings)
-    for each in (1, 3):
-        backend = Ray(clients_per_node=each, address=cluster)
-        there = simulate(algorithm, shards, n_components=3, evaluate=True, backend=backend, **settings)
-        assert_same_bits(there, here)
-        assert_same_own(there, here)
-    assert len(here.own) == (8 if algorithm.startswith("consensus") else 0)
-
-
-def test_rows_are_counted_by_distance_on_ray(cluster: str) -> None:
-    asked: dict[str, Any] = {"n_components": 3, "monitor": True}
-    there = simulate("krylov", eight(), backend=Ray(address=cluster), **asked)
-    here = simulate("krylov", eight(), **asked)
-    assert there.histograms_ is not None
-    np.testing.assert_array_equal(there.histograms_, here.histograms_)
-
-
-def test_columns_are_matched_by_name_on_ray(cluster: str) -> None:
-    names = [f"column {j}" for j in range(24)]
-    shards = []
-    for i, rows in enumerate(eight()[:3]):
-        order = np.random.default_rng(i).permutation(24)
-        shards.append(SiteRows(rows[:, order], tuple(names[j] for j in order), site=f"site {i}"))
-    for columns in (None, names[::-1][:5]):
-        there = simulate("krylov", shards, n_components=3, columns=columns, backend=Ray(address=cluster))
-        here = simulate("krylov", shards, n_components=3, columns=columns)
-        assert_same_bits(there, here)
-        assert there.feature_names_in_ is not None
-        assert there.feature_names_in_.tolist() == (columns or sorted(names))
-        assert there.site_names == here.site_names == {0: "site 0", 1: "site 1", 2: "site 2"}
 
 
 def test_the_estimator_finds_the_same_bits_on_ray(cluster: str) -> None:
@@ -145,6 +101,23 @@ def test_an_error_of_the_server_reaches_the_caller_as_itself(cluster: str) -> No
 def test_bad_settings_are_refused_before_ray_starts(settings: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         simulate("krylov", eight(), n_components=2, **settings)  # type: ignore[arg-type]
+    assert not ray.is_initialized()
+
+
+def test_sums_that_virtual_nodes_take_are_the_result_to_rounding(cluster: str) -> None:
+    backend = Ray(clients_per_node=3, answers="summed", address=cluster)
+    rows = deal(synthetic(sum(SIZES), 24, 0.8 ** np.arange(24), seed=5), SIZES)  # of means that hide no variance
+    there, here = (simulate("krylov", rows, n_components=3, backend=where) for where in (backend, "in_process"))
+    np.testing.assert_allclose(there.components_, here.components_, rtol=0, atol=1e-12)
+
+
+def test_sums_are_refused_before_ray_starts_where_they_are_not_enough() -> None:
+    with pytest.raises(ConfigError, match="mask must be left out where the answers of clients are summed"):
+        simulate("krylov", eight(), n_components=3, mask=True, backend=Ray(answers="summed"))
+    with pytest.raises(ConfigError, match=r"answers of Ray must be stacked where each client is a node\. Got summed"):
+        Ray(clients_per_node=1, answers="summed")
+    with pytest.raises(ConfigError, match="answers of Ray must be one of 'stacked', 'summed'"):
+        Ray(answers="rows")
     assert not ray.is_initialized()
 
 
@@ -244,5 +217,5 @@ def test_the_command_on_ray_prints_json_alone(cluster: str, tmp_path: Path) -> N
     environment = {**os.environ, "RAY_ADDRESS": cluster}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
     assert run.returncode == 0, run.stderr
-    plain = simulate("krylov", np.array_split(X, 2), n_components=3)
+    plain = simulate("auto", np.array_split(X, 2), n_components=3)
     assert json.loads(run.stdout)["explained_variance"] == plain.explained_variance_.tolist()

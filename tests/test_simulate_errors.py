@@ -92,7 +92,7 @@ DATA_ERRORS = {
     ),
     "a constant column": (
         on(constant(0.0, 3), constant(0.0, 3), scale="std"),
-        'Every column under scale="std" must be varying. Got constant column 3. Drop them, or use scale=None.',
+        'Every column under scale="std" must be varying. Got constant column 3. Drop it, or use scale=None.',
     ),
     "constant columns": (
         on(constant(1e7 / 3, 0, 4), constant(1e7 / 3, 0, 4)[:7], scale="std"),
@@ -104,7 +104,7 @@ CONFIG_ERRORS = {
         {"algorithm": "kryov"},
         "The algorithm must be one of krylov, ssi, local_power, faps, uda, wda, dr_svd, dist_pca, fed_oapm, "
         "covariance, "
-        "dcf_pca, consensus_rpca, per_pca, exact_per_pca. Got 'kryov'. Did you mean 'krylov'?",
+        "dcf_pca, consensus_rpca, per_pca, exact_per_pca, auto. Got 'kryov'. Did you mean 'krylov'?",
     ),
     "case": ({"algorithm": "FAPS"}, "Did you mean 'faps'?"),
     "no algorithm": ({"algorithm": "xyz"}, "Got 'xyz'. Choose one of these."),

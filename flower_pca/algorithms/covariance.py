@@ -91,8 +91,7 @@ class Covariance(Algorithm[CovarianceState]):
         values, V = linalg.eigh_descending(state.C)
         k = model.n_components
         width = state.width if isinstance(k, int) else fraction_rank(values, model.trace, k) or model.d
-        after = 0 if model.clients else 1  # one more tells the gap behind the last; under noise there is none to tell
-        Z = V[:, : max(width + after, state.width)]
+        Z = V[:, : max(width, state.width) + 1]  # with the one that follows, for the gap
         return replace(model, basis=Z, product=state.C @ Z)
 
     def rounds(self, state: CovarianceState) -> int:

@@ -8,15 +8,16 @@ memory of the right shape.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
 import numpy as np
 
 from flower_pca.algorithms import penalties
+from flower_pca.algorithms.past import Past
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
+from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Movement, Progress
 from flower_pca.core.model import Model
 from flower_pca.core.parts import Kind, Part
@@ -28,16 +29,13 @@ _BETA: Final = 0.15  # the first penalty, as a share of the largest eigenvalue o
 _THETA: Final = 0.1  # by which the penalty grows
 _MU: Final = 0.01  # by which the distance to consensus must have fallen, over _WINDOW rounds, for it not to
 _WINDOW: Final = 5
-_ROUNDING: Final = 32.0  # multiples of the data's eps that a direction of a sum has to be above
-_MASKED: Final = 2.0**-30  # likewise of a sum in fixed point, relative to its longest direction
 
 
 @dataclass(frozen=True)
 class FAPSState:
-    """The consensus Z, the sines of its last steps, and the largest entry of the newest sum.
+    """The consensus Z, the sines of its last steps, the largest entry of the newest sum, and earlier Z.
 
-    Of measured penalties the guard, if there may be one. `floor`: the share of the longest direction of a sum at which
-    another is no more than rounding.
+    Of measured penalties the guard, if there may be one.
     """
 
     Z: Array
@@ -47,7 +45,7 @@ class FAPSState:
     guarded: bool = False
     sines: tuple[float, ...] = ()
     size: float = 0.0
-    floor: float = 0.0
+    past: Past = field(default_factory=Past)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +93,7 @@ class FAPS(Iterative[FAPSState]):
         checks.choice("penalty of faps", self.penalty, PENALTIES)
 
     def start(self, model: Model) -> FAPSState:
-        floor = max(_ROUNDING * model.eps, _MASKED if model.summed else 0.0)
-        progress = Progress.begin(self.tol, model)
-        return FAPSState(model.powered(), Movement(), progress, guarded=model.summed, floor=floor)
+        return FAPSState(model.powered(), Movement(), Progress.begin(self.tol, model), guarded=model.summed)
 
     def broadcast(self, state: FAPSState) -> Arrays:
         tol = 0.0 if self.inner_tol is None else self.inner_tol
@@ -134,22 +130,29 @@ class FAPS(Iterative[FAPSState]):
         return {"Y": Y}, {"X": V, "W": W, "beta": np.array(beta), "distances": distances}
 
     def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:
-        Z = linalg.renewed(total["Y"], state.Z, state.floor)  # rows may span less than the columns of Z
-        moved = state.movement.add(state.Z, Z)
+        Z = linalg.orth(total["Y"])
+        moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
         sines = penalties.newest(state.sines, moved.newest)
         progress = state.progress.step(moved.remaining, moved.newest)
         guard = penalties.guarded(state.guard, sines, progress.rounds) if state.guarded else 0.0
-        return FAPSState(Z, moved, progress, guard, state.guarded, sines, float(np.abs(total["Y"]).max()), state.floor)
+        size, past = float(np.abs(total["Y"]).max()), state.past.after(Z)
+        return FAPSState(Z, moved, progress, guard, state.guarded, sines, size, past)
 
     def status(self, state: FAPSState) -> Status | None:
-        status = super().status(state)
-        if status is None or status.outcome is Outcome.CONVERGED:
+        return self._remedied(super().status(state))
+
+    def verify(self, model: Model) -> Status | None:
+        status = super().verify(model)
+        return status if status is model.status else self._remedied(status)
+
+    def _remedied(self, status: Status | None) -> Status | None:
+        if status is None or status.ok:
             return status
         remedy = "krylov" if self.penalty == "measured" else 'penalty="measured" if clients are unlike, or krylov'
         return replace(status, words=f"{status.words}: use {remedy}")
 
     def finish(self, state: FAPSState, model: Model) -> Model:
-        return replace(model, basis=state.Z, product=None)
+        return replace(model, basis=state.Z, product=None, beside=state.past.beside(state.Z))
 
 
 def _products(data: LocalData, V: Array, steps: int) -> Array:

@@ -43,6 +43,12 @@ def number(
         raise ConfigError(what, must=rule, got=repr(value), then=remedy)
 
 
+def share(value: Any) -> Any:
+    """A share as a number, where it is text: "95%", or "0.95"; whatever else it is, as it is."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", value) if isinstance(value, str) else None
+    return value if found is None else float(found[1]) / (100.0 if found[2] else 1.0)
+
+
 def proportion(what: str, value: object) -> None:
     """Require a share, in (0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
@@ -66,17 +72,13 @@ def parent(what: str, path: str | os.PathLike[str]) -> None:
 
 def components(n_components: object) -> int | float:
     """Require a number of components: an int of at least 1, or a fraction in (0, 1), which may be text: "95%"."""
-    percent = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*%\s*", n_components) if isinstance(n_components, str) else None
-    if percent and 0.0 < float(percent[1]) < 100.0:
-        return float(percent[1]) / 100.0
+    given, n_components = n_components, share(n_components)
     rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
     if isinstance(n_components, int | np.integer) and not isinstance(n_components, bool) and n_components >= 1:
         return int(n_components)
     if isinstance(n_components, float | np.floating) and 0.0 < n_components < 1.0:
         return float(n_components)
-    raise ConfigError(
-        "n_components", must=rule, got=repr(n_components), then='Ask for 2 to see a plane, or for 0.9 or "90%".'
-    )
+    raise ConfigError("n_components", must=rule, got=repr(given), then='Ask for 2 to see a plane, or for 0.9 or "90%".')
 
 
 def at_most(n_components: int | float, n: int, d: int) -> None:

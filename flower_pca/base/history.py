@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from flower_pca.base import labels
+
 
 @dataclass(frozen=True)
 class Round:
@@ -26,7 +28,8 @@ class Round:
         numbers = "".join(f", {name} {value:.2e}" for name, value in self.metrics.items())
         failed = f", {len(self.failures)} failed" if self.failures else ""
         traffic = f"{self.bytes_down / 1e6:.2f} MB down, {self.bytes_up / 1e6:.2f} MB up"
-        return f"round {self.number} ({self.stage}): {self.answered}/{self.asked} clients{failed}{numbers}, {traffic}"
+        clients = f"{self.answered}/{labels.count(self.asked, 'client')}"
+        return f"round {self.number} ({self.stage}): {clients}{failed}{numbers}, {traffic}"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,12 @@ def client_name(names: Mapping[int, str], key: int) -> str:
     return names.get(key, f"client {key}")
 
 
+def numbered(what: str, numbers: Sequence[int]) -> str:
+    """Numbers that follow each other, with what they are of: "component 3", "components 2 to 4"."""
+    first, last = numbers[0], numbers[-1]
+    return f"{what} {first}" if first == last else f"{what}s {first} {'and' if last == first + 1 else 'to'} {last}"
+
+
 def leading(weights: Array, most: int) -> Array:
     """The positions of the `most` weights that are largest in size, largest first; those that are zero never."""
     order = np.argsort(-np.abs(weights), kind="stable")[:most]
@@ -40,9 +46,14 @@ def elided(text: str, most: int) -> str:
     return f"{line[: most - 1 - tail]}…{line[len(line) - tail :]}"
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, what: str) -> str:
     """So many things: "1 message", "2,000 messages"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun(number, what)}"
+
+
+def noun(number: int, what: str) -> str:
+    """The word for one of these things, or for several."""
+    return what if number == 1 else f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
 
 
 def rows(result: Any) -> str:

@@ -21,7 +21,7 @@ def of_result(result: Any) -> str:
     short = "".join(f"<p><b>{escape(words)}</b></p>" for words in labels.unfinished(result))
     noise = [] if result.privacy is None else [str(result.certainty)]
     ended = [str(result.status)] if result.status.ok else []
-    said = "".join(f"<p>{escape(words)}</p>" for words in (*noise, *ended, *result.hints))
+    said = "".join(f"<p>{escape(words)}</p>" for words in (*noise, *ended, *result.choices, *result.hints))
     title = f"<p><b>{type(result).__name__}</b>: {rows} by {escape(result.algorithm)}, {messages}</p>"
     return f"<div>{short}{title}<table><thead>{head}</thead><tbody>{body}</tbody></table>{more}{said}</div>"
 

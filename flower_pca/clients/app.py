@@ -14,7 +14,7 @@ from flower_pca.base.errors import ConfigError, FlowerPCAError
 from flower_pca.base.linalg import Array
 from flower_pca.clients import host
 from flower_pca.clients.base import PCAClient
-from flower_pca.clients.columns import node_rows
+from flower_pca.clients.columns import node_rows, notice
 from flower_pca.clients.keywords import RuleKeywords
 from flower_pca.clients.refusals import refusal
 from flower_pca.clients.rules import Rules
@@ -124,7 +124,10 @@ class Ready:
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         if key not in self._clients:
             own = self._rules_of(context)
-            self._clients[key] = PCAClient(node_rows(self._load(context), own), context=context, rules=own)
+            data = node_rows(self._load(context), own)
+            if own.answers != "rows":  # a node of a simulation, of whose rows the result says so
+                notice(data)
+            self._clients[key] = PCAClient(data, context=context, rules=own)
             if len(self._clients) > _CACHED:
                 self._clients.popitem(last=False)
         self._clients.move_to_end(key)

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from flower_pca.base import archive
+from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES
@@ -67,8 +67,8 @@ def argument_of_gaps(added: argparse.ArgumentParser) -> None:
 
 def argument_of_algorithm(added: argparse.ArgumentParser) -> None:
     """--algorithm, a single one."""
-    text = 'a name, or a spec such as "faps(inner_steps=5)"; see flower-pca list (default: krylov)'
-    added.add_argument("--algorithm", default="krylov", metavar="SPEC", help=text)
+    text = 'a name, or a spec such as "faps(inner_steps=5)"; see flower-pca list (default: auto, krylov or covariance)'
+    added.add_argument("--algorithm", default="auto", metavar="SPEC", help=text)
 
 
 def argument_of_masks(added: argparse.ArgumentParser) -> None:
@@ -207,10 +207,16 @@ def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
         raise DataError("The result", must="there", got=f"no file {path}", then=remedy) from error
 
 
-def _number(text: str) -> int | float | str:
-    if text.strip().endswith("%"):
-        return text
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
+def share(text: str) -> float:
+    """A share in an option: 0.95 or 95%."""
+    with suppress(TypeError, ValueError):
+        return float(checks.share(text))
+    raise argparse.ArgumentTypeError(f"it must be a share such as 0.95 or 95%, not {text!r}")
+
+
+def _number(text: str) -> int | float:
+    with suppress(ValueError):
+        return int(text)
+    with suppress(TypeError, ValueError):
+        return float(checks.share(text))
     raise argparse.ArgumentTypeError(f"it must be a number, or a share such as 0.95 or 95%, not {text!r}")

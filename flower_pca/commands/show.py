@@ -11,6 +11,7 @@ from typing import Any, Final
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import labels
 from flower_pca.commands import common, speech
+from flower_pca.rows.columns import listed
 
 _WEIGHTS: Final = 10  # columns that are listed for each component
 
@@ -45,14 +46,22 @@ def print_result(result: Any) -> None:
     lines = [
         f"{size} at {clients}, by {result.algorithm}",
         _traffic(result),
+        *_sites(result),
         *([] if result.mse_ is None else [f"mean squared error of a row: {result.mse_:.6g}"]),
         *_limits(result),
         *([] if result.privacy is None else [f"privacy: {result.privacy}", str(result.certainty)]),
         *(f"{words}: {value}" for words, value in _family(result).items()),
         *([str(result.status)] if result.status.ok else []),
+        *result.choices,
         *(f"hint: {speech.spoken(hint)}" for hint in result.hints),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _sites(result: Any) -> list[str]:
+    """What the clients are called, where they have names."""
+    names = [result.site_names[key] for key in sorted(result.site_names)]
+    return [f"{labels.noun(len(names), 'site')}: {listed(names)}"] if names else []
 
 
 def _limits(result: Any) -> list[str]:
@@ -84,6 +93,7 @@ def as_json(result: Any) -> dict[str, Any]:
         "privacy": None if result.privacy is None else asdict(result.privacy),
         **{words.replace(" ", "_"): value for words, value in _family(result).items()},
         "limits": None if result.histograms_ is None else asdict(Monitor(result).limits()),
+        "choices": list(result.choices),
         "hints": list(result.hints),
         "rounds": result.rounds,
         **_messages(result),
@@ -95,7 +105,7 @@ def as_json(result: Any) -> dict[str, Any]:
 def _steps(result: Any, *, json: bool) -> None:
     """A run of steps: its table, or its figures as plain values."""
     if not json:
-        sys.stdout.write(f"{result.table()}\n{_traffic(result)}\n{result.status}\n")
+        sys.stdout.write("\n".join([result.table(), _traffic(result), *_sites(result), f"{result.status}\n"]))
         return
     figures = ("rows", "movement", "residuals", "deficient", "outliers", "changes")
     common.print_json(

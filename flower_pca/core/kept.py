@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from flower_pca.base import archive
@@ -12,15 +13,17 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
 from flower_pca.core.roll import Roll
-from flower_pca.core.stage import Stage
 from flower_pca.core.standing import Standing
 
-LAYOUT: Final = 3  # grows with every change of what is kept
-_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps")
+LAYOUT: Final = 5  # grows with every change of what is kept
+_PLACE: Final = ("index", "halfway", "last")  # of a standing
+_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps", "bits")
 
 
-def identity(stages: Sequence[Stage[Any]], model: Model, roll: Roll, channel: AirChannel | None) -> dict[str, Any]:
+def identity(standing: Standing, model: Model, roll: Roll, channel: AirChannel | None) -> dict[str, Any]:
     """What a checkpoint and the run that goes on from it have in common; `model` is that before the first message."""
+    stages: list[Any] = list(standing.stages)
+    stages[1:2] = stages[1:2] if standing.chooser is None else [standing.chooser]
     return {
         "stages": [stage.spec for stage in stages],
         "fraction": roll.fraction,
@@ -37,7 +40,7 @@ def packed(
     """All that changes in a run: a JSON header, and arrays. `run` is its identity, `asked` the question."""
     arrays: dict[str, Array] = {}
     values = {"layout": LAYOUT, "run": run, "asked": asked, "roll": roll.to_json(), "history": history.to_json()}
-    return {**values, **standing.pack(arrays)}, arrays
+    return {**values, **_packed(standing, arrays)}, arrays
 
 
 def unpacked(
@@ -51,4 +54,20 @@ def unpacked(
         got = "one of " + ", ".join(f"{name}={v!r}" for name, v in header["run"].items() if run.get(name) != v)
         remedy = "Repeat that run's arguments, or choose another checkpoint."
         raise ConfigError("The checkpoint", must="one of this very run", got=got, then=remedy)
-    return standing.unpacked(header, arrays), roll.restored(header["roll"]), History.from_json(header["history"])
+    return _unpacked(standing, header, arrays), roll.restored(header["roll"]), History.from_json(header["history"])
+
+
+def _packed(standing: Standing, arrays: dict[str, Array]) -> dict[str, Any]:
+    """Where a run stands, as plain values; arrays go into `arrays`."""
+    plain = {name: getattr(standing, name) for name in _PLACE}
+    model = archive.pack(standing.model, arrays, "model")
+    return {**plain, "model": model, "state": archive.pack(standing.state, arrays, "state")}
+
+
+def _unpacked(standing: Standing, kept: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
+    """Where a run of the same stages stood that `_packed` has kept; what it had chosen follows from what it knew."""
+    there = replace(standing, **{name: kept[name] for name in _PLACE})
+    there = replace(there, model=archive.unpack(Model, kept["model"], arrays))
+    there = there if there.opening else there.settled()
+    stage = there.stages[min(there.index, len(there.stages) - 1)]
+    return replace(there, state=archive.unpack(stage.State, kept["state"], arrays))

@@ -37,10 +37,11 @@ class PCAResult:
         mean_: Mean of all rows, (d,); zeros if the run was not centred.
         scale_: What each column was divided by, (d,), or None.
         total_variance_: Total variance of all rows in the frame, with divisor n - 1.
+        left_out_variance_: What of it the components leave out.
         n_samples_: Rows of all clients together.
         residuals_: ||C z - theta z|| of each component relative to the first eigenvalue, (k,): the true ones.
-        sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap; None if no gap is
-            known, or if eigenvalues k and k+1 are tied, so that no single subspace is the true one.
+        sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap; None if the gap is
+            no larger than the residual, as where eigenvalues k and k+1 are tied and no single subspace is the true one.
         mse_: Mean squared reconstruction error of a row in the frame, if the run evaluated it; else None.
         rounds: Rounds of the algorithm's stage; `history` has all messages.
         status: Why the run ended.
@@ -56,9 +57,9 @@ class PCAResult:
             by position.
         feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
         site_names: Names of the clients that have one, by key, as `own`; {} where none have.
+        choices: Sentences on what the run has chosen by itself, as algorithm="auto" does, and why.
         hints: Sentences about columns whose sizes make components say little else: an identifier, or other units.
-        privacy: What the run has cost under differential privacy; None without it. Counts, means and variances are
-            then those with noise.
+        privacy: What differential privacy has cost; None without it. Counts, means and variances then have noise.
     """
 
     pooled: ClassVar[bool] = True  # whether components are meant to be those of the covariance of all rows
@@ -67,7 +68,7 @@ class PCAResult:
         *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
     )
     _NUMBERS: ClassVar[tuple[str, ...]] = (
-        *("total_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
+        *("total_variance_", "left_out_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
         *("algorithm", "seed", "centered", "answers"),
     )
 
@@ -76,6 +77,7 @@ class PCAResult:
     mean_: Array
     scale_: Array | None
     total_variance_: float
+    left_out_variance_: float
     n_samples_: int
     residuals_: Array
     sine_estimate_: float | None
@@ -92,6 +94,7 @@ class PCAResult:
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
+    choices: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     privacy: Spent | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
@@ -143,7 +146,7 @@ class PCAResult:
     def noise_variance_(self) -> float:
         """Mean variance of the directions left out (Tipping and Bishop 1999), as scikit-learn counts them."""
         rest = min(self.n_samples_, self.n_features_in_) - self.n_components_
-        return max(float(self.total_variance_ - self.explained_variance_.sum()), 0.0) / rest if rest else 0.0
+        return self.left_out_variance_ / rest if rest else 0.0
 
     @property
     def frame(self) -> Frame:
@@ -190,7 +193,7 @@ class PCAResult:
         rows = np.atleast_2d(other.components_ if isinstance(other, PCAResult) else np.asarray(other, dtype=float))
         rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
         if rows.shape[1] != self.n_features_in_:
-            rule = f"rows of {self.n_features_in_} features"
+            rule = f"rows of {labels.count(self.n_features_in_, 'feature')}"
             raise ConfigError("The other components", must=rule, got=rows.shape, then="Transpose them.")
         return float(linalg.principal_angles(self.components_.T, linalg.orth(rows.T))[-1])
 

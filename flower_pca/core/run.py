@@ -40,6 +40,7 @@ from flower_pca.core.roll import Call, Roll, Verdict
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum, Unsized
 from flower_pca.core.standing import Standing
 from flower_pca.core.terms import NoTerms
+from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
@@ -127,7 +128,7 @@ class Run:
                 self._standing, self._roll = now.restarted(whole=self._whole), self._roll.reopened()
             elif (status := now.stage.status(now.state)) is not None:
                 self._standing = now.left(status, here, self._roll, self._terms)
-            elif to := self._roll.audience(self._call, here, number=len(self._history)):
+            elif to := self._roll.audience(self._call, here, number=len(self._history.of(now.stage.name))):
                 return self._message(to)
             elif self._roll.awaited and now.opening:
                 # Those that failed it are not there to be asked again.
@@ -153,7 +154,7 @@ class Run:
         judge, heading = Judge(now.stage, now.state, now.model), now.model.heading
         known: dict[str, Any] = {"d": d, "judge": judge, "channel": channel, "heading": heading}
         got = collect(now.stage, now.state, sent, replies, total=total, answered=came, **known)
-        self._standing = now.headed(got.heading)
+        self._standing = now.headed(got.heading, got.declined)
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
@@ -216,7 +217,7 @@ class Run:
         self._standing = replace(self._standing, stages=stages)
 
     def _identity(self) -> dict[str, Any]:
-        return kept.identity(self._standing.stages, self._model, self._roll, self._channel)
+        return kept.identity(self._standing, self._model, self._roll, self._channel)
 
     @property
     def _call(self) -> Call:
@@ -228,16 +229,15 @@ class Run:
         return self._roll.whole or self._terms.binding
 
     def _arrays(self) -> Arrays:
-        return {
-            **self._standing.stage.broadcast(self._standing.state),
-            **self._terms.arrays(opening=self._standing.opening),
-        }
+        now = self._standing
+        arrays = {**now.stage.broadcast(now.state), **self._terms.arrays(opening=now.opening)}
+        return precision.message(arrays, now.model.bits, opening=now.opening)
 
     def _message(self, to: tuple[int, ...]) -> Broadcast:
         now, asked = self._standing, frozenset(to)
         own = {client: arrays for client, arrays in now.stage.personal(now.state).items() if client in asked}
         # The opening speaks of raw rows: the frame is what it asks for.
-        frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.frame
+        frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.sent_frame
         frame = frame.named(now.model.wanted)
         self._sent = Broadcast(now.stage.name, len(self._history), self._arrays(), frame, to, own)
         self._began = time.perf_counter()

@@ -39,6 +39,7 @@ class MaskedSums:
 
     def __post_init__(self) -> None:
         remedy = "Use 0.5."
+        object.__setattr__(self, "threshold", checks.share(self.threshold))
         checks.number("threshold of the masks", self.threshold, least=0.5, most=0.99, remedy=remedy)
         if self.bound is not None:
             checks.number("bound of the masks", self.bound, least=1e-300, remedy="Leave it out.")
@@ -108,6 +109,7 @@ class DP:
         for name in ("epsilon", "clip", *([] if self.reach is None else ["reach"])):
             checks.number(f"{name} of dp", getattr(self, name), least=1e-9)
         checks.number("delta of dp", self.delta, least=1e-30)
+        object.__setattr__(self, "frame_share", checks.share(self.frame_share))
         checks.proportion("frame_share of dp", self.frame_share)
         if self.delta >= 1.0 or self.frame_share >= 1.0:
             got = f"delta={self.delta!r}, frame_share={self.frame_share!r}"

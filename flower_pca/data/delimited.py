@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.data.reading import chosen, reading
@@ -226,7 +227,7 @@ def _records(file: Path, reader: Any, width: int) -> Iterator[tuple[int, list[st
     """The lines with cells, and their numbers; all of one width."""
     for record in filter(None, reader):
         if len(record) != width:
-            what, rule = f"Line {reader.line_num} of {file}", f"of {width} cells, as the first one"
+            what, rule = f"Line {reader.line_num} of {file}", f"of {labels.count(width, 'cell')}, as the first one"
             raise DataError(what, must=rule, got=len(record), then="Mend the file.")
         yield reader.line_num, record
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.extras import needing
 from flower_pca.data.reading import reading, texts
@@ -50,7 +50,7 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = ()) -> Table:
         named = tuple(np.asarray(archive[found[0]]).tolist()) if found else ()
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
-            rule, got = f"{len(rows)} values, one for each row", f"shape {column.shape}"
+            rule, got = f"{labels.count(len(rows), 'value')}, one for each row", f"shape {column.shape}"
             raise DataError(f"{name} of {file}", must=rule, got=got, then="Choose another column.")
     if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
         rule, got = f"{rows.shape[-1]}, one for each column", f"{len(named)}"

@@ -14,6 +14,7 @@ from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.data.table import Table, take
+from flower_pca.rows.naming import clean
 
 CLIENTS: Final = 10  # how many there are, where nobody says
 
@@ -48,7 +49,7 @@ def column(spec: str) -> str | None:
     if deal.func not in BY_COLUMN:
         return None
     default = inspect.signature(deal.func).parameters["column"].default
-    return str(deal.keywords.get("column", default))
+    return clean(str(deal.keywords.get("column", default)))
 
 
 def deal(table: Table, spec: str | None = None, n_clients: int | None = None) -> list[Any]:
@@ -78,7 +79,12 @@ def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array])
     if by is None or by.func is not by_column:
         return [""] * len(parts)
     values = _column(by, beside)
-    return [str(values[part[0]]) if len(part) and len(np.unique(values[part])) == 1 else "" for part in parts]
+    return [_site(values[part[0]]) if len(part) and len(np.unique(values[part])) == 1 else "" for part in parts]
+
+
+def _site(value: Any) -> str:
+    """What a site is called: a whole number without decimals."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def contiguous(n_rows: int, n_clients: int) -> list[Array]:
@@ -191,6 +197,7 @@ def _bound(spec: str) -> partial[list[Array]]:
 def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
     name = deal.keywords.get("column", inspect.signature(deal.func).parameters["column"].default)
     kind = deal.func.__name__
+    name = clean(name) if isinstance(name, str) else name
     if name not in beside:
         rule = f"one of {', '.join(beside)}" if beside else "one that the data has beside its rows"
         remedy = f"Write {kind}(..., column='...')." if beside else "Use data with such a column, or iid."

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flower_pca.base import spec as specs
-from flower_pca.base.errors import DataError
+from flower_pca.base.errors import DataError, private
 from flower_pca.data import folder as folders
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import npy, npz, npz_or_sparse, sparse, svmlight
@@ -95,7 +95,11 @@ def table(spec: str, *, beside: Sequence[str] = (), columns: Sequence[str] | Non
         beside: Names of columns to keep beside the rows, as if the spec had asked for them.
         columns: Names of the columns to use, likewise, unless the spec names its own.
     """
-    load = _source(spec)
+    with private():
+        return _loaded(_source(spec), spec, tuple(beside), columns)
+
+
+def _loaded(load: Callable[..., Table], spec: str, beside: tuple[str, ...], columns: Sequence[str] | None) -> Table:
     given = load.keywords if isinstance(load, partial) else {}
     if columns is not None and "columns" in inspect.signature(load).parameters and given.get("columns") is None:
         load = partial(load, columns=tuple(columns))

@@ -28,6 +28,7 @@ from flower_pca.core.settings import DP, MaskedSums
 from flower_pca.estimator import count, tables
 from flower_pca.rows.named import SiteRows
 from flower_pca.simulation import Ray, simulate
+from flower_pca.stages.start import Start
 
 _PASSED_ON: Final = ("center", "scale", "missing", "tol", "max_rounds", "mask", "dp", "backend", "checkpoint")
 _FITTED: Final = (
@@ -46,7 +47,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     Args:
         n_components: How many components; the fraction of the total variance in (0, 1) that they shall exceed; None for
             all there are, min(n_samples, n_features); or "mle" for Minka's estimate, from the variances of them all.
-        algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance.
+        algorithm: "auto", which is krylov, or covariance where that costs less; another name, a spec string such as
+            "faps(inner_steps=5)", or an instance.
         center: Whether to subtract the mean of all rows.
         scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
         missing: "error", "own_mean" or "mean": NaN is then a missing value, which becomes the mean of those that its
@@ -59,8 +61,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         mask: Whether the clients' answers are masked: True, or how, such as "masks(neighbours=20)".
         dp: The budget of differential privacy, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)". What is fitted then
             has noise in it; `transform` itself is not private.
-        backend: "in_process", "ray" or Ray(...): see `simulate`.
-        checkpoint: File from which an interrupted `fit` of the same rows goes on: see `simulate`.
+        backend, checkpoint: Where it runs, and the file from which an interrupted `fit` goes on: see `simulate`.
+        start: Components to begin with: an earlier result, its file, or components as rows.
 
     Attributes:
         components_: Components as rows, (n_components_, n_features_in_), orthonormal, signs fixed.
@@ -81,7 +83,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self,
         n_components: int | float | str | None = None,
         *,
-        algorithm: str | Algorithm[Any] = "krylov",
+        algorithm: str | Algorithm[Any] = "auto",
         center: bool = True,
         scale: str | None = None,
         missing: str = "error",
@@ -94,6 +96,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         dp: DP | str | None = None,
         backend: str | Ray = "in_process",
         checkpoint: str | os.PathLike[str] | None = None,
+        start: Start | None = None,
     ) -> None:
         self.n_components = n_components
         self.algorithm = algorithm
@@ -109,9 +112,10 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.dp = dp
         self.backend = backend
         self.checkpoint = checkpoint
+        self.start = start
 
     def fit(self, X: Any, y: Any = None, sites: Any = None) -> FederatedPCA:
-        """Find the components of all rows.
+        """Find the components of all rows; returns the estimator itself.
 
         Args:
             X: The rows, (n_samples, n_features), dense or sparse; or a list of such tables, one per client; or a
@@ -119,9 +123,6 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             y: Not used.
             sites: For a single table, the client of each row, (n_samples,); left out, all rows are one client's. To
                 scikit-learn's routing of metadata it is one: `set_fit_request(sites=True)`.
-
-        Returns:
-            The estimator itself.
         """
         shards = tables.shards(self, X, sites)
         self.result_ = self._run(shards)
@@ -196,6 +197,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             shards,
             n_components=count.asked(self.n_components, n, d, private=self.dp is not None),
             seed=self._seed(),
+            start=self.start,
             columns=shards[0].names,
             **{name: getattr(self, name) for name in _PASSED_ON},
         )

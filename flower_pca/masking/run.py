@@ -54,18 +54,17 @@ class Masked:
 
     def __init__(self, run: Run, masks: MaskedSums) -> None:
         self._run, self._masks = run, masks
-        self._history = History()
+        self._history, self._began = History(), 0.0
         self._group: Group | None = None  # the set-up; None until its first message is answered
-        self._setup = identity()
-        self._phase = Phase.KEYS
+        self._setup, self._phase = identity(), Phase.KEYS
         self._carried: Broadcast | None = None  # the run's message, whose sum is under way
         self._sent: Broadcast | None = None  # the message of the protocol
-        self._began = 0.0
         self._taking_part: tuple[int, ...] = ()  # clients that have answered all that this sum has asked of them
         self._dropped: dict[int, Failure] = {}  # those that have not
         self._heard: frozenset[int] = frozenset()  # clients in the sum before, by the same set-up
         self._heading = Heading(0)  # the columns of those that take part in the set-up
         self._layout = Layout()  # of the uploads
+        self._declined = ""  # the first client that has declined what the run may go on with, and why
 
     @property
     def algorithm(self) -> Any:
@@ -145,6 +144,7 @@ class Masked:
         known = self._run.standing.model.heading or Heading(self._run.standing.columns)
         length = self._layout.size if self._phase == Phase.UPLOAD else 0
         got = accepted(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
+        self._declined = self._declined or got.declined
         if self._group is None and got.answers:
             self._heading = got.heading
         for client in self._taking_part:
@@ -239,7 +239,7 @@ class Masked:
         self._heard = frozenset(group.uploaded)
         try:
             sums = self._layout.sums(group.total(answers))
-            came.append(Sum(group.uploaded, self._carried.number, sums))
+            came.append(Sum(group.uploaded, self._carried.number, sums, self._declined))
         except ProtocolError as error:
             self._dropped |= {client: Failure(client, str(error)) for client in group.uploaded}
             self._group = None

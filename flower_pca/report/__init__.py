@@ -48,6 +48,7 @@ def write(
     short = [html.paragraph(words, "ended") for words in labels.unfinished(result)]
     parts = [
         *([*short, summary] if short else [summary, html.paragraph(html.sentence(result.status.words), "ended ok")]),
+        *(html.paragraph(html.sentence(choice), "how") for choice in getattr(result, "choices", ())),
         *(html.paragraph(hint, "ended") for hint in getattr(result, "hints", ())),
         *before,
         _pictures(result, rows),

@@ -72,8 +72,8 @@ def _facts(result: PCAResult) -> dict[str, str]:
         del facts["variance explained"]  # of the low-rank part alone, which has no more components
     if result.pooled and not private:
         facts["largest residual"] = f"{result.residuals_.max():.1e}"
-    if result.pooled and result.sine_estimate_ is not None and not private:
-        facts["sine of the angle left, about"] = f"{result.sine_estimate_:.1e}"
+    if result.pooled and result.sine_estimate_ is not None:
+        facts[f"sine of the angle left, {'at most ' if private else ''}about"] = f"{result.sine_estimate_:.1e}"
     if result.mse_ is not None:
         facts["mean squared error"] = f"{result.mse_:.4g}"
     return facts

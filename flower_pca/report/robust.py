@@ -11,6 +11,7 @@ from flower_pca.algorithms.robust.closing import FAR
 from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.analysis.outliers import taken_out
 from flower_pca.base import labels
+from flower_pca.base.linalg import Array
 from flower_pca.plots import clients
 from flower_pca.report import html
 
@@ -56,12 +57,8 @@ def tables(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
     if known is None:
         return [*_by_client(result), _columns(result)]
     head = ["client", "rows", "entries taken out", "size of an entry, low-rank part", "sparse part"]
-    told = (
-        {}
-        if result.client_keys_ is None or result.clients_ is None
-        else dict(zip(result.client_keys_.tolist(), result.clients_[:, 1], strict=True))
-    )
-    taken = [told.get(key, share) for key, share in zip(known.clients, known.by_client, strict=True)]
+    told = _told(result)
+    taken = [told[key][1] if key in told else share for key, share in zip(known.clients, known.by_client, strict=True)]
     columns = zip(known.clients, known.rows, taken, known.low_rank, known.sparse, strict=True)
     rows = [
         [labels.client_name(result.site_names, key), f"{n:,}", f"{share:.2%}", f"{low:.4g}", f"{sparse:.4g}"]
@@ -77,16 +74,21 @@ def tables(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
     ]
 
 
+def _told(result: RobustResult) -> dict[int, Array]:
+    """Rows, and shares taken out and far off, of each client; {} where the server has seen sums only."""
+    if result.client_keys_ is None or result.clients_ is None:
+        return {}
+    return dict(zip(result.client_keys_.tolist(), result.clients_, strict=True))
+
+
 def _by_client(result: RobustResult) -> list[str]:
     """What the clients have told of themselves, where the server has seen their answers one by one."""
-    if result.clients_ is None or result.client_keys_ is None:
-        return []
     head = ["client", "rows", "entries taken out", "far off"]
     rows = [
-        [labels.client_name(result.site_names, int(key)), f"{int(n):,}", f"{taken:.2%}", f"{far:.2%}"]
-        for key, (n, taken, far) in zip(result.client_keys_, result.clients_, strict=True)
+        [labels.client_name(result.site_names, key), f"{int(n):,}", f"{taken:.2%}", f"{far:.2%}"]
+        for key, (n, taken, far) in _told(result).items()
     ]
-    return [html.table("Clients: what was taken out", head, rows, words=[0])]
+    return [html.table("Clients: what was taken out", head, rows, words=[0])] if rows else []
 
 
 def _columns(result: RobustResult) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Self
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.columns import Columns, Heading, no_numbers
@@ -32,7 +33,8 @@ class ArrangedRows(StoredRows):
             self._columns = Columns(whole.sorted, self._file)
             order = None if whole.names == whole.sorted else whole.places(whole.sorted)
             if given.shape[1:] != (len(whole.names),):
-                rule, got = "of all that have names", f"shape {given.shape} and {len(whole.names)} names"
+                rule = "of all that have names"
+                got = f"shape {given.shape} and {labels.count(len(whole.names), 'name')}"
                 raise DataError(f"The columns of {self._file}", must=rule, got=got, then="Name each column.")
         super().__init__(given.values, who=who, missing=missing, places=order)
         self.origin = self  # type: ignore[assignment]  # of the same class, whatever that is

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base.errors import DataError
+from flower_pca.base.errors import DataError, private
 from flower_pca.base.linalg import Array
 from flower_pca.rows.columns import Columns, no_numbers, unnamed
 from flower_pca.rows.naming import clean
@@ -108,7 +108,8 @@ def _framed(frame: Any, who: str, site: str) -> SiteRows:
     words = {name: f"{part!r} in column {name}" for name, part in parts.items() if not isinstance(part, np.ndarray)}
     kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
     if not kept:
-        raise no_numbers(who, words)
+        with private():
+            raise no_numbers(who, words)
     return SiteRows(np.column_stack(list(kept.values())), tuple(kept), words, site=site)
 
 

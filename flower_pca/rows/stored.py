@@ -15,7 +15,9 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.frame import Frame, ImplicitRows, Moments, centred, filled, merge, sparse_moments, stored
 
-_BLOCK: Final = 2**20  # entries of a block of rows: what a pass over chunked rows holds in memory
+_BLOCK: Final = 2**17  # entries of a block of rows, which a processor's own memory holds while it is worked on
+_FEWEST: Final = 64  # rows of it, however long they are
+_SAMPLE: Final = 64  # rows to judge all of them by
 _SINGLE: Final = 128  # rows whose sums single precision may hold, before they are added in double
 
 
@@ -64,6 +66,11 @@ class StoredRows:
             yield from (self._X[i : i + self._block_rows].toarray() for i in starts)
         else:
             yield from self._stored()
+
+    def sample(self) -> Array:
+        """A few stored rows, dense ones, from all over the table."""
+        rows = np.asarray(self._X[:: -(-self.n // _SAMPLE)])
+        return rows if self._places is None else rows[:, self._places]
 
     def there(self) -> Moments:
         """The moments of the values that are there."""
@@ -149,7 +156,7 @@ class StoredRows:
 
     @property
     def _block_rows(self) -> int:
-        rows = max(16, _BLOCK // self.d)
+        rows = max(_FEWEST, _BLOCK // self.d)
         return rows if self.dtype == np.float64 else min(rows, _SINGLE)
 
     def _stored(self) -> Iterator[Any]:

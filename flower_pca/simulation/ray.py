@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +21,7 @@ from flower_pca.rows.stream import Stream
 from flower_pca.simulation import cluster
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.placed import Placed, placed
+from flower_pca.stages.start import Start
 from flower_pca.tracking.result import TrackingResult
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None,
     on_round: Callable[[Driven], None] | None,
     answers: str,
+    start: Start | None,
 ) -> PCAResult:
     """Run a PCAStrategy of a question over one virtual node per shard; own results of `public` ones come back."""
     _require_ray()
@@ -51,8 +53,8 @@ def run(
         written = [(i, own_file(output, i)) for i in public]
         return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
 
-    waits: dict[str, Any] = {"min_nodes": len(shards), "node_timeout": _START, "hosted": engine.hosted}
-    strategy = PCAStrategy(question, checkpoint=checkpoint, **waits)
+    given: dict[str, Any] = {"node_timeout": _START, "hosted": engine.hosted, "checkpoint": checkpoint, "start": start}
+    strategy = PCAStrategy(question, min_nodes=len(shards), **given)
     rules: dict[str, Any] = {"answers": answers, "noise_seed": question.seed}
     found, own = _simulated(strategy, shards, back, engine, on_round, rules)
     result: PCAResult = replace(found, own=own)
@@ -168,15 +170,22 @@ def _app(where: Placed, clients: int, engine: Ray, rules: dict[str, Any]) -> Any
 
 
 class _Until:
-    """A grid until the simulation is interrupted: then it ends the server's thread, which no node will answer."""
+    """A grid until the simulation is interrupted, or a worker of it dies: then it ends the server's thread."""
 
     def __init__(self, stopped: threading.Event, grid: Any) -> None:
         self._stopped, self._grid = stopped, grid
 
     def __getattr__(self, name: str) -> Any:
-        if self._stopped.is_set():
+        if self._stopped.is_set():  # no node will answer
             raise SystemExit
         return getattr(self._grid, name)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
+        """The replies that have come."""
+        came = list(self.__getattr__("pull_messages")(message_ids))
+        for reply in came:
+            cluster.require_alive(reply.error.reason if reply.has_error() else "")
+        return came
 
 
 @contextlib.contextmanager

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base import hints
+from flower_pca.base import hints, identifiers
 from flower_pca.base.errors import DataError
+from flower_pca.core import saved
 from flower_pca.core.result import PCAResult
 from flower_pca.rows.frame import merge
 from flower_pca.rows.local import LocalData
@@ -51,11 +52,14 @@ def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = 
 
 
 def looked_at(result: PCAResult, clients: Sequence[LocalData]) -> PCAResult:
-    """The result, whose hint about a column alone is more to the point where that is seen to number the rows."""
-    if not result.hints:
+    """The result, with hints about columns that are seen to number the rows, under a budget of noise without."""
+    if result.privacy is not None:  # nothing else is said of rows then
         return result
+    names = saved.plain(result.feature_names_in_)
+    found = identifiers.found(clients, names)
+    if not result.hints:
+        return replace(result, hints=hints.identifiers(found, names))
     m = functools.reduce(merge, (client.moments() for client in clients))
     sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
-    names = result.feature_names_in_
-    found = hints.identifier(sizes, None if names is None else list(names), clients)
-    return replace(result, hints=found or result.hints)
+    first = hints.identifier(sizes, names, clients) or result.hints
+    return replace(result, hints=(*first, *hints.identifiers(found, names, hints.alone(sizes))))

@@ -17,7 +17,7 @@ from flower_pca.core.drive import Driven, drive
 from flower_pca.rows.columns import wanted
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
-from flower_pca.simulation.here import InProcess
+from flower_pca.simulation.in_process import InProcess
 from flower_pca.simulation.progress import Watch
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker

@@ -23,12 +23,12 @@ from flwr.serverapp.strategy import Result, Strategy
 from flower_pca import wire
 from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.assembly import AnyRun
-from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Broadcast
+from flower_pca.stages.start import Known, Start
 from flower_pca.strategies.hosts import reached
 from flower_pca.strategies.log import log
 from flower_pca.strategies.nodes import Nodes
@@ -53,8 +53,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._asked: Broadcast | None = None
 
     @abstractmethod
-    def _made(self, num_rounds: int = 0) -> AnyRun:
-        """A new run; of so many rounds of the algorithm at most, if that is not 0."""
+    def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
+        """A new run; of so many rounds of the algorithm at most, if that is not 0; from these components, if given."""
 
     @property
     @abstractmethod
@@ -88,7 +88,8 @@ class FlowerStrategy(Strategy, Generic[R]):
 
         Args:
             grid: The grid.
-            initial_arrays: Not used by PCA: leave it out, or pass an empty record.
+            initial_arrays: Components to begin with, as rows, named components: what `arrays_of` makes of an earlier
+                result, say. Others are left aside, with a warning.
             num_rounds: At most so many rounds of the algorithm; 0 leaves that to the algorithm.
             timeout: Seconds to wait for the answers of a round; round_timeout if left out.
             train_config: Sent to the nodes beside our own configuration.
@@ -98,9 +99,6 @@ class FlowerStrategy(Strategy, Generic[R]):
         Returns:
             Flower's Result: arrays are those of `arrays_of`, metrics those of the history, by round.
         """
-        if initial_arrays:
-            remedy = "Leave it out."
-            raise ConfigError("initial_arrays", must="empty", got=f"{len(initial_arrays)} arrays", then=remedy)
         outcome = Result()
 
         def after(run: Driven) -> None:
@@ -115,9 +113,10 @@ class FlowerStrategy(Strategy, Generic[R]):
                 if told is not None:
                     outcome.evaluate_metrics_serverapp[record.number] = told
 
+        made = self._made(num_rounds=num_rounds, start=_known(initial_arrays))
         waits = self._waits if timeout is None else replace(self._waits, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
-        outcome.arrays = arrays_of(self._run(reached(grid, self._made(num_rounds), waits, configs), after))
+        outcome.arrays = arrays_of(self._run(reached(grid, made, waits, configs), after))
         return outcome
 
     def configure_train(
@@ -169,6 +168,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
         if isinstance(result, PCAResult):
+            for choice in result.choices:
+                log(INFO, "%s", choice)
             for hint in result.hints:
                 log(WARNING, "%s", hint)
         return result
@@ -197,6 +198,16 @@ class FlowerStrategy(Strategy, Generic[R]):
         record = nodes.run.advance(nodes.in_order(answers))
         nodes.report(record)
         return nodes.run, record
+
+
+def _known(arrays: ArrayRecord | None) -> Known | None:
+    """The components among the arrays that a caller begins with; None where there are none, as in a model's weights."""
+    if not arrays:
+        return None
+    if "components" not in arrays:
+        log(WARNING, "initial_arrays are left aside: PCA begins with components alone, and none is named so.")
+        return None
+    return Known(arrays["components"].numpy(), arrays["scale"].numpy() if "scale" in arrays else None)
 
 
 def _components(run: Driven) -> ArrayRecord | None:

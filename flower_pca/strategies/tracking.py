@@ -9,8 +9,10 @@ from flower_pca import assembly, registry
 from flower_pca.assembly import AnyRun, AskedSteps
 from flower_pca.base import checks
 from flower_pca.base.signature import spelt_out
+from flower_pca.stages.start import Start
 from flower_pca.strategies.base import FlowerStrategy
-from flower_pca.strategies.waits import Waits
+from flower_pca.strategies.hosts import require_sums
+from flower_pca.strategies.waits import SUMMED, Waits
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker
 
@@ -68,12 +70,15 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         if checkpoint is not None:
             checks.parent("the checkpoint", checkpoint)
         super().__init__(waits, checkpoint)
-        self._made()  # which checks what is asked
+        made = self._made()  # which checks what is asked
+        if hosted == SUMMED:
+            require_sums(made, asked.get("channel"))
 
     @property
     def algorithm(self) -> Tracker:
         """The tracker."""
         return self._tracker
 
-    def _made(self, num_rounds: int = 0) -> AnyRun:
-        return assembly.tracking(self._tracker, min_clients=self._waits.min_nodes, **self._asked_for)
+    def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
+        asked = self._asked_for if start is None else {**self._asked_for, "start": start}
+        return assembly.tracking(self._tracker, min_clients=self._waits.min_nodes, **asked)

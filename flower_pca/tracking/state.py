@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.tracking.change import Alarm, Detector, Watch, outside
@@ -155,7 +156,7 @@ def judged(state: TrackState, detector: Detector, basis: Array) -> tuple[Alarm, 
 def skipped(state: TrackState) -> TrackState:
     """On to the next step, where no client has had anything to begin with: nothing is recorded of this one."""
     if state.step + 1 == state.steps or (state.steps is None and not state.sums["left"]):
-        got = f"none in {state.step + 1} steps" if state.step else "none"
+        got = f"none in {labels.count(state.step + 1, 'step')}" if state.step else "none"
         remedy = "Wait for rows before you start, or ask for more steps."
         raise DataError("The rows of a run of steps", must="there and not all zero", got=got, then=remedy)
     return replace(state, step=state.step + 1, sums={}, clients=())

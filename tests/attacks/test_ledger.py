@@ -160,7 +160,7 @@ def test_parts_too_small_to_count_count_together():
 
 
 @pytest.mark.parametrize("small", [1e-15, 9e-14])
-@pytest.mark.parametrize("times", [1, 30])
+@pytest.mark.parametrize("times", [1, pytest.param(30, marks=pytest.mark.slow)])
 def test_parts_that_do_not_count_are_hidden(small, times, tmp_path):
     """All columns of C_i behind one known column, each in parts too small: alone, and as the mean of many answers."""
     node, found = Node(0, X, max_rank=1), np.zeros((D, D))

@@ -12,7 +12,7 @@ from flower_pca.core.drive import drive
 from flower_pca.core.parts import Kind
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.here import Shards
+from flower_pca.simulation.in_process import Shards
 
 D = 7
 RNG = np.random.default_rng(11)

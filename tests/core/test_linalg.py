@@ -253,17 +253,24 @@ def test_random_basis_is_orthonormal_and_of_the_span_of_the_block():
     np.testing.assert_allclose(Z @ (Z.T @ B), B, atol=1e-13)
 
 
-def test_what_a_sum_does_not_say_stays_as_it_was():
-    rng = np.random.default_rng(0)
-    Z = linalg.orth(rng.standard_normal((9, 4)))
-    whole = rng.standard_normal((9, 4))
-    np.testing.assert_array_equal(linalg.renewed(whole, Z, 1e-12), linalg.orth(whole))
-    np.testing.assert_array_equal(linalg.renewed(np.zeros((9, 4)), Z, 1e-12), Z)
-    within = Z[:, :2] @ rng.standard_normal((2, 4)) + 1e-16 * rng.standard_normal((9, 4))
-    found = linalg.renewed(within, Z, 1e-12)
-    np.testing.assert_allclose(found.T @ found, np.eye(4), atol=1e-14)
-    assert linalg.sin_theta(Z, found) <= 1e-14
-    beside = linalg.complement(rng.standard_normal((9, 1)), Z) @ rng.standard_normal((1, 4))
-    found = linalg.renewed(beside, Z, 1e-12)
-    assert linalg.sin_theta(found, linalg.orth(beside[:, :1])) <= 1e-14
-    assert np.linalg.norm(found.T @ Z) ** 2 == pytest.approx(3.0)
+@pytest.mark.parametrize("count", [1, 20])
+def test_leading_eigenvectors_of_a_large_matrix_are_found_without_the_others(count, monkeypatch):
+    m = 2 * linalg._LARGE
+    H = np.random.default_rng(0).standard_normal((m, m))
+    H = H @ H.T + 1e-14 * H
+    expected = np.linalg.eigh((H + H.T) / 2)
+    monkeypatch.setattr(linalg, "eigh_descending", None)
+    values, vectors = linalg.eigh_leading(H, count)
+    assert values.shape == (count,)
+    assert vectors.shape == (m, count)
+    assert np.allclose(values, expected.eigenvalues[::-1][:count], rtol=1e-12)
+    assert np.allclose(vectors.T @ vectors, np.eye(count), atol=1e-12)
+    assert np.linalg.norm(H @ vectors - vectors * values) <= 1e-12 * values[0] * np.sqrt(m)
+
+
+@pytest.mark.parametrize(("m", "count"), [(10, 2), (10, 20), (320, 100)])
+def test_of_a_small_matrix_or_where_many_are_asked_for_all_eigenvectors_come(m, count):
+    H = np.random.default_rng(1).standard_normal((m, m))
+    values, vectors = linalg.eigh_leading(H, count)
+    assert vectors.shape == (m, m)
+    assert np.array_equal(values, linalg.eigh_descending(H)[0])

@@ -220,7 +220,7 @@ def test_a_client_of_other_columns_than_the_block_is_refused():
     with pytest.raises(DataError) as caught:
         replies(Opening(width=2), state, [near(11, d=5)])
     assert str(caught.value) == (
-        "The number of columns must be 8, as at the clients that opened the run. Got 5. Align the features first."
+        "The number of columns must be 8, as in what this run asks. Got 5. Align the features first."
     )
 
 

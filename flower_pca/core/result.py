@@ -230,7 +230,7 @@ class PCAResult:
         return plots.draw(self, what, path, shards=shards)
 
     def table(self) -> str:
-        """Variances and the heaviest columns as plain text; before it why the run fell short, after it what noise leaves."""
+        """Variances and heaviest columns as plain text; before it why a run fell short, after it what noise leaves."""
         said = [] if self.privacy is None else [str(self.certainty)]
         return "\n".join([*labels.unfinished(self), labels.in_columns(*labels.listing(self)), *said])
 

@@ -165,6 +165,7 @@ def test_a_result_without_means_fills_nothing(tmp_path):
     assert gaps.filling_gaps().fill_ is gaps.fill_
 
 
+@pytest.mark.slow
 def test_a_robust_result_knows_nothing_of_gaps():
     rows = RNG.standard_normal((60, 2)) @ RNG.standard_normal((2, 6))
     found = simulate("consensus_rpca", [rows], n_components=2)

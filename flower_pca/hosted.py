@@ -18,11 +18,13 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flower_pca import wire
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.stage import Broadcast
+from flower_pca.core.stage import Broadcast, Sum
+from flower_pca.rows.columns import Heading
 
 _HOSTED: Final = "hosted"  # the record that says which clients a message is for, or an answer of
 _PLAYED: Final = "clients"  # the numbers of the clients that a virtual node hosts, among its properties
-_NAMES, _ARRAYS = "names", "arrays"
+_NAMES, _ARRAYS, _SUMMED = "names", "arrays", "summed"
+_FAILURES, _SITES = "failures", "sites"
 
 
 @dataclass(frozen=True)
@@ -35,16 +37,32 @@ class Answered:
     metrics: wire.Config
 
 
+@dataclass(frozen=True)
+class Added:
+    """The sum of the answers of a node's clients, and why some of them are not in it.
+
+    Attributes:
+        sum: The sum; None if no client has answered.
+        failures: Why there is no answer, by client.
+        sites: What clients are called, of those that say so.
+    """
+
+    sum: Sum | None
+    failures: Mapping[int, str]
+    sites: Mapping[int, str]
+
+
 class Writer:
     """Writes one message of the server for the clients of one virtual node after another; what is common, once.
 
     Args:
         message: The message.
+        summed: Whether their answers shall come as a sum.
         **settings: As of `wire.write_request`.
     """
 
-    def __init__(self, message: Broadcast, **settings: Any) -> None:
-        self._own = message.personal
+    def __init__(self, message: Broadcast, *, summed: bool = False, **settings: Any) -> None:
+        self._own, self._summed = message.personal, summed
         self._common = wire.write_request(replace(message, personal={}), message.to[0], **settings)
 
     def request(self, clients: Sequence[int]) -> RecordDict:
@@ -55,8 +73,15 @@ class Writer:
             if own := self._own.get(client):
                 content.array_records[f"{_HOSTED}.{client}"] = ArrayRecord([np.asarray(a) for a in own.values()])
                 names[client] = list(own)
-        content.config_records[_HOSTED] = ConfigRecord({_PLAYED: list(clients), _NAMES: json.dumps(names)})
+        told: dict[str, Any] = {_PLAYED: list(clients), _NAMES: json.dumps(names), _SUMMED: self._summed}
+        content.config_records[_HOSTED] = ConfigRecord(told)
         return content
+
+
+def asks_sum(content: RecordDict) -> bool:
+    """Whether the answers to a message shall come as a sum."""
+    told: Mapping[str, Any] = content.config_records.get(_HOSTED, {})
+    return bool(told.get(_SUMMED, False))
 
 
 def read_request(content: RecordDict, kind: str) -> Iterator[tuple[int, list[Array], wire.Config]]:
@@ -113,6 +138,30 @@ def read_reply(content: RecordDict, kind: str) -> dict[int, wire.Answer | Protoc
             except ProtocolError as error:
                 found[client] = error
     return found
+
+
+def write_sum(added: Added) -> RecordDict:
+    """The records of the sum of the answers of a node's clients."""
+    content = RecordDict()
+    told: dict[str, Any] = {_FAILURES: json.dumps(added.failures), _SITES: json.dumps(added.sites)}
+    if (total := added.sum) is not None:
+        told |= {_PLAYED: list(total.clients), "number": total.number, "nbytes": total.nbytes}
+        told |= {_NAMES: list(total.arrays), "declined": total.declined}
+        told |= {} if total.heading is None else total.heading.plain()
+        content.array_records[_ARRAYS] = ArrayRecord([np.asarray(a) for a in total.arrays.values()])
+    content.config_records[_SUMMED] = ConfigRecord(told)
+    return content
+
+
+def read_sum(content: RecordDict) -> Added:
+    """The sum in the records of a node's reply."""
+    told: Mapping[str, Any] = content.config_records[_SUMMED]
+    failures, sites = ({int(i): text for i, text in json.loads(told[of]).items()} for of in (_FAILURES, _SITES))
+    if _PLAYED not in told:
+        return Added(None, failures, sites)
+    arrays = dict(zip(told[_NAMES], wire.read_arrays(content.array_records[_ARRAYS]), strict=True))
+    beside = {"declined": told["declined"], "heading": Heading.of(told), "nbytes": told["nbytes"]}
+    return Added(Sum(tuple(told[_PLAYED]), told["number"], arrays, **beside), failures, sites)
 
 
 def write_properties(clients: Sequence[int]) -> RecordDict:

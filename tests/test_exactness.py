@@ -29,6 +29,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from flower_pca import Outcome, make, simulate
+from flower_pca.base import linalg
 from flower_pca.core.algorithm import Iterative
 from flower_pca.registry import ALGORITHMS
 
@@ -125,6 +126,17 @@ def test_krylov_on_the_problems_of_the_papers(spectrum: str, basis: int, seed: i
     true = np.linalg.svd(X, compute_uv=False)
     law = 1.05 ** -np.arange(d) if spectrum == "geometric" else np.linspace(1.0, 0.1, d)
     np.testing.assert_allclose(true, law, rtol=0.0, atol=1e-14)
+
+
+@pytest.mark.parametrize("basis", [8, 40])
+def test_krylov_where_it_finds_only_the_leading_eigenvectors(basis: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linalg, "_LARGE", 20)
+    X = geometric(1000, 300, ratio=1.05, seed=0)
+    made = make("krylov", max_basis=basis)
+    result = simulate(made, deal(X, uneven(1000, 8)), n_components=10, center=False, seed=0, tol=1e-10)
+    reference = pooled([X], center=False)
+    assert sine(result.components_, reference.components[:10]) <= 1e-7
+    np.testing.assert_allclose(result.explained_variance_, reference.variances[:10], rtol=1e-9)
 
 
 @BOUNDED

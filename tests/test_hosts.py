@@ -19,15 +19,15 @@ pytestmark = pytest.mark.usefixtures("lines")
 N = 10
 
 
-def shards(dtype: Any = np.float64) -> list[np.ndarray]:
+def shards(dtype: Any = np.float64, apart: float = 0.1) -> list[np.ndarray]:
     rng = np.random.default_rng(7)
     sizes = rng.integers(5, 40, N)
     X = synthetic(int(sizes.sum()), 12, 0.7 ** np.arange(12), seed=3)
-    return [(part + 0.1 * i).astype(dtype) for i, part in enumerate(np.split(X, np.cumsum(sizes)[:-1]))]
+    return [(part + apart * i).astype(dtype) for i, part in enumerate(np.split(X, np.cumsum(sizes)[:-1]))]
 
 
-def asked(algorithm: str, grid: fake_grid.FakeGrid, *, n: int = N, **settings: Any) -> Any:
-    return PCAStrategy(algorithm, n_components=3, min_nodes=n, hosted="stacked", **settings).fit(grid)
+def asked(algorithm: str, grid: fake_grid.FakeGrid, *, n: int = N, hosted: str = "stacked", **settings: Any) -> Any:
+    return PCAStrategy(algorithm, n_components=3, min_nodes=n, hosted=hosted, **settings).fit(grid)
 
 
 def test_float32_rows_keep_their_bits() -> None:
@@ -120,5 +120,98 @@ def test_a_host_answers_no_message_for_one_client() -> None:
 
 @pytest.mark.parametrize("hosted", ["sums", 3, True])
 def test_the_ways_to_answer_are_checked(hosted: Any) -> None:
-    with pytest.raises(ConfigError, match="hosted must be one of None, 'stacked'"):
+    with pytest.raises(ConfigError, match="hosted must be one of None, 'stacked', 'summed'"):
         PCAStrategy("krylov", hosted=hosted)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("krylov", {"evaluate": True, "monitor": True, "scale": "max_abs"}),
+        ("ssi(max_rounds=5)", {"fraction": 0.5, "scale": "std", "missing": "mean"}),
+        ("faps(max_rounds=4)", {}),
+        ("fed_oapm(max_rounds=4)", {}),
+        ("auto", {}),
+    ],
+)
+def test_sums_of_nodes_give_the_result_of_the_loop_in_process(algorithm: str, settings: dict[str, Any]) -> None:
+    rows = shards(apart=0.0)
+    if "missing" in settings:
+        rows[2][3, 4] = np.nan
+    there = asked(algorithm, fake_grid.hosts_of(rows), hosted="summed", **settings)
+    here = simulate(algorithm, rows, n_components=3, **settings)
+    np.testing.assert_allclose(there.components_, here.components_, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(there.explained_variance_, here.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(there.mean_, here.mean_, rtol=1e-12)
+    assert there.algorithm == here.algorithm
+    assert [record.answered for record in there.history] == [record.answered for record in here.history]
+    assert [record.bytes_up for record in there.history] == [record.bytes_up for record in here.history]
+
+
+def test_one_answer_of_each_node_is_in_the_memory_of_a_server_that_gets_sums() -> None:
+    grid, most = fake_grid.hosts_of(shards()), []
+    grid.tamper = lambda message, reply: (
+        most.append(sum(len(a.data) for r in reply.content.array_records.values() for a in r.values())) or reply
+    )
+    asked("krylov", grid, hosted="summed")
+    product = 12 * 13 * 8
+    assert max(most) < 2 * product  # of one client, though a node hosts four
+
+
+def test_a_client_that_fails_is_left_out_of_the_sum_by_its_name(lines: list[str]) -> None:
+    rows = shards()
+    rows[5][0, 0] = np.nan
+    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="summed").fit(fake_grid.hosts_of(rows))
+    assert result.n_samples_ == sum(len(X) for i, X in enumerate(rows) if i != 5)
+    assert any("client 5 was left out" in line and "NaN" in line for line in lines)
+    assert set(result.history[0].failures) == {"5"}
+
+
+def test_a_wrong_answer_is_found_by_the_node(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from flower_pca.clients import PCAClient
+
+    fit = PCAClient.fit
+
+    def wrong(self: PCAClient, parameters: Any, config: Any) -> Any:
+        arrays, n, metrics = fit(self, parameters, config)
+        if self._key == 6 and config["stage"] == "krylov":
+            arrays = [a * np.inf for a in arrays]
+        return arrays, n, metrics
+
+    monkeypatch.setattr(PCAClient, "fit", wrong)
+    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="summed").fit(fake_grid.hosts_of(shards()))
+    assert result.n_samples_ == sum(len(X) for i, X in enumerate(shards()) if i != 6)
+    assert any("client 6 was left out" in line and "must be finite" in line for line in lines)
+
+
+def test_clients_with_names_are_named_in_sums_too() -> None:
+    from flower_pca.rows.named import SiteRows
+
+    names = tuple(f"column {j:02d}" for j in range(12))
+    rows = [SiteRows(X, names, site=f"site {i}") for i, X in enumerate(shards())]
+    for hosted in ("stacked", "summed"):
+        result = asked("krylov", fake_grid.hosts_of(rows), hosted=hosted)
+        assert result.feature_names_in_ is not None
+        assert tuple(result.feature_names_in_) == names
+        assert result.site_names == {i: f"site {i}" for i in range(N)}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "text"),
+    [
+        ("uda", {}, r"The algorithm must be one whose clients get one message and send sums, where .* Got uda"),
+        ("dr_svd", {}, r"Got dr_svd\. Use krylov or ssi, or \"stacked\""),
+        ("consensus_rpca", {}, r"Got consensus_rpca"),
+        ("per_pca", {}, r"Got per_pca"),
+        ("krylov", {"mask": True}, r"mask must be left out where the answers of clients are summed\. Got one"),
+        ("ssi", {"channel": "air(noise_std=0.1)"}, r"channel must be left out where the answers of clients are summed"),
+    ],
+)
+def test_sums_are_refused_for_what_needs_more_than_sums(algorithm: str, settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        PCAStrategy(algorithm, n_components=2, hosted="summed", **settings)
+
+
+def test_sums_are_refused_for_trackers() -> None:
+    with pytest.raises(ConfigError, match=r"The algorithm must be one whose clients .* Got st_miss"):
+        TrackingStrategy("st_miss", n_components=2, hosted="summed")

@@ -55,6 +55,7 @@ class Keeper(SSI):
 
     name: ClassVar[str] = "keeper"
     centers: ClassVar[bool] = False
+    oversample: int = 0  # what clients keep are the components alone
 
     def finish(self, state, model):
         from dataclasses import replace

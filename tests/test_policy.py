@@ -86,7 +86,7 @@ def test_a_node_refuses_in_the_round_that_would_pass_its_rank(most, round_, tmp_
 
 
 def test_what_was_told_is_remembered_from_run_to_run_until_the_rows_change(tmp_path):
-    rules = {"max_rank": 6, "memory_dir": tmp_path}
+    rules = {"max_rank": 7, "memory_dir": tmp_path}
     first = grid_with(rules)
     assert refusals(first, strategies.UDA(n_components=2).fit(first)) == []
     (path,) = tmp_path.glob("flower_pca-ledger-*.npz")

@@ -104,6 +104,23 @@ def test_bad_settings_are_refused_before_ray_starts(settings: dict[str, object],
     assert not ray.is_initialized()
 
 
+def test_sums_that_virtual_nodes_take_are_the_result_to_rounding(cluster: str) -> None:
+    backend = Ray(clients_per_node=3, answers="summed", address=cluster)
+    rows = deal(synthetic(sum(SIZES), 24, 0.8 ** np.arange(24), seed=5), SIZES)  # of means that hide no variance
+    there, here = (simulate("krylov", rows, n_components=3, backend=where) for where in (backend, "in_process"))
+    np.testing.assert_allclose(there.components_, here.components_, rtol=0, atol=1e-12)
+
+
+def test_sums_are_refused_before_ray_starts_where_they_are_not_enough() -> None:
+    with pytest.raises(ConfigError, match="mask must be left out where the answers of clients are summed"):
+        simulate("krylov", eight(), n_components=3, mask=True, backend=Ray(answers="summed"))
+    with pytest.raises(ConfigError, match=r"answers of Ray must be stacked where each client is a node\. Got summed"):
+        Ray(clients_per_node=1, answers="summed")
+    with pytest.raises(ConfigError, match="answers of Ray must be one of 'stacked', 'summed'"):
+        Ray(answers="rows")
+    assert not ray.is_initialized()
+
+
 @pytest.mark.parametrize("clients", [0, -1, True, 2.5, "many"])
 def test_how_many_clients_a_node_hosts_is_checked_where_it_is_given(clients: object) -> None:
     with pytest.raises(ConfigError, match=r"clients_per_node must be a whole number of at least 1\. Got"):

@@ -306,6 +306,14 @@ def finite(result: PCAResult) -> bool:
     return all(np.isfinite(a).all() for a in (*arrays, result.components_, result.explained_variance_))
 
 
+@functools.cache
+def constant(name: str) -> tuple[PCAResult, np.ndarray]:
+    """Rows with a column that is the same everywhere, which adds to the rank; and their low-rank part."""
+    L, S = (A.copy() for A in SMALL)
+    L[:, 7], S[:, 7] = 5.0, 0.0
+    return simulate(name, np.split(L + S, CUTS), n_components=6), L
+
+
 @pytest.mark.parametrize("name", ["consensus_rpca", "dcf_pca"])
 def test_awkward_rows_end_in_a_finite_answer_or_in_words(name: str) -> None:
     L, _ = SMALL
@@ -317,9 +325,7 @@ def test_awkward_rows_end_in_a_finite_answer_or_in_words(name: str) -> None:
     lost = simulate(name, np.split(many, CUTS), n_components=5)
     assert finite(lost)
     assert not lost.status.ok
-    constant = ROWS.copy()
-    constant[:, 7] = 5.0
-    assert finite(simulate(name, np.split(constant, CUTS), n_components=6))
+    assert finite(constant(name)[0])
     wrecked = simulate(make(name, ridge=40.0), np.split(ROWS, CUTS), n_components=5)
     assert finite(wrecked)
     assert wrecked.status.outcome is Outcome.STALLED
@@ -338,9 +344,7 @@ def test_too_many_far_entries_are_told() -> None:
 
 
 def test_constant_column_and_single_rows_are_recovered() -> None:
-    L, S = (A.copy() for A in SMALL)
-    L[:, 7], S[:, 7] = 5.0, 0.0
-    result = simulate("consensus_rpca", np.split(L + S, CUTS), n_components=6)  # the constant adds to the rank
+    result, L = constant("consensus_rpca")
     assert rel(result, L) <= 1e-6
 
 

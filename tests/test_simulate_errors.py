@@ -188,4 +188,4 @@ def test_a_failure_names_client_stage_and_shapes(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ALGORITHMS["ssi"], "client", staticmethod(broken))
     with pytest.raises(FloatingPointError) as info:
         simulate("ssi", [GOOD, GOOD], n_components=2)
-    assert info.value.__notes__ == ["at client 0 (20 x 5), stage ssi, message 1: {'Z': (5, 2)}"]
+    assert info.value.__notes__ == ["at client 0 (20 x 5), stage ssi, message 1: {'Z': (5, 3)}"]

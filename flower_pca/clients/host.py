@@ -13,6 +13,7 @@ from flwr.app import Context, RecordDict
 from flower_pca import hosted, wire
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.clients import summed
 from flower_pca.hosted import Answered
 
 _OF: str = "/"  # between the number of a client and the name of a record of its state
@@ -23,7 +24,11 @@ Answer = Callable[[str, list[Array], wire.Config, Context], tuple[Any, int, wire
 
 def serve(content: RecordDict, kind: str, context: Context, clients: Sequence[int], answer: Answer) -> RecordDict:
     """What these clients, which a node hosts, answer to a message for some of them."""
-    return hosted.write_reply(kind, list(_answers(content, kind, context, frozenset(clients), answer)))
+    answers = _answers(content, kind, context, frozenset(clients), answer)
+    if hosted.asks_sum(content):
+        request = wire.read_request(*wire.open_request(content, kind))
+        return hosted.write_sum(summed.added(request, kind, answers))
+    return hosted.write_reply(kind, list(answers))
 
 
 def _answers(

@@ -28,7 +28,7 @@ class Transport(Protocol):
     def present(self) -> Iterable[int]:
         """The clients that can be reached now, in the order of their keys."""
 
-    def ask(self, message: Broadcast) -> Iterable[Reply | Failure]:
+    def ask(self, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
         """The answers of the clients that the message names, in that order, as they are needed."""
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:

@@ -12,11 +12,19 @@ answer holds, by name. It needs the message only, so server and client work out 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
+import numpy as np
+
+from flower_pca.base.linalg import Array
+
 Shape: TypeAlias = tuple[int | None, ...]
+
+_LARGEST: Final = 1e140  # beyond which sums of squares overflow
+_MOST_ROWS: Final = 10**12
 
 
 class Kind(Enum):
@@ -101,3 +109,24 @@ ROWS: Final = Part(kind=Kind.ROWS)
 COUNT: Final = Part(kind=Kind.COUNT)
 NUMBER: Final = Part(kind=Kind.NUMBER)
 MEAN_SQUARES: Final = Part(kind=Kind.MEAN_SQUARES)
+
+
+def fault(a: Array, part: Part) -> tuple[str, str] | None:
+    """What is wrong with an array that should be this part: the rule, and what it is instead; None for nothing."""
+    if not _fits(a.shape, part.shape) or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
+        rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
+        return rule, f"shape {a.shape} and dtype {a.dtype}"
+    largest = max(float(a.max()), -float(a.min())) if a.size else 0.0  # NaN if an entry is
+    if not math.isfinite(largest):
+        return "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
+    if largest > _LARGEST:
+        return f"at most {_LARGEST:g} in size", f"{largest:g}"
+    if part.kind is Kind.ROWS and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
+        return f"a whole number between 1 and {_MOST_ROWS:g}", f"{a}"
+    return None
+
+
+def _fits(found: tuple[int, ...], shape: Shape) -> bool:
+    if found == shape:
+        return True
+    return len(found) == len(shape) and all(s in (None, t) for s, t in zip(shape, found, strict=True))

@@ -8,7 +8,6 @@ never an exception: the others go on. The reduction and the failures make a `Col
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,17 +16,14 @@ import numpy as np
 
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Round
-from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.claims import Judge
-from flower_pca.core.parts import Kind, Part, Shape
+from flower_pca.core.parts import Kind, Part, fault
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
 from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 
 _DATA = "Check the client's data."
-_LARGEST = 1e140  # beyond which sums of squares overflow
-_MOST_ROWS = 10**12
 
 
 class UnawaitedError(ProtocolError):
@@ -98,7 +94,12 @@ def collect(
         groups[_columns(telling, total, d), ""] = _Group(total, list(answered))
     for position, reply in enumerate(replies):
         if isinstance(reply, Sum):
-            groups.setdefault((d or 0, ""), _Group()).take(reply.arrays, reply.clients)
+            kind = _columns(telling, reply.arrays, d), ""
+            group = groups.setdefault(kind, _Group())
+            summed = reply.arrays if group.total is None else merge(group.total, reply.clients[0], reply.arrays)
+            group.take(summed, reply.clients)
+            bytes_up += reply.nbytes
+            heading = heading or reply.heading
             heard.update(reply.clients)
             declined = declined or reply.declined
             continue
@@ -224,27 +225,6 @@ def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
         got, remedy = ", ".join(sorted(reply.arrays)) or "nothing", "Install the same flower_pca everywhere."
         raise ProtocolError(f"The answer of client {reply.client}", must=rule, got=got, then=remedy)
     for name, part in expected.items():
-        if fault := _fault(reply.arrays[name], part):
-            rule, got = fault
+        if wrong := fault(reply.arrays[name], part):
+            rule, got = wrong
             raise ProtocolError(f"The answer of client {reply.client}, {name},", must=rule, got=got, then=_DATA)
-
-
-def _fault(a: Array, part: Part) -> tuple[str, str] | None:
-    """What is wrong with an array that should be this part: the rule, and what it is instead; None for nothing."""
-    if not _fits(a.shape, part.shape) or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
-        rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
-        return rule, f"shape {a.shape} and dtype {a.dtype}"
-    largest = max(float(a.max()), -float(a.min())) if a.size else 0.0  # NaN if an entry is
-    if not math.isfinite(largest):
-        return "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
-    if largest > _LARGEST:
-        return f"at most {_LARGEST:g} in size", f"{largest:g}"
-    if part.kind is Kind.ROWS and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
-        return f"a whole number between 1 and {_MOST_ROWS:g}", f"{a}"
-    return None
-
-
-def _fits(found: tuple[int, ...], shape: Shape) -> bool:
-    if found == shape:
-        return True
-    return len(found) == len(shape) and all(s in (None, t) for s, t in zip(shape, found, strict=True))

@@ -33,8 +33,7 @@ from flower_pca.rows.frame import Frame
 
 Arrays: TypeAlias = dict[str, Array]
 Stack: TypeAlias = dict[int, Arrays]
-# What answers come together to, one at a time: merge(total, client, answer), with None for total before the first.
-Merge: TypeAlias = Callable[[Any, int, Arrays], Any]
+Merge: TypeAlias = Callable[[Any, int, Arrays], Any]  # merge(total, client, answer); total is None before the first
 
 MOST_ROWS: Final = 2.0**32  # a bound on the rows of a client: in fixed point, sums of so many are exact
 MARGIN: Final = 2.0**10  # of a bound above what entries mostly are
@@ -100,12 +99,14 @@ class Reply:
 
 @dataclass(frozen=True)
 class Sum:
-    """What several clients answered to the message with the same number, already added up; `declined` by the first."""
+    """What several clients answered, already added up: `nbytes` of them, if that counts; `declined` by the first."""
 
     clients: tuple[int, ...]
     number: int
     arrays: Arrays
     declined: str = ""
+    heading: Heading | None = None
+    nbytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -245,6 +246,5 @@ def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
 
 def stack(total: Stack | None, client: int, reply: Arrays) -> Stack:
     """The single answers by client, in the order in which they come."""
-    total = {} if total is None else total
-    total[client] = reply
+    (total := {} if total is None else total)[client] = reply
     return total

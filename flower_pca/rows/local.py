@@ -71,7 +71,7 @@ class LocalData(ArrangedRows):
 
     def matmat(self, Z: Array, *, reuse: int = _REUSE) -> Array:
         """X'(XZ). `reuse`: how many such products a run makes of these rows, which decides whether X'X pays."""
-        Z = np.asarray(Z, dtype=self.dtype)
+        Z = np.ascontiguousarray(Z, dtype=self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
             product = self._spread.times(Z, self.frame) if self._near else self.gram() @ Z
             return np.asarray(product, dtype=self.dtype)
@@ -82,12 +82,12 @@ class LocalData(ArrangedRows):
 
     def scores(self, Z: Array) -> Array:
         """XZ: the coordinates of the rows, n x p."""
-        Z = np.asarray(Z, dtype=self.dtype)
+        Z = np.ascontiguousarray(Z, dtype=self.dtype)
         return np.concatenate([B @ Z for B in self._factors()]).astype(self.dtype, copy=False)
 
     def adjoint(self, Y: Array) -> Array:
         """X'Y for an n x p block Y."""
-        Y = np.asarray(Y, dtype=self.dtype)
+        Y = np.ascontiguousarray(Y, dtype=self.dtype)
         total, start = np.zeros((self.d, Y.shape[1])), 0
         for B in self._factors():
             stop = start + B.shape[0]
@@ -97,7 +97,7 @@ class LocalData(ArrangedRows):
 
     def squared_error(self, Z: Array) -> float:
         """||X - XZZ'||_F^2 for orthonormal Z."""
-        Z = np.asarray(Z, dtype=self.dtype)
+        Z = np.ascontiguousarray(Z, dtype=self.dtype)
         if not self.sparse:
             return float(sum(np.sum((B - (B @ Z) @ Z.T).astype(np.float64) ** 2) for B in self.rows()))
         m, mean, scale = self.moments(), self.frame.mean, self.frame.scale

@@ -10,13 +10,17 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.simulation.backend import Ray
 
 _PATIENCE: Final = 10.0  # seconds for a cluster to answer
 _HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # of HTTP/2, and settings
 _SETTINGS: Final = 4  # the kind of frame that answers it
 _ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
+
+_DEATHS: Final = "ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory"
+_DIED: Final = re.compile(rf"ray\.exceptions\.({_DEATHS})Error")
+_ABOUT: Final = re.compile(r"\b(actor_id|pid|ip): ?([0-9a-fA-F.:]+)")
 
 
 @contextlib.contextmanager
@@ -61,6 +65,20 @@ def actors(engine: Ray) -> int:
 
     found = ray.cluster_resources().get("CPU", 1.0)  # type: ignore[no-untyped-call]
     return max(1, int(found / engine.num_cpus_per_client))
+
+
+def require_alive(reason: str | None) -> None:
+    """Raise NotEnoughNodes, naming the worker, if an error of Flower's is that a worker of Ray's has died.
+
+    Flower would go on to give messages to it, and have them come back at once.
+    """
+    died = _DIED.search(reason or "")
+    if died is None:
+        return
+    told = dict(_ABOUT.findall(reason or ""))
+    worker = f"actor {told.get('actor_id', 'unknown')}, process {told.get('pid', '?')} on {told.get('ip', '?')}"
+    remedy = "It may lack memory: take fewer clients_per_node, or more num_cpus_per_client."
+    raise NotEnoughNodes("The workers of Ray", must="all alive", got=f"one that died ({worker})", then=remedy)
 
 
 def machines() -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -170,15 +170,22 @@ def _app(where: Placed, clients: int, engine: Ray, rules: dict[str, Any]) -> Any
 
 
 class _Until:
-    """A grid until the simulation is interrupted: then it ends the server's thread, which no node will answer."""
+    """A grid until the simulation is interrupted, or a worker of it dies: then it ends the server's thread."""
 
     def __init__(self, stopped: threading.Event, grid: Any) -> None:
         self._stopped, self._grid = stopped, grid
 
     def __getattr__(self, name: str) -> Any:
-        if self._stopped.is_set():
+        if self._stopped.is_set():  # no node will answer
             raise SystemExit
         return getattr(self._grid, name)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
+        """The replies that have come."""
+        came = list(self.__getattr__("pull_messages")(message_ids))
+        for reply in came:
+            cluster.require_alive(reply.error.reason if reply.has_error() else "")
+        return came
 
 
 @contextlib.contextmanager

@@ -129,7 +129,7 @@ class Opening(Stage[OpeningState]):
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
-            said = {} if total is None else total[_SAID]
+            said = {} if total is None else total.get(_SAID, {})
             if self.judged:
                 said[client] = {name: reply[name] for name in _KEPT if name in reply}
             return {**(reply if total is None else _both(state, total, reply)), _SAID: said}
@@ -138,7 +138,7 @@ class Opening(Stage[OpeningState]):
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
         arrays = {name: a for name, a in total.items() if name != _SAID}
-        return replace(state, total=arrays, said={i: said for i, said in total[_SAID].items() if i in answered})
+        return replace(state, total=arrays, said={i: said for i, said in total.get(_SAID, {}).items() if i in answered})
 
     def status(self, state: OpeningState) -> Status | None:
         return Status.done() if state.total is not None else None
@@ -182,6 +182,13 @@ class Opening(Stage[OpeningState]):
             beside_product=None,
             rest=None,
         )
+
+
+def adding(arrays: Arrays) -> Merge:
+    """How answers to an opening's message come together before they are sent: those of a virtual node's clients."""
+    seed, width = (int(arrays.get(name, 0)) for name in ("seed", "width"))
+    state = OpeningState(seed, width, bool(arrays["peaks"]), "gaps" in arrays, arrays.get("block"))
+    return lambda total, client, reply: dict(reply) if total is None else _both(state, total, reply)
 
 
 def block_of(arrays: Arrays, d: int) -> Array:

@@ -60,7 +60,8 @@ class RayleighRitz(Stage[RitzState]):
 
     def server(self, state: RitzState, total: Arrays, answered: frozenset[int]) -> RitzState:
         p = state.Z.shape[1]
-        return replace(state, Y=total["Y"][:, :p], image=total["Y"][:, p:])
+        Y, image = (np.ascontiguousarray(part) for part in (total["Y"][:, :p], total["Y"][:, p:]))  # as checkpoints do
+        return replace(state, Y=Y, image=image)
 
     def status(self, state: RitzState) -> Status | None:
         return None if state.Y is None else Status.done()

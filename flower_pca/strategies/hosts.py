@@ -16,10 +16,12 @@ from flwr.serverapp import Grid
 from flower_pca import hosted
 from flower_pca.assembly import AnyRun
 from flower_pca.base.errors import ConfigError, ProtocolError
-from flower_pca.core.stage import Broadcast, Failure, Reply
+from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.masking.run import Masked
+from flower_pca.stages.opening import Opening
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.nodes import Nodes, kind_of
-from flower_pca.strategies.waits import Waits
+from flower_pca.strategies.waits import SUMMED, Waits
 
 _LACKING: Final = ProtocolError("The answer of a node", must="one for each client", got="none", then="Check the node.")
 
@@ -43,19 +45,35 @@ class Hosts(Nodes):
         """The nodes of the clients that a message is for, in the order of these."""
         return list(dict.fromkeys(self._homes[client] for client in message.to))
 
-    def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Failure]:
+    def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
         """What a node says for those of its clients that the message is for."""
         clients = self._asked(node, message)
         if isinstance(reply, str) or reply.has_error():
             yield from (self.unanswered(client, reply) for client in clients)
+            return
+        if self._sums(message):
+            yield from self._added(hosted.read_sum(reply.content), clients)
             return
         found = hosted.read_reply(reply.content, kind_of(reply))
         yield from (self.taken(client, found.get(client, _LACKING)) for client in clients)
 
     def writer(self, message: Broadcast) -> Callable[[int], RecordDict]:
         """From a node to the records of its message."""
-        write = hosted.Writer(message, **self.told(message))
+        write = hosted.Writer(message, summed=self._sums(message), **self.told(message))
         return lambda node: write.request(self._asked(node, message))
+
+    def _sums(self, message: Broadcast) -> bool:
+        """Whether nodes add up the answers; those to an opening of rows with gaps depend on how they are grouped."""
+        return self.waits.hosted == SUMMED and not (message.stage == Opening.name and "gaps" in message.arrays)
+
+    def _added(self, added: hosted.Added, clients: list[int]) -> Iterable[Sum | Failure]:
+        """A node's sum, and the failures of its clients that are not in it."""
+        self.sites |= added.sites
+        if added.sum is not None:
+            yield added.sum
+        there = () if added.sum is None else added.sum.clients
+        for client in sorted(set(clients).difference(there)):
+            yield Failure(client, added.failures.get(client, str(_LACKING)), lasting=True)
 
     def _known_as(self, node: int) -> str:
         return f" ({self.sites[node]})" if node in self.sites else ""
@@ -78,6 +96,19 @@ class Hosts(Nodes):
             for client in clients:
                 self._homes[client] = node
                 self.keys[client] = client
+
+
+def require_sums(run: AnyRun, channel: object) -> None:
+    """Require what nodes that add up their clients' answers need: no message of which more than a sum is wanted."""
+    what, remedy = "where the answers of clients are summed", 'Leave it out, or use "stacked".'
+    for name, given in (("mask", isinstance(run, Masked)), ("channel", channel is not None)):
+        if given:
+            raise ConfigError(name, must=f"left out {what}", got="one", then=remedy)
+    for stage in run.standing.stages:
+        plain = type(stage).merging is Stage.merging and type(stage).personal is Stage.personal
+        if not plain and not isinstance(stage, Opening):
+            rule = f"one whose clients get one message and send sums, {what}"
+            raise ConfigError("The algorithm", must=rule, got=stage.spec, then='Use krylov or ssi, or "stacked".')
 
 
 def reached(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[str, Any]] | None = None) -> Nodes:

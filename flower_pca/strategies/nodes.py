@@ -18,7 +18,7 @@ from flower_pca import wire
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError, harmless
 from flower_pca.base.history import Round
 from flower_pca.core.drive import Driven
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.log import log
 from flower_pca.strategies.waits import Waits
@@ -92,11 +92,11 @@ class Nodes:
         """The nodes to ask for the answers to a message, in the order of these."""
         return list(message.to)
 
-    def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Failure]:
+    def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
         """What a node says for its client, or clients; `reply` may be why there is nothing."""
         yield self.read(node, reply)
 
-    def ask(self, message: Broadcast) -> Iterator[Reply | Failure]:
+    def ask(self, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
         """Answers in the order of the nodes' keys, whatever the order they came in."""
         timeout = self.waits.round_timeout
         ordered = exchange(self.grid, self.carriers(message), self.composer(message), timeout=timeout)
@@ -106,9 +106,9 @@ class Nodes:
         else:  # keys come with the first answer, so these wait for one another
             yield from self.in_order(answers)
 
-    def in_order(self, answers: Iterable[Reply | Failure]) -> list[Reply | Failure]:
+    def in_order(self, answers: Iterable[Reply | Sum | Failure]) -> list[Reply | Sum | Failure]:
         """In the order of the nodes' keys."""
-        return sorted(answers, key=lambda answer: self.order(answer.client))
+        return sorted(answers, key=lambda a: self.order(a.clients[0] if isinstance(a, Sum) else a.client))
 
     def order(self, node: int) -> tuple[int, int]:
         """By key; nodes whose key is not known yet come last, by their own number."""

@@ -16,7 +16,8 @@ from flower_pca.core.result import PCAResult
 from flower_pca.stages import start as starts
 from flower_pca.stages.start import Start
 from flower_pca.strategies.base import FlowerStrategy
-from flower_pca.strategies.waits import Waits
+from flower_pca.strategies.hosts import require_sums
+from flower_pca.strategies.waits import SUMMED, Waits
 
 _COMPONENTS: Final = 2  # where the caller does not say
 _MIN_NODES: Final = 2
@@ -36,7 +37,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         round_timeout: Seconds to wait for the answers of a round; nodes that have not answered are left out of it.
         action: Flower's name of the nodes' functions, where they were added by `clients.register`.
         hosted: In simulations whose virtual nodes host many clients, how these answer: "stacked", each for itself in
-            one message. None where each node is a client.
+            one message, or "summed", checked and added up by the node. None where each node is a client.
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
             on from it; a finished run removes it.
         start: Components to begin with, for an algorithm that iterates: an earlier result, its file, or components as
@@ -99,7 +100,9 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         )
         super().__init__(waits, checkpoint)
         self._start = None if start is None else starts.known(start)
-        self._made()  # which checks what to start from
+        made = self._made()  # which checks what to start from
+        if hosted == SUMMED:
+            require_sums(made, question.channel)
 
     @property
     def algorithm(self) -> Algorithm[Any]:

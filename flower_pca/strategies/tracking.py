@@ -11,7 +11,8 @@ from flower_pca.base import checks
 from flower_pca.base.signature import spelt_out
 from flower_pca.stages.start import Start
 from flower_pca.strategies.base import FlowerStrategy
-from flower_pca.strategies.waits import Waits
+from flower_pca.strategies.hosts import require_sums
+from flower_pca.strategies.waits import SUMMED, Waits
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker
 
@@ -69,7 +70,9 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         if checkpoint is not None:
             checks.parent("the checkpoint", checkpoint)
         super().__init__(waits, checkpoint)
-        self._made()  # which checks what is asked
+        made = self._made()  # which checks what is asked
+        if hosted == SUMMED:
+            require_sums(made, asked.get("channel"))
 
     @property
     def algorithm(self) -> Tracker:

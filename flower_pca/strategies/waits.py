@@ -8,7 +8,8 @@ from typing import Final
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 
-HOSTED: Final = (None, "stacked")
+SUMMED: Final = "summed"
+HOSTED: Final = (None, "stacked", SUMMED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,13 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from flower_pca import simulate
+from flower_pca import assembly, simulate
+from flower_pca.core.drive import drive
 from flower_pca.rows import frame as framing
 from flower_pca.rows import stored
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.simulation.in_process import Shards
 
 WIDE, TALL = (12, 1200, 300), (12, 9000, 40)  # where X'X does not pay, and where it does
 
@@ -92,6 +94,7 @@ def test_tall_rows_are_passed_over_once_after_they_are_checked(monkeypatch):
     passes = []
     blocks = stored.StoredRows._stored
     monkeypatch.setattr(stored.StoredRows, "_stored", lambda self: passes.append(self) or blocks(self))
-    result = simulate("krylov", shards((3, 2000, 20), np.float64), n_components=2)
+    run = assembly.run(assembly.question("krylov", n_components=2))
+    result = drive(run, Shards([LocalData(X) for X in shards((3, 2000, 20), np.float64)]))
     assert len(result.history) > 2
     assert len(passes) == 2 * 3

@@ -202,9 +202,10 @@ def test_a_block_wider_than_the_rows_is_cut_to_their_columns():
 @pytest.mark.parametrize("name", registry.ALGORITHMS)
 def test_the_opening_is_as_wide_as_the_algorithm_iterates(name):
     algorithm = registry.make(name, oversample=3)
-    assert algorithm.width(5) == 8
+    gap = name == "fed_oapm"  # which takes a column more for it
+    assert algorithm.width(5) == 8 + gap
     if registry.result(algorithm) is PCAResult:  # robust ones need a rank
-        assert algorithm.width(0.9) == 13
+        assert algorithm.width(0.9) == 13 + gap
 
 
 def test_a_given_block_is_multiplied_instead_of_a_drawn_one():

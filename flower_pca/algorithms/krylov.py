@@ -98,12 +98,14 @@ class Krylov(Iterative[KrylovState]):
 
     @property
     def alternative(self) -> str:
+        """What nodes are asked about in the opening: whether blocks may be so wide that they tell nearly all of C_i."""
         return self.name if self.oversample == AUTO else ""
 
     def width(self, n_components: int | float) -> int:
         return super().width(n_components) if self.oversample != AUTO else self.narrow.width(n_components)
 
     def settled(self, model: Model) -> tuple[Krylov, str]:
+        """With blocks of the width that the number of columns allows, and what is said of it."""
         if self.oversample != AUTO:
             return self, ""
         own = self.width(model.n_components)

@@ -67,7 +67,6 @@ class Krylov(Iterative[KrylovState]):
     Args:
         oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number
             of columns, as many as 512 kB of a message hold, but for nodes that have a `max_rank`, `dp` and a channel.
-            That is fewer messages, and more bytes.
         max_basis: Blocks that the server keeps before it restarts from the best 2p Ritz vectors; without a limit where
             a fraction of the variance is asked for, since that many components cannot be told from fewer.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
@@ -113,8 +112,8 @@ class Krylov(Iterative[KrylovState]):
             words = f"krylov took blocks of {own} columns, as a client declines wider ones. {model.declined}"
             return self.narrow, words
         p = max(own, min(model.d, MESSAGE // (8 * model.d)))
-        given = {f.name: getattr(self, f.name) for f in fields(Krylov)}
         words = f"krylov took blocks of {p} columns, as wide as {MESSAGE // 1024} kB of a message allow"
+        given: Any = {f.name: getattr(self, f.name) for f in fields(Krylov)}
         return Widened(**{**given, "oversample": _NARROW + p - own}), words
 
     def start(self, model: Model) -> KrylovState:
@@ -247,5 +246,6 @@ class Widened(Krylov):
         if room <= 0 or state.block.shape[1] == 0:
             return state
         random = linalg.complement(linalg.random_block(model.d, room, model.seed + known.shape[1]), known)
-        block = np.hstack([state.block, linalg.orth(linalg.complement(linalg.orth(random), known))])
-        return replace(state, block=block)
+        return replace(
+            state, block=np.hstack([state.block, linalg.orth(linalg.complement(linalg.orth(random), known))])
+        )

@@ -33,6 +33,7 @@ def shown(result, tmp_path, capsys, *words):
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_under_noise_every_table_has_the_same_bounds(noisy, tmp_path, capsys):
     known = noisy.certainty
     bounds = [

@@ -81,14 +81,13 @@ class Krylov(Iterative[KrylovState]):
     tol: float = 1e-8
 
     def __post_init__(self) -> None:
+        checks.integer("max_basis of krylov", self.max_basis, least=4, remedy="Use 40.")
         if self.oversample == AUTO:
             _ = self.narrow  # whose other parameters are checked
-            return
-        if isinstance(self.oversample, str):
-            got = repr(self.oversample)
-            raise ConfigError("oversample of krylov", must=f'a whole number, or "{AUTO}"', got=got, then="Use 2.")
-        super().__post_init__()
-        checks.integer("max_basis of krylov", self.max_basis, least=4, remedy="Use 40.")
+        elif isinstance(got := self.oversample, str):
+            raise ConfigError("oversample of krylov", must=f'a whole number, or "{AUTO}"', got=repr(got), then="Use 2.")
+        else:
+            super().__post_init__()
 
     @property
     def narrow(self) -> Krylov:
@@ -246,6 +245,5 @@ class Widened(Krylov):
         if room <= 0 or state.block.shape[1] == 0:
             return state
         random = linalg.complement(linalg.random_block(model.d, room, model.seed + known.shape[1]), known)
-        return replace(
-            state, block=np.hstack([state.block, linalg.orth(linalg.complement(linalg.orth(random), known))])
-        )
+        wide = linalg.orth(linalg.complement(linalg.orth(random), known))
+        return replace(state, block=np.hstack([state.block, wide]))

@@ -17,12 +17,13 @@ from functools import lru_cache
 from itertools import chain, count
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from flower_pca import clients, registry
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
 from flower_pca.clients.rules import Rules, everything
 from flower_pca.data import partition, sources
@@ -34,6 +35,8 @@ from flower_pca.strategies import PCAStrategy, TrackingStrategy
 from flower_pca.strategies.log import log
 
 server_app = ServerApp()
+
+_EACH: Final = "shards-per-node"
 
 
 @server_app.main()
@@ -78,7 +81,7 @@ def _load(context: Context) -> Any:
     _check_dealt(node, asked)
     wanted = str(config.get("columns", "")) or None
     with private(hold=False):  # the run has named them
-        shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]), wanted)
+        shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted)
         own = shards(int(node["partition-id"]))
     batch = int(config.get("batch", 0))
     return Stream(own, batch=batch, who=f"client {node['partition-id']}") if batch else own
@@ -110,6 +113,19 @@ def _simulated() -> bool:
     if ray is None or "flwr.simulation.ray_transport.ray_actor" not in sys.modules or not ray.is_initialized():
         return False
     return ray.get_runtime_context().get_actor_id() is not None
+
+
+def _each(context: Context) -> int:
+    """How many clients a node hosts: what the run-config says at a virtual one, else it is one itself."""
+    given = int(context.run_config.get(_EACH, 1))
+    return given if given > 1 and _own(context.node_config) is None and _simulated() else 1
+
+
+def _hosts(context: Context) -> range:
+    """The clients that a node hosts, by number; none if it is one itself."""
+    each = _each(context)
+    first = int(context.node_config["partition-id"]) * each if each > 1 else 0
+    return range(first, first + each) if each > 1 else range(0)
 
 
 @lru_cache(maxsize=1)
@@ -145,7 +161,10 @@ def _settings(context: Context) -> dict[str, Any]:
     """The parameters of PCAStrategy in the run-config, which has hyphens in their names and "" for None."""
     names = {name.replace("_", "-"): name for name in inspect.signature(PCAStrategy).parameters}
     given = {names[key]: value for key, value in context.run_config.items() if key in names}
-    return {name: None if value == "" else value for name, value in given.items()}
+    each = context.run_config.get(_EACH, 1)
+    checks.integer(_EACH, each, least=1, remedy="Use 1 for a client in each node.")
+    hosted = {"hosted": context.run_config.get("shard-answers", "stacked")} if int(each) > 1 else {}
+    return {**{name: None if value == "" else value for name, value in given.items()}, **hosted}
 
 
 def _rules(context: Context) -> Rules:
@@ -157,4 +176,4 @@ def _rules(context: Context) -> Rules:
     return Rules.of(given, {"allow": everything(), "answers": "rows", "missing": "mean", "noise_seed": seed})
 
 
-client_app = clients.client_app(_load, rules=_rules)
+client_app = clients.client_app(_load, rules=_rules, hosts=_hosts)

@@ -155,10 +155,12 @@ class Federation:
         folder: A folder for everything.
         shards: The rows, one array per partition.
         keys: Certificates and keys (flower_pca.keys); insecure without.
+        superlink: Further words for the SuperLink's command line.
+        environment: Variables for all processes, beside those that they have anyway.
     """
 
-    def __init__(self, folder, shards, *, keys=None):
-        self.folder, self.shards, self.keys = Path(folder), shards, keys
+    def __init__(self, folder, shards, *, keys=None, superlink=(), environment=None):
+        self.folder, self.shards, self.keys, self.words = Path(folder), shards, keys, superlink
         self.nodes, self._processes, self._runs = [], [], 0
         self.mark = f"{os.getpid()}-{next(_NUMBERS)}"
         self.environment = {
@@ -170,6 +172,7 @@ class Federation:
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "PYTHONUNBUFFERED": "1",
             **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+            **(environment or {}),
         }
 
     def __enter__(self):
@@ -291,7 +294,7 @@ class Federation:
             safe = ["--ssl-ca-certfile", str(self.keys.ca), "--ssl-certfile", str(self.keys.certificate)]
             safe += ["--ssl-keyfile", str(self.keys.key), "--enable-supernode-auth"]
         log = self.folder / "superlink.log"
-        words = ["flower-superlink", *safe, "--host", "127.0.0.1", "--port", str(self.port)]
+        words = ["flower-superlink", *safe, "--host", "127.0.0.1", "--port", str(self.port), *self.words]
         process = self._start(words, log)
 
         def answers():

@@ -43,6 +43,7 @@ def steady(steps, *, change=None, seed=0, d=8, n=12):
     return [rng.standard_normal((n, 2)) * [5.0, 4.0] @ U.T + 0.1 * rng.standard_normal((n, d)) for U in made]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["krylov", "power"])
 @pytest.mark.parametrize("mask", [False, True])
 def test_the_level_comes_with_every_solver_and_from_sums(solver, mask):
@@ -88,6 +89,7 @@ def test_the_level_is_a_quantile_of_what_was_quiet():
     assert len(watch.quiet) == 600
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_knows_what_was_quiet(tmp_path):
     class StopError(Exception):
         pass

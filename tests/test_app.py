@@ -54,6 +54,28 @@ def deployed(folder, n=3, **node_config):
     return [{"data": str(folder / f"{i}.npy"), **node_config} for i in range(n)], shards
 
 
+@pytest.mark.parametrize("how", ["stacked", "summed"])
+def test_a_simulation_hosts_as_many_clients_in_a_node_as_the_run_config_says(run, how):
+    result, lines = run(simulated(2), shards_per_node=3, shard_answers=how, min_nodes=6)
+    assert is_pca_of(result, [sources.make(DATA)])
+    assert any("6/6 clients" in line for line in lines)
+    assert [record.asked for record in result.history] == [6] * len(result.history)
+
+
+def test_nodes_with_rows_of_their_own_host_no_others(run, tmp_path):
+    nodes, _ = deployed(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"Every node must be one that hosts clients .* Leave hosted, or shards-per-node"
+    ):
+        run(nodes, shards_per_node=3)
+
+
+@pytest.mark.parametrize("each", [0, -2, 1.5, "many"])
+def test_how_many_clients_a_node_hosts_is_checked(run, each):
+    with pytest.raises(ConfigError, match="shards-per-node must be a whole number of at least 1"):
+        run(simulated(2), shards_per_node=each)
+
+
 @pytest.mark.parametrize("partition", ["contiguous", "iid(seed=1)", "power_law", "by_size(sizes=[1, 2, 3])"])
 def test_a_simulation_deals_the_rows_of_the_run_config(run, partition, tmp_path):
     result, lines = run(simulated(3), partition=partition)
@@ -113,6 +135,17 @@ def test_a_run_cannot_choose_a_file_of_a_node(run, tmp_path):
     assert is_pca_of(result, shards)
     names = "data, or partition-id and num-partitions of rows that are drawn from a seed"
     assert any(f"The node-config of this node must be one with {names}. Got neither." in line for line in lines)
+
+
+def test_a_node_config_takes_every_option_of_a_source(run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    for i, shard in enumerate(shards):
+        lines = ["größe;b;c;d;e;f", *(";".join(repr(float(v)).replace(".", ",") for v in row) for row in shard)]
+        (tmp_path / f"{i}.csv").write_bytes("\n".join(lines).encode("latin-1"))
+        nodes[i]["data"] = f"csv(path='{tmp_path}/{i}.csv', decimal=',', encoding='latin-1')"
+    result, _ = run(nodes)
+    assert is_pca_of(result, [shard[:, [1, 2, 3, 4, 5, 0]] for shard in shards])
+    assert result.feature_names_in_.tolist() == [*"bcdef", "größe"]
 
 
 UNREADABLE = {

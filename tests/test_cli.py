@@ -36,7 +36,14 @@ def flower_pca(capsys, *words):
     return code, said.out, said.err
 
 
-SLOW_DISK = "import os, time; os.fsync = lambda handle: time.sleep(0.2); from flower_pca.cli import console; console()"
+# A disk that is slow, and Ctrl-C as in a terminal: jobs that a script puts into the background ignore it.
+SLOW_DISK = """
+import os, signal, time
+from flower_pca.cli import console
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.fsync = lambda handle: time.sleep(0.2)
+console()
+"""
 
 
 def started(*words, program=("-m", "flower_pca.cli")):

@@ -165,6 +165,7 @@ def test_a_result_without_means_fills_nothing(tmp_path):
     assert gaps.filling_gaps().fill_ is gaps.fill_
 
 
+@pytest.mark.slow
 def test_a_robust_result_knows_nothing_of_gaps():
     rows = RNG.standard_normal((60, 2)) @ RNG.standard_normal((2, 6))
     found = simulate("consensus_rpca", [rows], n_components=2)
@@ -173,3 +174,34 @@ def test_a_robust_result_knows_nothing_of_gaps():
     with pytest.raises(DataError, match=r"in row 2 \(from 0 on\), column 3\. Impute or drop these entries, or use res"):
         found.transform(holes)
     np.testing.assert_allclose(found.filling_gaps().transform(holes)[2], found.transform(rows[:5])[2], atol=1e-6)
+
+
+def test_infinite_entries_are_named_too(result, tmp_path):
+    rows = ROWS.copy()
+    rows[4, 2] = np.inf
+    rows[1, 1] = np.nan
+    (tmp_path / "x.csv").write_text("\n".join([",".join(NAMES), *(",".join(map(str, row)) for row in rows)]))
+    place = f"The first is in line 6 of {re.escape(str(tmp_path))}/x\\.csv, column pulse\\."
+    with pytest.raises(DataError, match=place):
+        simulate("krylov", [make(str(tmp_path / "x.csv"))], n_components=1, missing="mean")
+    with pytest.raises(DataError, match=place):
+        PCAResult.load(result).transform(str(tmp_path / "x.csv"))
+
+
+def test_track_names_the_file_as_well(tmp_path, capsys):
+    for text, message in (
+        ("a,b\n", "x.csv must be one with rows. Got none."),
+        ("a,b\n1,x\n", "'x' in column b (line 2)"),
+    ):
+        (tmp_path / "x.csv").write_text(text)
+        words = ["track", tmp_path / "x.csv", "--batch", 2, "--rank", 1, "--out", tmp_path / "out"]
+        code, said, err = flower_pca(capsys, *words)
+        assert (code, said, err.count("\n"), message in err) == (2, "", 1, True), err
+
+
+def test_of_one_table_with_a_column_of_sites(tmp_path):
+    from flower_pca import from_frame
+
+    line = csv(tmp_path / "x.csv", ROWS, gap=(8, 0), site=["1", "2"] * 6)
+    sites = from_frame(make(str(tmp_path / "x.csv")), by="site")
+    refused(lambda: simulate("krylov", sites, n_components=1), tmp_path / "x.csv", line, "age")

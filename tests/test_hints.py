@@ -180,6 +180,7 @@ def test_a_node_says_so_in_its_own_log_and_tells_no_server(lines):
     assert result.hints == ()
 
 
+@pytest.mark.slow
 def test_the_command_says_so(tmp_path, capsys):
     table, head = with_column(IDS / 1.0) * [9, 1, 9, 9, 9], "age,id,bmi,glucose,score"
     np.savetxt(tmp_path / "x.csv", table, delimiter=",", header=head, comments="")

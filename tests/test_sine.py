@@ -52,6 +52,7 @@ def test_so_it_does_by_sums_alone(name):
     assert sine(reference(parts, 3)[0], masked.components_) <= 2.0 * masked.sine_estimate_ + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["krylov", "ssi", "local_power", "faps", "uda"])
 def test_nodes_of_a_deployment_help_to_say_it(name):
     parts = CLIENTS["of all sizes"]

@@ -48,6 +48,7 @@ def test_the_answer_is_that_of_the_new_rows(name, earlier):
     assert sine(result.components_, leading(data, 2)) < 1e-4
 
 
+@pytest.mark.slow
 def test_a_direction_that_is_new_is_found():
     old = [np.pad(shard, ((0, 0), (0, 1))) for shard in OLD]  # the last column has no variance
     grown = [shard.copy() for shard in old]
@@ -148,6 +149,7 @@ def test_a_strategy_has_flowers_names_for_what_it_has():
         PCAStrategy("ssi", min_nodes=2, min_train_nodes=3)
 
 
+@pytest.mark.slow
 def test_the_command_line_begins_with_a_result(earlier, tmp_path, capsys):
     np.save(tmp_path / "rows.npy", np.vstack(NEW))
     earlier.save(tmp_path / "earlier.npz")

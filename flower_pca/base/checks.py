@@ -107,10 +107,10 @@ def finite(
         with np.errstate(over="ignore", invalid="ignore"):  # one cheap pass: what is not finite reaches the sum,
             usual = values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64))  # which may also overflow
         if not usual:
-            bad = ~np.isfinite(values)
+            bad = np.isinf(values) if missing else ~np.isfinite(values)
             nan += int(np.isnan(values).sum())
             infinite += int(np.isinf(values).sum())
-            if values.ndim == 2 and bad.any() and not (first or missing):  # nodes, which allow gaps, tell no places
+            if values.ndim == 2 and bad.any() and not first and (place or not missing):
                 row, column = np.argwhere(bad)[0]
                 where = f"row {start + row} (from 0 on)" if place is None else place(start + int(row))
                 first = f"The first is in {where}, column {column if names is None else names[column]}. "

@@ -9,10 +9,9 @@ from typing import Any, Final, TypeAlias, Unpack
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from flower_pca import hosted, wire
+from flower_pca import wire
 from flower_pca.base.errors import ConfigError, FlowerPCAError
 from flower_pca.base.linalg import Array
-from flower_pca.clients import host
 from flower_pca.clients.base import PCAClient
 from flower_pca.clients.columns import node_rows, notice
 from flower_pca.clients.keywords import RuleKeywords
@@ -74,6 +73,8 @@ def register(
 
     def serve(message: Message, context: Context, kind: str) -> Message:
         if played := hosts(context) if hosts else ():
+            from flower_pca.clients import host  # which no other node needs
+
             content = host.serve(message.content, kind, context, played, ready.answer)
         else:
             content = _served(message.content, kind, context, ready)
@@ -90,6 +91,8 @@ def register(
     @app.query(action)
     def query(message: Message, context: Context) -> Message:
         if played := hosts(context) if hosts else ():
+            from flower_pca import hosted
+
             return Message(hosted.write_properties(played), reply_to=message)
         properties = ConfigRecord(dict(ready.client(context).get_properties({})))
         return Message(RecordDict({"getpropertiesres.properties": properties}), reply_to=message)

@@ -214,9 +214,10 @@ def share(text: str) -> float:
     raise argparse.ArgumentTypeError(f"it must be a share such as 0.95 or 95%, not {text!r}")
 
 
-def _number(text: str) -> int | float:
+def _number(text: str) -> int | float | str:
     with suppress(ValueError):
         return int(text)
     with suppress(TypeError, ValueError):
-        return float(checks.share(text))
+        number = float(checks.share(text))
+        return text if "%" in text else number  # which is named as it was given
     raise argparse.ArgumentTypeError(f"it must be a number, or a share such as 0.95 or 95%, not {text!r}")

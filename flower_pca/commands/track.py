@@ -53,6 +53,7 @@ def run(given: argparse.Namespace) -> int:
     from flower_pca import registry, report
     from flower_pca.base import checks
     from flower_pca.data import sources
+    from flower_pca.data.reading import no_rows
     from flower_pca.masking import MaskedSums
     from flower_pca.simulation import track
 
@@ -62,7 +63,10 @@ def run(given: argparse.Namespace) -> int:
     common.enough(mask, given.clients)
     changes = {name: getattr(given, name) for name in ("threshold", "alarm_rate") if getattr(given, name) is not None}
     tracker = registry.tracker(given.algorithm, **({"detect": True} if given.detect else {}), **changes)
-    rows = sources.make(given.data)
+    table = sources.table(given.data).whole()
+    rows = table.site_rows(table.rows)
+    if not len(rows):
+        raise no_rows(given.data)
     streams, settings = deal(rows, given.batch, given.clients), {"n_components": given.rank, "seed": given.seed}
     with common.progress("starting") as on_round:
         result = track(tracker, streams, **settings, mask=mask, on_round=on_round)

@@ -13,15 +13,15 @@ import itertools
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import labels
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base import checks, labels
+from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.data.cells import Cells
 from flower_pca.data.reading import chosen, reading
 from flower_pca.data.table import Table
 from flower_pca.data.text import option, text_of
@@ -29,60 +29,9 @@ from flower_pca.rows.columns import no_numbers
 from flower_pca.rows.naming import clean
 from flower_pca.rows.origin import Origin
 
-_GAPS: Final = ("", "na", "n/a", "nan", "null", "none")  # what stands in files for a value that is missing
 _HELD: Final = 2**18  # cells that are held as Python's numbers at a time
+_SHOWN: Final = 40  # characters of a cell that a message shows
 _WHOLE: Final = r"\s*\d+\s*"
-
-
-@dataclass(frozen=True)
-class Cells:
-    """How a line is cut into cells, and what number a cell is."""
-
-    sep: str
-    decimal: str
-
-    @classmethod
-    def of(cls, sep: object, decimal: object) -> Cells:
-        """From the options: without `sep` there is a comma between two cells, or a semicolon where decimals have it."""
-        if decimal not in (".", ","):
-            raise ConfigError("decimal", must="'.' or ','", got=repr(decimal), then="Write decimal=','.")
-        between = (";" if decimal == "," else ",") if sep is None else sep
-        if not isinstance(between, str) or len(between) != 1 or between in '"\r\n':
-            raise ConfigError("sep", must="one character", got=repr(sep), then="Write sep=';'.")
-        return cls(between, str(decimal))
-
-    def value(self, cell: str) -> float:
-        """The number; NaN of a gap.
-
-        Raises:
-            ValueError: If it is none.
-        """
-        if self.decimal == ",":
-            if "." in cell:  # between thousands, or instead of the comma: nobody can tell
-                raise ValueError(cell)
-            cell = cell.replace(",", ".")
-        try:
-            number = float(cell)
-        except ValueError:
-            if cell.strip().lower() in _GAPS:
-                return np.nan
-            raise
-        if "_" in cell:  # which only Python reads
-            raise ValueError(cell)
-        return number
-
-    def number(self, cell: str) -> bool:
-        """Whether it is a number or a gap."""
-        try:
-            self.value(cell)
-        except ValueError:
-            return False
-        return True
-
-    def plain(self, cells: Sequence[str]) -> Array:
-        """Labels as numbers where all of them are, else as text."""
-        numbers = all(self.number(cell) and cell.strip() for cell in cells)
-        return np.array([self.value(cell) for cell in cells]) if numbers else np.array(cells)
 
 
 def csv(
@@ -110,6 +59,7 @@ def csv(
         encoding: Of the file: "latin-1", say. If left out, what its byte-order mark says, else UTF-8.
     """
     cells = Cells.of(sep, decimal)
+    checks.choice("header", header, (True, False, None))
     with reading(path, "text with commas") as file, text_of(file, encoding) as lines:
         records = filter(None, tables.reader(lines, delimiter=cells.sep))
         first, second = next(records, []), next(records, [])
@@ -148,8 +98,12 @@ def line_of(row: int, *, file: Path, cells: Cells, encoding: str | None, header:
     """The line that a row is on."""
     with text_of(file, encoding) as lines:
         reader = _after_header(lines, cells, header)
-        next(itertools.islice(filter(None, reader), row, None), None)
-        return int(reader.line_num)
+        before = reader.line_num
+        for record in reader:
+            if record and row == 0:
+                break
+            row, before = row - bool(record), reader.line_num
+        return int(before) + 1
 
 
 def _require_clear(file: Path, first: Sequence[str], second: Sequence[str]) -> None:
@@ -225,11 +179,21 @@ def _by_cell(records: Iterator[tuple[int, list[str]]], places: list[int], cells:
 
 def _records(file: Path, reader: Any, width: int) -> Iterator[tuple[int, list[str]]]:
     """The lines with cells, and their numbers; all of one width."""
-    for record in filter(None, reader):
-        if len(record) != width:
-            what, rule = f"Line {reader.line_num} of {file}", f"of {labels.count(width, 'cell')}, as the first one"
-            raise DataError(what, must=rule, got=len(record), then="Mend the file.")
-        yield reader.line_num, record
+    before = reader.line_num
+    for record in reader:
+        line, before = before + 1, reader.line_num  # of a record over several lines the first
+        if record and len(record) != width:
+            what, rule = f"Line {line} of {file}", f"of {labels.count(width, 'cell')}, as the first one"
+            raise DataError(what, must=rule, got=len(record), then=_mended(line, before, len(record) > width > 0))
+        if record:
+            yield line, record
+
+
+def _mended(first: int, last: int, longer: bool) -> str:
+    """What may be wrong with a line of another width."""
+    if last > first:
+        return f"Close its quotation marks: it goes on to line {last}."
+    return "Mend the line, or take away what stands above the names." if longer else "Mend the line."
 
 
 def _words(records: Iterator[tuple[int, list[str]]], places: Sequence[tuple[int, str]], cells: Cells) -> dict[str, str]:
@@ -238,5 +202,5 @@ def _words(records: Iterator[tuple[int, list[str]]], places: Sequence[tuple[int,
     for line, record in records:
         for j, name in places:
             if name not in bad and not cells.number(record[j]):
-                bad[name] = f"{record[j]!r} in column {name} (line {line})"
+                bad[name] = f"{labels.elided(record[j], _SHOWN)!r} in column {name} (line {line})"
     return bad

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.data.reading import reading, texts
+from flower_pca.data.reading import no_rows, reading, texts
 from flower_pca.data.table import Table
 from flower_pca.rows.columns import Columns, difference, listed, no_numbers
 from flower_pca.rows.origin import Origin
@@ -73,7 +73,7 @@ def _one(reader: Reader, file: Path, wanted: Mapping[str, Any]) -> Table:
     if table.words:
         raise no_numbers(file, table.words)
     if table.parts[0].ndim == 2 and table.parts[0].shape[0] == 0:
-        raise DataError(f"The data file {file}", must="one with rows", got="none", then="Mend it, or take it away.")
+        raise no_rows(file)
     return table
 
 

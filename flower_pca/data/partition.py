@@ -13,6 +13,7 @@ from flower_pca.base import checks
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.data.reading import no_rows
 from flower_pca.data.table import Table, take
 from flower_pca.rows.naming import clean
 
@@ -67,6 +68,8 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
         places = [slice(int(end) - part.shape[0], int(end)) for part, end in zip(table.parts, ends, strict=True)]
         return [table.site_rows(*dealt) for dealt in zip(table.parts, places, named, strict=True)]
     rows = table.rows
+    if table.source and not rows.shape[0]:
+        raise no_rows(table.source)
     parts = make(spec or "contiguous", int(rows.shape[0]), n_clients, beside=table.beside)
     named = sites(spec, table.beside, parts)
     dealt = zip(parts, named, strict=True)

@@ -27,11 +27,20 @@ def reading(path: object, rule: str) -> Iterator[Path]:
     except FileNotFoundError as error:
         remedy = "Check its path; a relative one starts where the process runs."
         raise DataError(what, must="there", got="no such file", then=remedy) from error
+    except IsADirectoryError as error:
+        raise DataError(what, must="a file", got="a folder", then=f"Write folder(path={path!r}).") from error
+    except PermissionError as error:
+        raise DataError(what, must="readable", got="no permission", then="Ask whoever owns it.") from error
     except (ConfigError, DataError):
         raise
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, csv.Error) as error:
         got = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
         raise DataError(what, must=rule, got=got, then="Check the file, or name another source.") from error
+
+
+def no_rows(file: object) -> DataError:
+    """The error about a file with nothing in it."""
+    return DataError(f"The data file {file}", must="one with rows", got="none", then="Mend it, or take it away.")
 
 
 def texts(what: str, value: object) -> tuple[str, ...]:

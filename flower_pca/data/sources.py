@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flower_pca.base import spec as specs
-from flower_pca.base.errors import DataError, private
+from flower_pca.base.errors import ConfigError, DataError, private
 from flower_pca.data import folder as folders
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import npy, npz, npz_or_sparse, sparse, svmlight
@@ -62,6 +62,12 @@ def folder(
 
 
 DRAWN: Final = (synthetic, geometric, arithmetic)  # from a seed: they read no file
+
+_SEPARATORS: Final = {".tsv": "\t", ".tab": "\t", ".txt": ",", ".dat": ","}  # what may stand between cells there
+_OTHERS: Final = {  # endings of files that are no source, and what to do with them
+    **dict.fromkeys((".gz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".tar"), "Unpack it first."),
+    **dict.fromkeys((".xls", ".xlsx", ".ods"), "Save it as csv first."),
+}
 
 SOURCES: Final[dict[str, Callable[..., Table]]] = {
     source.__name__: source
@@ -118,10 +124,14 @@ def _loaded(load: Callable[..., Table], spec: str, beside: tuple[str, ...], colu
 def _source(spec: str) -> Callable[..., Table]:
     if isinstance(spec, str):
         ending = Path(spec).suffix.lower()
-        if ending in ENDINGS:
-            return partial(ENDINGS[ending], path=spec)
         if spec not in SOURCES and Path(spec).expanduser().is_dir():
             return partial(folder, path=spec)
+        if ending in ENDINGS:
+            return partial(ENDINGS[ending], path=spec)
+        if ending in _SEPARATORS or ending in _OTHERS:
+            text = f"Write csv(path={spec!r}, sep={_SEPARATORS.get(ending)!r}) if it is a table of text."
+            remedy, rule = _OTHERS.get(ending, text), f"one of {', '.join(ENDINGS)}"
+            raise ConfigError("The ending of a data file", must=rule, got=spec, then=remedy)
     endings = ", ".join(ENDINGS)
     rule = f"a name, a folder, a path that ends in {endings}, or a spec such as \"npz(path='x.npz', key='X')\""
     return specs.bind(spec, SOURCES, what="The data source", rule=rule)

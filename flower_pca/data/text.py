@@ -66,8 +66,8 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
         raise DataError(f"The data file {file}", must="plain text", got=f"one packed by {packed}", then="Unpack it.")
     if "16" in used or "32" in used or b"\0" not in start:
         return
-    remedy = "Name the source by a spec that reads this kind of file."
-    if not given:
+    remedy = "Mend the line, or name the source by a spec that reads this kind of file."
+    if not given and 4 * start.count(0) >= len(start):
         low = start[1::2].count(0) >= start[::2].count(0)
         remedy = f"{option(file, encoding='utf-16-le' if low else 'utf-16-be')} if it is in UTF-16."
     line = start[: start.index(0)].count(b"\n") + 1

@@ -54,6 +54,11 @@ class ArrangedRows(StoredRows):
         """The file that the rows are from; "" if they are from none."""
         return self._source
 
+    @property
+    def located(self) -> bool:
+        """Whether it is known of each row where it is from: not at nodes, which forget it."""
+        return self._origin is not None
+
     def place(self, row: int) -> str:
         """Where a row is, in words: its file, and the line or the row there, where these are known."""
         if self._origin is not None:

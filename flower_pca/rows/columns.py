@@ -200,12 +200,15 @@ def no_numbers(who: object, words: Mapping[str, str]) -> DataError:
     """
     what, got = f"The columns of {who}", listed(words.values())
     if odd := [bad for name, bad in words.items() if unnamed(name, bad)]:
-        remedy = "Name them, each differently, or leave them out: name the others with columns=[...]."
+        apart = " with beside=[''], or" if "" in words and len(odd) == 1 else ":"
+        remedy = f"Name them, each differently, or leave them out{apart} name the others with columns=[...]."
         if INDEX in odd:
             remedy = "Leave it out with beside=[''], name the others with columns=[...], or write the file without it."
         return DataError(what, must="named differently", got=listed(odd), then=remedy)
     decimal = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
+    thousands = any(re.search(r"'[-+]?\d{1,3}(,\d{3})+(\.\d+)?'", word) for word in words.values())
     remedy = f"Read decimal commas with decimal=','. {_APART}" if decimal else _APART
+    remedy = f"Take out commas between thousands. {remedy}" if thousands else remedy
     return DataError(what, must="numbers", got=got, then=remedy)
 
 

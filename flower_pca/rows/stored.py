@@ -132,7 +132,8 @@ class StoredRows:
     def _gaps(self, *, allowed: bool) -> int:
         """How many values are missing."""
         blocks = (block.data if self.sparse else block for block in self._stored())
-        return checks.finite(self.who, blocks, missing=allowed, names=self.names, place=self.place)
+        place = self.place if self.located or not allowed else None  # nodes, which allow gaps, tell no places
+        return checks.finite(self.who, blocks, missing=allowed, names=self.names, place=place)
 
     def require_whole(self, *, new: bool = False) -> None:
         """Raise DataError if values are missing: where the first one is, and what to do in a run, or of `new` rows."""
@@ -149,6 +150,11 @@ class StoredRows:
     def source(self) -> str:
         """The file that the rows are from; "" if they are from none."""
         return ""
+
+    @property
+    def located(self) -> bool:
+        """Whether it is known of each row where it is from: not at nodes."""
+        return False
 
     def place(self, row: int) -> str:
         """Where a row is, in words."""

@@ -90,7 +90,10 @@ class Hosts(Nodes):
                 continue  # it is asked again when nodes are looked for the next time
             clients = hosted.read_properties(reply.content)
             if not clients:
-                rule, remedy = f"one that hosts clients where hosted={self.waits.hosted!r}", "Leave hosted out."
+                rule, remedy = (
+                    f"one that hosts clients where hosted={self.waits.hosted!r}",
+                    "Leave hosted, or shards-per-node, out.",
+                )
                 raise ConfigError("Every node", must=rule, got=f"node {node}, which is a client itself", then=remedy)
             self._hosts[node] = clients
             for client in clients:

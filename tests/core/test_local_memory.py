@@ -35,6 +35,7 @@ def peak(run):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [WIDE, TALL], ids=["wide", "tall"])
 @pytest.mark.parametrize("mean", [0.1, 1e4])
 def test_a_run_on_rows_in_double_precision_holds_a_seventh_of_them_more_at_most(shape, mean):
@@ -43,6 +44,7 @@ def test_a_run_on_rows_in_double_precision_holds_a_seventh_of_them_more_at_most(
     assert peak(lambda: simulate("krylov", parts, n_components=2, max_rounds=4)) <= 0.15 * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
 def test_a_run_on_other_rows_holds_a_few_blocks_of_them_framed(dtype):
     parts = shards(WIDE, dtype)

@@ -174,3 +174,58 @@ def test_parquet_with_blanks_in_its_names(tmp_path):
     found = make(f"parquet(path={path!r}, columns=['b mi', 'age'])")
     assert found.names == ("b mi", "age")
     assert np.array_equal(found, ROWS[:, [1, 0]])
+
+
+ODD = {
+    "nothing": ("", r"^The data file /.*/x\.csv must be one with rows\. Got none\. Mend it, or take it away\.$"),
+    "names only": ("a,b\n", r"must be one with rows\. Got none\."),
+    "a line above": (
+        "# of 2026\na,b\n1,2\n",
+        r"^Line 2 of .* of 1 cell, .* Mend the line, or take away w",
+    ),
+    "an open quotation": (
+        'a,b\n1,2\n\n3,"4\n5,6\n7",8\n',
+        r"^Line 4 of .* must be of 2 cells, .*\. Got 3\. Close its quotation marks: it goes on to line 6\.$",
+    ),
+    "a long cell": (f"a,b\n1,{'x' * 99}\n", r"Got 'x{26}…x{13}' in column b \(line 2\)\."),
+    "a zero byte": (
+        "a,b\n1,2\n3,\0\n",
+        r"must be text\. Got a zero byte in line 3\. Mend the line, or name the ",
+    ),
+    "thousands": ('a,b\n"1,234.5",2\n', r"Got '1,234\.5' in column a \(line 2\)\. Take out commas between thousands\."),
+    "a separator at the end": (
+        "a,b,\n1,2,\n",
+        r"Got column 3 without a name\. .* with beside=\[''\], or name the ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_what_is_odd_is_one_clear_sentence(case, tmp_path):
+    text, message = ODD[case]
+    path = written(tmp_path / "x.csv", text)
+    with pytest.raises(DataError, match=message):
+        simulate("krylov", partition.deal(table(path), "contiguous", 1), n_components=1)
+
+
+def test_files_of_other_endings_and_folders_are_explained(tmp_path):
+    (tmp_path / "x.csv").mkdir()
+    with pytest.raises(DataError, match=r"^The folder .*x\.csv must be one with files that match"):
+        make(str(tmp_path / "x.csv"))
+    with pytest.raises(DataError, match=r"^The data file .*x\.csv must be a file\. Got a folder\. Write folder\(path="):
+        make(f"csv(path={str(tmp_path / 'x.csv')!r})")
+    endings = r"^The ending of a data file must be one of \.npy, .*"
+    with pytest.raises(ConfigError, match=endings + r"Got x\.csv\.gz\. Unpack it first\.$"):
+        make("x.csv.gz")
+    with pytest.raises(ConfigError, match=endings + r"Write csv\(path='x\.tsv', sep='\\t'\) if it is a table of te"):
+        make("x.tsv")
+    with pytest.raises(ConfigError, match=endings + r"Write csv\(path='x\.txt', sep=','\) if it is a table of te"):
+        make("x.txt")
+    with pytest.raises(ConfigError, match=endings + r"Save it as csv first\.$"):
+        make("x.xlsx")
+
+
+def test_a_header_is_there_or_not(tmp_path):
+    path = written(tmp_path / "x.csv", "a,b\n1,2\n")
+    with pytest.raises(ConfigError, match=r"^header must be one of True, False, None\. Got 'yes'\."):
+        make(f"csv(path={path!r}, header='yes')")

@@ -137,6 +137,17 @@ def test_a_run_cannot_choose_a_file_of_a_node(run, tmp_path):
     assert any(f"The node-config of this node must be one with {names}. Got neither." in line for line in lines)
 
 
+def test_a_node_config_takes_every_option_of_a_source(run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    for i, shard in enumerate(shards):
+        lines = ["größe;b;c;d;e;f", *(";".join(repr(float(v)).replace(".", ",") for v in row) for row in shard)]
+        (tmp_path / f"{i}.csv").write_bytes("\n".join(lines).encode("latin-1"))
+        nodes[i]["data"] = f"csv(path='{tmp_path}/{i}.csv', decimal=',', encoding='latin-1')"
+    result, _ = run(nodes)
+    assert is_pca_of(result, [shard[:, [1, 2, 3, 4, 5, 0]] for shard in shards])
+    assert result.feature_names_in_.tolist() == [*"bcdef", "größe"]
+
+
 UNREADABLE = {
     "text that its operator has picked": (
         "age,town\n1.5,Geheim\n2.5,Geheim\n",

@@ -197,3 +197,11 @@ def test_track_names_the_file_as_well(tmp_path, capsys):
         words = ["track", tmp_path / "x.csv", "--batch", 2, "--rank", 1, "--out", tmp_path / "out"]
         code, said, err = flower_pca(capsys, *words)
         assert (code, said, err.count("\n"), message in err) == (2, "", 1, True), err
+
+
+def test_of_one_table_with_a_column_of_sites(tmp_path):
+    from flower_pca import from_frame
+
+    line = csv(tmp_path / "x.csv", ROWS, gap=(8, 0), site=["1", "2"] * 6)
+    sites = from_frame(make(str(tmp_path / "x.csv")), by="site")
+    refused(lambda: simulate("krylov", sites, n_components=1), tmp_path / "x.csv", line, "age")

@@ -57,6 +57,8 @@ class Keeper(SSI):
     centers: ClassVar[bool] = False
     oversample: int = 0  # what clients keep are the components alone
 
+    oversample: int = 0  # the scores are those of the components alone
+
     def finish(self, state, model):
         from dataclasses import replace
 

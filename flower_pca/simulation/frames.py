@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -48,7 +49,7 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
     rows = SiteRows.of(rest, who="the table")
     found, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
     whole = [int(label) if isinstance(label, float) and label.is_integer() else label for label in found.tolist()]
-    return [SiteRows(rows[which == i].values, rows.names, rows.words, site=str(site)) for i, site in enumerate(whole)]
+    return [replace(rows[which == i], site=str(site)) for i, site in enumerate(whole)]
 
 
 class _Others:
@@ -91,7 +92,7 @@ def _column(frame: Any, by: Any) -> tuple[Any, Array]:
         if by not in names:
             raise _unknown(by, names)
         kept = [j for j, name in enumerate(names) if name != by]
-        others = SiteRows(frame.values[:, kept], tuple(names[j] for j in kept), frame.words)
+        others = replace(frame, values=frame.values[:, kept], names=tuple(names[j] for j in kept))
         return others, np.asarray(frame.values)[:, names.index(by)]
     names = list(getattr(frame, "columns", ()))
     if by in names:

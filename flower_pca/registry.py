@@ -29,7 +29,7 @@ from flower_pca.algorithms.personal.closing import PersonalClosing
 from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA as ExactPerPCA
 from flower_pca.algorithms.personal.per_pca import PerPCA as PerPCA
 from flower_pca.algorithms.personal.result import PersonalResult
-from flower_pca.algorithms.robust.base import LowRank
+from flower_pca.algorithms.robust.closing import LowRank
 from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA as ConsensusRPCA
 from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
 from flower_pca.algorithms.robust.result import RobustResult

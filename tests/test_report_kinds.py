@@ -158,8 +158,13 @@ def test_a_robust_page_says_what_was_taken_out_of_whom():
     share = np.vstack(taken).mean(axis=0)
     order = np.argsort(-share, kind="stable")
     columns = read.tables["Columns: what was taken out"][1:]
-    assert columns == [[result.feature_names_in_[j], f"{share[j]:.2%}"] for j in order]
-    assert read.facts["far entries"] == f"{result.outlier_share_:.2%}"
+    far = result.far_share_
+    assert columns == [[result.feature_names_in_[j], f"{share[j]:.2%}", f"{far[j]:.2%}"] for j in order]
+    assert read.facts["entries taken out"] == f"{share.mean():.2%}"
+    assert read.facts["of all entries, far off"] == f"{result.outlier_share_:.2%}"
+    assert "variance explained" not in read.facts
+    assert "residual" not in " ".join(read.tables["Components"][0])
+    assert any(f"in full: {share.mean():.2%} of all entries" in words for words in read.text["p"])
 
 
 @pytest.mark.slow
@@ -168,15 +173,32 @@ def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_withou
     result.save(tmp_path / "r.npz")
     loaded = PCAResult.load(tmp_path / "r.npz")
     read, whole = (Reader(tables(given, tmp_path, shards=parts)) for given in (loaded, result))
-    title = "Columns: what was taken out"
-    found, reference = ({name: float(share[:-1]) for name, share in each.tables[title][1:]} for each in (read, whole))
-    assert found == pytest.approx(reference, abs=4.0)  # percent: entries at the threshold fall on either side
-    alone = Reader(tables(loaded, tmp_path))
-    assert title not in alone.tables
-    order = np.argsort(-result.far_share_, kind="stable")
-    expected = [[result.feature_names_in_[j], f"{result.far_share_[j]:.2%}"] for j in order]
-    assert alone.tables["Columns: far entries"][1:] == expected
+    for title in ("Columns: what was taken out", "Clients: what was taken out"):
+        place = read.tables[title][0].index("entries taken out")
+        assert [row[place] for row in read.tables[title]] == [row[place] for row in whole.tables[title]]
+    alone = Reader(page(loaded, tmp_path))
+    order = np.argsort(-result.taken_share_, kind="stable")
+    shares = [(result.taken_share_[j], result.far_share_[j]) for j in order]
+    expected = [[result.feature_names_in_[j], f"{a:.2%}", f"{b:.2%}"] for j, (a, b) in zip(order, shares, strict=True)]
+    assert alone.tables["Columns: what was taken out"][1:] == expected
+    taken = [np.mean(result.own[i]["S"] != 0.0) for i in range(3)]
+    assert [row[:3] for row in alone.tables["Clients: what was taken out"][1:]] == [
+        [SITES[i], str(n), f"{share:.2%}"] for i, (n, share) in enumerate(zip((80, 50, 60), taken, strict=True))
+    ]
     assert any("made without their rows" in words for words in alone.text["p"])
+    assert not any("sums over all clients only" in words for words in alone.text["p"])
+
+
+@pytest.mark.slow
+def test_of_masked_robust_runs_the_page_says_why_single_clients_are_not_on_it(tmp_path):
+    result, _ = case("robust, masked")
+    assert result.clients_ is None
+    alone = Reader(page(replace(result, own={}), tmp_path))
+    assert "Clients: what was taken out" not in alone.tables
+    assert any("The server has seen sums over all clients only" in words for words in alone.text["p"])
+    taken = np.vstack([result.own[i]["S"] != 0.0 for i in range(3)])
+    np.testing.assert_allclose(result.taken_share_, taken.mean(axis=0), rtol=1e-12)
+    assert any("Most of what was taken out is not far off" in words for words in alone.text["p"])
 
 
 def test_hints_stand_on_the_page(tmp_path):

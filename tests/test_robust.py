@@ -292,7 +292,8 @@ def test_flower_gives_the_bits_of_the_loop_in_process(tmp_path: Any) -> None:
     with in_a_run():
         grid = grid_of(shards, output_dir=tmp_path)
         there = ConsensusRPCA(n_components=5, gamma=0.7, evaluate=True, fraction=0.5).fit(grid)
-    for name in ("components_", "explained_variance_", "mean_", "residuals_", "far_share_"):
+    names = ("components_", "explained_variance_", "mean_", "residuals_", "far_share_", "taken_share_")
+    for name in (*names, "clients_", "client_keys_"):
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
     assert (there.mse_, there.threshold_, there.outlier_share_) == (here.mse_, here.threshold_, here.outlier_share_)
     for i, parts in here.own.items():
@@ -355,3 +356,21 @@ def test_the_scale_of_the_rows_does_not_matter(factor: float) -> None:
     assert a.rounds == b.rounds
     assert rel(b, factor * own(a, "L")) <= 1e-6
     assert b.angle_to(a) <= 1e-6
+
+
+def test_what_was_taken_out_is_counted_by_column_and_by_client(tmp_path: Any) -> None:
+    rng = np.random.default_rng(5)
+    rows = [rng.standard_normal((n, 2)) @ rng.standard_normal((2, 12)) for n in (40, 30, 50)]
+    rows = [X + np.where(rng.random(X.shape) < 0.05, 30.0, 0.0) + 0.01 * rng.standard_normal(X.shape) for X in rows]
+    result = simulate("dcf_pca(max_rounds=15)", rows, n_components=2)
+    taken = [result.own[i]["S"] != 0.0 for i in range(3)]
+    np.testing.assert_allclose(result.taken_share_, np.vstack(taken).mean(axis=0), rtol=1e-12)
+    np.testing.assert_array_equal(result.client_keys_, range(3))
+    np.testing.assert_array_equal(result.clients_[:, 0], (40, 30, 50))
+    np.testing.assert_allclose(result.clients_[:, 1], [part.mean() for part in taken], rtol=1e-12)
+    assert np.average(result.clients_[:, 2], weights=(40, 30, 50)) == pytest.approx(result.outlier_share_, rel=1e-12)
+    back = type(result).load(result.save(tmp_path / "r.npz"))
+    np.testing.assert_array_equal(back.clients_, result.clients_)
+    masked = simulate("dcf_pca(max_rounds=15)", rows, n_components=2, mask=True)
+    assert masked.clients_ is None
+    assert type(result).load(masked.save(tmp_path / "m.npz")).clients_ is None

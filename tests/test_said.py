@@ -96,3 +96,38 @@ def test_one_thing_is_not_several():
     assert labels.count(2000, "message") == "2,000 messages"
     assert "PCAResult(1 component of 300 x 1 by uda" in repr(result)
     assert "300 rows x 1 column by uda" in result._repr_html_()
+
+
+def test_captions_of_a_run_with_noise_say_what_may_be(noisy, tmp_path):
+    read = Reader(page(noisy, tmp_path, shards=SHARDS))
+    captions = [image["alt"] for image in read.images]
+    assert captions[0].startswith("How much of the total variance may lie along each component")
+    assert "How much the first components may explain together: anything within the band." in captions
+    assert not any("lies along" in caption for caption in captions)
+    assert any("The privacy budget does not cover them" in words for words in read.text["p"])
+    plain = Reader(page(noisy, tmp_path))
+    assert not any("does not cover" in words for words in plain.text["p"])
+
+
+def test_pages_of_one_round_say_so(tmp_path):
+    read = Reader(page(simulate("uda", SHARDS, n_components=2), tmp_path))
+    words = "All of its one round was answered; the residuals say how far its components are from exact ones."
+    assert words in read.text["p"]
+
+
+def test_of_families_whose_components_are_others_no_residuals_are_said(tmp_path):
+    result = simulate("exact_per_pca(local_components=1, max_rounds=2)", SHARDS, n_components=1)
+    read = Reader(page(result, tmp_path))
+    assert "residual" not in " ".join([*read.facts, *read.tables["Components"][0], *result.table().splitlines()[1:]])
+    assert read.text["p"][0].startswith("The run has not reached its goal (max rounds)")
+    assert any(words.startswith("1 component is shared by all clients") for words in read.text["p"])
+
+
+@pytest.mark.parametrize("what", ["scree", "weights", "overview"])
+def test_pictures_in_png_have_one_ground(what, tmp_path):
+    from matplotlib.image import imread
+
+    wide = simulate("krylov", deal(rows(60, 0.9 ** np.arange(50), seed=1), (30, 30)), n_components=3)
+    seen = imread(wide.plot(what, tmp_path / "p.png"))
+    assert seen.shape[2] == 3 or (seen[..., 3] == 1.0).all()
+    assert (seen[:3, :, :3] == 1.0).all()

@@ -79,7 +79,10 @@ class _Average(Algorithm[OneShotState]):
     def status(self, state: OneShotState) -> Status | None:
         if state.Z is None:
             return None
-        return Status(Outcome.ONE_SHOT, f"{self.name} takes one round; residuals say how far it got")
+        return Status(
+            Outcome.ONE_SHOT,
+            "all of its one round was answered; the residuals say how far its components are from exact ones",
+        )
 
     def finish(self, state: OneShotState, model: Model) -> Model:
         if state.Z is None:

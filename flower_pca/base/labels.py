@@ -71,7 +71,8 @@ def unfinished(result: Any) -> list[str]:
 def listing(result: Any, *, digits: int = 4) -> tuple[list[str], list[list[str]]]:
     """Heads, and a line of cells for each component of a result, with so many digits of its variance.
 
-    Where there is noise on the variances, shares are said as bounds, and how much of a variance may be noise.
+    Where there is noise on the variances, shares are said as bounds, and how much of a variance may be noise. Where
+    components are not those of the rows' covariance, nothing is said of what they leave of its eigenvalue equation.
     """
     names, known = column_names(result.feature_names_in_, result.n_features_in_), result.certainty
     weights = [in_words(row, names) for row in result.components_]
@@ -80,6 +81,9 @@ def listing(result: Any, *, digits: int = 4) -> tuple[list[str], list[list[str]]
         heads = ["component", "variance", "share", "together", "residual", "largest weights"]
         measured = zip(variances, shares, shares.cumsum(), result.residuals_, strict=True)
         cells = [[f"{v:.{digits}g}", f"{r:.2%}", f"{c:.2%}", f"{e:.1e}"] for v, r, c, e in measured]
+        if not result.pooled:
+            del heads[4]
+            cells = [line[:3] for line in cells]
     else:
         heads = ["component", "variance", "of that, noise up to", "share", "together", "largest weights"]
         noise = [min(known.floor / v, 1.0) if v > 0.0 else 1.0 for v in variances]

@@ -149,6 +149,7 @@ def _family(result: Any) -> dict[str, Any]:
 
     if isinstance(result, RobustResult):
         return {
+            "share of entries taken out": float(result.taken_share_.mean()),
             "share of far entries": result.outlier_share_,
             "taken out beyond": result.threshold_,
             "size of an ordinary entry": result.spread_,

@@ -62,6 +62,8 @@ class PCAResult:
         privacy: What differential privacy has cost; None without it. Counts, means and variances then have noise.
     """
 
+    pooled: ClassVar[bool] = True  # whether components are meant to be those of the covariance of all rows
+
     _ARRAYS: ClassVar[tuple[str, ...]] = (
         *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
     )
@@ -132,7 +134,7 @@ class PCAResult:
 
     @property
     def certainty(self) -> Certainty | None:
-        """What can be said of variances and shares that noise lies on; None of a run without a privacy budget."""
+        """What can be said of variances that noise lies on; None of a run without a privacy budget."""
         return certainty(self)
 
     @property
@@ -228,10 +230,7 @@ class PCAResult:
         return plots.draw(self, what, path, shards=shards)
 
     def table(self) -> str:
-        """The variances, and the columns that weigh most in each component, as a plain text table.
-
-        Before it stands why the run ended, if that was short of its goal; after it what noise leaves to be said.
-        """
+        """Variances and heaviest columns as plain text; before it why a run fell short, after it what noise leaves."""
         said = [] if self.privacy is None else [str(self.certainty)]
         return "\n".join([*labels.unfinished(self), labels.in_columns(*labels.listing(self)), *said])
 

@@ -18,7 +18,8 @@ from flower_pca.core.spent import Spent
 
 R = TypeVar("R")
 
-_MAY_LACK: Final = {"scale_", "fill_", "histograms_"}  # arrays that are None in some results
+# Arrays that are None in some results.
+_MAY_LACK: Final = {"scale_", "fill_", "histograms_", "clients_", "client_keys_"}
 
 
 def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:

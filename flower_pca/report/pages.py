@@ -7,7 +7,7 @@ says of its variances what can be said; a run of steps has a page of its own, in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,6 +22,11 @@ from flower_pca.report import html, noise, personal, robust, steps
 from flower_pca.tracking.result import TrackingResult
 
 Shards = Sequence[Any] | None
+
+_WITHOUT_NOISE: Final = (
+    "The table of clients, and the pictures of their scores and errors, are made from the clients' own rows. They have "
+    "no noise on them. The privacy budget does not cover them: leave them out of what is handed on."
+)
 
 
 def of(result: PCAResult | TrackingResult, shards: Shards) -> tuple[list[str], list[str]]:
@@ -63,9 +68,11 @@ def _facts(result: PCAResult) -> dict[str, str]:
         **traffic(history),
         "answers of a client": "seen in sums only" if result.asked.get("mask") else "seen by the server",
     }
-    if not private:
+    if isinstance(result, RobustResult):
+        del facts["variance explained"]  # of the low-rank part alone, which has no more components
+    if result.pooled and not private:
         facts["largest residual"] = f"{result.residuals_.max():.1e}"
-    if result.sine_estimate_ is not None:
+    if result.pooled and result.sine_estimate_ is not None:
         facts[f"sine of the angle left, {'at most ' if private else ''}about"] = f"{result.sine_estimate_:.1e}"
     if result.mse_ is not None:
         facts["mean squared error"] = f"{result.mse_:.4g}"
@@ -118,7 +125,8 @@ def _clients(result: PCAResult, shards: Sequence[Any]) -> str:
     rows = [[labels.client_name(result.site_names, int(i)), f"{sizes[i]:,}", f"{errors[i]:.4g}"] for i in order]
     worst = f", the {html.SHOWN} with the largest error" if len(errors) > html.SHOWN else ""
     head = ["client", "rows", "mean squared error of a row"]
-    return html.table(f"Clients{worst}", head, rows[: html.SHOWN], words=[0])
+    table = html.table(f"Clients{worst}", head, rows[: html.SHOWN], words=[0])
+    return table if result.privacy is None else table + html.paragraph(_WITHOUT_NOISE)
 
 
 def _worst(errors: Array) -> Array:

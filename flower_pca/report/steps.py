@@ -41,7 +41,7 @@ def after(result: TrackingResult) -> list[str]:
     changes = set(result.changes_.tolist())
     figures = zip(result.rows_, result.movement_, result.residuals_, result.outliers_, strict=True)
     rows = [
-        [f"{j}", f"{n:,}", f"{moved:.1e}", f"{left:.1e}", f"{far:,}", "yes" if j in changes else ""]
+        [f"{j}", f"{n:,}", *_since(j, moved, left), f"{far:,}", "yes" if j in changes else ""]
         for j, (n, moved, left, far) in enumerate(figures)
     ]
     return [
@@ -50,3 +50,8 @@ def after(result: TrackingResult) -> list[str]:
         ),
         html.table("Steps", ["step", "rows", "movement", "residual", "outliers", "change"], rows),
     ]
+
+
+def _since(step: int, moved: float, left: float) -> list[str]:
+    """How far a step is from the one before it; the first has none."""
+    return [f"{moved:.1e}", f"{left:.1e}"] if step else ["", ""]

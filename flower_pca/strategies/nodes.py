@@ -200,8 +200,12 @@ class Nodes:
     @property
     def named(self) -> dict[int, str]:
         """The names of nodes by key, or by node where there is none."""
-        keys = {node: self.keys.get(node, _UNKNOWN) for node in self.sites}
-        return {node if keys[node] == _UNKNOWN else keys[node]: name for node, name in sorted(self.sites.items())}
+        return {self.known.get(node, node): name for node, name in sorted(self.sites.items())}
+
+    @property
+    def known(self) -> dict[int, int]:
+        """The keys of nodes that have one."""
+        return {node: key for node, key in self.keys.items() if key != _UNKNOWN}
 
     def _unheard(self, node: int, why: str) -> Failure:
         self._silent[node] = self._silent.get(node, 0) + 1

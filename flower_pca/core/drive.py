@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from flower_pca.base import archive
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
+from flower_pca.base.trail import Recorded, Trail
 from flower_pca.core.roll import Roll
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.core.standing import Standing
-from flower_pca.core.trail import Recorded, Trail
 
 
 class Transport(Protocol):

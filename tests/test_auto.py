@@ -80,7 +80,7 @@ def test_parameters_of_krylov_are_handed_on():
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("data", [FEW, MANY], ids=["few", "many"])
 def test_a_grid_takes_what_the_run_in_process_takes(data):
-    there = PCAStrategy(n_components=2).fit(grid_of(data))
+    there = PCAStrategy("auto", n_components=2).fit(grid_of(data))
     here = simulate("auto", data, n_components=2)
     assert_same_bits(there, here)
     assert there.choices == here.choices

@@ -9,12 +9,13 @@ the space is used up (`_fresh`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Progress
@@ -22,6 +23,10 @@ from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.parts import Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
+
+AUTO: Final = "auto"
+_NARROW: Final = 2  # columns beyond the components in an opening, before anybody knows how many columns rows have
+MESSAGE: Final = 2**19  # bytes of a message up to which wide blocks cost next to nothing over real transport
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,8 @@ class Krylov(Iterative[KrylovState]):
     Prefer it: always, unless clients come and go all the time, or only a rough answer in two rounds is wanted.
 
     Args:
-        oversample: Columns iterated beyond the number of components.
+        oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number
+            of columns, as many as 512 kB of a message hold, but for nodes that have a `max_rank`, `dp` and a channel.
         max_basis: Blocks that the server keeps before it restarts from the best 2p Ritz vectors; without a limit where
             a fraction of the variance is asked for, since that many components cannot be told from fewer.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
@@ -70,13 +76,44 @@ class Krylov(Iterative[KrylovState]):
     fixed_set: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
-    oversample: int = 2
+    oversample: Any = 2  # a whole number, or AUTO
     max_basis: int = 40
     tol: float = 1e-8
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         checks.integer("max_basis of krylov", self.max_basis, least=4, remedy="Use 40.")
+        if self.oversample == AUTO:
+            _ = self.narrow  # whose other parameters are checked
+        elif isinstance(got := self.oversample, str):
+            raise ConfigError("oversample of krylov", must=f'a whole number, or "{AUTO}"', got=repr(got), then="Use 2.")
+        else:
+            super().__post_init__()
+
+    @property
+    def narrow(self) -> Krylov:
+        """With the blocks that an opening has."""
+        return replace(self, oversample=_NARROW) if self.oversample == AUTO else self
+
+    @property
+    def alternative(self) -> str:
+        """What nodes are asked about in the opening: whether blocks may be so wide that they tell nearly all of C_i."""
+        return self.name if self.oversample == AUTO else ""
+
+    def width(self, n_components: int | float) -> int:
+        return super().width(n_components) if self.oversample != AUTO else self.narrow.width(n_components)
+
+    def settled(self, model: Model) -> tuple[Krylov, str]:
+        """With blocks of the width that the number of columns allows, and what is said of it."""
+        if self.oversample != AUTO:
+            return self, ""
+        own = self.width(model.n_components)
+        if model.declined:
+            words = f"krylov took blocks of {own} columns, as a client declines wider ones. {model.declined}"
+            return self.narrow, words
+        p = max(own, min(model.d, MESSAGE // (8 * model.d)))
+        words = f"krylov took blocks of {p} columns, as wide as {MESSAGE // 1024} kB of a message allow"
+        given: Any = {f.name: getattr(self, f.name) for f in fields(Krylov)}
+        return Widened(**{**given, "oversample": _NARROW + p - own}), words
 
     def start(self, model: Model) -> KrylovState:
         Z, k = model.columns, model.n_components
@@ -191,3 +228,22 @@ class Krylov(Iterative[KrylovState]):
         rivals = residuals[k:][values[k : len(residuals)] + residuals[k:] > values[min(k, len(values)) - 1]]
         # After a warm start an eigenvalue within theta_j +- residual_j might still belong among the first k.
         return k, float(np.append(residuals[:k], rivals if state.warm else []).max())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Widened(Krylov):
+    """Krylov with blocks that are wider than that of the opening, by random columns in the first of them."""
+
+    @property
+    def spec(self) -> str:
+        return Krylov(**{**{f.name: getattr(self, f.name) for f in fields(self)}, "oversample": AUTO}).spec
+
+    def start(self, model: Model) -> KrylovState:
+        state = super().start(model)
+        known = np.hstack([state.Q, state.block])
+        room = min(self.width(model.n_components) - state.block.shape[1], model.d - known.shape[1])
+        if room <= 0 or state.block.shape[1] == 0:
+            return state
+        random = linalg.complement(linalg.random_block(model.d, room, model.seed + known.shape[1]), known)
+        wide = linalg.orth(linalg.complement(linalg.orth(random), known))
+        return replace(state, block=np.hstack([state.block, wide]))

@@ -230,7 +230,7 @@ class Standing:
         if not isinstance(chooser, Choosing):
             return self
         chosen, why = chooser.settled(self.model)
-        model = replace(self.model, choices={**self.model.choices, "algorithm": why})
+        model = replace(self.model, choices={**self.model.choices, **({"algorithm": why} if why else {})})
         return replace(self, stages=(self.stages[0], chosen, *self.stages[2:]), chooser=chooser, model=model)
 
     @property

@@ -66,6 +66,7 @@ def csv(
         if header is None:
             _require_clear(file, first, second)
         _require_separator(file, first, second, cells)
+        _require_no_commas(file, first, second, cells)
         header = not all(map(cells.number, first)) if header is None else bool(header)
         names = [clean(cell) for cell in first] if header else [str(j + 1) for j in range(len(first))]
         features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
@@ -138,6 +139,16 @@ def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], 
             remedy = f"{option(file, sep=other, **more)}."
             what = f"What stands between two cells of {file}"
             raise DataError(what, must=repr(cells.sep), got=got, then=remedy)
+
+
+def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:
+    """Refuse a file with commas between its cells where another separator is looked for."""
+    if cells.sep == "," or len(first) != 1 or len(second) != 1:
+        return
+    count = second[0].count(",")
+    if first[0].count(",") == count > int(cells.decimal == ","):  # one alone may stand before decimals
+        got, remedy = f"{first[0]!r} in the first line", f"{option(file, sep=',')}."
+        raise DataError(f"What stands between two cells of {file}", must=repr(cells.sep), got=got, then=remedy)
 
 
 def _after_header(lines: Any, cells: Cells, header: bool) -> Any:

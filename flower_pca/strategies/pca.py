@@ -28,8 +28,9 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
     """Federated PCA as a Flower Strategy.
 
     Args:
-        algorithm: "auto", which is krylov, or covariance where that costs less; another name, a spec string such as
-            "faps(inner_steps=5)", or an instance; or a whole `Question`.
+        algorithm: "auto", which is krylov, or covariance where that costs less; by default with oversample="auto", by
+            which krylov's blocks are wide. Another name, a spec string such as "faps(inner_steps=5)", or an instance;
+            or a whole `Question`.
         min_nodes: Nodes (or clients that they host) to wait for, and to keep. If left out, 2; of a Question, its
             min_clients.
         node_timeout: Seconds to wait for them; then NotEnoughNodes is raised.
@@ -56,7 +57,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
     @spelt_out(Asked, _DEFAULTS)
     def __init__(
         self,
-        algorithm: str | Algorithm[Any] | Question = "auto",
+        algorithm: str | Algorithm[Any] | Question = "auto(oversample='auto')",
         *,
         min_nodes: int | None = None,
         node_timeout: float = 60.0,

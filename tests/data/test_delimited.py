@@ -229,3 +229,19 @@ def test_a_header_is_there_or_not(tmp_path):
     path = written(tmp_path / "x.csv", "a,b\n1,2\n")
     with pytest.raises(ConfigError, match=r"^header must be one of True, False, None\. Got 'yes'\."):
         make(f"csv(path={path!r}, header='yes')")
+
+
+@pytest.mark.parametrize("options", ["sep=';'", "sep=';', decimal=','", "decimal=','"])
+def test_commas_where_another_separator_is_asked_for(options, tmp_path):
+    path = written(tmp_path / "x.csv", "a,b,c\n1.5,2,3\n")
+    with pytest.raises(
+        DataError, match=r"must be ';'\. Got 'a,b,c' in the first line\. Write csv\(path='.*', sep=','\)"
+    ):
+        make(f"csv(path={path!r}, {options})")
+
+
+def test_a_comma_within_the_only_column_is_no_separator(tmp_path):
+    path = written(tmp_path / "x.csv", "weight, kg\n3,5\n4,25\n")
+    assert np.array_equal(make(f"csv(path={path!r}, decimal=',')"), [[3.5], [4.25]])
+    path = written(tmp_path / "y.csv", "weight, kg\n3.5\n4.25\n")
+    assert np.array_equal(make(f"csv(path={path!r}, sep=';')"), [[3.5], [4.25]])

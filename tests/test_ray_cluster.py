@@ -119,6 +119,18 @@ def test_an_address_where_nothing_answers_is_tried_once() -> None:
     assert not ray.is_initialized()
 
 
+@pytest.mark.parametrize("address", ["nonsense", "auto"])
+def test_an_address_that_is_none_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing: Any = lambda **settings: (_ for _ in ()).throw(ConnectionError("No running Ray. Start one"))  # noqa: E731
+    if address == "auto":  # where no cluster runs on this machine
+        monkeypatch.setattr(ray, "init", failing)
+    rule = (
+        rf"address must be that of a Ray cluster which can be reached\. Got {address}: (Invalid|No running Ray\. Start)"
+    )
+    with pytest.raises(ConfigError, match=rule):
+        simulate("krylov", five(), n_components=2, backend=Ray(address=address))
+
+
 def test_an_address_where_something_else_answers_is_refused() -> None:
     with socket.socket() as line:
         line.bind(("127.0.0.1", 0))

@@ -34,7 +34,12 @@ def session(engine: Ray) -> Iterator[None]:
             require_cluster(address)
         pythonpath = os.pathsep.join([*sys.path, *filter(None, [os.environ.get("PYTHONPATH")])])
         given: dict[str, Any] = {} if engine.address is None else {"address": engine.address}
-        ray.init(include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": pythonpath}}, **given)
+        try:
+            ray.init(include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": pythonpath}}, **given)
+        except (ValueError, ConnectionError) as error:
+            if address is None:
+                raise
+            raise _unreached(address, str(error).partition(". ")[0]) from error
     try:
         yield
     finally:
@@ -54,9 +59,15 @@ def require_cluster(address: str) -> None:
                 if len(answer) < 4 or answer[3] != _SETTINGS:
                     raise OSError("something else answers there")
     except (OSError, OverflowError) as error:
-        rule, got = "that of a Ray cluster which can be reached", f"{address}: {error}"
-        remedy = "Start one with ray start --head, or leave address out."
-        raise ConfigError("address", must=rule, got=got, then=remedy) from error
+        raise _unreached(address, str(error)) from error
+
+
+def _unreached(address: str, why: str) -> ConfigError:
+    rule, remedy = (
+        "that of a Ray cluster which can be reached",
+        "Start one with ray start --head, or leave address out.",
+    )
+    return ConfigError("address", must=rule, got=f"{address}: {why}", then=remedy)
 
 
 def actors(engine: Ray) -> int:

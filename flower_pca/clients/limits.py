@@ -17,6 +17,8 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages
+from flower_pca.stages.opening import Opening
+from flower_pca.stages.summed_opening import SummedOpening
 
 STEPS: Final = 10_000  # products in a message at most, whatever loops it asks for
 WIDEST: Final = 1000  # columns that may be asked for at any node; more, up to d, where rows are longer
@@ -45,6 +47,7 @@ _REALS: Final = (
     "variances",
     "rest",
 )  # neither negative nor next to 0
+_OPENINGS: Final = (Opening.name, SummedOpening.name)
 _SENDER: Final = "Check the sender."
 
 
@@ -57,6 +60,7 @@ def check(request: wire.Request) -> None:
         if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
             rule = f"at most {LARGEST:g} in size"
             raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
+    _check_opening(request)
     plain = messages.plain(request.arrays)
     steps = math.prod(max(1.0, float(np.max(plain[n], initial=1))) for n in _LOOPS if n in plain)
     if steps > STEPS:
@@ -94,6 +98,14 @@ def bare(stage: str, arrays: Arrays) -> bool:
         return True
     parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
     return any(part.own and part.open for part in parts.values())
+
+
+def _check_opening(request: wire.Request) -> None:
+    """An opening's products are of raw rows, whatever the frame: what is counted of them must be of raw rows too."""
+    stage = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
+    if stage in _OPENINGS and request.frame.arrays:
+        got = f"a frame with {', '.join(request.frame.arrays)}"
+        raise ProtocolError("What an opening asks for", must="of raw rows", got=got, then=_SENDER)
 
 
 def _check_number(name: str, a: Array) -> None:

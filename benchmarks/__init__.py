@@ -1,4 +1,4 @@
-"""Measurements that the docs quote: `python -m benchmarks.exactness`, `.rounds`, `.real`, `.choose`, `.cost`,
+"""Measurements that the docs quote: `python -m benchmarks.exactness`, `.rounds`, `.real`, `.choose`, `.auto`, `.cost`,
 `.tracking`."""
 
 import os

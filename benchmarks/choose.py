@@ -30,7 +30,8 @@ def errors(algorithm: str, shards: list[Any], basis: Any) -> list[float]:
         course.append(float(np.linalg.norm(basis - Z @ (Z.T @ basis), 2)))
 
     iterative = issubclass(registry.ALGORITHMS[algorithm], Iterative)
-    stop = {"tol": 1e-8, "max_rounds": MOST, "patience": MOST} if iterative else {}
+    stop: dict[str, Any] = {"tol": 1e-8, "max_rounds": MOST, "patience": MOST} if iterative else {}
+    stop |= {"oversample": 0} if algorithm in ("ssi", "local_power") else {}  # as many columns as components
     simulate(make(algorithm, **stop), shards, n_components=K, on_round=on_round)
     return course
 

@@ -2,7 +2,8 @@
 
 The barest app multiplies X'(XZ) in a plain `train` function, sums, takes one QR, and waits with Flower's own
 `send_and_receive`. Ours is SSI: the same product and the same shapes, and the opening message. Runs of both
-take turns; the ratio is of the medians of all rounds.
+take turns; the ratio is of the medians of all rounds. With `--settings`, federations with other settings of Flower's
+follow, one after another: a shorter interval between two looks for work, and a database in a file.
 
     python benchmarks/deployment_rounds.py [--rounds 10] [--turns 2] [--features 784] [--components 20] [--rows 2000]
 """
@@ -18,33 +19,51 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from federation import Federation
 
+OFTEN = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05"}
+IN_FILE = ["--database", "{folder}/state.db"]
+SETTINGS = (("looking for work every 0.05 s", OFTEN, []), ("with a database", {}, IN_FILE), ("both", OFTEN, IN_FILE))
+
 
 def spread(seconds):
     low, middle, high = np.percentile(seconds, [10, 50, 90])
     return f"median {middle:.2f} s, 10 % below {low:.2f}, 10 % above {high:.2f}, of {len(seconds)}"
 
 
+def measured(shards, given, folder, *, bare, environment=None, superlink=()):
+    """Seconds of the rounds of ours, and of the barest app's if it is to run too."""
+    d, p = given.features, given.components
+    seconds = {"ours": [], "barest": []}
+    with Federation(folder, shards, environment=environment, superlink=superlink) as federation:
+        federation.present(0, 1)
+        for _ in range(given.turns):
+            if bare:
+                seconds["barest"] += federation.run(None, shape=[d, p], rounds=given.rounds).seconds()
+            ssi = {"oversample": 0, "tol": 0.0, "max_rounds": given.rounds - 1, "center": False}
+            result = federation.run("SSI", n_components=p, **ssi).result()
+            seconds["ours"] += [r.seconds for r in result.history]
+    return seconds
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, value in (("rounds", 10), ("turns", 2), ("features", 784), ("components", 20), ("rows", 2000)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--settings", action="store_true")
     given = parser.parse_args()
     d, p = given.features, given.components
     rng = np.random.default_rng(0)
     shards = [rng.standard_normal((given.rows, d)) * 0.99 ** np.arange(d) for _ in range(2)]
-    ours, bare = [], []
-    with tempfile.TemporaryDirectory() as folder, Federation(folder, shards) as federation:
-        federation.present(0, 1)
-        for _ in range(given.turns):
-            run = federation.run(None, shape=[d, p], rounds=given.rounds)
-            bare += run.seconds()
-            ssi = {"oversample": 0, "tol": 0.0, "max_rounds": given.rounds - 1, "center": False}
-            result = federation.run("SSI", n_components=p, **ssi).result()
-            ours += [r.seconds for r in result.history]
     print(f"2 nodes of {given.rows} x {d}, {d} x {p} each way")
-    print(f"barest  {spread(bare)}")
-    print(f"ours    {spread(ours)}")
-    print(f"ratio   {median(ours) / median(bare):.2f}")
+    with tempfile.TemporaryDirectory() as folder:
+        first = measured(shards, given, folder, bare=True)
+    for name in ("barest", "ours"):
+        print(f"{name}, Flower's own settings: {spread(first[name])}")
+    print(f"ratio {median(first['ours']) / median(first['barest']):.2f}")
+    for name, environment, words in SETTINGS if given.settings else ():
+        with tempfile.TemporaryDirectory() as folder:
+            words = [word.format(folder=folder) for word in words]
+            ours = measured(shards, given, folder, bare=False, environment=environment, superlink=words)["ours"]
+        print(f"ours, {name}: {spread(ours)}; {median(ours) / median(first['ours']):.2f} of ours with Flower's own")
 
 
 if __name__ == "__main__":

@@ -86,7 +86,8 @@ def tracked(clients: int, tracker: STMiss) -> list[object]:
 
 def main() -> None:
     """Print the tables."""
-    sizes = [(5, MaskedSums()), (30, MaskedSums()), (200, MaskedSums(neighbours=20)), (200, MaskedSums())]
+    sizes = [(clients, MaskedSums()) for clients in (5, 30, 200)]
+    sizes += [(200, MaskedSums(neighbours=k)) for k in (20, 40)]
     sizes += [(30, MaskedSums(self_masks=False)), (200, MaskedSums(neighbours=20, self_masks=False))]
     head = ["clients (neighbours)", "messages", "bytes / unmasked", "kB of keys a sum", *(f"ms {s}" for s in STEPS)]
     print(table([*head, "ms server a sum"], [row(*size) for size in sizes]))

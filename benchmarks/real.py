@@ -17,9 +17,9 @@ from flower_pca import make, simulate
 
 CLIENTS = {"a9a": 32, "abalone": 4, "connect4": 60, "covtype": 60}
 RUNS = {
-    "ssi": "ssi",
-    "q=4": "local_power(local_steps=4, decay=False)",
-    "decay 8": "local_power(local_steps=8, halve_every=3)",
+    "ssi": "ssi(oversample=0)",
+    "q=4": "local_power(oversample=0, local_steps=4, decay=False)",
+    "decay 8": "local_power(oversample=0, local_steps=8, halve_every=3)",
     "krylov": "krylov(oversample=0)",
 }
 LEVELS, MOST, K, SEEDS = (5e-2, 1e-3, 1e-6), 200, 5, range(3)

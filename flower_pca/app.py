@@ -1,8 +1,11 @@
 """The ServerApp and the ClientApp that `flwr run` starts, in simulation and in deployment alike.
 
-The run-config of pyproject.toml says what to compute; a node's own node-config says which rows it has (data; for
-trackers a folder of batches, or rows that are cut by batch) and what it allows: the rules of
+The run-config of pyproject.toml says what to compute; a node's own node-config says which rows it has (data, or
+data-path; for trackers a folder of batches, or rows that are cut by batch) and what it allows: the rules of
 `flower_pca.clients.Rules`, with hyphens in their names. A key that is nearly one of a rule is refused.
+
+A node that names no rows plays its part of the run's: of whatever the run-config names, inside Flower's simulation
+engine; of rows that are drawn from a seed, on a real SuperNode, so that no run can choose one of its files.
 """
 
 from __future__ import annotations
@@ -11,15 +14,17 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from logging import INFO
+from itertools import chain, count
+from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from flower_pca import clients, registry
-from flower_pca.base.errors import ConfigError
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError, private
 from flower_pca.clients.rules import Rules, everything
 from flower_pca.data import partition, sources
 from flower_pca.data.arrivals import Arrivals
@@ -31,38 +36,96 @@ from flower_pca.strategies.log import log
 
 server_app = ServerApp()
 
+_EACH: Final = "shards-per-node"
+
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the strategy that the run-config describes, and save its result as result.npz in the output folder."""
-    folder = Path(str(context.run_config["output"])).expanduser().resolve()
+    wanted = Path(str(context.run_config["output"])).expanduser()
+    folder = _free(wanted)
     settings = _settings(context)
     folder.mkdir(parents=True, exist_ok=True)
     if settings.get("checkpoint"):
         settings["checkpoint"] = folder / settings["checkpoint"]
     strategy = _tracking(settings, context) if _tracks(context.run_config) else PCAStrategy(**settings)
     result = strategy.fit(grid)
+    if (folder / "result.npz").exists():  # of a run that has ended meanwhile
+        folder = _free(wanted)
+        folder.mkdir(parents=True, exist_ok=True)
     log(INFO, "Components saved in %s", result.save(folder / "result.npz"))
+
+
+def _free(wanted: Path) -> Path:
+    """The output folder: where a relative path already has a result, the next one of that name with a number.
+
+    Whoever names an absolute path has chosen the place. A run that was interrupted has left no result, so its
+    checkpoint is found again.
+    """
+    if wanted.is_absolute():
+        return wanted.resolve()
+    numbered = (wanted.with_name(f"{wanted.name}-{n}") for n in count(2))
+    return next(folder.resolve() for folder in chain([wanted], numbered) if not (folder / "result.npz").exists())
 
 
 def _load(context: Context) -> Any:
     """The node's own rows, or its part of those that the run-config names; as a stream, where they are cut by batch."""
     node, config = context.node_config, context.run_config
-    if "data" in node:
-        data = str(node["data"])
+    data = _own(node)
+    if data is not None:
         if _tracks(config) and Path(data).expanduser().is_dir():
             return Stream(Arrivals(data), who="this node")
         rows = sources.make(data)
         return Stream(rows, batch=int(node["batch"]), who="this node") if "batch" in node else rows
-    if "ray" not in sys.modules or "partition-id" not in node:
-        # A real node: else whoever starts a run could choose one of its files, or mix in synthetic rows.
-        remedy = "Start the SuperNode with --node-config 'data=\"/path/x.npy\"'."
-        raise ConfigError("The node-config of this node", must="one with data", got="none", then=remedy)
+    asked = str(config["data"])
+    _check_dealt(node, asked)
     wanted = str(config.get("columns", "")) or None
-    shards = _whole(str(config["data"]), str(config["partition"]), int(node["num-partitions"]), wanted)
-    own = shards(int(node["partition-id"]))
+    with private(hold=False):  # the run has named them
+        shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted)
+        own = shards(int(node["partition-id"]))
     batch = int(config.get("batch", 0))
     return Stream(own, batch=batch, who=f"client {node['partition-id']}") if batch else own
+
+
+def _own(node: Mapping[str, Any]) -> str | None:
+    """Where the node's own rows are: its `data`, or `data-path`, as other Flower apps call it."""
+    data, path = node.get("data"), node.get("data-path")
+    if data is not None and path is not None and data != path:
+        got = f"data={str(data)!r} and data-path={str(path)!r}"
+        raise ConfigError("The rows of this node", must="named once, as data", got=got, then="Keep one of them.")
+    return None if data is None and path is None else str(path if data is None else data)
+
+
+def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
+    """Whether a node may play its part of the run's rows. A real one has files, which no run may choose from."""
+    parts = {"partition-id", "num-partitions"} <= node.keys()
+    if not parts or not (_simulated() or sources.drawn(asked)):
+        names = "data, or partition-id and num-partitions of rows that are drawn from a seed"
+        remedy = "Start the SuperNode with --node-config 'data=\"/path/x.npy\"'."
+        raise ConfigError("The node-config of this node", must=f"one with {names}", got="neither", then=remedy)
+    if not _simulated():
+        log(WARNING, "This node has no data of its own: it plays part %s of %s.", node["partition-id"], asked)
+
+
+def _simulated() -> bool:
+    """Whether this is a virtual node of Flower's simulation engine. They live in an actor of Ray; no SuperNode does."""
+    ray: Any = sys.modules.get("ray")
+    if ray is None or "flwr.simulation.ray_transport.ray_actor" not in sys.modules or not ray.is_initialized():
+        return False
+    return ray.get_runtime_context().get_actor_id() is not None
+
+
+def _each(context: Context) -> int:
+    """How many clients a node hosts: what the run-config says at a virtual one, else it is one itself."""
+    given = int(context.run_config.get(_EACH, 1))
+    return given if given > 1 and _own(context.node_config) is None and _simulated() else 1
+
+
+def _hosts(context: Context) -> range:
+    """The clients that a node hosts, by number; none if it is one itself."""
+    each = _each(context)
+    first = int(context.node_config["partition-id"]) * each if each > 1 else 0
+    return range(first, first + each) if each > 1 else range(0)
 
 
 @lru_cache(maxsize=1)
@@ -73,7 +136,7 @@ def _whole(data: str, deal: str, clients: int, wanted: str | None) -> Callable[[
     rows = table.rows
     parts = partition.make(deal, int(rows.shape[0]), clients, beside=table.beside)
     sites = partition.sites(deal, table.beside, parts)
-    return lambda i: table.site_rows(take(rows, parts[i]), sites[i])
+    return lambda i: table.site_rows(take(rows, parts[i]), parts[i], sites[i])
 
 
 def _tracks(config: Mapping[str, Any]) -> bool:
@@ -98,16 +161,19 @@ def _settings(context: Context) -> dict[str, Any]:
     """The parameters of PCAStrategy in the run-config, which has hyphens in their names and "" for None."""
     names = {name.replace("_", "-"): name for name in inspect.signature(PCAStrategy).parameters}
     given = {names[key]: value for key, value in context.run_config.items() if key in names}
-    return {name: None if value == "" else value for name, value in given.items()}
+    each = context.run_config.get(_EACH, 1)
+    checks.integer(_EACH, each, least=1, remedy="Use 1 for a client in each node.")
+    hosted = {"hosted": context.run_config.get("shard-answers", "stacked")} if int(each) > 1 else {}
+    return {**{name: None if value == "" else value for name, value in given.items()}, **hosted}
 
 
 def _rules(context: Context) -> Rules:
     """The rules in the node-config. Nodes whose rows are the run's own are simulated, and have no foe."""
     given = Rules.of_node_config(context.node_config)
-    if "data" in context.node_config:
+    if _own(context.node_config) is not None:
         return given
     seed = int(context.run_config.get("seed", 0) or 0)
     return Rules.of(given, {"allow": everything(), "answers": "rows", "missing": "mean", "noise_seed": seed})
 
 
-client_app = clients.client_app(_load, rules=_rules)
+client_app = clients.client_app(_load, rules=_rules, hosts=_hosts)

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
-import numpy as np
-
 from flower_pca import registry
-from flower_pca.base import checks, linalg
+from flower_pca.algorithms.auto import beforehand
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
+from flower_pca.core.parts import ROUNDED
 from flower_pca.core.question import AskedHere, Question, summable
-from flower_pca.core.result import PCAResult
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import DP, MaskedSums
@@ -30,13 +28,16 @@ from flower_pca.dp.plan import planned
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
+from flower_pca.rows import precision
 from flower_pca.rows.columns import wanted
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
+from flower_pca.stages import start as starts
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
+from flower_pca.stages.start import Start
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from flower_pca.masking.run import Masked
 
 AnyRun: TypeAlias = "Run | Masked"
-Start: TypeAlias = "Array | PCAResult | TrackingResult"
 Veil: TypeAlias = Callable[[str, Arrays, Arrays], Arrays]  # of a stage's name, its message and the answer
 
 
@@ -100,40 +100,47 @@ def _heard(asked: Question) -> Question:
     over samples of them, and its result can be monitored if that is asked for.
     """
     if asked.mask is not None and asked.fraction < 1.0 and registry.entry(type(asked.algorithm)).remembers:
-        rule, remedy = (
-            "1.0, as clients forget what they keep whenever others are asked",
-            "Use ssi, or leave the masks out.",
-        )
+        rule = "1.0, as clients forget what they keep whenever others are asked"
         what = f"The fraction of clients for {asked.algorithm.name} under masks"
-        raise ConfigError(what, must=rule, got=asked.fraction, then=remedy)
+        raise ConfigError(what, must=rule, got=asked.fraction, then="Use ssi, or leave the masks out.")
     if asked.channel is not None:
         registry.require_over_air(asked.algorithm)
     if asked.monitor and registry.closing(asked.algorithm) is not RayleighRitz:
         rule, remedy = "asked of an algorithm whose components are all there is to say of a row", "Use krylov."
         raise ConfigError("monitor", must=rule, got=asked.algorithm.name, then=remedy)
+    if asked.bits < 64 and asked.wire != "auto" and not registry.rounds(asked.algorithm):
+        rule, remedy = '"float64" or "auto", as rounding would build up in what clients keep', "Leave it out."
+        raise ConfigError(f"wire with {asked.algorithm.name}", must=rule, got=repr(asked.wire), then=remedy)
     return asked
 
 
-def run(asked: Question, *, judged: bool = True) -> AnyRun:
+def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> AnyRun:
     """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz); an evaluation, histograms if asked for.
 
     Where all clients are our own, as in a simulation, answers need not be `judged` by what they say of their rows.
+    With a `start`, its components are the block of the opening.
     """
-    algorithm, masked = _heard(asked).algorithm, asked.mask is not None
-    width = algorithm.width(asked.n_components)
-    terms = NoTerms()
-    opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width, judged=judged)
-    if asked.dp is not None:
-        plan, algorithm = planned(asked.dp, algorithm)
-        terms, opening = plan, plan.opening(width)
+    masked, noisy = asked.mask is not None, (asked.dp is not None, asked.channel is not None)
+    algorithm, choices = beforehand(_heard(asked).algorithm, *noisy)
+    bits, tol = (asked.bits, asked.tol) if registry.rounds(algorithm) else (64, None)
+    choices |= {"wire": precision.why(bits, tol)} if asked.wire == "auto" else {}
+    if asked.dp is None:
+        width, terms = algorithm.width(asked.n_components), NoTerms()
+        opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width, judged=judged)
+    else:
+        terms, algorithm = planned(asked.dp, algorithm)
+        opening = terms.opening(algorithm.width(asked.n_components))
+    known: Any = {"n_components": asked.n_components, "seed": asked.seed, "wanted": asked.columns}
     model = Model(
-        n_components=asked.n_components,
+        basis=None if start is None else starts.block(start, algorithm, **known),
         center=asked.centered,
         scale=asked.scale,
         missing=asked.missing,
-        wanted=asked.columns,
-        seed=asked.seed,
         summed=masked,
+        bits=bits,
+        choices=choices,
+        warm=start is not None,
+        **known,
     )
     roll = Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=masked)
     after: list[Stage[Any]] = [Evaluate()] if asked.evaluate else []
@@ -180,7 +187,7 @@ def tracking(
     elif air is not None:
         registry.require_over_air(tracker)
     r, masked, names = int(n_components), masks is not None, wanted(columns)
-    basis = None if start is None else _columns(start, r)
+    basis = None if start is None else starts.basis(start, r)
     given: Any = {"seed": int(seed), "steps": steps, "basis": basis, "summed": masked, "wanted": names}
     model = Model(n_components=r, center=False, scale=None, **given)
     plain: Mapping[str, Any] = {"n_components": r, "seed": int(seed), "steps": steps, "min_clients": min_clients}
@@ -197,17 +204,6 @@ def _under(masks: MaskedSums | None, made: Run) -> AnyRun:
     from flower_pca.masking.run import Masked
 
     return Masked(made, masks)
-
-
-def _columns(start: Start, r: int) -> Array:
-    """The basis to start from as orthonormal columns."""
-    given = start.components_ if isinstance(start, PCAResult | TrackingResult) else np.asarray(start, dtype=np.float64)
-    rows = given[-1] if given.ndim == 3 else given
-    if rows.ndim != 2 or rows.shape[0] != r or rows.shape[1] < r or not np.isfinite(rows).all():
-        rule = f"n_components={r} finite rows"
-        got = f"shape {rows.shape}"
-        raise ConfigError("The basis to start from", must=rule, got=got, then="Give one component per row.")
-    return linalg.orth(rows.T)
 
 
 def answer(
@@ -230,11 +226,19 @@ def answer(
     """
 
     def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
+        arrays = precision.plain(arrays)
         up, after = registry.answer(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
         return (up if veil is None else veil(stage, arrays, up)), after
 
     if stage != messages.STAGE:
-        return plain(stage, arrays, data, messages.plain(memory))  # what it keeps of this binds no masks
+        up, after = plain(stage, arrays, data, messages.plain(memory))  # what it keeps of this binds no masks
+        return (up if (few := precision.asked(arrays)) == 64 else _rounded(stage, arrays, data, up, few)), after
     from flower_pca.masking import client
 
     return client.answer(arrays, data, memory, plain, demands or Demands(), grain)
+
+
+def _rounded(stage: str, arrays: Arrays, data: Any, up: Arrays, bits: int) -> Arrays:
+    """An answer whose products have so few bits."""
+    parts = registry.STAGES[stage].parts(arrays, data.d)
+    return {name: precision.rounded(a, bits) if parts[name].kind in ROUNDED else a for name, a in up.items()}

@@ -4,8 +4,7 @@ All that knows algorithms by name looks here: `make` and the spec strings, the s
 names of the package, the command line, the tests that every algorithm has to pass, the table in the README. So an
 algorithm is added by a file of its own and a line of this table. `register` does the same from elsewhere.
 
-A client finds its half of a message here as well: `answer` calls the stage that the message names.
-Imports of algorithms read `import Krylov as Krylov`, which is how type checkers are told that the package shows them.
+A client finds its half of a message here as well. Imports read `import Krylov as Krylov`, for type checkers.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.algorithms.covariance import NoisyCovariance as NoisyCovariance
+from flower_pca.algorithms.auto import Auto
+from flower_pca.algorithms.covariance import Covariance as Covariance
 from flower_pca.algorithms.dr_svd import DRSVD as DRSVD
 from flower_pca.algorithms.faps import FAPS as FAPS
 from flower_pca.algorithms.fed_oapm import FedOAPM as FedOAPM
@@ -29,7 +29,7 @@ from flower_pca.algorithms.personal.closing import PersonalClosing
 from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA as ExactPerPCA
 from flower_pca.algorithms.personal.per_pca import PerPCA as PerPCA
 from flower_pca.algorithms.personal.result import PersonalResult
-from flower_pca.algorithms.robust.base import LowRank
+from flower_pca.algorithms.robust.closing import LowRank
 from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA as ConsensusRPCA
 from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
 from flower_pca.algorithms.robust.result import RobustResult
@@ -83,7 +83,7 @@ TABLE: Final[dict[str, Entry]] = {
         Entry(DRSVD),
         Entry(DistPCA),
         Entry(FedOAPM),
-        Entry(NoisyCovariance),
+        Entry(Covariance),
         Entry(DCFPCA, LowRank, RobustResult),
         Entry(ConsensusRPCA, LowRank, RobustResult),
         Entry(PerPCA, PersonalClosing, PersonalResult, remembers=True),
@@ -95,6 +95,7 @@ BESIDE: Final[dict[str, type[Stage[Any]]]] = {Histograms.name: Histograms}
 TRACKERS: Final[dict[str, type[Tracker]]] = {tracker.name: tracker for tracker in (STMiss, RobustTracking)}
 
 ALGORITHMS: Final[dict[str, type[Algorithm[Any]]]] = {name: entry.algorithm for name, entry in TABLE.items()}
+CHOOSERS: Final[dict[str, type[Algorithm[Any]]]] = {"auto": Auto}  # of one of them: no message is of a chooser
 STAGES: Final[dict[str, type[Stage[Any]]]] = {
     **ALGORITHMS,
     **TRACKERS,
@@ -136,6 +137,11 @@ def leaves_own(algorithm: Algorithm[Any]) -> bool:
     return closing(algorithm).own is not Stage.own
 
 
+def rounds(algorithm: Algorithm[Any]) -> bool:
+    """Whether answers may be rounded: where clients keep nothing, and the run ends by measuring the basis itself."""
+    return closing(algorithm) is RayleighRitz and not entry(type(algorithm)).remembers
+
+
 def over_air(stage: Stage[Any]) -> bool:
     """Whether sums will do that arrive with noise on them, as over the air.
 
@@ -165,21 +171,15 @@ def entry(algorithm: type[Any]) -> Entry:
 def make(algorithm: str | Algorithm[Any], **parameters: Any) -> Algorithm[Any]:
     """An algorithm from its name, a spec string such as "faps(inner_steps=5)", or an instance.
 
-    Args:
-        algorithm: The name, spec string or instance.
-        **parameters: Parameters to set beside those of the spec; the algorithm must have them.
+    **parameters are set beside those of the spec; the algorithm must have them.
     """
-    made: Algorithm[Any] = _made("The algorithm", "faps(inner_steps=5)", ALGORITHMS, Algorithm, algorithm, parameters)
+    table = {**ALGORITHMS, **CHOOSERS}
+    made: Algorithm[Any] = _made("The algorithm", "faps(inner_steps=5)", table, Algorithm, algorithm, parameters)
     return made
 
 
 def tracker(tracker: str | Tracker, **parameters: Any) -> Tracker:
-    """A tracker, likewise.
-
-    Args:
-        tracker: The name, spec string or instance.
-        **parameters: Parameters to set beside those of the spec; the tracker must have them.
-    """
+    """A tracker, likewise: from its name, a spec string or an instance, with these parameters beside those of it."""
     made: Tracker = _made("The tracker", "st_miss(reuse=1)", TRACKERS, Tracker, tracker, parameters)
     return made
 

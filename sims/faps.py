@@ -26,8 +26,8 @@ from sims.common.problems import Array
 TARGET: Final = 1.1e-7
 RULE: Final = 1e-10  # the paper's (27)
 METHODS: Final = {
-    "SSI": "ssi",
-    "LocalPower": "local_power(local_steps=8, halve_every=1)",
+    "SSI": "ssi(oversample=0)",
+    "LocalPower": "local_power(oversample=0, local_steps=8, halve_every=1)",
     "FAPS": "faps",
     "Krylov": "krylov(oversample=0)",
 }

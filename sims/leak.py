@@ -25,8 +25,8 @@ SIZES: Final = (100, 200, 300, 400, 500)  # columns of Fig. 1b, ten times as man
 CLIENTS: Final = 2
 LONG: Final = 500  # messages after which PCA counts as far from converged
 # Normal rows have no gap to speak of: there ssi and faps are stopped long before they converge.
-FLAT: Final = ("ssi(max_rounds=40)", "krylov(oversample=0, tol=1e-7)", "faps(max_rounds=40)")
-FALLING: Final = ("ssi(tol=1e-6)", "krylov(oversample=0, tol=1e-7)", "faps(tol=1e-5)")
+FLAT: Final = ("ssi(oversample=0, max_rounds=40)", "krylov(oversample=0, tol=1e-7)", "faps(max_rounds=40)")
+FALLING: Final = ("ssi(oversample=0, tol=1e-6)", "krylov(oversample=0, tol=1e-7)", "faps(tol=1e-5)")
 SENTENCES: Final = {
     "krylov": "Every answer is C_i times a block: C_i is told when the blocks span everything, in d / p messages.",
     "ssi": "As krylov; as its blocks turn into one another, what is told beyond d / p messages adds little.",
@@ -36,7 +36,7 @@ SENTENCES: Final = {
     "wda": "The client's own leading eigenvectors and eigenvalues, exactly.",
     "dist_pca": "As uda, and as many of them as are asked for.",
     "dr_svd": "Two wide products: (d - k) / 4 columns of C_i each time, far more per message than ssi.",
-    "noisy_covariance": "Without noise, C_i itself in one message.",
+    "covariance": "Without noise, C_i itself in one message.",
     "fed_oapm": "As ssi, where the server hears single answers; over the air it hears noisy sums only.",
     "consensus_rpca": "Products of the rows less their far entries: C_i on the common low-rank space.",
     "dcf_pca": "A block that the client has moved by its own gradient: its share of the common space.",
@@ -84,8 +84,8 @@ def fig1b(given: report.Options) -> report.Found:
         report.progress(f"fig1b: d={d}")
         problem = problems.evenly(np.random.default_rng(0).standard_normal((n, d)), CLIENTS)
         rounds = d // p + 5
-        seen = audit(f"ssi(max_rounds={rounds})", problem, n_components=p, center=False, clients=(0,))
-        reached = [converged(a, problem, p, messages=LONG) for a in ("ssi", "krylov(oversample=0)")]
+        seen = audit(f"ssi(oversample=0, max_rounds={rounds})", problem, n_components=p, center=False, clients=(0,))
+        reached = [converged(a, problem, p, messages=LONG) for a in ("ssi(oversample=0)", "krylov(oversample=0)")]
         rows.append([d, d // p, seen.messages_to(TARGET) or f"> {rounds}", *(r or f"> {LONG}" for r in reached)])
     return report.Found(f"Fig. 1b: n={n}, p={p}", rows, "Messages, the opening included.")
 

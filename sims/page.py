@@ -23,7 +23,7 @@ HEAD: Final = """# The papers' tables and figures, run again
 Five papers are behind this package. Every table and figure of theirs has a row here, with what came out when this
 package ran it: at the paper's size, or smaller where that says so. Figures of the papers are cited; ours come from
 recorded runs with seeds, versions and dates. `python -m sims --list` prints the catalogue, and `python -m sims --paper`
-runs it again, all of it or what is named behind it. [sims](../sims/README.md) tells more of the single programs.
+runs it again, all of it or what is named behind it. `sims/README.md` tells more of the single programs.
 
 An item is *the same* if the figures agree within what shuffles and starts make them swing, or if a figure shows what
 the paper says it shows; *same order* if methods rank as in the paper but figures differ; *in part* if some of it holds;

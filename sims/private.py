@@ -30,7 +30,7 @@ METHODS: Final = (
     "krylov(oversample=5, max_rounds=2)",
     "krylov(oversample=5, max_rounds=4)",
     "krylov(oversample=5, max_rounds=8)",
-    "noisy_covariance",
+    "covariance",
 )
 
 

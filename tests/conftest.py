@@ -29,6 +29,12 @@ def drawn_again(monkeypatch):
     monkeypatch.setattr(os, "urandom", np.random.default_rng(0).bytes)
 
 
+@pytest.fixture(autouse=True)
+def not_synced(monkeypatch):
+    """Files of tests need not outlast a power cut: nobody waits until they are on the disk."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
 @pytest.fixture
 def lines():
     """A run of Flower's in this process, for fake grids; what it logs."""

@@ -215,6 +215,18 @@ def grid_of(shards: Sequence[Any], n: int | None = None, *, seed: int = 0, **pol
     return FakeGrid(app_of(shards, **policy), len(shards) if n is None else n, seed=seed)
 
 
+def hosts_of(shards: Sequence[Any], each: int = 4, **policy: Any) -> FakeGrid:
+    """A grid of virtual nodes that host so many clients each, with a shard for each client."""
+
+    def hosts(context: Context) -> range:
+        first = int(context.node_config["partition-id"]) * each
+        return range(first, min(first + each, len(shards)))
+
+    rules = {"allow": everything(), **LIKE_SIMULATED, **policy}
+    app = client_app(lambda context: shards[int(context.node_config["partition-id"])], hosts=hosts, **rules)
+    return FakeGrid(app, -(-len(shards) // each))
+
+
 def is_pca_of(result: Any, shards: Sequence[Array], *, angle: float = 1e-5) -> bool:
     """Whether a result is the PCA of the rows of these shards together."""
     reference, k = pooled(shards), len(result.components_)

@@ -61,8 +61,9 @@ def wait(what, ready, *, seconds=SHORT, pause=0.05):
 class Node:
     """A SuperNode; its rows are `partition`'s."""
 
-    def __init__(self, federation, partition, process, log):
+    def __init__(self, federation, partition, process, log, config):
         self.partition, self._federation, self.process, self.log = partition, federation, process, log
+        self.config = config
 
     @property
     def id(self):
@@ -154,10 +155,12 @@ class Federation:
         folder: A folder for everything.
         shards: The rows, one array per partition.
         keys: Certificates and keys (flower_pca.keys); insecure without.
+        superlink: Further words for the SuperLink's command line.
+        environment: Variables for all processes, beside those that they have anyway.
     """
 
-    def __init__(self, folder, shards, *, keys=None):
-        self.folder, self.shards, self.keys = Path(folder), shards, keys
+    def __init__(self, folder, shards, *, keys=None, superlink=(), environment=None):
+        self.folder, self.shards, self.keys, self.words = Path(folder), shards, keys, superlink
         self.nodes, self._processes, self._runs = [], [], 0
         self.mark = f"{os.getpid()}-{next(_NUMBERS)}"
         self.environment = {
@@ -169,6 +172,7 @@ class Federation:
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "PYTHONUNBUFFERED": "1",
             **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+            **(environment or {}),
         }
 
     def __enter__(self):
@@ -223,7 +227,7 @@ class Federation:
         superlink = f"127.0.0.1:{self.port}"
         words = ["flower-supernode", *safe, "--superlink", superlink, "--port", str(port), "--node-config", given]
         log = self.folder / f"node-{partition}-{len(self._processes)}.log"
-        node = Node(self, partition, self._start(words, log), log)
+        node = Node(self, partition, self._start(words, log), log, config)
         self.nodes.append(node)
         return node
 
@@ -262,9 +266,9 @@ class Federation:
             raise RuntimeError(f"flwr run failed: {said}")
         return Run(self, said["run-id"], folder)
 
-    def flwr(self, *words):
+    def flwr(self, *words, seconds=SHORT):
         """What Flower's command line prints."""
-        return self._call([str(BIN / "flwr"), *words])
+        return self._call([str(BIN / "flwr"), *words], seconds)
 
     def logs(self):
         """Everything that SuperLink, ServerApps and nodes have said."""
@@ -290,7 +294,7 @@ class Federation:
             safe = ["--ssl-ca-certfile", str(self.keys.ca), "--ssl-certfile", str(self.keys.certificate)]
             safe += ["--ssl-keyfile", str(self.keys.key), "--enable-supernode-auth"]
         log = self.folder / "superlink.log"
-        words = ["flower-superlink", *safe, "--host", "127.0.0.1", "--port", str(self.port)]
+        words = ["flower-superlink", *safe, "--host", "127.0.0.1", "--port", str(self.port), *self.words]
         process = self._start(words, log)
 
         def answers():
@@ -318,9 +322,9 @@ class Federation:
         self._processes.append(process)
         return process
 
-    def _call(self, words):
+    def _call(self, words, seconds):
         done = subprocess.run(
-            words, env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=SHORT, check=False
+            words, env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=seconds, check=False
         )
         if done.returncode:
             raise RuntimeError(f"{shlex.join(words)} failed:\n{done.stdout}\n{done.stderr}")

@@ -5,7 +5,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
-EVERY = [*PAGES, "CONTRIBUTING.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("examples/*/README.md"))]
+EVERY = [
+    *PAGES,
+    "CONTRIBUTING.md",
+    "hub/README.md",
+    *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("examples/*/README.md")),
+]
 SHELLS = ("sh", "shell", "bash", "console")
 
 

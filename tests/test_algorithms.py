@@ -28,8 +28,15 @@ def seeds(name: str, check: checks.Check) -> tuple[int, ...]:
     return (0,) if name in (*checks.SLOW, *checks.ROBUST) or check in protocol_checks.FOR_ALL else (0, 1)
 
 
+SEVERAL = (checks.one_row_per_client, checks.a_client_with_few_rows, checks.partition_invariant)  # runs to the end
+
+
 def long(name: str, check: checks.Check) -> tuple[pytest.MarkDecorator, ...]:
-    return (pytest.mark.slow,) if name in checks.SLOW and check is checks.one_row_per_client else ()
+    """Runs of many rounds, and runs that are begun again after each of theirs."""
+    many = name in checks.SLOW and check in (*SEVERAL, checks.zeros_beside_others)
+    anew = name != "krylov" and check is protocol_checks.resumes_exactly
+    robust = name in checks.ROBUST and check in (protocol_checks.storage_does_not_matter, checks.orthonormal_components)
+    return (pytest.mark.slow,) if many or anew or robust else ()
 
 
 @pytest.mark.parametrize(

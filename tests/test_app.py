@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,24 +18,26 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     from flower_pca import app
 
 DATA = "synthetic(n=200, d=6, clients=3)"
+SAVED = "Components saved in "
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Run the app on nodes with these node-configs; returns the result and what was logged."""
 
-    def start(nodes, **config):
+    def start(nodes, *, engine=True, **config):
         config = {"data": DATA, "partition": "contiguous", "n-components": 2, "output": str(tmp_path / "out"), **config}
         config = {name.replace("_", "-"): value for name, value in config.items()}
-        if any("data" not in node and node for node in nodes):
-            monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))  # a simulation's processes have it
+        if engine and any("data" not in node and node for node in nodes):
+            monkeypatch.setattr(app, "_simulated", lambda: True)
         with in_a_run() as lines:
             grid = FakeGrid(app.client_app, len(nodes))
             for context, node_config in zip(grid.nodes.values(), nodes, strict=True):
                 context.node_config, context.run_config = node_config, config
             context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=config)
             app.server_app(grid, context)
-        return PCAResult.load(tmp_path / "out/result.npz"), lines
+        (place,) = [line.removeprefix(SAVED) for line in lines if line.startswith(SAVED)]
+        return PCAResult.load(place), lines
 
     return start
 
@@ -50,6 +52,28 @@ def deployed(folder, n=3, **node_config):
     for i, shard in enumerate(shards):
         np.save(folder / f"{i}.npy", shard)
     return [{"data": str(folder / f"{i}.npy"), **node_config} for i in range(n)], shards
+
+
+@pytest.mark.parametrize("how", ["stacked", "summed"])
+def test_a_simulation_hosts_as_many_clients_in_a_node_as_the_run_config_says(run, how):
+    result, lines = run(simulated(2), shards_per_node=3, shard_answers=how, min_nodes=6)
+    assert is_pca_of(result, [sources.make(DATA)])
+    assert any("6/6 clients" in line for line in lines)
+    assert [record.asked for record in result.history] == [6] * len(result.history)
+
+
+def test_nodes_with_rows_of_their_own_host_no_others(run, tmp_path):
+    nodes, _ = deployed(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"Every node must be one that hosts clients .* Leave hosted, or shards-per-node"
+    ):
+        run(nodes, shards_per_node=3)
+
+
+@pytest.mark.parametrize("each", [0, -2, 1.5, "many"])
+def test_how_many_clients_a_node_hosts_is_checked(run, each):
+    with pytest.raises(ConfigError, match="shards-per-node must be a whole number of at least 1"):
+        run(simulated(2), shards_per_node=each)
 
 
 @pytest.mark.parametrize("partition", ["contiguous", "iid(seed=1)", "power_law", "by_size(sizes=[1, 2, 3])"])
@@ -109,7 +133,119 @@ def test_a_run_cannot_choose_a_file_of_a_node(run, tmp_path):
     nodes, shards = deployed(tmp_path)
     result, lines = run([*nodes, {}], data=nodes[0]["data"])
     assert is_pca_of(result, shards)
-    assert any("The node-config of this node must be one with data. Got none." in line for line in lines)
+    names = "data, or partition-id and num-partitions of rows that are drawn from a seed"
+    assert any(f"The node-config of this node must be one with {names}. Got neither." in line for line in lines)
+
+
+def test_a_node_config_takes_every_option_of_a_source(run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    for i, shard in enumerate(shards):
+        lines = ["größe;b;c;d;e;f", *(";".join(repr(float(v)).replace(".", ",") for v in row) for row in shard)]
+        (tmp_path / f"{i}.csv").write_bytes("\n".join(lines).encode("latin-1"))
+        nodes[i]["data"] = f"csv(path='{tmp_path}/{i}.csv', decimal=',', encoding='latin-1')"
+    result, _ = run(nodes)
+    assert is_pca_of(result, [shard[:, [1, 2, 3, 4, 5, 0]] for shard in shards])
+    assert result.feature_names_in_.tolist() == [*"bcdef", "größe"]
+
+
+UNREADABLE = {
+    "text that its operator has picked": (
+        "age,town\n1.5,Geheim\n2.5,Geheim\n",
+        "csv(path={!r}, columns=['age', 'town'])",
+    ),
+    "bytes": ("age,town\n1.5,Geh\udce9im\n", "csv(path={!r})"),
+    "another separator": ("age;Geheim\n1;2\n", "csv(path={!r})"),
+    "a column that is not there": ("Geheim,b\n1,2\n", "csv(path={!r}, columns=['age'])"),
+    "no names": ("2001,2002,Geheim\n", "csv(path={!r}, columns=['age'])"),
+    "no file": (None, "csv(path={!r})"),
+    "no such source": (None, "cvs(path={!r})"),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_what_a_file_holds_stays_at_its_node(case, run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    text, spec = UNREADABLE[case]
+    path = tmp_path / "Geheim.csv"
+    if text is not None:
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    result, lines = run([*nodes, {"data": spec.format(str(path))}])
+    assert is_pca_of(result, shards)
+    (reason,) = [why for record in result.history for why in record.failures.values()]
+    assert reason == (
+        "The rows of this node must be readable, as its operator has named them. "
+        "Got an error, which its own log has. Ask the node's operator."
+    )
+    (own,) = [line for line in lines if "The rows of this node cannot be used: " in line]
+    assert "Geheim" in own or case == "no such source"
+    assert not any("Geheim" in line for line in lines if line != own)
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_real_node_with_a_number_plays_drawn_rows_only(run, tmp_path, monkeypatch, imported):
+    if imported:  # a SuperNode in an environment with Ray, whose engine it does not run in
+        ray = ModuleType("ray")
+        ray.is_initialized = lambda: False
+        monkeypatch.setitem(sys.modules, "ray", ray)
+        monkeypatch.setitem(sys.modules, "flwr.simulation.ray_transport.ray_actor", ModuleType("ray_actor"))
+    result, lines = run(simulated(3), engine=False)
+    assert is_pca_of(result, [sources.make(DATA)])
+    assert any(f"This node has no data of its own: it plays part 2 of {DATA}." in line for line in lines)
+    nodes, shards = deployed(tmp_path)
+    result, lines = run([*nodes, *simulated(4)[3:]], engine=False, data=nodes[0]["data"])
+    assert is_pca_of(result, shards)
+    assert any("rows that are drawn from a seed. Got neither." in line for line in lines)
+
+
+def test_an_actor_of_ray_is_a_virtual_node_and_its_driver_is_not(monkeypatch):
+    ray, actor = ModuleType("ray"), None
+    ray.is_initialized = lambda: True
+    ray.get_runtime_context = lambda: SimpleNamespace(get_actor_id=lambda: actor)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "flwr.simulation.ray_transport.ray_actor", ModuleType("ray_actor"))
+    assert not app._simulated()
+    actor = "a1"
+    assert app._simulated()
+    monkeypatch.delitem(sys.modules, "flwr.simulation.ray_transport.ray_actor")
+    assert not app._simulated()
+
+
+def test_data_path_is_another_name_for_data(run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    nodes[1]["data-path"] = nodes[1].pop("data")
+    nodes[2]["data-path"] = nodes[2]["data"]
+    result, _ = run(nodes)
+    assert is_pca_of(result, shards)
+    nodes[2]["data-path"] = nodes[0]["data"]
+    result, lines = run(nodes)
+    assert is_pca_of(result, shards[:2])
+    assert any("The rows of this node must be named once, as data. Got data='" in line for line in lines)
+
+
+def test_a_relative_output_leaves_earlier_results_alone(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for seed, folder in enumerate(["deep/here", "deep/here-2", "deep/here-3"]):
+        result, lines = run(simulated(2), output="deep/here", seed=seed)
+        assert lines[-1] == f"{SAVED}{tmp_path / folder / 'result.npz'}"
+        assert PCAResult.load(tmp_path / folder / "result.npz").seed == seed == result.seed
+    (tmp_path / "deep/here/result.npz").unlink()
+    assert run(simulated(2), output="deep/here")[1][-1] == f"{SAVED}{tmp_path / 'deep/here/result.npz'}"
+    run(simulated(2), seed=7)
+    assert run(simulated(2), seed=8)[1][-1] == f"{SAVED}{tmp_path / 'out/result.npz'}"  # absolute: chosen
+
+
+def test_two_runs_at_once_keep_both_results(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fit = app.PCAStrategy.fit
+
+    def slower(strategy, grid):
+        monkeypatch.setattr(app.PCAStrategy, "fit", fit)
+        run(simulated(2), output="here", seed=1)
+        return fit(strategy, grid)
+
+    monkeypatch.setattr(app.PCAStrategy, "fit", slower)
+    assert run(simulated(2), output="here", seed=2)[0].seed == 2
+    assert [PCAResult.load(f"{place}/result.npz").seed for place in ("here", "here-2")] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ def test_noise_that_is_given_is_kept() -> None:
         make("consensus_rpca", noise="much")
 
 
+@pytest.mark.slow
 def test_full_rank_rows_have_no_low_rank_part() -> None:
     result = run(np.random.default_rng(0).standard_normal((60, 30)), 4)
     assert result.status.outcome is Outcome.STALLED
@@ -96,6 +97,7 @@ def test_a_basis_that_does_not_come_to_rest_is_told() -> None:
     assert "the basis still changes by" in result.status.words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.3])
 def test_missing_values_count_as_hidden(share: float) -> None:
     """And not as their column's mean, which is no part of a low-rank matrix."""
@@ -109,6 +111,7 @@ def test_missing_values_count_as_hidden(share: float) -> None:
     assert not result.sparse_part(rows[:9])[np.isnan(rows[:9])].any()
 
 
+@pytest.mark.slow
 def test_single_precision_is_proven_to_its_own_precision() -> None:
     L, _ = SMALL
     result = run(ROWS.astype(np.float32), 5)
@@ -116,6 +119,7 @@ def test_single_precision_is_proven_to_its_own_precision() -> None:
     assert rel(result, L) <= 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "d"), [(300, 30), (30, 300)])
 def test_rows_and_columns_may_be_unlike_in_number(n: int, d: int) -> None:
     L, S = pose(n, 3, 0.05, seed=6, d=d)

@@ -27,9 +27,9 @@ from flower_pca.masking.identity import Identity
 
 BIN = Path(sys.executable).parent
 SYSTEM = {"cat", "kill", "pip", "ssh-keygen", "export", "."}  # checked one by one below
-FLOWER = {"flower-superlink": (), "flower-supernode": (), "flwr": ("run", "ls", "supernode")}
+FLOWER = {"flower-superlink": (), "flower-supernode": (), "flwr": ("run", "ls", "supernode", "build", "list", "stop")}
 PYTHON = {"python", "python3.11", ".venv/bin/python"}
-TOOLS = {".venv/bin/ruff", ".venv/bin/mypy", "mkdocs"}
+TOOLS = {".venv/bin/ruff", ".venv/bin/mypy"}
 
 
 def commands(page):
@@ -150,7 +150,7 @@ def test_the_run_configs_set_what_the_app_has():
             homes = of_examples if page.startswith("examples/") else [config]
             assert any(set(given) <= set(home) for home in homes), (page, given)
             if "partition" in given:
-                partition.make(given["partition"], 10, 2)
+                partition.make(given["partition"], 10, 2, beside={"site": np.arange(10) % 2})
             if "algorithm" in given:
                 registry.make(given["algorithm"])
             for name, value in given.items():
@@ -162,14 +162,15 @@ def test_the_node_configs_set_what_the_app_reads():
     source = text("flower_pca/app.py")
     rules = {field.name.replace("_", "-") for field in fields(Rules)}
     read = {*re.findall(r"node(?:\.get\(|\[)\"([a-z-]+)\"", source), *rules}
-    assert read == rules | {"data", "batch", "partition-id", "num-partitions"}
+    assert read == rules | {"data", "data-path", "batch", "partition-id", "num-partitions"}
     found = 0
     for _, command in ALL:
         for given in map(settings, after(command, "--node-config")):
             found += 1
             assert set(given) <= read
-            if Path(given["data"]).suffix not in sources.ENDINGS:
-                assert given["data"].split("(")[0] in sources.SOURCES
+            (data,) = [given[key] for key in ("data", "data-path") if key in given]
+            if Path(data).suffix not in sources.ENDINGS:
+                assert data.split("(")[0] in sources.SOURCES
             for name in given.get("allow", "krylov").split(","):
                 assert name in registry.ALGORITHMS
     assert found >= 5

@@ -69,6 +69,7 @@ def test_the_pipeline_trains_on_what_the_nodes_project(app_of, tmp_path):
     assert task.accuracy(weights, (unseen - mean) @ components.T, y) > 0.85
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_an_older_app_with_a_client_fn_trains_after_pca(capsys):
     spec = importlib.util.spec_from_file_location("older_app", EXAMPLES / "older_app.py")

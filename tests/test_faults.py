@@ -6,6 +6,7 @@ import io
 import numpy as np
 import pytest
 from builders import unequal
+from cases import in_turn, slow_if
 from fake_grid import arrays_in, config_of, grid_of, is_pca_of, metrics_of, with_arrays
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
@@ -31,7 +32,7 @@ SHORT = {
 }
 EXACT = {"krylov": {}, "ssi": {}, "local_power": {"local_steps": 2, "halve_every": 1}, "faps": {"inner_steps": 3}}
 FEWER = {"faps": (2,)}  # its rounds are many: messages at which there is a fault
-exact = pytest.mark.parametrize("name", EXACT)
+exact = pytest.mark.parametrize("name", slow_if(EXACT, "faps"))
 
 
 def strategy(name, **parameters):
@@ -57,7 +58,9 @@ def error(reason="boom", code=2):
     return lambda message, reply: Message(Error(code=code, reason=reason), reply_to=message)
 
 
-@pytest.mark.parametrize(("name", "when"), [(name, when) for name in EXACT for when in FEWER.get(name, (0, 1, 2))])
+@pytest.mark.parametrize(
+    ("name", "when"), slow_if([(name, when) for name in EXACT for when in FEWER.get(name, (0, 1, 2))], "faps")
+)
 def test_a_node_that_dies(name, when):
     grid = grid_of(SHARDS)
     node = grid.node(BAD)
@@ -68,7 +71,9 @@ def test_a_node_that_dies(name, when):
     assert failed(result, str(node))
 
 
-@pytest.mark.parametrize(("name", "when"), [(name, when) for name in EXACT for when in FEWER.get(name, (1, 2))])
+@pytest.mark.parametrize(
+    ("name", "when"), slow_if([(name, when) for name in EXACT for when in FEWER.get(name, (1, 2))], "faps")
+)
 def test_a_node_that_joins(name, when):
     grid = grid_of(SHARDS, 4)
     grid.on_push = lambda message: len(grid.nodes) == 4 and number(message) == when and grid.add()
@@ -160,20 +165,20 @@ BAD_REPLIES = {
 }
 
 
-@pytest.mark.parametrize("when", [0, 1])
-@pytest.mark.parametrize("bad", BAD_REPLIES)
-@pytest.mark.parametrize(("name", "positions"), [("krylov", (0, BAD)), ("ssi", (BAD,))])
-def test_a_bad_reply_is_left_out_and_named(name, positions, bad, when, lines):
-    change, reason = BAD_REPLIES[bad]
-    for position in positions:  # first, and in the middle of the order of the sum
-        grid = grid_of(SHARDS)
-        node = at(grid, {when}, change, position)
-        result = strategy(name).fit(grid)
-        assert reason in failed(result, node)[0]
-        assert any(f"node {node} " in line and " was left out: " in line and reason in line for line in lines)
-        assert all(set(r.failures) <= {node} for r in result.history)
-        others = [shard for i, shard in enumerate(SHARDS) if i != position]
-        assert is_pca_of(result, others) or (bad == "older" and is_pca_of(result, SHARDS))
+WHERE = [("krylov", 0), ("krylov", BAD), ("ssi", BAD)]  # first, and in the middle of the order of the sum
+
+
+@pytest.mark.parametrize(("bad", "where", "when"), in_turn(BAD_REPLIES, WHERE, [0, 1]))
+def test_a_bad_reply_is_left_out_and_named(bad, where, when, lines):
+    (change, reason), (name, position) = BAD_REPLIES[bad], where
+    grid = grid_of(SHARDS)
+    node = at(grid, {when}, change, position)
+    result = strategy(name).fit(grid)
+    assert reason in failed(result, node)[0]
+    assert any(f"node {node} " in line and " was left out: " in line and reason in line for line in lines)
+    assert all(set(r.failures) <= {node} for r in result.history)
+    others = [shard for i, shard in enumerate(SHARDS) if i != position]
+    assert is_pca_of(result, others) or (bad == "older" and is_pca_of(result, SHARDS))
 
 
 ONE_SHOT = [
@@ -350,6 +355,7 @@ def test_replies_that_come_late_within_a_round_are_waited_for():
     assert np.array_equal(strategies.Krylov(n_components=2).fit(grid).components_, reference.components_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", [[BAD], range(5)], ids=["one", "all"])
 def test_lost_memory_is_recovered_from(who):
     grid = grid_of(SHARDS)
@@ -388,9 +394,13 @@ def never_killed(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("memory", "how"), [("state", "after"), ("state", "some"), ("state", "all"), ("files", "some")]
+    ("name", "memory", "how"),
+    [
+        *((name, *case) for name in registry.ALGORITHMS for case in (("state", "after"), ("files", "some"))),
+        *((name, "state", "all") for name in registry.ALGORITHMS),
+        *((name, "state", "some") for name in SHORT),
+    ],
 )
-@pytest.mark.parametrize("name", registry.ALGORITHMS)
 def test_a_server_killed_in_every_round_goes_on_bit_for_bit(name, memory, how, tmp_path):
     algorithm, reference = never_killed(name)
     grid = grid_of(THREE, **({"memory_dir": tmp_path / "nodes"} if memory == "files" else {}))
@@ -510,7 +520,7 @@ def spoiled(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100))  # every change, to both algorithms
+@pytest.mark.parametrize("seed", range(2 * len(spoiled(None))))  # every change, to both algorithms
 def test_fuzzed_replies_give_no_wrong_answer_and_no_crash(seed):
     rng = np.random.default_rng(seed)
     changes = spoiled(rng)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import slow_if
 
 from flower_pca import AirChannel, ConfigError, FedOAPM, Krylov, simulate
 from sims.over_air import moving
@@ -20,6 +21,7 @@ def solve(X, sigma, seed, **parameters):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("eta", "low", "high"), [(1, 0.85, 1.15), (10, 0.85, 1.3), (50, 0.95, 2.6)])
 def test_the_error_floor_is_the_noise_over_the_eta_th_power_of_the_eigenvalue(eta, low, high):
     for seed in range(5):
@@ -51,7 +53,7 @@ def test_uncentred_the_mean_is_the_first_component():
     assert error(plain, np.linalg.svd(X)[2][:1].T) < 1e-6
 
 
-@pytest.mark.parametrize("name", ["ssi", "krylov", "faps", "fed_oapm"])
+@pytest.mark.parametrize("name", slow_if(["ssi", "krylov", "faps", "fed_oapm"], "faps"))
 def test_every_algorithm_that_sums_runs_over_the_same_channel(name):
     rng = np.random.default_rng(1)
     X = rng.standard_normal((300, 20)) * np.r_[9.0, 7.0, np.ones(18)]

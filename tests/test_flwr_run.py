@@ -52,9 +52,9 @@ def test_it_takes_what_the_run_config_says(superlink):
     data = f"npz(path='{superlink.folder}/rows.npz', key='X')"
     config = (
         f"data=\"{data}\" partition='iid(seed=3)' algorithm='ssi(tol=1e-11)' n-components=0.9 scale='std' "
-        f"evaluate=true output='{superlink.folder}/given' checkpoint='run.ckpt'"
+        f"evaluate=true output='{superlink.folder}/given' checkpoint='run.ckpt' shards-per-node=3 min-nodes=6"
     )
-    run = superlink.run(ROOT, 2, config)
+    run = superlink.run(ROOT / "hub", 2, config)  # the thin app, which has the same run-config
     assert run.status == "finished:completed", run
     result = PCAResult.load(superlink.folder / "given/result.npz")
     Z = (X - X.mean(axis=0)) / X.std(axis=0, ddof=0)

@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 from builders import mixed
-from fake_grid import grid_of
+from fake_grid import FakeGrid, grid_of
 from sklearn.datasets import load_digits, load_iris
 from test_cli import flower_pca
 
-from flower_pca import PCAResult, simulate
+from flower_pca import PCAResult, SiteRows, clients, simulate
+from flower_pca.base import identifiers
 from flower_pca.strategies import PCAStrategy
 
 RNG = np.random.default_rng(0)
@@ -57,7 +58,6 @@ QUIET = {
     "iris": (shards(load_iris().data[np.argsort(IDS[:150])].repeat(2, axis=0)), {}),
     "digits, with columns that hardly vary": (np.array_split(load_digits().data, 3), {}),
     "unlike clients": (mixed(0).shards, {}),
-    "an identifier, scaled": (shards(with_column(IDS)), {"scale": "std"}),
     "a single column": ([ROWS[:, :1]], {"n_components": 1}),
     "noise": (
         shards(with_column(IDS)),
@@ -83,6 +83,7 @@ def test_nodes_and_masks_make_the_same_hint_without_a_look_at_rows(mask, lines):
         assert simulate("krylov", tables, n_components=2, mask=True).hints == (ALONE + NUMBERS,)
 
 
+@pytest.mark.slow
 def test_hints_are_saved_and_shown_with_the_names_of_columns(tmp_path, capsys):
     np.savetxt(tmp_path / "x.csv", with_column(IDS), delimiter=",", header=HEAD.replace("bmi", "id,bmi"), comments="")
     out = tmp_path / "out"
@@ -93,3 +94,95 @@ def test_hints_are_saved_and_shown_with_the_names_of_columns(tmp_path, capsys):
     assert "hint: Column id alone" in said
     assert "hint: Column id alone" in flower_pca(capsys, "show", out / "result.npz")[1]
     assert json.loads(flower_pca(capsys, "show", out / "result.npz", "--json")[1])["hints"] == [hint]
+
+
+WHY = {
+    "counted": "Column {} holds whole numbers, no two alike, which go up by one. Leave it out if it numbers the rows: ",
+    "called": "Column {} holds whole numbers, no two alike, and is called as an identifier is. Leave it out if it n",
+}
+COUNTED = {
+    "of all rows, shuffled": IDS,
+    "of each site": np.concatenate([np.arange(n) for n in (120, 80, 100)]),
+    "of all rows, small": np.arange(1, 301),
+}
+
+
+def named(name, values):
+    table = with_column(values)
+    table[:, [0, 2]] *= 100.0  # so that the column has little of the variance
+    return [SiteRows(part, ("age", name, "bmi", "glucose", "score")) for part in shards(table)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"scale": "std"}, {"columns": ["glucose", "serial", "bmi"]}], ids=str)
+@pytest.mark.parametrize("case", COUNTED)
+def test_a_column_that_goes_up_by_one_is_hinted_at_whatever_its_size(case, settings):
+    result = simulate("krylov", named("serial", COUNTED[case]), n_components=2, **settings)
+    assert any(hint.startswith(WHY["counted"].format("serial")) for hint in result.hints), result.hints
+
+
+def test_a_column_that_is_called_an_identifier_is_hinted_at():
+    values = RNG.choice(np.arange(1000, 9000), 300, replace=False)
+    for name in (
+        "id",
+        "MRN",
+        "patient_id",
+        "PatientID",
+        "Patient Nr.",
+        "record no",
+        "Unnamed: 0",
+        "Fallnummer",
+        "subject",
+    ):
+        (hint,) = simulate("krylov", named(name, values), n_components=2, scale="std").hints
+        assert hint.startswith(WHY["called"].format(name))
+
+
+@pytest.mark.parametrize("name", ["visits", "platelets", "number of cells", "covid", "paid", "sample_count", "no"])
+def test_other_names_are_none(name):
+    assert not identifiers.named(name)
+    values = RNG.choice(np.arange(1000, 9000), 300, replace=False)
+    assert simulate("krylov", named(name, values), n_components=2, scale="std").hints == ()
+
+
+ORDINARY = {
+    "ages": RNG.integers(18, 90, 300),
+    "a pair": np.r_[np.arange(299), 5],
+    "a gap in the numbers": np.r_[np.arange(299), 400],
+    "halves": np.arange(300) + 0.5,
+    "years, of which some come twice": np.repeat(np.arange(150), 2),
+}
+
+
+@pytest.mark.parametrize("case", ORDINARY)
+def test_ordinary_whole_numbers_are_no_identifiers(case):
+    for name in ("visits", "id") if case in ("ages", "halves") else ("visits",):
+        assert simulate("krylov", named(name, ORDINARY[case]), n_components=2, scale="std").hints == ()
+
+
+def test_few_rows_gaps_and_noise_say_nothing():
+    few = [SiteRows(np.column_stack([np.arange(19), ROWS[:19]]), ("id", *"abcd"))]
+    assert simulate("krylov", few, n_components=2, scale="std").hints == ()
+    values = np.arange(300.0)
+    values[7] = np.nan
+    assert simulate("krylov", named("id", values), n_components=2, scale="std", missing="mean").hints == ()
+    noise = {"algorithm": "ssi(max_rounds=2)", "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}
+    assert simulate(**noise, shards=named("id", np.arange(300)), n_components=2).hints == ()
+
+
+def test_a_node_says_so_in_its_own_log_and_tells_no_server(lines):
+    app = clients.client_app(lambda context: named("id", np.arange(300))[context.node_config["partition-id"]])
+    grid = FakeGrid(app, 3)
+    for i, context in enumerate(grid.nodes.values()):
+        context.node_config = {"partition-id": i}
+    result = PCAStrategy("krylov", n_components=2, min_nodes=3, scale="std").fit(grid)
+    said = "Of this node's rows: " + WHY["counted"].format("id")
+    assert sum(line.startswith(said) for line in lines) == 3
+    assert result.hints == ()
+
+
+@pytest.mark.slow
+def test_the_command_says_so(tmp_path, capsys):
+    table, head = with_column(IDS / 1.0) * [9, 1, 9, 9, 9], "age,id,bmi,glucose,score"
+    np.savetxt(tmp_path / "x.csv", table, delimiter=",", header=head, comments="")
+    _, said, _ = flower_pca(capsys, "run", tmp_path / "x.csv", "--scale", "std", "--out", tmp_path / "out")
+    assert "hint: " + WHY["counted"].format("id") + "name the others with --columns a,b.\n" in said

@@ -8,6 +8,7 @@ from itertools import chain, combinations
 import numpy as np
 import pytest
 from builders import disjoint, mixed, pooled, sine
+from cases import in_turn
 from checks import PLAIN, SLOW, averages, exact, is_of, openings, orthonormal, promise
 
 from flower_pca import NotEnoughNodes, Outcome, make, simulate
@@ -15,10 +16,8 @@ from flower_pca.core.algorithm import Iterative
 from flower_pca.registry import ALGORITHMS
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("gone", [0, 2])
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_client_that_dies_for_good(name: str, gone: int, number: int) -> None:
+@pytest.mark.parametrize(("name", "number", "gone"), in_turn(PLAIN, [1, 2, 3], [0, 2]))
+def test_a_client_that_dies_for_good(name: str, number: int, gone: int) -> None:
     seed = number
     problem = mixed(seed)
     left = [i for i in range(3) if i != gone]
@@ -46,11 +45,13 @@ def test_a_client_that_joins_late(name: str, number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("center", [False, True])
-@pytest.mark.parametrize("scale", [None, "max_abs"])
-@pytest.mark.parametrize(("name", "seed"), [(n, s) for n in PLAIN for s in ((1,) if n in SLOW else (0, 1))])
-def test_disjoint_features_change_hands(name: str, scale: str | None, center: bool, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("named", "scale", "center"),
+    in_turn([(n, s) for n in PLAIN for s in ((1,) if n in SLOW else (0, 1))], [None, "max_abs"], [True, False]),
+)
+def test_disjoint_features_change_hands(named: tuple[str, int], scale: str | None, center: bool) -> None:
     """The newcomer's features are orthogonal to all that is known, and matter most."""
+    name, seed = named
     problem = disjoint(seed)
     left = problem.shards[1:]
     result = simulate(

@@ -218,7 +218,7 @@ def test_a_node_lends_no_rows_with_gaps_to_a_message_without_fill():
          "Impute or drop these entries before the run.$"),
         ({"missing": "median"}, "^missing must be one of 'error', 'own_mean', 'mean'. Got 'median'."),
         ({"missing": "mean", "empty": 4}, '^Every column of rows with gaps must be there at some client. Got empty '
-         "columns 4. Drop them.$"),
+         "column 4. Drop it.$"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_imputed_is_refused_in_words(option, message):

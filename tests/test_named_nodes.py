@@ -98,7 +98,7 @@ def test_the_columns_of_a_run_are_picked_by_nodes(mask):
     for part in (MORE, WORDS):
         is_pooled(fit(nodes([*shards()[:2], part]), columns=NAMES, mask=mask)[0], NAMES, 1e-9)
     text = refused(nodes([*shards()[:2], FEWER]), columns=NAMES, mask=mask)
-    rule = "west: The columns of this node must be among them the 4 of the run. Got 3, without 'beat'."
+    rule = "west: The columns of this node must be at least those that the run names. Got 3, without 'beat'."
     assert rule in text
     text = refused(nodes([*shards()[:2], X[50:]]), columns=NAMES, mask=mask)
     assert "west: The columns of this node must be named, as the run names its own. Got 4 without names." in text

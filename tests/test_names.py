@@ -365,10 +365,10 @@ class TestDataFrames:
             from_frame(X, by="site")
         given = named(np.hstack([X, np.repeat([[7.0], [5.0]], 30, axis=0)]), range(5), (*NAMES, "site"))
         assert [part.site for part in from_frame(given, by="site")] == ["5", "7"]
-        with pytest.raises(DataError, match=r"^The site of every row, site, must be there\. Got none in 1 rows\."):
+        with pytest.raises(DataError, match=r"^The site of every row, site, must be there\. Got none in 1 row\."):
             from_frame(frame.assign(site=["a", None, *"b" * 58]), by="site")
         for gap in (self.pd.array(["a", None, *"b" * 58], dtype="string"), [1, np.nan, *[2] * 58]):
-            with pytest.raises(DataError, match=r"^The site of every row, site, must be there\. Got none in 1 rows\."):
+            with pytest.raises(DataError, match=r"^The site of every row, site, must be there\. Got none in 1 row\."):
                 from_frame(frame.assign(site=gap), by="site")
         kinds = self.pd.Categorical(np.repeat(["west", "east"], 30))
         assert [part.site for part in from_frame(frame.assign(site=kinds), by="site")] == ["east", "west"]
@@ -504,7 +504,7 @@ class TestStreams:
             np.testing.assert_array_equal(found.components_, plain.components_)
             assert found.feature_names_in_.tolist() == list(wanted) == found.asked["columns"]
         with pytest.raises(
-            DataError, match=r"^The columns of client 0 at step 0 must be among them the 1 of the run\. Got 4, w"
+            DataError, match=r"^The columns of client 0 at step 0 must be at least those that the run names\. Got 4, w"
         ):
             track("st_miss", [noted], n_components=1, columns="dose")
         with pytest.raises(

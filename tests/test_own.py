@@ -55,6 +55,9 @@ class Keeper(SSI):
 
     name: ClassVar[str] = "keeper"
     centers: ClassVar[bool] = False
+    oversample: int = 0  # what clients keep are the components alone
+
+    oversample: int = 0  # the scores are those of the components alone
 
     def finish(self, state, model):
         from dataclasses import replace
@@ -138,6 +141,7 @@ print(type(result).__name__)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
 @pytest.mark.parametrize("algorithm", ["krylov", "consensus_rpca", "exact_per_pca(local_components=1)"])
 def test_a_process_that_has_only_just_begun_reads_the_class_too_and_transforms_by_it(algorithm, tmp_path):
@@ -151,6 +155,7 @@ def test_a_process_that_has_only_just_begun_reads_the_class_too_and_transforms_b
     np.testing.assert_allclose(np.load(tmp_path / "s.npy"), result.transform(X), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_class_that_nobody_has_imported_is_named_and_not_taken_for_a_plain_one(tmp_path):
     place = simulate("keeper", SHARDS, n_components=2).save(tmp_path / "r.npz")
     words = rf"^The result in .*r.npz must be of a class that is known here. Got a KeptResult. Import {__name__}\.$"

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import Problem, evenly, iid_clients, mixed, pooled, rows, sine
+from cases import slow_if
 from checks import PLAIN, agrees, exact, is_of, openings, promise
 
 from flower_pca import FAPS, ConfigError, NotEnoughNodes, PCAResult, make, simulate
 from flower_pca.base import archive
 from flower_pca.core.algorithm import Iterative
+from flower_pca.core.roll import Call, Roll
 from flower_pca.registry import ALGORITHMS
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -33,7 +35,7 @@ def test_fixed_sets_refuse_fractions(name: str) -> None:
 
 
 @SEEDS
-@pytest.mark.parametrize("name", SAMPLING)
+@pytest.mark.parametrize("name", slow_if(SAMPLING, "faps"))
 def test_a_fraction_of_like_clients_gives_the_exact_answer(name: str, seed: int) -> None:
     """Every client holds the same rows, so that any sample is as good as all."""
     X = np.vstack(mixed(seed).shards)
@@ -115,6 +117,7 @@ def test_absence_does_not_restart_the_others(name: str, seed: int) -> None:
     is_of(result, name, problem.shards, 3, seed)
 
 
+@pytest.mark.slow
 @SEEDS
 @pytest.mark.parametrize("name", ["ssi", "local_power"])
 def test_a_long_absence_is_not_forgotten_when_it_ends(name: str, seed: int) -> None:
@@ -169,3 +172,47 @@ def test_fewer_clients_than_wanted() -> None:
     with pytest.raises(NotEnoughNodes, match=r"at least 1\. Got 0"):
         simulate("krylov", problem.shards, n_components=3, participation=lambda m: [])
     assert simulate("krylov", problem.shards, n_components=3, min_clients=3).status.ok
+
+
+def clients_apart(seed: int, shift: float) -> list[Any]:
+    """Ten clients of 50 to 300 rows, whose means differ by so much."""
+    rng, deviations = np.random.default_rng(seed), np.r_[5.0, 4.0, 3.0, 1.5 * 0.9 ** np.arange(17)]
+    sizes = rng.integers(50, 300, size=10)
+    return [rng.standard_normal((n, 20)) * deviations + rng.normal(0.0, shift, 20) for n in sizes]
+
+
+@SEEDS
+@pytest.mark.parametrize("shift", [0.0, 0.9])
+@pytest.mark.parametrize("mask", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_sampled_ssi_averages_the_difference_of_clients_out(seed: int, shift: float, mask: bool) -> None:
+    shards = clients_apart(seed, shift)
+    result = simulate("ssi(max_rounds=200)", shards, n_components=3, participation=0.5, seed=seed, mask=mask)
+    V = pooled(shards).components[:3]
+    assert sine(V, result.components_) <= 1e-3
+    assert result.sine_estimate_ is not None
+    assert sine(V, result.components_) <= result.sine_estimate_ <= 1e-2
+
+
+def test_clients_that_stay_away_leave_a_run_of_those_that_remain() -> None:
+    shards = clients_apart(0, 0.9)
+    result = simulate("ssi", shards, n_components=3, participation=lambda m: range(10 if m < 3 else 7))
+    assert result.status.ok
+    assert sine(pooled(shards[:7]).components[:3], result.components_) <= 1e-5
+    assert result.rounds <= 100
+
+
+@pytest.mark.parametrize(("clients", "fraction"), [(10, 0.5), (5, 0.5), (7, 0.3), (9, 1 / 3)])
+def test_samples_take_all_clients_alike(clients: int, fraction: float) -> None:
+    shards, asked = evenly(rows(40 * clients, [3.0, 2.0, 1.0], seed=0), clients), []
+    simulate(
+        "ssi(tol=0.0, max_rounds=70, patience=100)", shards, n_components=1, participation=fraction,
+        on_round=lambda run: asked.append(run.history[-1].asked),
+    )  # fmt: skip
+    roll = Roll(fraction=fraction, seed=3)
+    drawn = [roll.audience(Call.SAMPLE, tuple(range(clients)), number=t) for t in range(clients * 7)]
+    size = round(fraction * clients)
+    assert {len(set(sample)) for sample in drawn} == {size}
+    assert set(asked[1:-1]) == {size}
+    counts = np.bincount(np.ravel(drawn), minlength=clients)
+    assert counts.max() == counts.min()
+    assert len(set(drawn)) > clients // size

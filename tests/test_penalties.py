@@ -25,6 +25,7 @@ def test_strongly_unlike_clients_come_to_the_pooled_answer(seed: int) -> None:
     assert sine(result.components_, pooled(problem.shards).components[:3]) <= 1e-4
 
 
+@pytest.mark.slow
 def test_the_papers_penalties_do_not_and_name_what_does() -> None:
     problem = three_clients(1)
     result = simulate(make("faps", max_rounds=250), problem.shards, n_components=3, seed=1)
@@ -43,6 +44,7 @@ def test_alike_clients_take_no_more_rounds() -> None:
     assert sine(measured.components_, pooled(shards).components[:3]) <= 1e-4
 
 
+@pytest.mark.slow
 def test_masked_runs_and_clients_that_miss_or_forget_come_to_the_same() -> None:
     problem = three_clients(2)
     reference = pooled(problem.shards).components[:3]
@@ -104,3 +106,25 @@ def test_with_a_full_guard_an_answer_is_nearly_that_of_ssi() -> None:
 def test_there_are_two_rules() -> None:
     with pytest.raises(ConfigError, match=r"penalty of faps must be .*paper.*measured.* Got 'mine'"):
         make("faps", penalty="mine")
+
+
+@pytest.mark.parametrize("mask", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("penalty", ["paper", "measured"])
+def test_a_block_wider_than_what_the_rows_span_settles(penalty: str, mask: bool) -> None:
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        shards = [rng.standard_normal((n, 10)) for n in (3, 2, 1)]  # centred, they span five directions
+        algorithm = make("faps", penalty=penalty, oversample=5, max_rounds=150)
+        result = simulate(algorithm, shards, n_components=3, mask=mask)
+        assert result.status.ok, result.status
+        assert sine(result.components_, pooled(shards).components[:3]) <= 1e-6
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_where_the_papers_penalties_come_to_nothing_the_run_ends_and_says_so(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shards = [rng.standard_normal((n, 12)) for n in (7, 7, 6, 6)]
+    result = simulate(make("faps", oversample=5, max_rounds=40, tol=1e-12), shards, n_components=3)
+    assert result.status.outcome is Outcome.MAX_ROUNDS
+    assert (result.rounds, len(result.history)) == (40, 42)
+    assert result.status.words.endswith('after 40 rounds: use penalty="measured" if clients are unlike, or krylov')

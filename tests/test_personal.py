@@ -400,3 +400,24 @@ def test_clients_that_keep_leaving_end_a_run_with_an_error_or_a_status() -> None
     with pytest.raises(NotEnoughNodes, match="The set of clients must be stable"):
         run(algorithm, shards, 2, participation=lambda m: present(m, 1))
     assert run(algorithm, shards, 2, participation=lambda m: present(m, 2)).status.outcome is Outcome.CLIENTS_CHANGED
+
+
+@pytest.mark.parametrize("apart", [1.0, 10.0])
+def test_steps_grow_while_the_objective_does(apart: float) -> None:
+    """The largest client makes the steps of all others short: the default finds its way without a step given."""
+    split = drawn(7)
+    shards = [X * (apart if i == 0 else 1.0) for i, X in enumerate(split.shards)]
+    start = "per_pca(local_components=3, init='random', tol=1e-6, max_rounds=2000"
+    own, fixed = (run(f"{start}{step})", shards, 2) for step in ("", ", step=0.5"))
+    assert own.status.outcome is Outcome.CONVERGED
+    assert own.rounds <= fixed.rounds
+    best = run("exact_per_pca(local_components=3, init='random', tol=1e-9)", shards, 2)
+    assert own.error_ <= best.error_ * (1.0 + 1e-3)
+
+
+def test_steps_of_choice_2_stay_as_their_fixed_point_depends_on_them() -> None:
+    split = drawn(7)
+    free, given = (
+        run(f"per_pca(local_components=3, choice=2, max_rounds=20{s})", split.shards, 2) for s in ("", ", step=0.5")
+    )
+    np.testing.assert_array_equal(free.components_, given.components_)

@@ -8,10 +8,9 @@ from test_report_kinds import KINDS, SITES, case, noisy, tracked
 
 from flower_pca import ConfigError, TrackingResult
 from flower_pca.analysis.groups import distances
-from flower_pca.analysis.noise import certainty
 from flower_pca.plots import PICTURES, available, figure, style
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]  # where these kinds have been run already
 
 
 def axes(kind, what):
@@ -113,7 +112,7 @@ def test_what_is_shared_and_own_adds_up_to_the_rows():
 def test_bars_under_noise_lie_within_what_can_be_said():
     for epsilon in (0.1, 20.0):
         result, _ = noisy(epsilon)
-        known = certainty(result)
+        known = result.certainty
         ax = figure(result, "scree").axes[0]
         (lines,) = (container for container in ax.containers if hasattr(container, "has_yerr"))
         ends = np.array([segment[:, 1] for segment in lines[2][0].get_segments()])

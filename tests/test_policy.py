@@ -86,7 +86,7 @@ def test_a_node_refuses_in_the_round_that_would_pass_its_rank(most, round_, tmp_
 
 
 def test_what_was_told_is_remembered_from_run_to_run_until_the_rows_change(tmp_path):
-    rules = {"max_rank": 6, "memory_dir": tmp_path}
+    rules = {"max_rank": 7, "memory_dir": tmp_path}
     first = grid_with(rules)
     assert refusals(first, strategies.UDA(n_components=2).fit(first)) == []
     (path,) = tmp_path.glob("flower_pca-ledger-*.npz")
@@ -116,8 +116,8 @@ I = np.eye(X.shape[1])
 JUNK = {"junk": I[:, :1]}
 PERSONAL = {"U": I[:, :1], "b": I[:, :1], "own": 4, "exact": True, "steps": 0, "collect": True}
 TOLD = [  # a message with a single block of one column, and how many directions of C_i the answer tells
-    ("noisy_covariance", {"columns": 10}, "noisy_covariance", 10),
-    ("noisy_covariance", {"columns": 10, **JUNK}, "noisy_covariance", 10),
+    ("covariance", {"columns": 10}, "covariance", 10),
+    ("covariance", {"columns": 10, **JUNK}, "covariance", 10),
     ("uda", {"rank": 6, "weighted": False, **JUNK}, "uda", 7),
     ("wda", {"rank": 6, "weighted": True, **JUNK}, "wda", 7),
     ("dist_pca", {"rank": 6, "weighted": False, **JUNK}, "dist_pca", 7),

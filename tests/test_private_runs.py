@@ -13,7 +13,7 @@ from flower_pca import DP, ConfigError, NotEnoughNodes, Outcome, PCAResult, clie
 from flower_pca.dp.noise import noise_share
 from flower_pca.strategies import PCAStrategy
 
-METHODS = ["ssi(oversample=2, max_rounds=4)", "krylov(max_rounds=3)", "noisy_covariance"]
+METHODS = ["ssi(oversample=2, max_rounds=4)", "krylov(max_rounds=3)", "covariance"]
 MESSAGES = dict(zip(METHODS, (4, 3, 1), strict=True))
 SPEC = "dp(epsilon=1.0, delta=1e-6, clip=4.0)"
 
@@ -69,7 +69,7 @@ def test_clipping_alone_gives_the_components_of_clipped_rows():
     mean = rows.mean(axis=0)
     F = (rows - mean) * np.minimum(1.0, 1.5 / np.linalg.norm(rows - mean, axis=1))[:, None]
     truth = np.linalg.svd(F, full_matrices=False)[2][:3]
-    found = simulate("noisy_covariance", SHARDS, n_components=3, dp=weak(epsilon=1e9, clip=1.5, reach=50.0))
+    found = simulate("covariance", SHARDS, n_components=3, dp=weak(epsilon=1e9, clip=1.5, reach=50.0))
     assert found.angle_to(truth) < 1e-3
 
 
@@ -103,7 +103,7 @@ def test_the_run_takes_exactly_its_rounds_and_says_so():
 
 
 def test_what_was_spent_is_saved_with_the_result(tmp_path):
-    result = simulate("noisy_covariance", SHARDS, n_components=2, dp=SPEC)
+    result = simulate("covariance", SHARDS, n_components=2, dp=SPEC)
     assert PCAResult.load(result.save(tmp_path / "r.npz")).privacy == result.privacy
     assert PCAResult.load(simulate("ssi", SHARDS, n_components=2).save(tmp_path / "p.npz")).privacy is None
 
@@ -111,19 +111,19 @@ def test_what_was_spent_is_saved_with_the_result(tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "change", "words"),
     [
-        ("faps", {}, "dp must be asked of ssi, krylov or noisy_covariance. Got faps. Use ssi."),
+        ("faps", {}, "dp must be asked of ssi, krylov or covariance. Got faps. Use ssi."),
         ("uda", {}, "Got uda."),
         ("ssi", {}, "max_rounds of ssi with dp must be at most 100. Got 1000. Start with 5."),
-        ("noisy_covariance", {"n_components": 0.9}, "n_components with dp must be a whole number. Got 0.9."),
-        ("noisy_covariance", {"scale": "max_abs"}, "scale with dp must be None or \"std\". Got 'max_abs'."),
-        ("noisy_covariance", {"scale": "std"}, "reach of dp with a scale must be given. Got none."),
-        ("noisy_covariance", {"evaluate": True}, "evaluate with dp must be False."),
-        ("noisy_covariance", {"missing": "mean"}, "missing with dp must be \"error\". Got 'mean'."),
-        ("noisy_covariance", {"checkpoint": "run.ckpt"}, "The checkpoint with dp must be none. Got run.ckpt."),
-        ("noisy_covariance", {"dp": "dp(epsilon=1)"}, "The parameters of dp must be complete. Got no delta."),
-        ("noisy_covariance", {"dp": 3}, "dp must be a DP, or a string such as"),
-        ("noisy_covariance", {"dp": SPEC.replace("1e-6", "1.5")}, "delta and frame_share of dp must be below 1."),
-        ("noisy_covariance", {"dp": SPEC.replace("1.0", "-1.0")}, "epsilon of dp must be"),
+        ("covariance", {"n_components": 0.9}, "n_components with dp must be a whole number. Got 0.9."),
+        ("covariance", {"scale": "max_abs"}, "scale with dp must be None or \"std\". Got 'max_abs'."),
+        ("covariance", {"scale": "std"}, "reach of dp with a scale must be given. Got none."),
+        ("covariance", {"evaluate": True}, "evaluate with dp must be False."),
+        ("covariance", {"missing": "mean"}, "missing with dp must be \"error\". Got 'mean'."),
+        ("covariance", {"checkpoint": "run.ckpt"}, "The checkpoint with dp must be none. Got run.ckpt."),
+        ("covariance", {"dp": "dp(epsilon=1)"}, "The parameters of dp must be complete. Got no delta."),
+        ("covariance", {"dp": 3}, "dp must be a DP, or a string such as"),
+        ("covariance", {"dp": SPEC.replace("1e-6", "1.5")}, "delta and frame_share of dp must be below 1."),
+        ("covariance", {"dp": SPEC.replace("1.0", "-1.0")}, "epsilon of dp must be"),
     ],
 )
 def test_what_does_not_go_with_dp_is_refused(algorithm, change, words):
@@ -145,13 +145,13 @@ def test_a_client_that_leaves_ends_krylov_and_not_ssi():
 
 def test_too_few_rows_for_the_noise_are_said_to_be():
     with pytest.raises(ValueError, match="with noise, must be at least 2"):
-        simulate("noisy_covariance", [np.ones((1, 3))], n_components=1, dp=weak(epsilon=1e6))
+        simulate("covariance", [np.ones((1, 3))], n_components=1, dp=weak(epsilon=1e6))
 
 
-@pytest.mark.parametrize("name", ["SSI", "Krylov", "NoisyCovariance"])
+@pytest.mark.parametrize("name", ["SSI", "Krylov", "Covariance"])
 def test_nodes_add_their_own_noise(name):
     with in_a_run():
-        given = {} if name == "NoisyCovariance" else {"max_rounds": 3}
+        given = {} if name == "Covariance" else {"max_rounds": 3}
         dp = "dp(epsilon=300.0, delta=1e-6, clip=6.0)"
         strategy = getattr(strategies, name)(n_components=3, oversample=2, dp=dp, **given)
         one, other = (strategy.fit(grid_of(SHARDS)) for _ in range(2))
@@ -177,7 +177,7 @@ def test_a_node_never_tells_its_number_of_rows():
 
 def test_a_seed_of_noise_at_nodes_is_refused():
     with pytest.raises(ConfigError, match=r"noise_seed of dp at nodes must be None. Got 3\."):
-        PCAStrategy("noisy_covariance", dp=weak())
+        PCAStrategy("covariance", dp=weak())
 
 
 @pytest.mark.parametrize(
@@ -191,14 +191,14 @@ def test_a_seed_of_noise_at_nodes_is_refused():
 def test_a_node_insists_on_its_own_bounds_whatever_the_server_asks(rules, dp, words):
     app = clients.client_app(lambda context: SHARDS[context.node_config["partition-id"]], **rules)
     with in_a_run(), pytest.raises(NotEnoughNodes) as caught:
-        PCAStrategy("noisy_covariance", n_components=2, dp=dp, node_timeout=0.1).fit(FakeGrid(app, 4))
+        PCAStrategy("covariance", n_components=2, dp=dp, node_timeout=0.1).fit(FakeGrid(app, 4))
     assert words in str(caught.value)
 
 
 def test_a_run_within_a_nodes_bounds_is_answered():
     app = clients.client_app(lambda context: SHARDS[context.node_config["partition-id"]], min_noise=1.0, max_clip=4.0)
     with in_a_run():
-        result = PCAStrategy("noisy_covariance", n_components=2, dp=SPEC).fit(FakeGrid(app, 4))
+        result = PCAStrategy("covariance", n_components=2, dp=SPEC).fit(FakeGrid(app, 4))
     assert result.privacy.noise >= 16.0
 
 

@@ -34,7 +34,7 @@ def test_a_tracker_is_logged_too_and_the_callers_own_function_is_called(caplog):
     with caplog.at_level(logging.INFO, logger="flower_pca"):
         track("st_miss", [Stream(rows, batch=10)], n_components=2, on_round=lambda run: seen.append(len(run.history)))
     said = [record.getMessage() for record in caplog.records if record.name == "flower_pca"]
-    assert said[0] == "Starting st_miss of 1 clients"
+    assert said[0] == "Starting st_miss of 1 client"
     assert len(said) - 2 == len(seen) > 0
 
 

@@ -9,17 +9,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from builders import deal, mixed, pooled, sine, synthetic
-from results import assert_same_bits, assert_same_own, assert_same_steps
+from results import assert_same_bits, assert_same_steps
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, FederatedPCA, Ray, RobustTracking, Stream, simulate, track
+from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
-from flower_pca.simulation import shards as files
+from flower_pca.simulation.shards import Folder, Ready
 from sims.over_air import moving
 
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
@@ -50,47 +50,6 @@ def children() -> set[int]:
     while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
         found |= more
     return found - {os.getpid()}
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "settings"),
-    [
-        ("faps(max_rounds=4)", {"scale": "std", "seed": 3}),
-        ("consensus_rpca(max_rounds=6)", {"scale": "std", "seed": 3}),
-        ("krylov", {"mask": True}),
-    ],
-    ids=["faps", "consensus_rpca", "under masks"],
-)
-def test_ray_gives_the_bits_of_the_loop_in_process(algorithm: str, settings: dict[str, Any], cluster: str) -> None:
-    shards = eight()
-    there = simulate(algorithm, shards, n_components=3, evaluate=True, backend=Ray(address=cluster), **settings)
-    here = simulate(algorithm, shards, n_components=3, evaluate=True, **settings)
-    assert_same_bits(there, here)
-    assert_same_own(there, here)
-    assert len(here.own) == (8 if algorithm.startswith("consensus") else 0)
-
-
-def test_rows_are_counted_by_distance_on_ray(cluster: str) -> None:
-    asked: dict[str, Any] = {"n_components": 3, "monitor": True}
-    there = simulate("krylov", eight(), backend=Ray(address=cluster), **asked)
-    here = simulate("krylov", eight(), **asked)
-    assert there.histograms_ is not None
-    np.testing.assert_array_equal(there.histograms_, here.histograms_)
-
-
-def test_columns_are_matched_by_name_on_ray(cluster: str) -> None:
-    names = [f"column {j}" for j in range(24)]
-    shards = []
-    for i, rows in enumerate(eight()[:3]):
-        order = np.random.default_rng(i).permutation(24)
-        shards.append(SiteRows(rows[:, order], tuple(names[j] for j in order), site=f"site {i}"))
-    for columns in (None, names[::-1][:5]):
-        there = simulate("krylov", shards, n_components=3, columns=columns, backend=Ray(address=cluster))
-        here = simulate("krylov", shards, n_components=3, columns=columns)
-        assert_same_bits(there, here)
-        assert there.feature_names_in_ is not None
-        assert there.feature_names_in_.tolist() == (columns or sorted(names))
-        assert there.site_names == here.site_names == {0: "site 0", 1: "site 1", 2: "site 2"}
 
 
 def test_the_estimator_finds_the_same_bits_on_ray(cluster: str) -> None:
@@ -145,6 +104,29 @@ def test_bad_settings_are_refused_before_ray_starts(settings: dict[str, object],
     assert not ray.is_initialized()
 
 
+def test_sums_that_virtual_nodes_take_are_the_result_to_rounding(cluster: str) -> None:
+    backend = Ray(clients_per_node=3, answers="summed", address=cluster)
+    rows = deal(synthetic(sum(SIZES), 24, 0.8 ** np.arange(24), seed=5), SIZES)  # of means that hide no variance
+    there, here = (simulate("krylov", rows, n_components=3, backend=where) for where in (backend, "in_process"))
+    np.testing.assert_allclose(there.components_, here.components_, rtol=0, atol=1e-12)
+
+
+def test_sums_are_refused_before_ray_starts_where_they_are_not_enough() -> None:
+    with pytest.raises(ConfigError, match="mask must be left out where the answers of clients are summed"):
+        simulate("krylov", eight(), n_components=3, mask=True, backend=Ray(answers="summed"))
+    with pytest.raises(ConfigError, match=r"answers of Ray must be stacked where each client is a node\. Got summed"):
+        Ray(clients_per_node=1, answers="summed")
+    with pytest.raises(ConfigError, match="answers of Ray must be one of 'stacked', 'summed'"):
+        Ray(answers="rows")
+    assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize("clients", [0, -1, True, 2.5, "many"])
+def test_how_many_clients_a_node_hosts_is_checked_where_it_is_given(clients: object) -> None:
+    with pytest.raises(ConfigError, match=r"clients_per_node must be a whole number of at least 1\. Got"):
+        Ray(clients_per_node=clients)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("cpus", [0.0, -1, True, float("nan"), "2"])
 def test_the_settings_of_ray_are_checked_where_they_are_given(cpus: object) -> None:
     with pytest.raises(ConfigError, match=r"num_cpus_per_client must be a finite number of at least 0\.01\. Got"):
@@ -170,10 +152,35 @@ def test_rows_of_a_mapped_file_are_named_not_copied(tmp_path: Path) -> None:
     X = np.arange(600.0).reshape(100, 6)
     np.save(tmp_path / "big.npy", X)
     mapped = np.load(tmp_path / "big.npy", mmap_mode="r")
-    for index, part in enumerate((mapped, mapped[30:70], mapped[99:], mapped[::2], mapped[:, :3])):
-        files.save(tmp_path, index, part)
-        assert (tmp_path / f"{index}.json").exists() == (index < 3)
-        np.testing.assert_array_equal(np.vstack(list(files.load(tmp_path, index).rows())), part)
+    parts = [mapped, mapped[30:70], mapped[99:], mapped[::2], mapped[:, :3]]
+    counts = sparse.csr_array(sparse.random(30, 6, density=0.3, random_state=np.random.default_rng(0)))
+    packs = Folder(tmp_path, 2).save([*parts, SiteRows(X[:7].astype(np.float32), tuple("abcdef"), site="here"), counts])
+    for index, part in enumerate(parts):
+        np.testing.assert_array_equal(np.vstack(list(packs.load(index).rows())), part)
+    sizes = [(tmp_path / f"{number}.rows").stat().st_size for number in range(4)]
+    assert sizes[0] == 0
+    assert sizes[1] == mapped[::2].nbytes
+    named, same = packs.load(5), packs.load(6)
+    assert (named.names, named.site, named.dtype) == (tuple("abcdef"), "here", np.float32)
+    np.testing.assert_array_equal(same.plain().toarray(), counts.toarray())
+    assert packs.load(5) is named
+
+
+def test_a_process_keeps_ready_what_it_has_room_for() -> None:
+    made: list[int] = []
+    ready = Ready(200 * 50 * 8)
+
+    def client(number: int) -> LocalData:
+        made.append(number)
+        return LocalData(np.ones((60, 50)))
+
+    for number in (0, 1, 2, 3, 0, 1):
+        assert ready.get(number, lambda number=number: client(number)).n == 60
+    assert made == [0, 1, 2, 3, 0, 1]  # each weighs more than a fourth of the room
+    roomy = Ready(2**30)
+    for number in (4, 5, 4, 5):
+        roomy.get(number, lambda number=number: client(number))
+    assert made[6:] == [4, 5]
 
 
 def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep(cluster: str) -> None:
@@ -190,7 +197,7 @@ def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep(clu
     here, there = streams(), streams()
     tracker = RobustTracking(smallest_outlier=15.0, refine=True)
     a = track(tracker, here, n_components=3, start=start, steps=4)
-    b = track(tracker, there, n_components=3, start=start, steps=4, backend=Ray(address=cluster))
+    b = track(tracker, there, n_components=3, start=start, steps=4, backend=Ray(clients_per_node=2, address=cluster))
     assert_same_steps(a, b)
     assert a.rows_.tolist() == [60, 60, 60, 30]
     for mine, theirs in zip(here, there, strict=True):
@@ -210,5 +217,5 @@ def test_the_command_on_ray_prints_json_alone(cluster: str, tmp_path: Path) -> N
     environment = {**os.environ, "RAY_ADDRESS": cluster}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
     assert run.returncode == 0, run.stderr
-    plain = simulate("krylov", np.array_split(X, 2), n_components=3)
+    plain = simulate("auto", np.array_split(X, 2), n_components=3)
     assert json.loads(run.stdout)["explained_variance"] == plain.explained_variance_.tolist()

@@ -68,10 +68,11 @@ def test_an_instance_is_taken_as_it_is_or_changed_in_a_copy():
     assert algorithm.max_basis == 40
 
 
-LIST = (
-    "krylov, ssi, local_power, faps, uda, wda, dr_svd, dist_pca, fed_oapm, noisy_covariance, dcf_pca, "
+SERVED = (
+    "krylov, ssi, local_power, faps, uda, wda, dr_svd, dist_pca, fed_oapm, covariance, dcf_pca, "
     "consensus_rpca, per_pca, exact_per_pca"
 )
+LIST = f"{SERVED}, auto"
 TRACKED = "st_miss, robust_tracking"
 
 
@@ -199,6 +200,6 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
     with pytest.raises(ProtocolError) as caught:
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
-        f"The stage must be one of {LIST}, {TRACKED}, opening, private_opening, summed_opening, ritz, evaluate, "
+        f"The stage must be one of {SERVED}, {TRACKED}, opening, private_opening, summed_opening, ritz, evaluate, "
         "monitor, low_rank, personal. Got 'ritzy'. Install the same flower_pca everywhere."
     )

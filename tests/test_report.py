@@ -1,11 +1,13 @@
 """A report is one file with the numbers of its result, whole or not there; a real browser shows it as it should be."""
 
 import base64
+import functools
 import importlib.util
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,6 +16,8 @@ from builders import shards
 
 from flower_pca import PCAResult, report, simulate
 from flower_pca.plots import available
+
+pytestmark = pytest.mark.xdist_group("browser")  # one for all pages
 
 
 def sites(clients=4, d=10):
@@ -29,6 +33,21 @@ def page(given, tmp_path, **options):
     path = report.write(given, tmp_path / "report.html", **{"title": "Four sites", **options})
     assert path == tmp_path / "report.html"
     return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def whole(result):
+    """Its page with all pictures, which are drawn once."""
+    with TemporaryDirectory() as folder:
+        return page(result, Path(folder), shards=sites())
+
+
+def tables(given, tmp_path, **options):
+    """A page without its pictures: what is asked of its words needs none."""
+    find = importlib.util.find_spec
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
+        return page(given, tmp_path, **options)
 
 
 class Reader(HTMLParser):
@@ -68,8 +87,8 @@ class Reader(HTMLParser):
 
 
 @pytest.mark.slow
-def test_it_has_the_numbers_of_the_result(result, tmp_path):
-    read = Reader(page(result, tmp_path, shards=sites()))
+def test_it_has_the_numbers_of_the_result(result, whole):
+    read = Reader(whole)
     X = np.vstack(sites())
     values = np.linalg.eigvalsh(np.cov(X.T))[::-1]
     assert read.text["h1"] == read.text["title"] == ["Four sites"]
@@ -91,8 +110,8 @@ def test_it_has_the_numbers_of_the_result(result, tmp_path):
 
 
 @pytest.mark.slow
-def test_its_pictures_are_svg_within_the_file_and_nothing_is_fetched(result, tmp_path):
-    read = Reader(page(result, tmp_path, shards=sites()))
+def test_its_pictures_are_svg_within_the_file_and_nothing_is_fetched(result, whole):
+    read = Reader(whole)
     drawn = available(result, sites())
     assert {"scree", "loadings", "weights", "scores", "errors"} <= set(drawn)
     for image, picture in zip(read.images, drawn.values(), strict=True):
@@ -104,34 +123,32 @@ def test_its_pictures_are_svg_within_the_file_and_nothing_is_fetched(result, tmp
     assert "script" not in read.text
 
 
+@pytest.mark.slow
 def test_without_shards_it_leaves_the_clients_out(result, tmp_path):
     read = Reader(page(result, tmp_path))
     assert len(read.images) == len(available(result)) == len(available(result, sites())) - 2
     assert "Clients" not in read.tables
 
 
-def test_without_matplotlib_it_has_its_tables_and_says_what_to_install(result, tmp_path, monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
-    text = page(result, tmp_path, shards=sites())
+def test_without_matplotlib_it_has_its_tables_and_says_what_to_install(result, tmp_path):
+    text = tables(result, tmp_path, shards=sites())
     assert Reader(text).images == []
     assert 'matplotlib must be installed to draw. Got no such package. Run: pip install "flower-pca[plot]"' in text
     assert {"Components", "Clients", "Messages"} <= set(Reader(text).tables)
 
 
-@pytest.mark.slow
 def test_how_the_run_ended_is_said_in_words_and_colour(result, tmp_path):
-    assert f'class="ended ok">L{result.status.words[1:]}.' in page(result, tmp_path)
+    assert f'class="ended ok">L{result.status.words[1:]}.' in tables(result, tmp_path)
     short = simulate("ssi", sites(), n_components=3, tol=1e-12, max_rounds=4)
-    assert 'class="ended">Largest residual' in page(short, tmp_path)
-    assert "max rounds after 5 messages" in page(short, tmp_path)
+    text = tables(short, tmp_path)
+    assert 'class="ended">The run has not reached its goal (max rounds): largest residual' in text
+    assert "max rounds after 5 messages" in text
 
 
-@pytest.mark.slow
 def test_long_tables_are_cut_in_the_middle(tmp_path):
     many = sites(60, d=4)
     given = simulate("ssi", many, n_components=2, tol=0.0, max_rounds=70, patience=100)
-    read = Reader(page(given, tmp_path, shards=many))
+    read = Reader(tables(given, tmp_path, shards=many))
     numbers = [row[0] for row in read.tables["Messages"][1:]]
     assert numbers == [*map(str, range(1, 21)), "…", *map(str, range(len(given.history) - 19, len(given.history) + 1))]
     errors = [float(row[2]) for row in read.tables["Clients, the 40 with the largest error"][1:]]
@@ -146,7 +163,7 @@ def test_long_tables_are_cut_in_the_middle(tmp_path):
 def test_clients_that_were_left_out_are_named_with_the_reason_and_nothing_in_it_is_markup(tmp_path, result):
     first = replace(result.history[0], failures={"7": "error 2: <script>alert('x')</script> & more"})
     given = replace(result, history=type(result.history)((first, *result.history[1:])))
-    text = page(given, tmp_path, title="<b>Sites</b> & {co}")
+    text = tables(given, tmp_path, title="<b>Sites</b> & {co}")
     assert "<script" not in text
     read = Reader(text)
     assert read.text["h1"] == ["<b>Sites</b> & {co}"]
@@ -181,15 +198,23 @@ HARD = {
 }
 
 
-@pytest.mark.parametrize("case", HARD)
-@pytest.mark.parametrize("width", [320, 390, 820, 1440])
-@pytest.mark.slow
-def test_a_browser_shows_all_of_it_at_every_width(tab, case, width, tmp_path):
+@functools.cache
+def hard(case):
+    """A result, its clients' rows, and the page of both with a reason that is one long word; it is drawn once."""
     given, title = HARD[case]()
     why = "error 2: " + "no_space_in_this_reason_" * 9
     history = type(given.history)((replace(given.history[0], failures={"9" * 19: why}), *given.history[1:]))
     parts = sites() if case == "plain" else sites(45, d=30)
-    page(replace(given, history=history), tmp_path, title=title, shards=parts)
+    with TemporaryDirectory() as folder:
+        return given, parts, page(replace(given, history=history), Path(folder), title=title, shards=parts)
+
+
+@pytest.mark.parametrize("case", HARD)
+@pytest.mark.parametrize("width", [320, 390, 820, 1440])
+@pytest.mark.slow
+def test_a_browser_shows_all_of_it_at_every_width(tab, case, width, tmp_path):
+    given, parts, text = hard(case)
+    (tmp_path / "report.html").write_text(text, encoding="utf-8")
     tab.open((tmp_path / "report.html").as_uri(), width=width, height=800, mobile=width < 800)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert tab.evaluate("innerWidth") == width
@@ -203,8 +228,8 @@ def test_a_browser_shows_all_of_it_at_every_width(tab, case, width, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_prints(tab, result, tmp_path):
-    page(result, tmp_path, shards=sites())
+def test_it_prints(tab, whole, tmp_path):
+    (tmp_path / "report.html").write_text(whole, encoding="utf-8")
     tab.open((tmp_path / "report.html").as_uri(), width=1200, height=800)
     printed = tab.pdf()
     assert printed.startswith(b"%PDF-")

@@ -292,7 +292,8 @@ def test_flower_gives_the_bits_of_the_loop_in_process(tmp_path: Any) -> None:
     with in_a_run():
         grid = grid_of(shards, output_dir=tmp_path)
         there = ConsensusRPCA(n_components=5, gamma=0.7, evaluate=True, fraction=0.5).fit(grid)
-    for name in ("components_", "explained_variance_", "mean_", "residuals_", "far_share_"):
+    names = ("components_", "explained_variance_", "mean_", "residuals_", "far_share_", "taken_share_")
+    for name in (*names, "clients_", "client_keys_"):
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
     assert (there.mse_, there.threshold_, there.outlier_share_) == (here.mse_, here.threshold_, here.outlier_share_)
     for i, parts in here.own.items():
@@ -306,6 +307,14 @@ def finite(result: PCAResult) -> bool:
     return all(np.isfinite(a).all() for a in (*arrays, result.components_, result.explained_variance_))
 
 
+@functools.cache
+def constant(name: str) -> tuple[PCAResult, np.ndarray]:
+    """Rows with a column that is the same everywhere, which adds to the rank; and their low-rank part."""
+    L, S = (A.copy() for A in SMALL)
+    L[:, 7], S[:, 7] = 5.0, 0.0
+    return simulate(name, np.split(L + S, CUTS), n_components=6), L
+
+
 @pytest.mark.parametrize("name", ["consensus_rpca", "dcf_pca"])
 def test_awkward_rows_end_in_a_finite_answer_or_in_words(name: str) -> None:
     L, _ = SMALL
@@ -317,9 +326,7 @@ def test_awkward_rows_end_in_a_finite_answer_or_in_words(name: str) -> None:
     lost = simulate(name, np.split(many, CUTS), n_components=5)
     assert finite(lost)
     assert not lost.status.ok
-    constant = ROWS.copy()
-    constant[:, 7] = 5.0
-    assert finite(simulate(name, np.split(constant, CUTS), n_components=6))
+    assert finite(constant(name)[0])
     wrecked = simulate(make(name, ridge=40.0), np.split(ROWS, CUTS), n_components=5)
     assert finite(wrecked)
     assert wrecked.status.outcome is Outcome.STALLED
@@ -338,9 +345,7 @@ def test_too_many_far_entries_are_told() -> None:
 
 
 def test_constant_column_and_single_rows_are_recovered() -> None:
-    L, S = (A.copy() for A in SMALL)
-    L[:, 7], S[:, 7] = 5.0, 0.0
-    result = simulate("consensus_rpca", np.split(L + S, CUTS), n_components=6)  # the constant adds to the rank
+    result, L = constant("consensus_rpca")
     assert rel(result, L) <= 1e-6
 
 
@@ -351,3 +356,21 @@ def test_the_scale_of_the_rows_does_not_matter(factor: float) -> None:
     assert a.rounds == b.rounds
     assert rel(b, factor * own(a, "L")) <= 1e-6
     assert b.angle_to(a) <= 1e-6
+
+
+def test_what_was_taken_out_is_counted_by_column_and_by_client(tmp_path: Any) -> None:
+    rng = np.random.default_rng(5)
+    rows = [rng.standard_normal((n, 2)) @ rng.standard_normal((2, 12)) for n in (40, 30, 50)]
+    rows = [X + np.where(rng.random(X.shape) < 0.05, 30.0, 0.0) + 0.01 * rng.standard_normal(X.shape) for X in rows]
+    result = simulate("dcf_pca(max_rounds=15)", rows, n_components=2)
+    taken = [result.own[i]["S"] != 0.0 for i in range(3)]
+    np.testing.assert_allclose(result.taken_share_, np.vstack(taken).mean(axis=0), rtol=1e-12)
+    np.testing.assert_array_equal(result.client_keys_, range(3))
+    np.testing.assert_array_equal(result.clients_[:, 0], (40, 30, 50))
+    np.testing.assert_allclose(result.clients_[:, 1], [part.mean() for part in taken], rtol=1e-12)
+    assert np.average(result.clients_[:, 2], weights=(40, 30, 50)) == pytest.approx(result.outlier_share_, rel=1e-12)
+    back = type(result).load(result.save(tmp_path / "r.npz"))
+    np.testing.assert_array_equal(back.clients_, result.clients_)
+    masked = simulate("dcf_pca(max_rounds=15)", rows, n_components=2, mask=True)
+    assert masked.clients_ is None
+    assert type(result).load(masked.save(tmp_path / "m.npz")).clients_ is None

@@ -54,6 +54,7 @@ def test_a_key_of_a_node_config_that_is_nearly_one_of_a_rule_is_refused(config):
         Rules.of_node_config(config)
 
 
+@pytest.mark.slow
 def test_a_node_reads_its_key_files_once(tmp_path, monkeypatch):
     made = keys.write(tmp_path / "keys", nodes=3)
     rules = [Rules(sign_key=key, trusted_keys=tmp_path / "keys") for key in made.nodes]

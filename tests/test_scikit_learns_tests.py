@@ -78,7 +78,8 @@ def theirs():
 
 
 globals().update({name: value for name, value in vars(theirs()).items() if name.startswith("test_")})
-test_pca_sparse = pytest.mark.slow(test_pca_sparse)  # noqa: F821
+for name in ("test_pca_sparse", "test_pca_svd_solver_auto", "test_sparse_pca_solver_error"):
+    pytest.mark.slow(globals()[name])
 
 
 @pytest.fixture(autouse=True)

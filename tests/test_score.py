@@ -52,6 +52,52 @@ def test_the_rows_beyond_a_limit_are_listed_with_the_columns_that_are_why(place,
     assert "from the quantile of the 350 rows of all clients" in said
 
 
+def with_sites(place, name, sites):
+    lines = (place / "today.csv").read_text().splitlines()
+    path = place / "sited.csv"
+    path.write_text("\n".join([f"{lines[0]},{name}", *(f"{a},{b}" for a, b in zip(lines[1:], sites, strict=True))]))
+    return path
+
+
+@pytest.mark.parametrize("case", ["its file", "a column of sites", "numbers", "names of the run", "others"])
+def test_sites_are_named(case, place, capsys):
+    """The row that is off is the eighth of the file, and the fourth of those with an odd number."""
+    out = place / "scores.csv"
+    if case == "names of the run":
+        result = PCAResult.load(place / "result.npz")
+        replace(result, site_names={0: "north", 1: "south", 2: "west"}).save(place / "result.npz")
+    column = {"its file": None, "names of the run": "hospital", "others": "hospital"}.get(case, "Site")
+    names = [1, 2] if case == "numbers" else ["north", "south"]
+    data = "today.csv" if column is None else with_sites(place, column, names * 20).name
+    code, said, err = score(capsys, place, data, "-o", out)
+    assert (code, err) == (0, "")
+    with out.open(newline="", encoding="utf-8") as file:
+        sites = [line["site"] for line in csv.DictReader(file)]
+    if case in ("its file", "others"):
+        assert set(sites) == {data.removesuffix(".csv")}
+        assert "Sites are" not in said
+    else:
+        assert sites == [str(names[0])] * 20 + [str(names[1])] * 20
+        assert f"Sites are by the column {column}." in said
+        assert re.search(rf"{names[1]} +3 +SPE", said)
+
+
+def test_shares_are_understood_with_a_percent_sign(place, capsys):
+    for one, other in ((("--level", "0.95"), ("--level", "95%")), (("--most", "0.01"), ("--most", "1 %"))):
+        assert score(capsys, place, "today.csv", *one) == score(capsys, place, "today.csv", *other)
+    with pytest.raises(SystemExit, match="2"):
+        score(capsys, place, "today.csv", "--level", "high")
+    assert "argument --level: it must be a share such as 0.95 or 95%, not 'high'" in capsys.readouterr().err
+
+
+def test_show_names_the_sites(tmp_path, capsys):
+    sites = {"north": rows(30, 1), "south": rows(20, 2)}
+    simulate("krylov", sites, n_components=2).save(tmp_path / "r.npz")
+    assert "sites: north, south\n" in flower_pca(capsys, "show", tmp_path / "r.npz")[1]
+    simulate("krylov", list(sites.values()), n_components=2).save(tmp_path / "r.npz")
+    assert "sites" not in flower_pca(capsys, "show", tmp_path / "r.npz")[1]
+
+
 def test_show_says_the_limits_of_a_run_that_was_asked_to_monitor(place, capsys):
     said = flower_pca(capsys, "show", place / "result.npz")[1]
     assert re.search(

@@ -345,7 +345,7 @@ def test_the_table_on_privacy_compares_with_the_pooled_answer(tmp_path, monkeypa
     monkeypatch.setattr(private, "EXPERIMENTS", {"mine": private.experiment("mine", setting)})
     monkeypatch.setattr(private, "K", 2)
     monkeypatch.setattr(private, "EPSILONS", (0.5, 1e6))
-    monkeypatch.setattr(private, "METHODS", ("noisy_covariance",))
+    monkeypatch.setattr(private, "METHODS", ("covariance",))
     private.main(["--data-dir", str(tmp_path), "--out", str(tmp_path), "--seeds", "1"])
     rows = table(tmp_path / "private_mine.csv")
     assert [row["noise"] for row in rows] == ["summed", "masked", "local"]

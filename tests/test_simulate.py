@@ -77,7 +77,7 @@ def test_history_counts_what_was_sent() -> None:
     assert result.rounds == len(history.of("ssi")) == 4
     assert {(r.asked, r.answered) for r in history} == {(3, 3)}
     assert not any(r.failures for r in history)
-    p, d, frame = 2, 5, 5 * 8
+    p, d, frame = 3, 5, 5 * 8  # one column more than components, for the gap
     for r in history.of("ssi"):
         assert r.bytes_up == 3 * (p * d + 1) * 8  # Y and n
         assert r.bytes_down == 3 * (p * d * 8 + frame)

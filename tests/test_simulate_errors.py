@@ -92,7 +92,7 @@ DATA_ERRORS = {
     ),
     "a constant column": (
         on(constant(0.0, 3), constant(0.0, 3), scale="std"),
-        'Every column under scale="std" must be varying. Got constant columns 3. Drop them, or use scale=None.',
+        'Every column under scale="std" must be varying. Got constant column 3. Drop it, or use scale=None.',
     ),
     "constant columns": (
         on(constant(1e7 / 3, 0, 4), constant(1e7 / 3, 0, 4)[:7], scale="std"),
@@ -103,8 +103,8 @@ CONFIG_ERRORS = {
     "misspelt": (
         {"algorithm": "kryov"},
         "The algorithm must be one of krylov, ssi, local_power, faps, uda, wda, dr_svd, dist_pca, fed_oapm, "
-        "noisy_covariance, "
-        "dcf_pca, consensus_rpca, per_pca, exact_per_pca. Got 'kryov'. Did you mean 'krylov'?",
+        "covariance, "
+        "dcf_pca, consensus_rpca, per_pca, exact_per_pca, auto. Got 'kryov'. Did you mean 'krylov'?",
     ),
     "case": ({"algorithm": "FAPS"}, "Did you mean 'faps'?"),
     "no algorithm": ({"algorithm": "xyz"}, "Got 'xyz'. Choose one of these."),
@@ -188,4 +188,4 @@ def test_a_failure_names_client_stage_and_shapes(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ALGORITHMS["ssi"], "client", staticmethod(broken))
     with pytest.raises(FloatingPointError) as info:
         simulate("ssi", [GOOD, GOOD], n_components=2)
-    assert info.value.__notes__ == ["at client 0 (20 x 5), stage ssi, message 1: {'Z': (5, 2)}"]
+    assert info.value.__notes__ == ["at client 0 (20 x 5), stage ssi, message 1: {'Z': (5, 3)}"]

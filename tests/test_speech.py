@@ -43,10 +43,11 @@ def place(tmp_path, monkeypatch):
 
 
 MISTAKES = {
-    "gaps": (["gaps.csv"], "The first is in row 1 of {place}/gaps.csv (from 0 on), column b. Impute or drop these"),
+    "gaps": (["gaps.csv"], "The first is in line 7 of {place}/gaps.csv, column b. Impute or drop these"),
     "a gap's remedy": (["gaps.csv"], "entries before the run, or use --missing mean."),
-    "a still column": (["still.csv", "--scale", "std"], "Got constant columns b. Drop them, or use no --scale."),
+    "a still column": (["still.csv", "--scale", "std"], "Got constant column b. Drop it, or use no --scale."),
     "words": (["words.csv"], "Got 'high' in column b (line 2). Choose others with --columns a,b, keep"),
+    "words apart": (["words.csv"], "keep these apart by a spec, \"csv(path='x.csv', beside=['a'])\", or encode them."),
     "too many": (["x.csv", "--components", "9"], "--components must be at most min(n_samples, n_features) = m"),
     "rounds": (["x.csv", "--max-rounds", "0"], "--max-rounds of krylov must be a whole number of at least 1."),
     "masks": (["x.csv", "--scale", "max_abs", "--mask"], "--scale under masks must be None or 'std', which follow"),

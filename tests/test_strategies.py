@@ -8,10 +8,12 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from builders import pooled, unequal
+from cases import slow_if
 from fake_grid import FakeGrid, config_of, grid_of, is_pca_of
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import Result, Strategy
+from questions import NAMED, SHORT
 from results import assert_same_bits
 
 from flower_pca import clients, registry, simulate, strategies, wire
@@ -22,17 +24,7 @@ from flower_pca.strategies.nodes import Nodes
 
 pytestmark = pytest.mark.usefixtures("lines")
 
-NAMED = {s.name: s for s in (getattr(strategies, n) for n in strategies.__all__) if hasattr(s, "name")}
 CLIENTS = {c.algorithms[0]: c for c in (getattr(clients, n) for n in clients.__all__) if getattr(c, "algorithms", ())}
-SHORT = {
-    "faps": {"max_rounds": 7, "inner_steps": 3},  # more than its window of five
-    "local_power": {"max_rounds": 5},
-    "ssi": {"max_rounds": 5},
-    "dcf_pca": {"max_rounds": 3, "step": "scaled"},
-    "consensus_rpca": {"max_rounds": 3},
-    "exact_per_pca": {"max_rounds": 6},
-    "per_pca": {"max_rounds": 6},
-}
 SHARDS = unequal()
 WINDOW = 8  # of messages in flight, where a test sets it
 each = pytest.mark.parametrize("name", registry.ALGORITHMS)
@@ -78,23 +70,6 @@ def test_unknown_parameters_are_refused_by_name(name):
 def test_strategy_parameters_are_checked_at_construction(wrong):
     with pytest.raises(ConfigError, match=r"must be .* Got "):
         PCAStrategy("ssi", **wrong)
-
-
-@pytest.mark.parametrize(
-    ("run", "seed"),
-    [
-        ({}, 0),
-        ({"center": False}, 1),
-        ({"scale": "std", "evaluate": True}, 2),
-        ({"scale": "max_abs", "seed": 3}, 3),
-    ],
-)
-@each
-def test_fit_gives_the_bits_of_simulate(name, run, seed):
-    given = SHORT.get(name, {})
-    reference = simulate(registry.make(name, **given), SHARDS, n_components=2, **run)
-    strategy = NAMED[name](n_components=2, **given, **run)
-    assert_same_bits(strategy.fit(grid_of(SHARDS, seed=seed)), reference)
 
 
 @each
@@ -232,11 +207,6 @@ def test_the_configuration_of_a_start_does_not_outlive_it():
     assert all("lr" not in config_of(m) for m in grid.sent)
 
 
-def test_initial_arrays_are_refused():
-    with pytest.raises(ConfigError, match=r"initial_arrays must be empty\. Got 1 arrays\. Leave it out\."):
-        strategies.Krylov().start(grid_of(SHARDS), ArrayRecord([np.eye(2)]))
-
-
 def test_a_strategy_fits_again():
     strategy = strategies.FAPS(n_components=2, **SHORT["faps"])
     grid = grid_of(SHARDS)
@@ -294,7 +264,7 @@ def test_an_action_beside_the_users_own_functions():
     assert all(a == {"n_features": 10, "algorithms": served, **wire.SPOKEN} for a in answers)
 
 
-@pytest.mark.parametrize("name", ["ssi", "local_power", "faps"])
+@pytest.mark.parametrize("name", slow_if(["ssi", "local_power", "faps"], "local_power", "faps"))
 def test_a_fraction_samples_nodes_by_the_seed(name):
     shards = unequal(8)
 

@@ -64,7 +64,7 @@ def test_what_answers_bring_out_follows_from_the_parts_of_a_stage():
     try:
         found = telling(Rules())
         assert found.served["own_ssi"] == found.served["ssi"] == served.WORDS[Kind.PRODUCT]
-        assert served.WORDS[Kind.GRAM] in found.served["noisy_covariance"]
+        assert served.WORDS[Kind.GRAM] in found.served["covariance"]
         assert served.WORDS[Kind.EIGENVECTORS] in found.served["uda"]
         assert served.WORDS[Kind.LIFTED] in found.served["dr_svd"]
     finally:

@@ -4,24 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from builders import falling
+from hospitals import NAMES, ORDERS, SITES, SORTED, X, write
 from test_cli import flower_pca
 
 from flower_pca import PCAResult, simulate
 from flower_pca.data import sources
 from flower_pca.simulation import compare
-
-NAMES = ("weight", "age", "size", "beat")
-SORTED = tuple(sorted(NAMES))
-X = falling(120, 4, seed=8) + np.array([70.0, 40.0, 1.7, 60.0])
-SITES = {"bonn": slice(0, 60), "jena": slice(60, 100), "trier": slice(100, 120)}
-ORDERS = ((0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0))
-
-
-def write(path, rows, names, note=None):
-    """A CSV file of these rows."""
-    head, ends = (",".join(names), "") if note is None else (" , ".join([*names, "note"]), f",{note}")
-    path.write_text("\n".join([head, *(",".join(f"{value:.17g}" for value in row) + ends for row in rows)]))
 
 
 @pytest.fixture
@@ -37,7 +25,7 @@ def add(folder, kind):
     """The third file with text, or with a column more or less."""
     rows, path = X[SITES["trier"]], folder / "trier.csv"
     if kind == "text":
-        write(path, rows, NAMES, "x")
+        write(path, rows, NAMES, "x", between=" , ")
     elif kind == "more":
         write(path, np.hstack([rows, rows[:, :1]]), [*NAMES, "dose"])
     else:
@@ -99,6 +87,7 @@ def test_simulate_matches_files_by_name(folder):
             simulate("krylov", shards(), n_components=3, columns=columns)
 
 
+@pytest.mark.slow
 def test_transform_of_a_file_goes_by_name_and_says_if_it_cannot(folder, tmp_path, capsys):
     result = run(capsys, folder)
     path, scores = tmp_path / "out/result.npz", tmp_path / "scores.npy"
@@ -116,6 +105,7 @@ def test_transform_of_a_file_goes_by_name_and_says_if_it_cannot(folder, tmp_path
     assert "must be the 4 of the result, by name. Got 3, without 'beat'." in err
 
 
+@pytest.mark.slow
 def test_a_table_with_its_sites_in_a_column(tmp_path, capsys):
     names = ["site", *NAMES]
     lines = [f"{site}," + ",".join(f"{v:.17g}" for v in row) for site, part in SITES.items() for row in X[part]]

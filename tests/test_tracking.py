@@ -11,6 +11,7 @@ from sims.over_air import moving, trackers
 pytestmark = pytest.mark.slow
 
 N, R, D, CHANGE, RHO = 200, 5, 1200, 600, 0.1
+PAPERS = 7.5961e-4  # the threshold of a change in the paper
 SEEDS = range(3)
 
 
@@ -138,7 +139,7 @@ def test_refining_completes_a_batch_with_its_own_basis(problems):
 @pytest.mark.parametrize(("solver", "sigma"), [("krylov", 0.0), ("power", 0.0), ("power", 1e-2)])
 def test_a_change_is_detected_in_its_very_batch_and_nothing_else(problems, solver, sigma):
     for seed, problem in enumerate(problems):
-        tracker = STMiss(detect=True, update_length=6, solver=solver)
+        tracker = STMiss(detect=True, threshold=PAPERS, update_length=6, solver=solver)
         result = run(problem, tracker, 2, channel=AirChannel(noise_std=sigma, seed=seed))
         assert result.changes_.tolist() == [10]
         P = result.components_[9].T

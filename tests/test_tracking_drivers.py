@@ -36,6 +36,7 @@ def fresh():
     return [Stream(b) for b in BATCHES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "own"),
     [
@@ -80,6 +81,7 @@ def test_a_node_lost_for_good_and_a_message_lost_do_not_spoil_the_run():
     assert result.subspace_error(PROBLEM.truth)[[3, -1]].max() < 0.05
 
 
+@pytest.mark.slow
 def test_a_node_that_forgets_takes_its_batch_anew():
     grid = FakeGrid(serve(fresh()), 3)
     forgets = iter(range(10**6))
@@ -194,7 +196,7 @@ def test_the_app_runs_a_tracker_in_simulation_and_on_nodes_of_their_own(tmp_path
     simulated = [{"partition-id": i, "num-partitions": 2} for i in range(2)]
     more = {"data": str(tmp_path / "all.npy"), "partition": "contiguous", "batch": 30, "steps": 0}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(app.sys.modules, "ray", app)
+        patch.setattr(app, "_simulated", lambda: True)
         result = run(simulated, **more)
     halves = [PROBLEM.Y[:120], PROBLEM.Y[120:240]]
     expected = track(STMiss(reuse=1), halves, n_components=R, batch=30)
@@ -221,6 +223,7 @@ def test_columns_that_differ_are_refused_at_the_first_and_at_a_later_step():
         assembly.answer("ssi", {}, Stream(shards[0]), {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tracker",
     [STMiss(), STMiss(solver="power", detect=True, update_length=2, products=4), STMiss(reuse=1, refine=True)],

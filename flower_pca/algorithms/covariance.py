@@ -1,4 +1,4 @@
-"""Noisy covariance: C itself in one message, for few columns; under differential privacy, C and noise.
+"""Covariance: C itself in one message, for few columns; under differential privacy, C and noise.
 
 The client packs C_i into a vector, the server adds the vectors, unpacks the sum and takes its eigenvectors. There is
 one message, and nothing to iterate. `packed` and `unpacked` are inverse to each other; the audit reads answers by the
@@ -38,29 +38,30 @@ class CovarianceState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyCovariance(Algorithm[CovarianceState]):
+class Covariance(Algorithm[CovarianceState]):
     """Every client sends C_i = X_i'X_i once; the server adds them and takes the leading eigenvectors.
 
     C_i travels as its diagonal and sqrt(2) times what is above it: a vector as long as C_i is in Frobenius norm. So
     with `dp` a row of norm R changes it by at most R^2, and one draw of noise of deviation s R^2 per entry makes it
     private: on C that is a symmetric Gaussian matrix with s R^2 on the diagonal and s R^2 / sqrt(2) beside it. Without
-    `dp` nothing is added: C_i is then told exactly.
+    `dp` nothing is added: the components are exact, all d of them if so many are asked for, and C_i is told exactly.
 
     Reference: Dwork, Talwar, Thakurta, Zhang, "Analyze Gauss", STOC 2014 (which has no sqrt(2), and more noise).
     Cost: n_i d^2 flops on a client; d (d + 1) / 2 floats up, once; O(d^3) flops on the server.
-    Prefer it: under `dp` with few columns, where a budget spent on one message beats one spent on many.
+    Prefer it: with few columns, up to about a hundred, where one message of C_i costs less than several of Krylov's;
+    under `dp` with more, as a budget spent on one message beats one spent on many.
 
     Args:
         oversample: Columns kept beyond the number of components.
     """
 
-    name: ClassVar[str] = "noisy_covariance"
+    name: ClassVar[str] = "covariance"
     bounded: ClassVar[bool] = True
 
     def start(self, model: Model) -> CovarianceState:
         if model.d > _WIDEST:
             remedy = "Use ssi or krylov, whose messages are narrow."
-            raise DataError("The columns for noisy_covariance", must=f"at most {_WIDEST}", got=model.d, then=remedy)
+            raise DataError("The columns for covariance", must=f"at most {_WIDEST}", got=model.d, then=remedy)
         return CovarianceState(model.d, model.units, model.columns.shape[1])
 
     def broadcast(self, state: CovarianceState) -> Arrays:
@@ -82,7 +83,7 @@ class NoisyCovariance(Algorithm[CovarianceState]):
         return replace(state, C=unpacked(scaled_up(total, "C", state.n)))
 
     def status(self, state: CovarianceState) -> Status | None:
-        return None if state.C is None else Status(Outcome.ONE_SHOT, "noisy_covariance takes one round")
+        return None if state.C is None else Status(Outcome.ONE_SHOT, "all of its one round was answered")
 
     def finish(self, state: CovarianceState, model: Model) -> Model:
         if state.C is None:
@@ -90,7 +91,7 @@ class NoisyCovariance(Algorithm[CovarianceState]):
         values, V = linalg.eigh_descending(state.C)
         k = model.n_components
         width = state.width if isinstance(k, int) else fraction_rank(values, model.trace, k) or model.d
-        Z = V[:, : max(width, state.width)]
+        Z = V[:, : max(width, state.width) + 1]  # with the one that follows, for the gap
         return replace(model, basis=Z, product=state.C @ Z)
 
     def rounds(self, state: CovarianceState) -> int:

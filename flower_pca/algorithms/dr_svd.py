@@ -99,7 +99,7 @@ class DRSVD(Algorithm[DRSVDState]):
             return replace(state, step=1, block=linalg.orth(total["G"]))
         if state.step == 1:
             return replace(state, step=2, parts=_split(total))
-        return replace(state, step=3, parts={}, Z=linalg.leading(total["B"], state.width))
+        return replace(state, step=3, parts={}, Z=linalg.leading(total["B"], min(state.width + 1, len(total["B"]))))
 
     def status(self, state: DRSVDState) -> Status | None:
         if state.Z is None:
@@ -107,7 +107,9 @@ class DRSVD(Algorithm[DRSVDState]):
         return Status(Outcome.ONE_SHOT, "dr_svd takes three rounds; residuals say how far it got")
 
     def finish(self, state: DRSVDState, model: Model) -> Model:
-        return model if state.Z is None else replace(model, basis=state.Z, product=None)
+        if state.Z is None:
+            return model
+        return replace(model, basis=state.Z[:, : state.width], product=None, beside=state.Z[:, state.width :])
 
     def rounds(self, state: DRSVDState) -> int:
         return state.step

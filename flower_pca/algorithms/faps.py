@@ -8,15 +8,16 @@ memory of the right shape.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
 import numpy as np
 
 from flower_pca.algorithms import penalties
+from flower_pca.algorithms.past import Past
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
+from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Movement, Progress
 from flower_pca.core.model import Model
 from flower_pca.core.parts import Kind, Part
@@ -32,7 +33,7 @@ _WINDOW: Final = 5
 
 @dataclass(frozen=True)
 class FAPSState:
-    """The consensus Z, the sines of its last steps, and the largest entry of the newest sum.
+    """The consensus Z, the sines of its last steps, the largest entry of the newest sum, and earlier Z.
 
     Of measured penalties the guard, if there may be one.
     """
@@ -44,6 +45,7 @@ class FAPSState:
     guarded: bool = False
     sines: tuple[float, ...] = ()
     size: float = 0.0
+    past: Past = field(default_factory=Past)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,21 +131,28 @@ class FAPS(Iterative[FAPSState]):
 
     def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:
         Z = linalg.orth(total["Y"])
-        moved = state.movement.add(state.Z, Z)
+        moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
         sines = penalties.newest(state.sines, moved.newest)
         progress = state.progress.step(moved.remaining, moved.newest)
         guard = penalties.guarded(state.guard, sines, progress.rounds) if state.guarded else 0.0
-        return FAPSState(Z, moved, progress, guard, state.guarded, sines, float(np.abs(total["Y"]).max()))
+        size, past = float(np.abs(total["Y"]).max()), state.past.after(Z)
+        return FAPSState(Z, moved, progress, guard, state.guarded, sines, size, past)
 
     def status(self, state: FAPSState) -> Status | None:
-        status = super().status(state)
-        if status is None or status.outcome is Outcome.CONVERGED:
+        return self._remedied(super().status(state))
+
+    def verify(self, model: Model) -> Status | None:
+        status = super().verify(model)
+        return status if status is model.status else self._remedied(status)
+
+    def _remedied(self, status: Status | None) -> Status | None:
+        if status is None or status.ok:
             return status
         remedy = "krylov" if self.penalty == "measured" else 'penalty="measured" if clients are unlike, or krylov'
         return replace(status, words=f"{status.words}: use {remedy}")
 
     def finish(self, state: FAPSState, model: Model) -> Model:
-        return replace(model, basis=state.Z, product=None)
+        return replace(model, basis=state.Z, product=None, beside=state.past.beside(state.Z))
 
 
 def _products(data: LocalData, V: Array, steps: int) -> Array:

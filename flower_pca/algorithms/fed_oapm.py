@@ -34,6 +34,11 @@ class FedOAPMState:
     progress: Progress
     value: float = 0.0
 
+    @property
+    def found(self) -> int:
+        """The columns that the result is found in: all but the last, which is for the gap, where there are so many."""
+        return max(self.k, int(self.power.U.shape[1]) - 1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FedOAPM(Iterative[FedOAPMState]):
@@ -72,8 +77,12 @@ class FedOAPM(Iterative[FedOAPMState]):
         super().__post_init__()
         checks.integer("qr_every of fed_oapm", self.qr_every, least=1)
 
+    def width(self, n_components: int | float) -> int:
+        """One more, for the gap: a QR takes nothing from a column for those that follow it."""
+        return super().width(n_components) + 1
+
     def start(self, model: Model) -> FedOAPMState:
-        k = model.n_components if isinstance(model.n_components, int) else model.columns.shape[1]
+        k = model.n_components if isinstance(model.n_components, int) else model.columns.shape[1] - 1
         state = FedOAPMState(Power.of(model.columns), k, Progress.begin(self.tol, model))
         return state if model.product is None else self._heard(state, model.product, rounds=0)
 
@@ -98,12 +107,15 @@ class FedOAPM(Iterative[FedOAPMState]):
         return {**super().metrics(state), "lambda_1": state.value}
 
     def finish(self, state: FedOAPMState, model: Model) -> Model:
-        return replace(model, basis=state.power.U, product=state.power.product)
+        U, product, p = state.power.U, state.power.product, state.found
+        model = replace(model, basis=U[:, :p], product=None, beside=U[:, p:], beside_product=None)
+        return model if product is None else replace(model, product=product[:, :p], beside_product=product[:, p:])
 
     def _heard(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
         power, progress, value = state.power, state.progress, state.value
         if power.inside == 0:  # the block is orthonormal, so its product tells Ritz values and residuals
-            values, _, _, progress = ritz_round(power.block, Y, state.k, progress, rounds=rounds)
+            p = state.found
+            values, _, _, progress = ritz_round(power.block[:, :p], Y[:, :p], state.k, progress, rounds=rounds)
             value = float(values[0])
         else:
             progress = replace(progress, rounds=progress.rounds + rounds)

@@ -9,12 +9,13 @@ the space is used up (`_fresh`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Progress
@@ -22,6 +23,10 @@ from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.parts import Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
+
+AUTO: Final = "auto"
+_NARROW: Final = 2  # columns beyond the components in an opening, before anybody knows how many columns rows have
+MESSAGE: Final = 2**19  # bytes of a message up to which wide blocks cost next to nothing over real transport
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,15 @@ class Krylov(Iterative[KrylovState]):
     set of clients: when that changes for good, the run goes back to the opening with the Ritz block and random columns;
     under masks, with random columns alone.
 
-    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way; O(d j p^2) flops at the
-    server after j rounds.
+    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way. At the server after j rounds, with a
+    basis of m = j p columns: 12 d m p flops, and the 2p leading eigenvectors of an m x m matrix, (4/3) m^3 and more.
+    With k = 50 and d = 1500 these are a third of the server's time at m = 450, and half of it at m = 900. An earlier
+    restart would save that, but gives up some of the space, and so costs messages.
     Prefer it: always, unless clients come and go all the time, or only a rough answer in two rounds is wanted.
 
     Args:
-        oversample: Columns iterated beyond the number of components.
+        oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number
+            of columns, as many as 512 kB of a message hold, but for nodes that have a `max_rank`, `dp` and a channel.
         max_basis: Blocks that the server keeps before it restarts from the best 2p Ritz vectors; without a limit where
             a fraction of the variance is asked for, since that many components cannot be told from fewer.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
@@ -68,13 +76,44 @@ class Krylov(Iterative[KrylovState]):
     fixed_set: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
-    oversample: int = 2
+    oversample: Any = 2  # a whole number, or AUTO
     max_basis: int = 40
     tol: float = 1e-8
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         checks.integer("max_basis of krylov", self.max_basis, least=4, remedy="Use 40.")
+        if self.oversample == AUTO:
+            _ = self.narrow  # whose other parameters are checked
+        elif isinstance(got := self.oversample, str):
+            raise ConfigError("oversample of krylov", must=f'a whole number, or "{AUTO}"', got=repr(got), then="Use 2.")
+        else:
+            super().__post_init__()
+
+    @property
+    def narrow(self) -> Krylov:
+        """With the blocks that an opening has."""
+        return replace(self, oversample=_NARROW) if self.oversample == AUTO else self
+
+    @property
+    def alternative(self) -> str:
+        """What nodes are asked about in the opening: whether blocks may be so wide that they tell nearly all of C_i."""
+        return self.name if self.oversample == AUTO else ""
+
+    def width(self, n_components: int | float) -> int:
+        return super().width(n_components) if self.oversample != AUTO else self.narrow.width(n_components)
+
+    def settled(self, model: Model) -> tuple[Krylov, str]:
+        """With blocks of the width that the number of columns allows, and what is said of it."""
+        if self.oversample != AUTO:
+            return self, ""
+        own = self.width(model.n_components)
+        if model.declined:
+            words = f"krylov took blocks of {own} columns, as a client declines wider ones. {model.declined}"
+            return self.narrow, words
+        p = max(own, min(model.d, MESSAGE // (8 * model.d)))
+        words = f"krylov took blocks of {p} columns, as wide as {MESSAGE // 1024} kB of a message allow"
+        given: Any = {f.name: getattr(self, f.name) for f in fields(Krylov)}
+        return Widened(**{**given, "oversample": _NARROW + p - own}), words
 
     def start(self, model: Model) -> KrylovState:
         Z, k = model.columns, model.n_components
@@ -85,7 +124,7 @@ class Krylov(Iterative[KrylovState]):
             T=np.empty((0, 0)),
             block=Z,
             progress=Progress.begin(self.tol, model),
-            warm=model.restarts > 0 and not model.summed,
+            warm=model.warm or (model.restarts > 0 and not model.summed),
             fraction=None if isinstance(k, int) else k,
             k=k if isinstance(k, int) else Z.shape[1],
             trace=model.trace,
@@ -115,7 +154,7 @@ class Krylov(Iterative[KrylovState]):
     def finish(self, state: KrylovState, model: Model) -> Model:
         if state.Q.shape[1] == 0:
             return model
-        _, W = linalg.eigh_descending(state.T)
+        _, W = linalg.eigh_leading(state.T, state.k + self.oversample)
         W = W[:, : state.k + self.oversample]
         return replace(model, basis=state.Q @ W, product=state.CQ @ W)
 
@@ -129,7 +168,8 @@ class Krylov(Iterative[KrylovState]):
         Q, CQ = np.hstack([state.Q, state.block]), np.hstack([state.CQ, S])
         old = state.Q.T @ S
         T = np.block([[state.T, old], [old.T, state.block.T @ S]])
-        values, W = linalg.eigh_descending(T)
+        whole = state.warm or state.fraction is not None
+        values, W = linalg.eigh_descending(T) if whole else linalg.eigh_leading(T, 2 * (state.k + self.oversample))
         k, error = self._judge(state, values, self._residuals(state, Q, CQ, values, W))
         first = max(float(values[0]), np.finfo(float).tiny)
         block = linalg.krylov_block(S, Q, first)
@@ -188,3 +228,22 @@ class Krylov(Iterative[KrylovState]):
         rivals = residuals[k:][values[k : len(residuals)] + residuals[k:] > values[min(k, len(values)) - 1]]
         # After a warm start an eigenvalue within theta_j +- residual_j might still belong among the first k.
         return k, float(np.append(residuals[:k], rivals if state.warm else []).max())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Widened(Krylov):
+    """Krylov with blocks that are wider than that of the opening, by random columns in the first of them."""
+
+    @property
+    def spec(self) -> str:
+        return Krylov(**{**{f.name: getattr(self, f.name) for f in fields(self)}, "oversample": AUTO}).spec
+
+    def start(self, model: Model) -> KrylovState:
+        state = super().start(model)
+        known = np.hstack([state.Q, state.block])
+        room = min(self.width(model.n_components) - state.block.shape[1], model.d - known.shape[1])
+        if room <= 0 or state.block.shape[1] == 0:
+            return state
+        random = linalg.complement(linalg.random_block(model.d, room, model.seed + known.shape[1]), known)
+        wide = linalg.orth(linalg.complement(linalg.orth(random), known))
+        return replace(state, block=np.hstack([state.block, wide]))

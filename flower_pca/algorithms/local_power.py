@@ -61,6 +61,7 @@ class LocalPower(Iterative[LocalPowerState]):
     name: ClassVar[str] = "local_power"
     quantity: ClassVar[str] = "error (residual, or angle still to go)"
 
+    oversample: int = 1
     local_steps: int = 8
     align: str = "procrustes"
     decay: bool = True
@@ -117,7 +118,7 @@ class LocalPower(Iterative[LocalPowerState]):
             return self._measured(state, scaled_up(total, "Y", state.n))
         Y = self._aligned(total) if self._stacks(state) else total["Y"]
         Z = linalg.orth(Y)
-        moved = state.movement.add(state.block, Z)
+        moved = state.movement.add(state.block, linalg.spanning(Y))
         progress = state.progress.step(moved.remaining, moved.newest)
         if self.decay:  # neither a floor nor an agreement at q > 1 is the end: q will fall
             progress = replace(progress, error=np.inf, stale=0, best=np.inf)

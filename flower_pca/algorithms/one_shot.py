@@ -28,7 +28,7 @@ _SKEW: Final = 1e-3  # by which single-precision eigenvectors may miss orthonorm
 
 @dataclass(frozen=True)
 class OneShotState:
-    """How many components are wanted and asked for; the basis, once it is known."""
+    """How many components are wanted and asked for; the basis, and a direction beside it, once they are known."""
 
     width: int
     rank: int
@@ -72,15 +72,22 @@ class _Average(Algorithm[OneShotState]):
         return stack
 
     def server(self, state: OneShotState, total: Stack, answered: frozenset[int]) -> OneShotState:
-        return replace(state, Z=linalg.leading(np.hstack([_weighed(reply) for reply in total.values()]), state.width))
+        stack = np.hstack([_weighed(reply) for reply in total.values()])
+        beside = stack.shape[1] > state.width and len(stack) > state.width
+        return replace(state, Z=linalg.leading(stack, state.width + beside))
 
     def status(self, state: OneShotState) -> Status | None:
         if state.Z is None:
             return None
-        return Status(Outcome.ONE_SHOT, f"{self.name} takes one round; residuals say how far it got")
+        return Status(
+            Outcome.ONE_SHOT,
+            "all of its one round was answered; the residuals say how far its components are from exact ones",
+        )
 
     def finish(self, state: OneShotState, model: Model) -> Model:
-        return model if state.Z is None else replace(model, basis=state.Z, product=None)
+        if state.Z is None:
+            return model
+        return replace(model, basis=state.Z[:, : state.width], product=None, beside=state.Z[:, state.width :])
 
     def rounds(self, state: OneShotState) -> int:
         return 0 if state.Z is None else 1

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
+from flower_pca.algorithms.averaged import Averaged
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Progress, ritz_round, scaled_up
+from flower_pca.core.algorithm import Iterative, Progress, ritz_round
 from flower_pca.core.model import Model
 from flower_pca.core.parts import ROWS, Kind, Part
 from flower_pca.core.stage import Arrays
@@ -19,7 +20,7 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class SSIState:
-    """The block to send next, and the newest pair Z, C Z that was measured."""
+    """The block to send next, the newest pair Z, C Z that was measured, and what the latter is an average of."""
 
     block: Array
     Z: Array
@@ -27,6 +28,7 @@ class SSIState:
     k: int
     n: int
     progress: Progress
+    averaged: Averaged = field(default_factory=Averaged)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,8 @@ class SSI(Iterative[SSIState]):
     """Z <- orth(sum C_i Z).
 
     The Ritz values of Z and its residual C Z - Z (Z'CZ) come with the sum at no cost. The error falls by
-    lambda_{p+1} / lambda_k a round.
+    lambda_{p+1} / lambda_k a round. Where others answer each time, as with a fraction of the clients sampled, products
+    are averaged over rounds, and the error falls with their number.
 
     Known weakness: where the server sees single answers, the pairs (Z, C_i Z) give it C_i exactly after about d / p
     rounds. Summed under masks they do not.
@@ -44,12 +47,14 @@ class SSI(Iterative[SSIState]):
     Prefer it: under added noise, or where clients come and go in every round; else Krylov needs far fewer rounds.
 
     Args:
-        oversample: Columns iterated beyond the number of components.
+        oversample: Columns iterated beyond the number of components. Without one nothing looks for the gap.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 
     name: ClassVar[str] = "ssi"
     bounded: ClassVar[bool] = True
+
+    oversample: int = 1
 
     def start(self, model: Model) -> SSIState:
         Z = model.columns
@@ -69,10 +74,16 @@ class SSI(Iterative[SSIState]):
         return {"Y": data.matmat(arrays["Z"]), "n": np.array(data.n)}, memory
 
     def server(self, state: SSIState, total: Arrays, answered: frozenset[int]) -> SSIState:
-        return measured(state, scaled_up(total, "Y", state.n), rounds=1)
+        known = None if state.Y is None else state.Y @ (state.Z.T @ state.block)
+        averaged, Y = state.averaged.after(total, answered, known=known, n=state.n, stale=state.progress.stale)
+        state = measured(state, Y, rounds=1)
+        return replace(state, averaged=averaged.with_block(state.block))
 
     def finish(self, state: SSIState, model: Model) -> Model:
-        return replace(model, basis=state.Z, product=state.Y)
+        Z = state.averaged.block
+        if Z is None or state.Y is None:
+            return replace(model, basis=state.Z, product=state.Y)
+        return replace(model, basis=Z, product=state.Y @ (state.Z.T @ Z))
 
 
 def measured(state: SSIState, Y: Array, *, rounds: int) -> SSIState:

@@ -154,16 +154,19 @@ class Monitor:
         words = f"the quantile of the {rows} rows of all clients, at most {histograms.WIDTH - 1.0:.1%} above it"
         return Limits(float(level), t2 * self._k, max(spe * self._rest, self._floor), words)
 
-    def anomalies(self, sites: Mapping[Any, Any] | Sequence[Any], limits: Limits, *, top: int = 3) -> list[Anomaly]:
+    def anomalies(self, sites: Any, limits: Limits, *, top: int = 3) -> list[Anomaly]:
         """The rows beyond a limit, one entry for each statistic that is, with the columns that contribute most.
 
         Args:
-            sites: The rows of each site by its name; or in a list, by position where they name none.
+            sites: The rows of each site by its name; or in a list, by position where they name none; or one table,
+                which is that of site 0 where it names none.
             limits: See `limits`.
             top: How many columns to name.
         """
         checks.integer("top", top, least=1)
-        named = sites if isinstance(sites, Mapping) else {getattr(X, "site", "") or i: X for i, X in enumerate(sites)}
+        several = isinstance(sites, list | tuple) or getattr(sites, "ndim", 2) == 3
+        every = sites if several or isinstance(sites, Mapping) else [sites]
+        named = every if isinstance(every, Mapping) else {getattr(X, "site", "") or i: X for i, X in enumerate(every)}
         return [found for site, X in named.items() for found in self._beyond(site, X, limits, top)]
 
     def _beyond(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:

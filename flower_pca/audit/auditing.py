@@ -27,7 +27,7 @@ from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.here import Shards
+from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.sites import clients_of
 
 _WIDEST: Final = 5000  # columns, of which square matrices are formed

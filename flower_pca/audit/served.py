@@ -14,7 +14,7 @@ from flower_pca.core.drive import rounds
 from flower_pca.core.parts import Kind
 from flower_pca.masking import messages
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation.here import InProcess, Shards
+from flower_pca.simulation.in_process import InProcess, Shards
 from flower_pca.simulation.sites import clients_of
 from flower_pca.stages.opening import Opening
 

@@ -23,6 +23,7 @@ from flower_pca.base.errors import DataError, FlowerPCAError
 from flower_pca.base.linalg import Array
 
 _HEADER = "header.json"
+APART = "apart"  # in the metadata of a dataclass's field: whoever packs the dataclass packs this by other means
 
 
 @contextlib.contextmanager
@@ -163,7 +164,8 @@ def _check_sizes(stream: IO[bytes]) -> None:
 def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
     """A dataclass (or a part of one) as JSON; its arrays go into `arrays` under names that start with `name`."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: pack(getattr(value, f.name), arrays, f"{name}.{f.name}") for f in fields(value)}
+        kept = (f.name for f in fields(value) if APART not in f.metadata)
+        return {field: pack(getattr(value, field), arrays, f"{name}.{field}") for field in kept}
     if isinstance(value, np.ndarray):
         arrays[name] = value
         return name
@@ -186,7 +188,8 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
         return unpack(kinds[0], value, arrays)
     if is_dataclass(kind) and isinstance(kind, type):
         hints = typing.get_type_hints(kind)
-        return kind(**{f.name: unpack(hints[f.name], value[f.name], arrays) for f in fields(kind)})
+        kept = (f.name for f in fields(kind) if APART not in f.metadata)
+        return kind(**{field: unpack(hints[field], value[field], arrays) for field in kept})
     if origin is np.ndarray:
         return arrays[value]
     if origin is tuple:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,12 @@ def number(
         raise ConfigError(what, must=rule, got=repr(value), then=remedy)
 
 
+def share(value: Any) -> Any:
+    """A share as a number, where it is text: "95%", or "0.95"; whatever else it is, as it is."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", value) if isinstance(value, str) else None
+    return value if found is None else float(found[1]) / (100.0 if found[2] else 1.0)
+
+
 def proportion(what: str, value: object) -> None:
     """Require a share, in (0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
@@ -66,17 +72,13 @@ def parent(what: str, path: str | os.PathLike[str]) -> None:
 
 def components(n_components: object) -> int | float:
     """Require a number of components: an int of at least 1, or a fraction in (0, 1), which may be text: "95%"."""
-    percent = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*%\s*", n_components) if isinstance(n_components, str) else None
-    if percent and 0.0 < float(percent[1]) < 100.0:
-        return float(percent[1]) / 100.0
+    given, n_components = n_components, share(n_components)
     rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
     if isinstance(n_components, int | np.integer) and not isinstance(n_components, bool) and n_components >= 1:
         return int(n_components)
     if isinstance(n_components, float | np.floating) and 0.0 < n_components < 1.0:
         return float(n_components)
-    raise ConfigError(
-        "n_components", must=rule, got=repr(n_components), then='Ask for 2 to see a plane, or for 0.9 or "90%".'
-    )
+    raise ConfigError("n_components", must=rule, got=repr(given), then='Ask for 2 to see a plane, or for 0.9 or "90%".')
 
 
 def at_most(n_components: int | float, n: int, d: int) -> None:
@@ -92,11 +94,12 @@ def finite(
     *,
     missing: bool = False,
     names: Sequence[str] | None = None,
-    source: str = "",
+    place: Callable[[int], str] | None = None,
+    new: bool = False,
 ) -> int:
     """Require finite entries, or with `missing` finite ones and NaN, whose number it returns.
 
-    The error names the place of the first that is not: its row in the `source`, and its column by `names`.
+    The error names the first that is not: the `place` of its row, and its column by `names`. `new`: rows for a result.
     """
     nan = infinite = start = 0
     first = ""
@@ -104,22 +107,23 @@ def finite(
         with np.errstate(over="ignore", invalid="ignore"):  # one cheap pass: what is not finite reaches the sum,
             usual = values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64))  # which may also overflow
         if not usual:
-            bad = ~np.isfinite(values)
+            bad = np.isinf(values) if missing else ~np.isfinite(values)
             nan += int(np.isnan(values).sum())
             infinite += int(np.isinf(values).sum())
-            if values.ndim == 2 and bad.any() and not (first or missing):  # nodes, which allow gaps, tell no places
+            if values.ndim == 2 and bad.any() and not first and (place or not missing):
                 row, column = np.argwhere(bad)[0]
-                place = f"row {start + row}{f' of {source}' if source else ''} (from 0 on)"
-                first = f"The first is in {place}, column {column if names is None else names[column]}. "
+                where = f"row {start + row} (from 0 on)" if place is None else place(start + int(row))
+                first = f"The first is in {where}, column {column if names is None else names[column]}. "
         start += values.shape[0] if values.ndim else 1
     if infinite or (nan and not missing):
-        raise not_finite(who, nan, infinite, first)
+        raise not_finite(who, nan, infinite, first, new=new)
     return nan
 
 
-def not_finite(who: str, nan: int, infinite: int = 0, first: str = "") -> DataError:
+def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:
     """The error about entries that are no numbers, with where the first of them is and what to do about them."""
-    remedy = f"{first}Impute or drop these entries before the run" + (', or use missing="mean".' if nan else ".")
+    fill = ", or use result.filling_gaps()" if new else ', or use missing="mean"'
+    remedy = f"{first}Impute or drop these entries{'' if new else ' before the run'}{fill if nan else ''}."
     return DataError(f"The data of {who}", must="finite", got=f"{nan} NaN and {infinite} infinite entries", then=remedy)
 
 

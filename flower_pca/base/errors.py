@@ -5,6 +5,8 @@ Each says in one sentence what was wrong, what was got, and what to do.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 _LONGEST: Final = 500  # characters of another machine's text
@@ -18,7 +20,12 @@ class FlowerPCAError(Exception):
         must: The rule that it breaks: "<what> must be <must>."
         got: What was there instead.
         then: What to do, as a sentence.
+
+    Attributes:
+        private: Whether it speaks of files or cells of this machine, so that no other is told what it says.
     """
+
+    private = False
 
     def __init__(self, what: str, *, must: str | None = None, got: object = None, then: str = "") -> None:
         super().__init__(what if must is None else sentence(what, must, got, then))
@@ -38,6 +45,16 @@ class ProtocolError(FlowerPCAError, RuntimeError):
 
 class NotEnoughNodes(FlowerPCAError, RuntimeError):  # noqa: N818
     """Fewer clients answered than the run needs."""
+
+
+@contextmanager
+def private(*, hold: bool = True) -> Iterator[None]:
+    """Errors within speak of files of this machine; or of what all may know, if they shall not `hold` it back."""
+    try:
+        yield
+    except FlowerPCAError as error:
+        error.private = hold
+        raise
 
 
 def harmless(text: str) -> str:

@@ -2,13 +2,13 @@
 
 A PCA follows variance. So a column that numbers the rows, or is measured in small units, becomes the first component
 whatever the others do. From the totals of the opening the server knows every column's deviation, and a hint is a
-sentence about them. Where rows are at hand, `identifiers` looks whether such a column is one of whole numbers of which
-no two are alike.
+sentence about them. Where rows are at hand, `identifier` looks whether such a column is one of whole numbers of which
+no two are alike, and `identifiers` speaks of those that number the rows, whatever their size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +21,7 @@ _FEWEST: Final = 20  # rows from which whole numbers that are all different are 
 _UNITS: Final = (
     'Leave it out if it numbers the rows, or use scale="std" if it is measured in other units than the rest.'
 )
+_OUT: Final = "Leave it out if it numbers the rows: name the others with columns=[...]."
 _NUMBERS: Final = "It holds whole numbers, no two alike, as an identifier does: leave it out."
 
 
@@ -52,6 +53,13 @@ def identifier(sizes: Array, names: Sequence[str] | None, tables: Iterable[Any])
     if j is None or not all(_numbers(table, j) for table in tables):
         return ()
     return (_alone(sizes, names, _NUMBERS),)
+
+
+def identifiers(found: Mapping[int, bool], names: Sequence[str] | None, said: int | None = None) -> tuple[str, ...]:
+    """Hints about columns that `identifiers.found` has found, but for one of which something is said already."""
+    why = {True: "which go up by one", False: "and is called as an identifier is"}
+    kept = [(_name(j, names), why[counted]) for j, counted in found.items() if j != said]
+    return tuple(f"{name} holds whole numbers, no two alike, {reason}. {_OUT}" for name, reason in kept)
 
 
 def _alone(sizes: Array, names: Sequence[str] | None, remedy: str) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from flower_pca.base import labels
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,33 @@ class Round:
         numbers = "".join(f", {name} {value:.2e}" for name, value in self.metrics.items())
         failed = f", {len(self.failures)} failed" if self.failures else ""
         traffic = f"{self.bytes_down / 1e6:.2f} MB down, {self.bytes_up / 1e6:.2f} MB up"
-        return f"round {self.number} ({self.stage}): {self.answered}/{self.asked} clients{failed}{numbers}, {traffic}"
+        clients = f"{self.answered}/{labels.count(self.asked, 'client')}"
+        return f"round {self.number} ({self.stage}): {clients}{failed}{numbers}, {traffic}"
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What rounds came to that are no longer kept: how many they were, what was sent, and how long they took."""
+
+    rounds: int = 0
+    bytes_down: int = 0
+    bytes_up: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class History:
-    """All rounds of a run, in order."""
+    """The rounds of a run, in order; of one that has no end the newest, and what those before came to.
+
+    Attributes:
+        rounds: The rounds that are kept.
+        gone: What those before them came to.
+        limit: How many are kept; None for all.
+    """
 
     rounds: tuple[Round, ...] = ()
+    gone: Gone = field(default_factory=Gone)
+    limit: int | None = None
 
     def __len__(self) -> int:
         return len(self.rounds)
@@ -46,7 +67,31 @@ class History:
 
     def add(self, record: Round) -> History:
         """The history with one round more."""
-        return History((*self.rounds, record))
+        return replace(self, rounds=(*self.rounds, record)).newest(self.limit)
+
+    def newest(self, most: int | None) -> History:
+        """With so many rounds, and what the others came to."""
+        over = 0 if most is None else max(len(self.rounds) - most, 0)
+        if not over:
+            return self
+        gone, old = self.gone, self.rounds[:over]
+        gone = Gone(
+            gone.rounds + over,
+            gone.bytes_down + sum(r.bytes_down for r in old),
+            gone.bytes_up + sum(r.bytes_up for r in old),
+            gone.seconds + sum(r.seconds for r in old),
+        )
+        return replace(self, rounds=self.rounds[over:], gone=gone)
+
+    @property
+    def count(self) -> int:
+        """How many rounds there were, those included that are no longer kept."""
+        return self.gone.rounds + len(self.rounds)
+
+    @property
+    def seconds(self) -> float:
+        """How long they took together."""
+        return self.gone.seconds + sum(r.seconds for r in self.rounds)
 
     def of(self, stage: str) -> tuple[Round, ...]:
         """The rounds of one stage."""
@@ -55,18 +100,20 @@ class History:
     @property
     def bytes_up(self) -> int:
         """What all clients sent together."""
-        return sum(r.bytes_up for r in self.rounds)
+        return self.gone.bytes_up + sum(r.bytes_up for r in self.rounds)
 
     @property
     def bytes_down(self) -> int:
         """What was sent to all clients together."""
-        return sum(r.bytes_down for r in self.rounds)
+        return self.gone.bytes_down + sum(r.bytes_down for r in self.rounds)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The rounds as plain dictionaries."""
-        return [asdict(r) for r in self.rounds]
+        """The rounds as plain dictionaries; where some are no longer kept, what they came to is the first."""
+        gone = [{"gone": asdict(self.gone)}] if self.gone.rounds else []
+        return [*gone, *(asdict(r) for r in self.rounds)]
 
     @classmethod
     def from_json(cls, rows: list[dict[str, Any]]) -> History:
         """The history that `to_json` wrote."""
-        return cls(tuple(Round(**row) for row in rows))
+        gone = Gone(**rows[0]["gone"]) if rows and "gone" in rows[0] else Gone()
+        return cls(tuple(Round(**row) for row in rows if "gone" not in row), gone)

@@ -13,6 +13,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 _TIE = 1e-8  # entries this close to the largest count as equally large when a sign is chosen
 _VANISHED: Final = 16.0  # multiples of sqrt(d) eps theta_1 below which a direction is rounding
+_LARGE: Final = 300  # sides from which a few eigenvectors cost less than all
 
 
 def qr(Y: Array) -> tuple[Array, Array]:
@@ -37,6 +38,11 @@ def independent(Y: Array, floor: float) -> Array:
     """An orthonormal basis of those directions of Y that are longer than `floor` (rank-revealing)."""
     U, s, _ = np.linalg.svd(Y, full_matrices=False)
     return np.ascontiguousarray(U[:, s > floor])
+
+
+def spanning(Y: Array) -> Array:
+    """An orthonormal basis of span(Y), of fewer columns where Y has not full rank but for rounding."""
+    return independent(Y, _VANISHED * np.sqrt(len(Y)) * np.finfo(float).eps * norm2(Y))
 
 
 def polar(W: Array) -> Array:
@@ -111,6 +117,20 @@ def fix_signs(V: Array) -> Array:
 def eigh_descending(H: Array) -> tuple[Array, Array]:
     """Eigenvalues, largest first, and eigenvectors of a matrix that is symmetric up to rounding."""
     values, vectors = np.linalg.eigh((H + H.T) / 2)
+    return values[::-1], np.ascontiguousarray(vectors[:, ::-1])
+
+
+def eigh_leading(H: Array, count: int) -> tuple[Array, Array]:
+    """The largest eigenvalues of such a matrix, and their vectors, at least `count` of them where there are so many.
+
+    Of a large matrix the others are not computed, which more than halves the cost.
+    """
+    m = len(H)
+    if m < _LARGE or 4 * count > m:
+        return eigh_descending(H)
+    from scipy.linalg import eigh
+
+    values, vectors = eigh((H + H.T) / 2, subset_by_index=(m - count, m - 1), driver="evr", check_finite=False)
     return values[::-1], np.ascontiguousarray(vectors[:, ::-1])
 
 

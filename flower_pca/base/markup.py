@@ -12,15 +12,18 @@ _MOST: Final = 20  # components that are listed
 
 def of_result(result: Any) -> str:
     """The variances, with the columns that weigh most, and why the run ended; in the notebook's own colours."""
-    lines = labels.variances(result)
-    head = _row("th", labels.HEADS)
+    heads, lines = labels.listing(result)
+    head = _row("th", heads)
     body = "".join(_row("td", line) for line in lines[:_MOST])
-    more = f"<p>and {len(lines) - _MOST:,} more components</p>" if len(lines) > _MOST else ""
-    rows = f"{result.n_samples_:,} rows x {result.n_features_in_:,} columns"
-    messages = f"{len(result.history):,} messages"
-    said = "".join(f"<p>{escape(words)}</p>" for words in (str(result.status), *result.hints))
+    more = f"<p>and {labels.count(len(lines) - _MOST, 'more component')}</p>" if len(lines) > _MOST else ""
+    rows = f"{labels.rows(result)} rows x {labels.count(result.n_features_in_, 'column')}"
+    messages = labels.count(len(result.history), "message")
+    short = "".join(f"<p><b>{escape(words)}</b></p>" for words in labels.unfinished(result))
+    noise = [] if result.privacy is None else [str(result.certainty)]
+    ended = [str(result.status)] if result.status.ok else []
+    said = "".join(f"<p>{escape(words)}</p>" for words in (*noise, *ended, *result.choices, *result.hints))
     title = f"<p><b>{type(result).__name__}</b>: {rows} by {escape(result.algorithm)}, {messages}</p>"
-    return f"<div>{title}<table><thead>{head}</thead><tbody>{body}</tbody></table>{more}{said}</div>"
+    return f"<div>{short}{title}<table><thead>{head}</thead><tbody>{body}</tbody></table>{more}{said}</div>"
 
 
 def of_steps(result: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, Unpack
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -11,35 +11,48 @@ from flwr.clientapp import ClientApp
 
 from flower_pca import wire
 from flower_pca.base.errors import ConfigError, FlowerPCAError
+from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient
-from flower_pca.clients.columns import node_rows
+from flower_pca.clients.columns import node_rows, notice
 from flower_pca.clients.keywords import RuleKeywords
 from flower_pca.clients.refusals import refusal
 from flower_pca.clients.rules import Rules
 
 Load: TypeAlias = Callable[[Context], Any]
 Given: TypeAlias = Rules | Callable[[Context], Rules] | None
+Hosts: TypeAlias = Callable[[Context], Sequence[int]]
+Returned: TypeAlias = tuple[Any, int, wire.Config]  # by a client's fit or evaluate
 
 DEFAULT: Final = "default"  # Flower's name of the functions that plain train and evaluate messages go to
 _CACHED: Final = 8  # nodes of one process that are kept ready
 
 
-def client_app(load: Load, *, rules: Given = None, **keywords: Unpack[RuleKeywords]) -> ClientApp:
+def client_app(
+    load: Load, *, rules: Given = None, hosts: Hosts | None = None, **keywords: Unpack[RuleKeywords]
+) -> ClientApp:
     """A ClientApp that serves PCA.
 
     Args:
         load: From the node's context to its rows: an array, a scipy sparse array, a memory-mapped one, or a `Stream`
             of rows with gaps for trackers. Called once per run, node and process.
         rules: What a node allows, or a function from its context to that.
+        hosts: In simulations, from the context of a virtual node to the numbers of the clients that it hosts: see
+            `register`.
         **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
     """
     app = ClientApp()
-    register(app, load, action=DEFAULT, rules=rules, **keywords)
+    register(app, load, action=DEFAULT, rules=rules, hosts=hosts, **keywords)
     return app
 
 
 def register(
-    app: ClientApp, load: Load, *, action: str = "pca", rules: Given = None, **keywords: Unpack[RuleKeywords]
+    app: ClientApp,
+    load: Load,
+    *,
+    action: str = "pca",
+    rules: Given = None,
+    hosts: Hosts | None = None,
+    **keywords: Unpack[RuleKeywords],
 ) -> None:
     """Add PCA to a ClientApp, as actions beside its own: "train.pca", "evaluate.pca", "query.pca".
 
@@ -51,43 +64,21 @@ def register(
             rows of the eight nodes that it served last.
         action: Flower's name of the functions.
         rules: What a node allows, or a function from its context to that.
+        hosts: In simulations, from the context of a virtual node to the numbers of the clients that it hosts, or to
+            none if it is one client itself. Each of them has a context of its own for `load` and `rules`, with its
+            number as partition-id. The strategy is one with hosted="stacked" or "summed".
         **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
     """
-    # Rules that are the same for all nodes are checked here, and the files they name are read once.
-    shared = None if callable(rules) else Rules.of(rules, keywords)
-    ready: OrderedDict[object, PCAClient] = OrderedDict()
-
-    def rules_of(context: Context) -> Rules:
-        return shared or Rules.of(rules(context) if callable(rules) else None, keywords)
-
-    def client(context: Context) -> PCAClient:
-        """The node's client, made with its first message in this process."""
-        key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
-        if key not in ready:
-            own = rules_of(context)
-            ready[key] = PCAClient(node_rows(load(context), own), context=context, rules=own)
-            if len(ready) > _CACHED:
-                ready.popitem(last=False)
-        ready.move_to_end(key)
-        return ready[key].within(context)
-
-    def discreet(context: Context) -> bool:
-        try:
-            return rules_of(context).discreet
-        except ConfigError:
-            return True
+    ready = Ready(load, rules, keywords)
 
     def serve(message: Message, context: Context, kind: str) -> Message:
-        first: Any = 0.0 if kind == wire.EVALUATE else []
-        config: wire.Config = {"number": 0}
-        try:
-            parameters, config = wire.open_request(message.content, kind)
-            served = client(context)
-        except FlowerPCAError as error:  # the rows cannot be used: the server is told which node, and why
-            n, metrics = 0, refusal(error, config, _key(context), discreet=discreet(context))
+        if played := hosts(context) if hosts else ():
+            from flower_pca.clients import host  # which no other node needs
+
+            content = host.serve(message.content, kind, context, played, ready.answer)
         else:
-            first, n, metrics = (served.evaluate if kind == wire.EVALUATE else served.fit)(parameters, config)
-        return Message(wire.write_reply(kind, first, n, metrics), reply_to=message)
+            content = _served(message.content, kind, context, ready)
+        return Message(content, reply_to=message)
 
     @app.train(action)
     def train(message: Message, context: Context) -> Message:
@@ -99,8 +90,74 @@ def register(
 
     @app.query(action)
     def query(message: Message, context: Context) -> Message:
-        properties = ConfigRecord(dict(client(context).get_properties({})))
+        if played := hosts(context) if hosts else ():
+            from flower_pca import hosted
+
+            return Message(hosted.write_properties(played), reply_to=message)
+        properties = ConfigRecord(dict(ready.client(context).get_properties({})))
         return Message(RecordDict({"getpropertiesres.properties": properties}), reply_to=message)
+
+
+def _served(content: RecordDict, kind: str, context: Context, ready: Ready) -> RecordDict:
+    config: wire.Config = {"number": 0}
+    try:
+        parameters, config = wire.open_request(content, kind)
+    except FlowerPCAError as error:
+        return wire.write_reply(kind, *ready.refused(error, kind, config, context))
+    return wire.write_reply(kind, *ready.answer(kind, parameters, config, context))
+
+
+class Ready:
+    """The clients of the nodes that a process serves, ready for their next message.
+
+    Args:
+        load: From a node's context to its rows.
+        rules: What a node allows, or a function from its context to that.
+        keywords: The same, rule by rule.
+    """
+
+    def __init__(self, load: Load, rules: Given, keywords: RuleKeywords) -> None:
+        self._load, self._rules, self._keywords = load, rules, keywords
+        # Rules that are the same for all nodes are checked here, and the files they name are read once.
+        self._shared = None if callable(rules) else Rules.of(rules, keywords)
+        self._clients: OrderedDict[object, PCAClient] = OrderedDict()
+
+    def client(self, context: Context) -> PCAClient:
+        """The node's client, made with its first message in this process."""
+        key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
+        if key not in self._clients:
+            own = self._rules_of(context)
+            data = node_rows(self._load(context), own)
+            if own.answers != "rows":  # a node of a simulation, of whose rows the result says so
+                notice(data)
+            self._clients[key] = PCAClient(data, context=context, rules=own)
+            if len(self._clients) > _CACHED:
+                self._clients.popitem(last=False)
+        self._clients.move_to_end(key)
+        return self._clients[key].within(context)
+
+    def answer(self, kind: str, parameters: list[Array], config: wire.Config, context: Context) -> Returned:
+        """What the node's client returns to a message."""
+        try:
+            served = self.client(context)
+        except FlowerPCAError as error:  # the rows cannot be used: the server is told which node, and why
+            return self.refused(error, kind, config, context)
+        return served.evaluate(parameters, config) if kind == wire.EVALUATE else served.fit(parameters, config)
+
+    def refused(self, error: FlowerPCAError, kind: str, config: wire.Config, context: Context) -> Returned:
+        """What a node returns that has no client to answer."""
+        first: Any = 0.0 if kind == wire.EVALUATE else []
+        return first, 0, refusal(error, config, _key(context), discreet=self._discreet(context))
+
+    def _rules_of(self, context: Context) -> Rules:
+        given = self._rules
+        return self._shared or Rules.of(given(context) if callable(given) else None, self._keywords)
+
+    def _discreet(self, context: Context) -> bool:
+        try:
+            return self._rules_of(context).discreet
+        except ConfigError:
+            return True
 
 
 def _key(context: Context) -> int:

@@ -94,8 +94,8 @@ class PCAClient(NumPyClient):
             arrays, n = self._answer(request)
         except FlowerPCAError as error:
             return [], 0, self._refuse(error, config)
-        own = about(self._rows(), request, self._rules, self._site)
-        return wire.write_fit(arrays, n, request.number, self._key, own)
+        own = {**about(rows := self._rows(), request, self._rules, self._site), **self._policy.declines(request, rows)}
+        return wire.write_fit(arrays, n, request.number, self._key, own, bits=request.bits)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
         """Answer a strategy's evaluation: the mean squared reconstruction error of the node's rows."""

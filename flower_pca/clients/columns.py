@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
 from flower_pca import wire
+from flower_pca.base import hints, identifiers
 from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import Rules
 from flower_pca.rows.columns import listed
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
+from flower_pca.rows.naming import unlike
 from flower_pca.rows.stream import Stream
 
 
@@ -21,6 +24,13 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     rows = SiteRows.of(data, who="this node").quiet()
     rows = replace(rows, site=rows.site if rules.share_names else "")
     return LocalData(rows, who="this node", missing=True)  # whether NaN may be says the message
+
+
+def notice(data: LocalData | Stream) -> None:
+    """Say in the node's own log which columns number its rows. No server is told."""
+    if isinstance(data, LocalData):
+        for hint in hints.identifiers(identifiers.found([data], data.names), data.names):
+            logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
 
 
 def asked(data: LocalData | Stream, names: tuple[str, ...] | None, rules: Rules) -> LocalData | Stream:
@@ -40,8 +50,9 @@ def asked(data: LocalData | Stream, names: tuple[str, ...] | None, rules: Rules)
         raise RefusalError(what, must="numbers", got=f"text in column {listed(texts)}", then="Name others.")
     if lacking := [repr(name) for name in names if name not in there]:
         remedy = "Ask the node's operator, or name others."
-        got = f"{len(there)}, without {listed(lacking)}"
-        raise RefusalError(what, must=f"among them the {len(names)} of the run", got=got, then=remedy)
+        near = unlike([name for name in names if name not in there], there) if rules.share_names else ""
+        got = f"{len(there)}, without {listed(lacking)}{f' ({near})' if near else ''}"
+        raise RefusalError(what, must="at least those that the run names", got=got, then=remedy)
     return data.arranged(names)
 
 

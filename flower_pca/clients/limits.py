@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca import wire
+from flower_pca import registry, wire
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
@@ -86,6 +86,14 @@ def check_sizes(request: wire.Request, d: int | None) -> None:
         if columns > most:
             rule = f"of at most {most} columns"
             raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
+
+
+def bare(stage: str, arrays: Arrays) -> bool:
+    """Whether an answer can be no sum: of a stage that is not known, or with a node's own results of their own size."""
+    if stage not in registry.STAGES:
+        return True
+    parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
+    return any(part.own and part.open for part in parts.values())
 
 
 def _check_number(name: str, a: Array) -> None:

@@ -14,7 +14,7 @@ from flower_pca import registry, wire
 from flower_pca.assembly import Veil
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.clients import kept, ledger, told
+from flower_pca.clients import kept, ledger, limits, told
 from flower_pca.clients.ledger import ANONYMOUS, Ledger
 from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import Rules, everything
@@ -73,7 +73,7 @@ class Policy:
         stage = inner or request.stage
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))
         asked = {*named, *(() if named & owners else owners), *({stage} & set(registry.BESIDE))}
-        if inner is not None and _bare(stage, messages.plain(request.arrays)):
+        if inner is not None and limits.bare(stage, messages.plain(request.arrays)):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
         unnamed = sorted(name for name in asked - self._served if name in everything() and registry.STAGES[name].by_row)
@@ -188,6 +188,15 @@ class Policy:
                 if isinstance(data, LocalData):
                     self._weigh_rank(book, stage, request, data, up, masked=masked)
 
+    def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
+        """Why the node would not serve what the run may go on with, which tells all of C_i; nothing if it would."""
+        asked, most = request.alternative, self._rules.max_rank
+        if asked and asked not in self._served:
+            return {wire.DECLINES: f"it serves {', '.join(sorted(self._served))}"}
+        if asked and most is not None and isinstance(rows, LocalData) and most < rows.d:
+            return {wire.DECLINES: f"its max_rank is {most}"}
+        return {}
+
     def _weigh_count(self, book: Ledger) -> None:
         most = self._rules.max_messages_ever
         if most is not None and book.answered >= most:
@@ -235,11 +244,3 @@ class Policy:
         else:
             mark = "stream" if self._context is None else f"stream-{kept.key_of(self._context)}"
         return kept.ledger_file(self._rules.memory_dir, mark)
-
-
-def _bare(stage: str, arrays: Arrays) -> bool:
-    """Whether an answer can be no sum: of a stage that is not known, or with a node's own results of their own size."""
-    if stage not in registry.STAGES:
-        return True
-    parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
-    return any(part.own and part.open for part in parts.values())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from flower_pca import wire
-from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError
+from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, sentence
 from flower_pca.dp import noise
 from flower_pca.masking import messages
 
@@ -25,10 +26,15 @@ def refusal(
 ) -> wire.Config:
     """What the server is told of an error; `about` is what the node says of itself.
 
-    Under masks, under noise, and always at a node that is `discreet`, it is not told what was found in the rows.
+    What speaks of the node's files and their cells stays in its own log. Under masks, under noise, and always at a node
+    that is `discreet`, it is not told what was found in the rows.
     """
     text, number, names = str(error), config.get("number"), str(config.get("names", "")).split(",")
-    if isinstance(error, DataError) and (discreet or quiet(config.get("stage"), names)):
+    if error.private:
+        logging.getLogger("flwr").warning("The rows of this node cannot be used: %s", text)
+        got, remedy = "an error, which its own log has", "Ask the node's operator."
+        text = sentence("The rows of this node", "readable, as its operator has named them", got, remedy)
+    elif isinstance(error, DataError) and (discreet or quiet(config.get("stage"), names)):
         rule, _, got = text.partition(" Got ")
         text = f"{rule} {got.partition('. ')[2]}"
     return wire.refusal(text, number if isinstance(number, int) else -1, key, about)

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from flower_pca.base import archive
+from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES
@@ -58,10 +58,17 @@ def arguments_of_data(added: argparse.ArgumentParser) -> None:
     added.add_argument("--max-rounds", type=int, metavar="R", help="rounds that a run takes at most")
 
 
+def argument_of_gaps(added: argparse.ArgumentParser) -> None:
+    """--missing, of new rows."""
+    text = 'what NaN and empty cells are: an error, or the "mean" of their column in the run (default: an error, unless'
+    text += " the run has allowed for them)"
+    added.add_argument("--missing", choices=("error", "mean"), default="error", help=text)
+
+
 def argument_of_algorithm(added: argparse.ArgumentParser) -> None:
     """--algorithm, a single one."""
-    text = 'a name, or a spec such as "faps(inner_steps=5)"; see flower-pca list (default: krylov)'
-    added.add_argument("--algorithm", default="krylov", metavar="SPEC", help=text)
+    text = 'a name, or a spec such as "faps(inner_steps=5)"; see flower-pca list (default: auto, krylov or covariance)'
+    added.add_argument("--algorithm", default="auto", metavar="SPEC", help=text)
 
 
 def argument_of_masks(added: argparse.ArgumentParser) -> None:
@@ -185,22 +192,32 @@ def title(data: str) -> str:
     return Path(data).name if "(" not in data else data
 
 
-def result_of(path: str, *, steps: bool = False) -> Any:
-    """The result in a file; with `steps`, that of a run of steps as well."""
+def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
+    """The result in a file; with `steps`, that of a run of steps as well; `missing` is what new rows may have."""
     from flower_pca.core.result import PCAResult
     from flower_pca.tracking.result import TrackingResult
 
     try:
-        return TrackingResult.load(path) if steps and archive.kind(path) == "tracking result" else PCAResult.load(path)
+        if steps and archive.kind(path) == "tracking result":
+            return TrackingResult.load(path)
+        result = PCAResult.load(path)
+        return result.filling_gaps() if missing == "mean" else result
     except FileNotFoundError as error:
         remedy = "Give the result.npz that a run has written."
         raise DataError("The result", must="there", got=f"no file {path}", then=remedy) from error
 
 
+def share(text: str) -> float:
+    """A share in an option: 0.95 or 95%."""
+    with suppress(TypeError, ValueError):
+        return float(checks.share(text))
+    raise argparse.ArgumentTypeError(f"it must be a share such as 0.95 or 95%, not {text!r}")
+
+
 def _number(text: str) -> int | float | str:
-    if text.strip().endswith("%"):
-        return text
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
+    with suppress(ValueError):
+        return int(text)
+    with suppress(TypeError, ValueError):
+        number = float(checks.share(text))
+        return text if "%" in text else number  # which is named as it was given
     raise argparse.ArgumentTypeError(f"it must be a number, or a share such as 0.95 or 95%, not {text!r}")

@@ -9,7 +9,7 @@ import re
 import sys
 from typing import Any, Final
 
-from flower_pca.base import checks, extras
+from flower_pca.base import checks, extras, labels
 from flower_pca.commands import common
 
 _DEFAULT: Final = "krylov,faps,ssi,local_power,uda"
@@ -55,7 +55,7 @@ def run(given: argparse.Namespace) -> int:
             from flower_pca.plots import comparison
 
             comparison.draw(courses, draft / "comparison.svg")
-    said = ", ".join(f"{spec} (about {rounds:,} rounds)" for spec, rounds in left.items())
+    said = ", ".join(f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items())
     why = (
         f"Left out, as eigenvalues here are so close: {said}. Name them in --algorithms to run them.\n" if left else ""
     )

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from flower_pca.base import labels
+
 _PORT: Final = 8000  # a SuperLink's default
 _NEXT: Final = """\
 Wrote certificates and keys for {nodes} to {folder}.
@@ -60,7 +62,7 @@ def run(given: argparse.Namespace) -> int:
         for i, node in enumerate(wrote.nodes)
     ]
     words = _NEXT.format(
-        nodes="1 node" if nodes == 1 else f"{nodes} nodes",
+        nodes=labels.count(nodes, "node"),
         folder=folder,
         port=_PORT,
         host=host,

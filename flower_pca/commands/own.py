@@ -50,7 +50,7 @@ def components(path: str, result: Any) -> Array:
     columns, names = header.get("columns"), result.feature_names_in_
     there = OWN in arrays and arrays[OWN].shape[1:] == (result.n_features_in_,)
     if not there or (columns is not None and names is not None and sorted(columns) != sorted(names)):
-        rule, remedy = f"own components for the {result.n_features_in_} columns of the result", "Give those of its run."
+        rule, remedy = "own components for the columns of the result", "Give those of its run."
         raise DataError(path, must=rule, got="others", then=remedy)
     order = range(result.n_features_in_) if columns is None or names is None else [columns.index(n) for n in names]
     return np.asarray(arrays[OWN][:, list(order)])

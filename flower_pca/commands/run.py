@@ -12,6 +12,7 @@ from flower_pca.base import checks
 from flower_pca.commands import common, own
 from flower_pca.commands.show import as_json, print_result
 from flower_pca.rows.columns import wanted
+from flower_pca.rows.precision import WIRES
 
 
 def add(commands: Any) -> None:
@@ -23,13 +24,17 @@ def add(commands: Any) -> None:
     parser.add_argument("--evaluate", action="store_true", help="also measure the error of reconstruction")
     text = "also count rows by T2 and SPE, for limits from all of them: see flower-pca score"
     parser.add_argument("--monitor", action="store_true", help=text)
-    text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, noisy_covariance'
+    text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, covariance'
     parser.add_argument("--dp", metavar="SPEC", help=text)
     common.argument_of_masks(parser)
+    text = 'bits that blocks and products travel with: "auto" for the fewest that --tol allows'
+    parser.add_argument("--wire", choices=WIRES, default="float64", help=f"{text} (default: float64)")
     text = "a plain loop in this process, or Flower's engine with a virtual node per client (default: in_process)"
     parser.add_argument("--backend", choices=("in_process", "ray"), default="in_process", help=text)
     text = "keep the state here after every round; the same command then goes on after an interruption"
     parser.add_argument("--checkpoint", type=Path, metavar="FILE", help=text)
+    text = "begin with the components of an earlier result: over nearly the same rows that saves messages"
+    parser.add_argument("--start", type=Path, metavar="RESULT", help=text)
     text = "also write what belongs to each client, a file each: low-rank and sparse part, or own components"
     parser.add_argument("--own", action="store_true", help=text)
     common.argument_of_output(parser)
@@ -38,6 +43,7 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run, write the files, print the variances; 1 if the run ended short of its goal."""
     from flower_pca import registry, report
+    from flower_pca.core.result import PCAResult
     from flower_pca.core.settings import DP
     from flower_pca.masking import MaskedSums
     from flower_pca.simulation import simulate
@@ -52,10 +58,11 @@ def run(given: argparse.Namespace) -> int:
     checkpoint = None if given.checkpoint is None else given.checkpoint.expanduser().absolute()
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
+    start = None if given.start is None else PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(mask, len(shards))
-    options = {name: getattr(given, name) for name in ("evaluate", "monitor", "backend", "dp")}
-    options |= {**common.settings(given), "mask": mask, "columns": wanted(given.columns)}
+    options = {name: getattr(given, name) for name in ("evaluate", "monitor", "backend", "dp", "wire")}
+    options |= {**common.settings(given), "mask": mask, "columns": wanted(given.columns), "start": start}
     try:
         with common.progress("starting") as on_round:
             result = simulate(given.algorithm, shards, checkpoint=checkpoint, on_round=on_round, **options)

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor, Scored
-from flower_pca.base import archive, checks
+from flower_pca.base import archive, checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
+from flower_pca.rows.naming import clean
 
 _SHOWN: Final = 40  # lines of the table; the file has all
 _EPILOG: Final = """\
@@ -24,8 +25,8 @@ exit codes: 0 all rows are scored, whether any is beyond a limit or not; 1 with 
 
 examples:
   flower-pca score patients/result.npz today.csv
-  flower-pca score patients/result.npz today.csv --level 0.999 -o scores.csv --picture scores.svg
-  flower-pca score patients/result.npz sites/ --most 0.05 || mail -s "look at today's rows" analyst
+  flower-pca score patients/result.npz today.csv --level 99.9% -o scores.csv --picture scores.svg
+  flower-pca score patients/result.npz sites/ --most 5% || mail -s "look at today's rows" analyst
 """
 
 
@@ -36,10 +37,10 @@ def add(commands: Any) -> None:
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
     parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run; a folder is one of a file per site")
-    text = "whose row is whose: \"by_column('site')\", say (default: a folder's files, else one site)"
+    text = "whose row is whose: \"by_column('site')\", say (default: a folder's files, or a column of sites)"
     parser.add_argument("--partition", metavar="SPEC", help=text)
-    text = f"the share of ordinary rows that keep to a limit (default: {LEVEL:g})"
-    parser.add_argument("--level", type=float, default=LEVEL, metavar="P", help=text)
+    text = f"the share of ordinary rows that keep to a limit, 0.99 or 99%% (default: {LEVEL:g})"
+    parser.add_argument("--level", type=common.share, default=LEVEL, metavar="P", help=text)
     text = (
         "limits from the rows of all clients (of a run with --monitor), or from theory (default: clients if they are)"
     )
@@ -48,10 +49,11 @@ def add(commands: Any) -> None:
     parser.add_argument("--trained", action="store_true", help=text)
     parser.add_argument("--components", type=int, metavar="K", help="use the first K components (default: all)")
     parser.add_argument("--top", type=int, default=3, metavar="N", help="columns to name for each row (default: 3)")
+    common.argument_of_gaps(parser)
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="a .csv file for the scores of all rows")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="an .svg or .png file for a picture of all rows")
-    text = "exit with 1 if a larger share of the rows is beyond a limit"
-    parser.add_argument("--most", type=float, metavar="SHARE", help=text)
+    text = "exit with 1 if a larger share of the rows than this, 0.05 or 5%%, is beyond a limit"
+    parser.add_argument("--most", type=common.share, metavar="SHARE", help=text)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -59,9 +61,10 @@ def run(given: argparse.Namespace) -> int:
     out, picture = _file(given.out, (".csv",)), _file(given.picture, (".svg", ".png"))
     if given.most is not None:
         checks.number("--most", given.most, least=0.0, most=1.0, remedy="Give a share, such as 0.05.")
-    monitor = Monitor(common.result_of(given.result), n_components=given.components)
+    result = common.result_of(given.result, missing=given.missing)
+    monitor = Monitor(result, n_components=given.components)
     limits = monitor.limits(given.level, source=given.limits, trained=given.trained)
-    sites = _sites(given)
+    sites, column = _sites(given, result)
     with common.speaking():
         scored = {site: monitor.score(X) for site, X in sites.items()}
     with warnings.catch_warnings():
@@ -79,20 +82,41 @@ def run(given: argparse.Namespace) -> int:
         common.print_json({"rows": rows, "beyond": beyond, "limits": asdict(limits), "anomalies": plain})
     else:
         _print(found, limits, rows, beyond)
+        sys.stdout.write(f"Sites are by the column {column}.\n" if column else "")
         wrote = [str(file) for file in (out, picture) if file is not None]
         sys.stdout.write(f"Wrote {' and '.join(wrote)}\n" if wrote else "")
     return 1 if given.most is not None and beyond > given.most * rows else 0
 
 
-def _sites(given: argparse.Namespace) -> dict[Any, Any]:
-    """The rows of each site, by its name or position."""
+def _sites(given: argparse.Namespace, result: Any) -> tuple[dict[Any, Any], str]:
+    """The rows of each site, by its name; and the column that names them, where it was found and not asked for."""
     from flower_pca.data import partition, sources
 
-    needed = None if given.partition is None else partition.column(given.partition)
+    needed, found = None if given.partition is None else partition.column(given.partition), ""
     table = sources.table(given.data, beside=() if needed is None else (needed,))
-    whole = given.partition is None and len(table.parts) == 1
-    parts = partition.deal(table, "contiguous" if whole else given.partition, 1 if whole else None)
-    return {getattr(part, "site", "") or i: part for i, part in enumerate(parts)}
+    if given.partition is None and len(table.parts) == 1:
+        found = _column_of_sites(given.data, table, result)
+        if not found:
+            (part,) = partition.deal(table, "contiguous", 1)
+            return {Path(table.source).stem or common.title(given.data): part}, ""
+        table = sources.table(given.data, beside=(found,))
+    parts = partition.deal(table, f"by_column({found!r})" if found else given.partition)
+    return {getattr(part, "site", "") or i: part for i, part in enumerate(parts)}, found
+
+
+def _column_of_sites(data: str, table: Any, result: Any) -> str:
+    """A column beside those of the result that is called site, or that holds names of the run's own sites only."""
+    from flower_pca.data import sources
+
+    features = () if result.feature_names_in_ is None else {clean(str(name)) for name in result.feature_names_in_}
+    beside = [name for name in (*table.words, *table.names) if features and name and name not in features]
+    if called := [name for name in beside if name.casefold() == "site"]:
+        return str(called[0])
+    known, texts = set(result.site_names.values()), [name for name in beside if name in table.words]
+    if not known or not texts:
+        return ""
+    values = sources.table(data, beside=texts).beside
+    return next((name for name in texts if set(map(str, values[name].tolist())) <= known), "")
 
 
 def _file(path: Path | None, endings: Sequence[str]) -> Path | None:
@@ -140,5 +164,6 @@ def _print(found: Sequence[Anomaly], limits: Limits, rows: int, beyond: int) -> 
         sys.stdout.write(f"and {len(found) - len(order):,} more; -o FILE.csv has all\n")
     ordinary = f"of ordinary rows, {1.0 - limits.level:.3g} are beyond that of T2, and as many beyond that of SPE"
     told = f"T2 {limits.t2:.4g}, SPE {limits.spe:.4g}, from {limits.words}"
-    share = f"{beyond:,} of {rows:,} rows ({beyond / rows:.2%}) are beyond a limit"
+    are = "is" if beyond == 1 else "are"
+    share = f"{beyond:,} of {labels.count(rows, 'row')} ({beyond / rows:.2%}) {are} beyond a limit"
     sys.stdout.write(f"{share}; {ordinary}.\nLimits: {told}.\n")

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from flower_pca.analysis.monitor import Monitor
-from flower_pca.analysis.noise import certainty
 from flower_pca.base import labels
 from flower_pca.commands import common, speech
+from flower_pca.rows.columns import listed
 
 _WEIGHTS: Final = 10  # columns that are listed for each component
 
@@ -38,20 +38,30 @@ def run(given: argparse.Namespace) -> int:
 
 def print_result(result: Any) -> None:
     """The table of variances, and a few lines about the run."""
-    common.table(labels.HEADS, labels.variances(result, digits=6), text=(len(labels.HEADS) - 1,))
-    history = result.history
-    clients = max((record.answered for record in history), default=0)
+    sys.stdout.write("".join(f"{words}\n" for words in labels.unfinished(result)))
+    heads, cells = labels.listing(result, digits=6)
+    common.table(heads, cells, text=(len(heads) - 1,))
+    clients = labels.count(max((record.answered for record in result.history), default=0), "client")
+    size = f"{labels.rows(result)} rows x {labels.count(result.n_features_in_, 'column')}"
     lines = [
-        f"{result.n_samples_:,} rows x {result.n_features_in_:,} columns at {clients:,} clients, by {result.algorithm}",
+        f"{size} at {clients}, by {result.algorithm}",
         _traffic(result),
+        *_sites(result),
         *([] if result.mse_ is None else [f"mean squared error of a row: {result.mse_:.6g}"]),
         *_limits(result),
-        *([] if result.privacy is None else [f"privacy: {result.privacy}", *_noise(result)]),
+        *([] if result.privacy is None else [f"privacy: {result.privacy}", str(result.certainty)]),
         *(f"{words}: {value}" for words, value in _family(result).items()),
-        f"{result.status}",
+        *([str(result.status)] if result.status.ok else []),
+        *result.choices,
         *(f"hint: {speech.spoken(hint)}" for hint in result.hints),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _sites(result: Any) -> list[str]:
+    """What the clients are called, where they have names."""
+    names = [result.site_names[key] for key in sorted(result.site_names)]
+    return [f"{labels.noun(len(names), 'site')}: {listed(names)}"] if names else []
 
 
 def _limits(result: Any) -> list[str]:
@@ -61,7 +71,7 @@ def _limits(result: Any) -> list[str]:
 
 def as_json(result: Any) -> dict[str, Any]:
     """The figures of a result, as plain values; its arrays of d numbers stay in the file."""
-    known = certainty(result)
+    known = result.certainty
     return {
         "kind": type(result).__name__,
         "algorithm": result.algorithm,
@@ -72,8 +82,10 @@ def as_json(result: Any) -> dict[str, Any]:
         **_names(result),
         "n_components": result.n_components_,
         "explained_variance": result.explained_variance_.tolist(),
-        "explained_variance_ratio": result.explained_variance_ratio_.tolist(),
+        "explained_variance_ratio": result.explained_variance_ratio_.tolist() if known is None else None,
         "bounds_of_ratio": None if known is None else known.shares.tolist(),
+        "bounds_together": None if known is None else known.together.tolist(),
+        "noise_alone": None if known is None else known.floor,
         "largest_weights": _weights(result, result.components_),
         "total_variance": result.total_variance_,
         "residuals": result.residuals_.tolist(),
@@ -81,6 +93,7 @@ def as_json(result: Any) -> dict[str, Any]:
         "privacy": None if result.privacy is None else asdict(result.privacy),
         **{words.replace(" ", "_"): value for words, value in _family(result).items()},
         "limits": None if result.histograms_ is None else asdict(Monitor(result).limits()),
+        "choices": list(result.choices),
         "hints": list(result.hints),
         "rounds": result.rounds,
         **_messages(result),
@@ -92,7 +105,7 @@ def as_json(result: Any) -> dict[str, Any]:
 def _steps(result: Any, *, json: bool) -> None:
     """A run of steps: its table, or its figures as plain values."""
     if not json:
-        sys.stdout.write(f"{result.table()}\n{_traffic(result)}\n{result.status}\n")
+        sys.stdout.write("\n".join([result.table(), _traffic(result), *_sites(result), f"{result.status}\n"]))
         return
     figures = ("rows", "movement", "residuals", "deficient", "outliers", "changes")
     common.print_json(
@@ -136,6 +149,7 @@ def _family(result: Any) -> dict[str, Any]:
 
     if isinstance(result, RobustResult):
         return {
+            "share of entries taken out": float(result.taken_share_.mean()),
             "share of far entries": result.outlier_share_,
             "taken out beyond": result.threshold_,
             "size of an ordinary entry": result.spread_,
@@ -150,21 +164,16 @@ def _family(result: Any) -> dict[str, Any]:
     return {}
 
 
-def _noise(result: Any) -> list[str]:
-    known = certainty(result)
-    return [] if known is None else [f"noise alone can give a component a variance of {known.floor:.4g}"]
-
-
 def _traffic(result: Any) -> str:
     sizes = f"{result.history.bytes_up:,} bytes up, {result.history.bytes_down:,} bytes down"
-    return f"{len(result.history)} messages, {sizes}, {_seconds(result):.3g} s"
+    return f"{labels.count(result.history.count, 'message')}, {sizes}, {_seconds(result):.3g} s"
 
 
 def _messages(result: Any) -> dict[str, Any]:
     history = result.history
-    sizes = {"messages": len(history), "bytes_up": history.bytes_up, "bytes_down": history.bytes_down}
+    sizes = {"messages": history.count, "bytes_up": history.bytes_up, "bytes_down": history.bytes_down}
     return {**sizes, "seconds": _seconds(result)}
 
 
 def _seconds(result: Any) -> float:
-    return float(sum(record.seconds for record in result.history))
+    return float(result.history.seconds)

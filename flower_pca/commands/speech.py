@@ -22,12 +22,15 @@ _SPEC: Final = r"\w+\([^()]*\)"  # a spec has its own settings, which stay as th
 _GIVEN: Final = rf"\b({_NAMES})=(\"[^\"]*\"|'[^']*'|\[[^\]]*\]|[\w.+-]*\w)"
 _ALONE: Final = r"\b(n_components|max_rounds)\b"
 _FIRST: Final = rf"^({_NAMES})(?= )"
+_READING: Final = r"\bwith (beside=\[[^\]]*\]|decimal=',')"  # what only the source of the rows takes
+_BY_SPEC: Final = "by a spec, \"csv(path='x.csv', \\1)\""
 _LISTED: Final = r"\[.*\]"
 
 
 def spoken(message: str) -> str:
     """The message of an error, with options in place of Python's keywords."""
-    message = message.replace("with beside=[...]", "by a spec, \"csv(path='x.csv', beside=['a'])\"")
+    message = message.replace("result.filling_gaps()", "--missing mean")
+    message = re.sub(_READING, _BY_SPEC, message.replace("beside=[...]", "beside=['a']"))
     return re.sub(f"{_SPEC}|{_GIVEN}|{_FIRST}|{_ALONE}", _option, message)
 
 

@@ -36,7 +36,10 @@ def add(commands: Any) -> None:
     parser.add_argument("--algorithm", default="st_miss", metavar="SPEC", help=text)
     parser.add_argument("--clients", type=int, default=1, metavar="K", help="to whom the rows of a step are dealt")
     parser.add_argument("--detect", action="store_true", help="look for changes")
-    parser.add_argument("--threshold", type=float, metavar="W", help="the statistic that is a change")
+    text = "the statistic that is a change (default: learnt from the rows)"
+    parser.add_argument("--threshold", type=float, metavar="W", help=text)
+    text = "alarms in a quiet step, where the threshold is learnt (default: 1e-3)"
+    parser.add_argument("--alarm-rate", type=float, metavar="P", help=text)
     common.argument_of_masks(parser)
     parser.add_argument("--seed", type=int, default=0, help="seed of the server (default: 0)")
     parser.add_argument(
@@ -50,6 +53,7 @@ def run(given: argparse.Namespace) -> int:
     from flower_pca import registry, report
     from flower_pca.base import checks
     from flower_pca.data import sources
+    from flower_pca.data.reading import no_rows
     from flower_pca.masking import MaskedSums
     from flower_pca.simulation import track
 
@@ -57,9 +61,12 @@ def run(given: argparse.Namespace) -> int:
     checks.integer("--clients", given.clients, least=1, most=given.batch)
     place, mask = common.folder(given.out), MaskedSums.of(given.mask)
     common.enough(mask, given.clients)
-    changes = {} if given.threshold is None else {"threshold": given.threshold}
+    changes = {name: getattr(given, name) for name in ("threshold", "alarm_rate") if getattr(given, name) is not None}
     tracker = registry.tracker(given.algorithm, **({"detect": True} if given.detect else {}), **changes)
-    rows = sources.make(given.data)
+    table = sources.table(given.data).whole()
+    rows = table.site_rows(table.rows)
+    if not len(rows):
+        raise no_rows(given.data)
     streams, settings = deal(rows, given.batch, given.clients), {"n_components": given.rank, "seed": given.seed}
     with common.progress("starting") as on_round:
         result = track(tracker, streams, **settings, mask=mask, on_round=on_round)

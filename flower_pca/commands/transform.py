@@ -21,6 +21,7 @@ def add(commands: Any) -> None:
     parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run")
     text = "also along the own components in this file, of a personalized run: as run --own, or a node, has written it"
     parser.add_argument("--own", metavar="FILE", help=text)
+    common.argument_of_gaps(parser)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="a .npy or a .csv file")
 
 
@@ -34,7 +35,7 @@ def run(given: argparse.Namespace) -> int:
     if kind not in (".npy", ".csv"):
         rule = "one that ends in .npy or .csv"
         raise ConfigError("The file for the scores", must=rule, got=path.name, then="Write -o scores.npy.")
-    result, rows = common.result_of(given.result), sources.make(given.data)
+    result, rows = common.result_of(given.result, missing=given.missing), sources.make(given.data)
     client = None if given.own is None else own.components(given.own, result)
     with common.speaking():
         scores = result.transform(rows) if client is None else result.transform(rows, client=client)
@@ -59,7 +60,8 @@ def _whose(result: Any, file: str | None) -> str:
 
     if not isinstance(result, PersonalResult):
         return ""
-    shared = f": along the {result.n_components_} components that all clients share"
+    k = result.n_components_
+    shared = f": along the {'component' if k == 1 else f'{k:,} components'} that all clients share"
     if file is None:
         return f"{shared}; --own FILE adds those of a client"
     return f"{shared}, and a client's own in {file}"

@@ -11,11 +11,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import checks, labels, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
@@ -64,7 +64,22 @@ class Algorithm(Stage[S]):
 
     def verify(self, model: Model) -> Status | None:
         """The run's status in the light of the true residuals, which the closing message has measured."""
-        return model.status
+        status = model.status
+        if status is None or not status.ok or model.values is None or model.residuals is None:
+            return status
+        return replace(status, words=status.words + model.doubts)
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """An algorithm in whose place another one may be taken once an opening has told what rows there are."""
+
+    @property
+    def alternative(self) -> str:
+        """The name of that other one: nodes are asked in the opening whether they decline it."""
+
+    def settled(self, model: Model) -> tuple[Algorithm[Any], str]:
+        """The algorithm to go on with, and why."""
 
 
 @dataclass(frozen=True)
@@ -145,35 +160,49 @@ class Iterative(Algorithm[I]):
         p = state.progress
         if p.rounds < self.min_rounds:
             return None
+        rounds = labels.count(p.rounds, "round")
         measured = f"{self.quantity}{f' {p.error:.2g}' if np.isfinite(p.error) else ' (not falling yet)'}"
         if p.error <= p.tol:
             bound = f"tol={p.tol:.2g}" if p.tol == self.tol else f"{p.tol:.2g}, the precision of the data"
-            return Status(Outcome.CONVERGED, f"{measured} is at most {bound} after {_rounds(p.rounds)}")
+            return Status(Outcome.CONVERGED, f"{measured} is at most {bound} after {rounds}")
         if p.stale >= self.patience:
-            return Status(Outcome.STALLED, f"{measured} has not fallen for {p.stale} rounds, of {p.rounds}")
+            return Status(Outcome.STALLED, f"{measured} has not fallen for the last {p.stale} of {rounds}")
         if p.rounds >= self.max_rounds:
-            return Status(Outcome.MAX_ROUNDS, f"{measured} is above tol={self.tol:.2g} after {_rounds(p.rounds)}")
+            return Status(Outcome.MAX_ROUNDS, f"{measured} is above tol={self.tol:.2g} after {rounds}")
         return None
 
     def verify(self, model: Model) -> Status | None:
         # A residual is at most theta_1 times the sine of the angle. If it is above tol although the angle that is left
         # seems not to be, successive rounds agreed on something else than the leading subspace.
-        status = model.status
+        status = super().verify(model)
         if status is None or not status.ok or model.values is None or model.residuals is None:
             return status
-        tol = Progress.begin(self.tol, model).tol
-        true = float(model.residuals[: model.k].max()) / max(float(model.values[0]), np.finfo(float).tiny)
-        if true <= 2.0 * tol:
-            return status
-        return Status(Outcome.STALLED, f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}")
+        tol, first = Progress.begin(self.tol, model).tol, max(float(model.values[0]), np.finfo(float).tiny)
+        true = float(model.residuals[: model.k].max()) / first
+        if true > 2.0 * tol:
+            words = f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}"
+            return Status(Outcome.STALLED, words)
+        small = range(int(np.sum(model.values[: model.k] >= tol * first)) + 1, model.spanned + 1)
+        return self._beneath(status, model, small, tol) if small else status
+
+    def _beneath(self, status: Status, model: Model, small: range, tol: float) -> Status:
+        """The status of a run whose `small` components have eigenvalues below tol times the first."""
+        assert model.values is not None
+        below = f"below tol={tol:.2g} times the first"
+        which = labels.numbered("component", small)
+        if model.sure:
+            left = f"a sine of about {model.sine_estimate:.1g} is left"
+            return replace(status, words=f"{status.words}; the eigenvalues of {which} lie {below}, and {left}")
+        words = f"residuals are at most tol, but the eigenvalues of {which} lie {below}, where they say nothing"
+        remedy = 'use scale="std", or ask for fewer components'
+        finer = 10.0 ** np.floor(np.log10(0.01 * float(model.values[small[-1] - 1] / model.values[0])))
+        if finer > _ROUNDING * model.eps:
+            remedy = f'use tol={finer:.0e}, or scale="std"'
+        return Status(Outcome.STALLED, f"{words}: {remedy}")
 
     def metrics(self, state: I) -> dict[str, float]:
         error = state.progress.error
         return {"error": error} if np.isfinite(error) else {}
-
-
-def _rounds(number: int) -> str:
-    return "1 round" if number == 1 else f"{number} rounds"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from flower_pca.base import archive
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
+from flower_pca.base.trail import Recorded, Trail
 from flower_pca.core.roll import Roll
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.core.standing import Standing
@@ -28,7 +29,7 @@ class Transport(Protocol):
     def present(self) -> Iterable[int]:
         """The clients that can be reached now, in the order of their keys."""
 
-    def ask(self, message: Broadcast) -> Iterable[Reply | Failure]:
+    def ask(self, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
         """The answers of the clients that the message names, in that order, as they are needed."""
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
@@ -76,7 +77,7 @@ class Driven(Protocol):
     def result(self) -> Any:
         """The result of a finished run."""
 
-    def checkpoint(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on."""
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
@@ -110,16 +111,21 @@ def drive(
         on_round: Called with the run after every message.
     """
     path = None if checkpoint is None else Path(checkpoint)
-    if path is not None and path.exists():
+    trail = None if path is None else Trail(path)
+    if path is not None and trail is not None and path.exists():
         header, arrays = archive.read(path, transport.kind)
+        state = run.standing.state
+        arrays |= trail.read(header, state.keep) if isinstance(state, Recorded) else {}
         transport.resume(header, arrays)
         run.restore(header, arrays)
     for _ in rounds(run, transport):
-        if path is not None:
-            (header, arrays), (own, beside) = run.checkpoint(), transport.keep()
-            archive.write(path, transport.kind, {**header, **own}, {**arrays, **beside})
+        if path is not None and trail is not None:
+            told = trail.add(run.standing.state)  # before the checkpoint, which speaks of them
+            (header, arrays), (own, beside) = run.checkpoint(steps=False), transport.keep()
+            archive.write(path, transport.kind, {**header, **own, **told}, {**arrays, **beside})
         if on_round is not None:
             on_round(run)
-    if path is not None:
+    if path is not None and trail is not None:
         path.unlink(missing_ok=True)
+        trail.remove()
     return run.result()

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
+from flower_pca.base.trail import Recorded
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
 from flower_pca.core.roll import Roll
-from flower_pca.core.stage import Stage
 from flower_pca.core.standing import Standing
 
-LAYOUT: Final = 3  # grows with every change of what is kept
-_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps")
+NEWEST: Final = 1000  # messages that a run without an end keeps
+_MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message
+LAYOUT: Final = 6  # grows with every change of what is kept
+_PLACE: Final = ("index", "halfway", "last")  # of a standing
+_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps", "bits")
 
 
-def identity(stages: Sequence[Stage[Any]], model: Model, roll: Roll, channel: AirChannel | None) -> dict[str, Any]:
+def identity(standing: Standing, model: Model, roll: Roll, channel: AirChannel | None) -> dict[str, Any]:
     """What a checkpoint and the run that goes on from it have in common; `model` is that before the first message."""
+    stages: list[Any] = list(standing.stages)
+    stages[1:2] = stages[1:2] if standing.chooser is None else [standing.chooser]
     return {
         "stages": [stage.spec for stage in stages],
         "fraction": roll.fraction,
@@ -32,16 +38,27 @@ def identity(stages: Sequence[Stage[Any]], model: Model, roll: Roll, channel: Ai
 
 
 def packed(
-    run: Mapping[str, Any], asked: Mapping[str, Any], standing: Standing, roll: Roll, history: History
+    run: Mapping[str, Any], asked: Mapping[str, Any], standing: Standing, roll: Roll, history: History, *, steps: bool
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """All that changes in a run: a JSON header, and arrays. `run` is its identity, `asked` the question."""
+    """All that changes in a run: a JSON header, and arrays. `run` is its identity, `asked` the question.
+
+    Without `steps`, those of a tracker are left to a `Trail`.
+    """
     arrays: dict[str, Array] = {}
-    values = {"layout": LAYOUT, "run": run, "asked": asked, "roll": roll.to_json(), "history": history.to_json()}
-    return {**values, **standing.pack(arrays)}, arrays
+    if steps and isinstance(standing.state, Recorded) and standing.state.record:
+        arrays["steps"] = standing.state.lines(len(standing.state.record))
+    values = {"layout": LAYOUT, "run": run, "asked": asked, "roll": roll.to_json(), "history": in_brief(history)}
+    return {**values, **_packed(standing, arrays)}, arrays
 
 
 def unpacked(
-    header: Mapping[str, Any], arrays: dict[str, Array], *, run: Mapping[str, Any], standing: Standing, roll: Roll
+    header: Mapping[str, Any],
+    arrays: dict[str, Array],
+    *,
+    run: Mapping[str, Any],
+    standing: Standing,
+    roll: Roll,
+    limit: int | None,
 ) -> tuple[Standing, Roll, History]:
     """What `packed` has put into header and arrays, for a run with this identity, standing and roll."""
     if header.get("layout") != LAYOUT:
@@ -51,4 +68,28 @@ def unpacked(
         got = "one of " + ", ".join(f"{name}={v!r}" for name, v in header["run"].items() if run.get(name) != v)
         remedy = "Repeat that run's arguments, or choose another checkpoint."
         raise ConfigError("The checkpoint", must="one of this very run", got=got, then=remedy)
-    return standing.unpacked(header, arrays), roll.restored(header["roll"]), History.from_json(header["history"])
+    there, history = _unpacked(standing, header, arrays), replace(History.from_json(header["history"]), limit=limit)
+    if "steps" in arrays and isinstance(there.state, Recorded):
+        there = replace(there, state=there.state.recalled(arrays["steps"]))
+    return there, roll.restored(header["roll"]), history
+
+
+def in_brief(history: History) -> list[dict[str, Any]]:
+    """The rounds as plain dictionaries; of a run without an end the newest, and what the others came to."""
+    return (history if history.limit is None else history.newest(_MESSAGES)).to_json()
+
+
+def _packed(standing: Standing, arrays: dict[str, Array]) -> dict[str, Any]:
+    """Where a run stands, as plain values; arrays go into `arrays`."""
+    plain = {name: getattr(standing, name) for name in _PLACE}
+    model = archive.pack(standing.model, arrays, "model")
+    return {**plain, "model": model, "state": archive.pack(standing.state, arrays, "state")}
+
+
+def _unpacked(standing: Standing, kept: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
+    """Where a run of the same stages stood that `_packed` has kept; what it had chosen follows from what it knew."""
+    there = replace(standing, **{name: kept[name] for name in _PLACE})
+    there = replace(there, model=archive.unpack(Model, kept["model"], arrays))
+    there = there if there.opening else there.settled()
+    stage = there.stages[min(there.index, len(there.stages) - 1)]
+    return replace(there, state=archive.unpack(stage.State, kept["state"], arrays))

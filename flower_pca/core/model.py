@@ -8,13 +8,18 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import hints, linalg
+from flower_pca.base.labels import numbered
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core import saved
+from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
 _ROUNDING: Final = 1e-12  # of a share of the variance
+_TIED: Final = 1e-12  # of the first eigenvalue, a gap that is none
+_NOTHING: Final = 64.0  # multiples of eps times the first eigenvalue that an eigenvalue of zero may come out as
+_SURE: Final = 0.1  # the sine up to which components are found although their eigenvalues are next to nothing
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class Model:
         n_components: The number of components, or the fraction of the variance that decides it.
         center, scale, seed, missing: As the caller gave them.
         steps: Steps that a tracker shall take; None for as many as there is data for.
+        warm: Whether the run began with components that were known before.
         summed: Whether the server sees sums of answers only, and no answer of a single client.
         frame: The mean and scale of all clients together.
         n, d: Rows of all clients together; columns.
@@ -48,12 +54,19 @@ class Model:
         product: C Z, where the server knows it.
         values: Ritz values of Z, largest first.
         residuals: ||C z_j - theta_j z_j|| of each column.
+        beside: A direction orthogonal to the basis, (d, 1), in which the next component is looked for.
+        beside_product: C times that, where the server knows it.
         next_value: The Ritz value that follows the last wanted one, where one is known.
+        rest: The sum of squares outside of the wanted components, where the closing stage has measured it.
+        noise: A bound on the norm of the noise that a privacy budget has laid on the newest product; else 0.
         rounds: Rounds of the algorithm so far, those before a restart included.
         restarts: How often the run went back to the opening because its set of clients had changed.
         status: Why the algorithm ended.
         mse: Mean squared reconstruction error of a row, where it was evaluated.
         histograms: How many rows of all clients lie how far from the components, where the run was asked to monitor.
+        bits: With how many bits blocks and products travel.
+        declined: The first client that has declined the algorithm's alternative in the opening, and why.
+        choices: What the run has chosen by itself, in words, by what it was chosen for.
         left: What the algorithm leaves to its closing stage and to its result, by names that these agree on.
     """
 
@@ -63,6 +76,7 @@ class Model:
     seed: int
     missing: str = "error"
     steps: int | None = None
+    warm: bool = False
     summed: bool = False
     frame: Frame = field(default_factory=Frame)
     n: int = 0
@@ -79,12 +93,19 @@ class Model:
     product: Array | None = None
     values: Array | None = None
     residuals: Array | None = None
+    beside: Array | None = None
+    beside_product: Array | None = None
     next_value: float | None = None
+    rest: float | None = None
+    noise: float = 0.0
     rounds: int = 0
     restarts: int = 0
     status: Status | None = None
     mse: float | None = None
     histograms: Array | None = None
+    bits: int = 64
+    declined: str = ""
+    choices: dict[str, str] = field(default_factory=dict)
     left: dict[str, Array] = field(default_factory=dict)
 
     @property
@@ -107,16 +128,65 @@ class Model:
         return self.clients or self.n
 
     @property
-    def sine_estimate(self) -> float | None:
-        """||residual of the wanted columns|| / gap, where a Ritz gap exists."""
-        assert self.values is not None
+    def left_out(self) -> float:
+        """The sum of squares outside of the wanted components: by the clients' rows, where these have measured it."""
+        if self.rest is None:
+            assert self.values is not None
+            return max(self.trace - float(self.values[: self.k].sum()), 0.0)
+        return self.rest if self.mse is None else self.mse * self.n
+
+    @property
+    def residual(self) -> float:
+        """||C Z - Z Theta|| of the wanted columns together; at least the noise, or the rounding, of their product."""
         assert self.residuals is not None
-        if self.next_value is None:
-            return None if self.k < self.d else 0.0
-        residual = float(np.linalg.norm(self.residuals[: self.k]))
-        gap = float(self.values[self.k - 1]) - self.next_value
-        tied = gap <= 1e-12 * float(self.values[0]) or gap <= residual
-        return None if tied else residual / gap
+        assert self.values is not None
+        return max(float(np.linalg.norm(self.residuals[: self.k])), self.noise, self.eps * float(self.values[0]))
+
+    @property
+    def gap(self) -> float:
+        """How far the next eigenvalue is below the last wanted one; at least, where nothing has looked for it."""
+        assert self.values is not None
+        following = self.left_out if self.next_value is None else self.next_value
+        return float(self.values[self.k - 1]) - following
+
+    @property
+    def sine_estimate(self) -> float | None:
+        """The residual of the wanted columns over their gap; None where that is no larger."""
+        assert self.values is not None
+        if self.k >= self.d:
+            return 0.0
+        return None if self.gap <= max(_TIED * float(self.values[0]), self.residual) else self.residual / self.gap
+
+    @property
+    def spanned(self) -> int:
+        """How many of the wanted components have an eigenvalue that is more than rounding."""
+        assert self.values is not None
+        return int(np.sum(self.values[: self.k] > _NOTHING * self.eps * float(self.values[0])))
+
+    @property
+    def sure(self) -> bool:
+        """Whether the angle that is left is known to be small."""
+        sine = self.sine_estimate
+        return sine is not None and sine <= _SURE
+
+    @property
+    def doubts(self) -> str:
+        """What a small residual does not tell of the wanted components, to follow a status; "" if nothing."""
+        assert self.values is not None
+        if self.spanned < self.k and not self.sure:
+            none = numbered("component", range(self.spanned + 1, self.k + 1))
+            return f"; beside the first, {none} have no variance but rounding: any directions would do"
+        if self.sine_estimate is not None:
+            return ""
+        apart, off = (f"{size / float(self.values[0]):.1g}" for size in (max(self.gap, 0.0), self.residual))
+        which = f"eigenvalues {self.k} and {self.k + 1} differ by {apart} of the first"
+        by = "noise" if self.noise else "residual"
+        return f"; {which}, and the {by} is {off}: which of their directions was found cannot be told"
+
+    @property
+    def sent_frame(self) -> Frame:
+        """The frame as messages bring it."""
+        return precision.frame(self.frame, self.bits, n=self.n, room=self.trace / max(self.d, 1))
 
     @property
     def columns(self) -> Array:
@@ -154,6 +224,7 @@ def result_fields(model: Model) -> dict[str, Any]:
         "mean_": np.zeros(model.d) if model.frame.mean is None else model.frame.mean,
         "scale_": model.frame.scale,
         "total_variance_": model.trace / ddof,
+        "left_out_variance_": model.left_out / ddof,
         "n_samples_": model.n,
         "residuals_": model.residuals[:k] / first,
         "sine_estimate_": model.sine_estimate,
@@ -167,5 +238,6 @@ def result_fields(model: Model) -> dict[str, Any]:
         "histograms_": model.histograms,
         "feature_names_in_": saved.columns(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,
+        "choices": tuple(model.choices.values()),
         "hints": () if unscaled is None else hints.of_sizes(unscaled, model.feature_names),
     }

@@ -12,11 +12,19 @@ answer holds, by name. It needs the message only, so server and client work out 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
+import numpy as np
+
+from flower_pca.base.linalg import Array
+
 Shape: TypeAlias = tuple[int | None, ...]
+
+_LARGEST: Final = 1e140  # beyond which sums of squares overflow
+_MOST_ROWS: Final = 10**12
 
 
 class Kind(Enum):
@@ -34,7 +42,7 @@ class Kind(Enum):
     LOCAL_PRODUCT the same of rows centred at the client's own mean, which is sent beside it as n and mean
     BLOCK         a block that the client has chosen, and multiplied
     IMAGE         C_i times a block that the client has chosen, and keeps
-    GRAM          C_i itself, packed as noisy_covariance does
+    GRAM          C_i itself, packed as covariance does
     EIGENVECTORS  leading eigenvectors of C_i
     EIGENVALUES   their eigenvalues, over the number of rows
     FACTOR        the triangular factor R of X_i Z, for the block Z of the message
@@ -71,6 +79,8 @@ AS_LARGE_AS_TRACE: Final = frozenset({Kind.PRODUCT, Kind.IMAGE, Kind.ESTIMATE, K
 # Kinds that tell directions of C_i beyond the blocks of the message: one for each column of a matrix with d rows,
 # and all of them if it has another shape.
 TELLING: Final = frozenset({Kind.BLOCK, Kind.IMAGE, Kind.GRAM, Kind.EIGENVECTORS, Kind.LIFTED, Kind.COMPONENTS})
+# Kinds that are made of products, and may have fewer bits: see `rows.precision`.
+ROUNDED: Final = frozenset({Kind.PRODUCT, Kind.LOCAL_PRODUCT, Kind.ESTIMATE, Kind.EIGENVECTORS, Kind.FACTOR}) | TELLING
 
 
 @dataclass(frozen=True)
@@ -99,3 +109,24 @@ ROWS: Final = Part(kind=Kind.ROWS)
 COUNT: Final = Part(kind=Kind.COUNT)
 NUMBER: Final = Part(kind=Kind.NUMBER)
 MEAN_SQUARES: Final = Part(kind=Kind.MEAN_SQUARES)
+
+
+def fault(a: Array, part: Part) -> tuple[str, str] | None:
+    """What is wrong with an array that should be this part: the rule, and what it is instead; None for nothing."""
+    if not _fits(a.shape, part.shape) or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
+        rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
+        return rule, f"shape {a.shape} and dtype {a.dtype}"
+    largest = max(float(a.max()), -float(a.min())) if a.size else 0.0  # NaN if an entry is
+    if not math.isfinite(largest):
+        return "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
+    if largest > _LARGEST:
+        return f"at most {_LARGEST:g} in size", f"{largest:g}"
+    if part.kind is Kind.ROWS and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
+        return f"a whole number between 1 and {_MOST_ROWS:g}", f"{a}"
+    return None
+
+
+def _fits(found: tuple[int, ...], shape: Shape) -> bool:
+    if found == shape:
+        return True
+    return len(found) == len(shape) and all(s in (None, t) for s, t in zip(shape, found, strict=True))

@@ -18,6 +18,7 @@ from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.settings import DP, MaskedSums
 from flower_pca.core.stage import Stage
+from flower_pca.rows import precision
 from flower_pca.rows.columns import wanted
 
 SCALES: Final = (None, "std", "max_abs")
@@ -45,6 +46,7 @@ class Asked(TypedDict, total=False):
     mask: bool | MaskedSums | str | None
     dp: DP | str | None
     channel: AirChannel | str | None
+    wire: str
 
 
 class AskedHere(Asked, total=False):
@@ -89,9 +91,12 @@ class Question:
         min_clients: Clients that must be present in every round.
         mask: How the clients' answers are masked, so that the server learns nothing but their sums; None for plain
             answers. In short: True, or a string such as "masks(neighbours=20)".
-        dp: The privacy budget, for ssi, krylov and noisy_covariance. Clients then clip their rows and add noise: each
+        dp: The privacy budget, for ssi, krylov and covariance. Clients then clip their rows and add noise: each
             in full, or in shares under `mask`. In short: a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
         channel: What the server hears the sums of the replies through; None for an ideal one.
+        wire: With how many bits blocks and products travel: "float64"; "float32", for a `tol` of 1e-7 at least;
+            "float16", column by column, for one of 1e-3; or "auto", the fewest of these that go with `tol`. With `dp`
+            or a channel it is float64, and for faps, robust and personalized PCA, whose clients keep what they send.
 
     Raises:
         ConfigError: If a value is not valid, or does not go with the others.
@@ -112,6 +117,7 @@ class Question:
     mask: MaskedSums | None = None
     dp: DP | None = None
     channel: AirChannel | None = None
+    wire: str = "float64"
 
     def __post_init__(self) -> None:
         kinds = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": AirChannel}
@@ -126,13 +132,16 @@ class Question:
         checks.choice("scale", self.scale, SCALES)
         checks.choice("missing", self.missing, MISSING)
         checks.integer("seed", self.seed, most=2**62)
-        checks.proportion("The fraction of clients", self.fraction)
+        fraction = checks.share(self.fraction)
+        checks.proportion("The fraction of clients", fraction)
         checks.choice("evaluate", self.evaluate, (True, False))
         checks.choice("monitor", self.monitor, (True, False))
         checks.integer("min_clients", self.min_clients, least=1)
+        checks.choice("wire", self.wire, precision.WIRES)
+        self._check_bits()
         object.__setattr__(self, "columns", wanted(self.columns))
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
-        for name, value in {**plain, "fraction": float(self.fraction)}.items():
+        for name, value in {**plain, "fraction": float(fraction)}.items():
             object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
         if self.monitor and self.channel is not None:
             rule, remedy = "False, as counts cannot have noise on them", "Leave one of them out."
@@ -144,6 +153,19 @@ class Question:
         if self.fraction < 1.0 and self.algorithm.fixed_set:
             what, remedy = self.algorithm.name, "Use ssi, local_power or faps to sample clients."
             raise ConfigError(f"The fraction of clients for {what}", must="1.0", got=self.fraction, then=remedy)
+
+    @property
+    def bits(self) -> int:
+        """With how many bits blocks and products travel, as far as the question itself says."""
+        if self.wire != "auto":
+            return precision.BITS[self.wire]
+        return 64 if self.tol is None else precision.fewest(self.tol)
+
+    @property
+    def tol(self) -> float | None:
+        """What the error is held against; None where there is no such number, or noise on the answers."""
+        noise = self.dp is not None or self.channel is not None
+        return self.algorithm.tol if isinstance(self.algorithm, Iterative) and not noise else None
 
     @property
     def centered(self) -> bool:
@@ -169,11 +191,23 @@ class Question:
             remedy = "Leave it out; start a new run with a budget of its own."
             raise ConfigError("The checkpoint with dp", must="none", got=str(path), then=remedy)
 
+    def _check_bits(self) -> None:
+        """Refuse fewer bits than the tolerance needs, and any with noise on the answers."""
+        bits, algorithm = self.bits, self.algorithm
+        if bits < 64 and (self.dp is not None or self.channel is not None):
+            beside = "a channel" if self.dp is None else "dp"
+            rule, remedy = '"float64" or "auto", as there is noise on the answers', "Leave it out."
+            raise ConfigError(f"wire with {beside}", must=rule, got=repr(self.wire), then=remedy)
+        least = precision.FLOORS[bits]
+        if isinstance(algorithm, Iterative) and algorithm.tol < least:
+            what, remedy = f"tol of {algorithm.name} with wire={self.wire!r}", 'Raise it, or use wire="auto".'
+            raise ConfigError(what, must=f"at least {least:g}", got=f"{algorithm.tol:g}", then=remedy)
+
     def _check_budget(self, dp: DP) -> None:
         """Refuse what noise does not go with: what makes the number of answers depend on the rows, or tells more."""
         algorithm = self.algorithm
         if not algorithm.bounded:
-            rule = "asked of ssi, krylov or noisy_covariance"
+            rule = "asked of ssi, krylov or covariance"
             raise ConfigError("dp", must=rule, got=algorithm.name, then="Use ssi.")
         rounds = algorithm.max_rounds if isinstance(algorithm, Iterative) else 1
         if rounds > _NOISY_ROUNDS:

@@ -16,16 +16,14 @@ import numpy as np
 
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Round
-from flower_pca.base.linalg import Array
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.claims import Judge
-from flower_pca.core.parts import Kind, Part, Shape
+from flower_pca.core.parts import Kind, Part, fault
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 
 _DATA = "Check the client's data."
-_LARGEST = 1e140  # beyond which sums of squares overflow
-_MOST_ROWS = 10**12
 
 
 class UnawaitedError(ProtocolError):
@@ -43,6 +41,7 @@ class Collected:
     failures: dict[str, str]
     banned: frozenset[int]
     heading: Heading | None = None
+    declined: str = ""
 
     @property
     def why(self) -> str:
@@ -89,21 +88,28 @@ def collect(
     banned: set[int] = set()
     bytes_up, merge, heard = 0, stage.merging(state), set(answered)
     common = stage.parts(sent.arrays, d) if not sent.personal else {}
+    telling, declined, bits = _telling(common), "", precision.asked(sent.arrays)
     groups: dict[tuple[int, str], _Group] = {}
     if total is not None:
-        groups[_columns(common, total, d), ""] = _Group(total, list(answered))
+        groups[_columns(telling, total, d), ""] = _Group(total, list(answered))
     for position, reply in enumerate(replies):
         if isinstance(reply, Sum):
-            groups.setdefault((d or 0, ""), _Group()).take(reply.arrays, reply.clients)
+            kind = _columns(telling, reply.arrays, d), ""
+            group = groups.setdefault(kind, _Group())
+            summed = reply.arrays if group.total is None else merge(group.total, reply.clients[0], reply.arrays)
+            group.take(summed, reply.clients)
+            bytes_up += reply.nbytes
+            heading = heading or reply.heading
             heard.update(reply.clients)
+            declined = declined or reply.declined
             continue
         if isinstance(reply, Reply):
-            bytes_up += sum(a.nbytes for a in reply.arrays.values())
+            bytes_up += precision.nbytes(reply.arrays, bits)
             try:
                 check(reply, sent, heard)
                 if heading is not None and reply.heading is not None and not reply.heading.like(heading):
                     raise ProtocolError(reply.heading.outvoted(name_of(reply), heading))
-                columns = _columns(common, reply.arrays, d)
+                columns = _columns(telling, reply.arrays, d)
                 same = not sent.personal and columns == (d or 0)
                 parts = common if same else stage.parts(sent.arrays_for(reply.client), columns or None)
                 check_arrays(reply, parts)
@@ -114,7 +120,7 @@ def collect(
                     arrays = channel.faded(arrays, number=sent.number, position=position)
                 voted = d is None and columns > 0 and heading is None  # else the first one says what columns there are
                 kind = columns, reply.heading.digest if voted and reply.heading is not None else ""
-                group = groups.get(kind, _Group())
+                group = groups.get(kind) or _Group()
                 group.take(merge(group.total, reply.client, arrays), (reply.client,))
                 group.hear(reply)
             except ProtocolError as error:
@@ -123,6 +129,7 @@ def collect(
                 groups[kind] = group
                 heading = heading if voted else heading or reply.heading
                 heard.add(reply.client)
+                declined = declined or declined_by(reply)
                 continue
         failures[str(reply.client)] = reply.reason
         if reply.lasting:
@@ -137,7 +144,7 @@ def collect(
     if channel is not None and count:
         total = channel.received(total, number=sent.number)
     heading = heading or best.heading
-    return Collected(total, frozenset(heard - banned), count, bytes_up, failures, frozenset(banned), heading)
+    return Collected(total, frozenset(heard - banned), count, bytes_up, failures, frozenset(banned), heading, declined)
 
 
 @dataclass
@@ -147,14 +154,15 @@ class _Group:
     total: Any = None
     clients: list[int] = field(default_factory=list)
     heading: Heading | None = None
-    names: dict[int, str] = field(default_factory=dict)
+    sites: dict[int, str] = field(default_factory=dict)
 
     def hear(self, reply: Reply) -> None:
         self.heading = reply.heading if self.heading is None else self.heading.fuller(reply.heading)
-        self.names[reply.client] = name_of(reply)
+        if reply.site:
+            self.sites[reply.client] = reply.site
 
     def name(self, client: int) -> str:
-        return self.names.get(client, f"client {client}")
+        return _named(client, self.sites.get(client, ""))
 
     def said(self, kind: tuple[int, str]) -> Heading:
         return self.heading or Heading(kind[0])
@@ -166,13 +174,27 @@ class _Group:
 
 def name_of(reply: Reply) -> str:
     """A client, by its own name too if it has one."""
-    return f"client {reply.client} ({reply.site})" if reply.site else f"client {reply.client}"
+    return _named(reply.client, reply.site)
 
 
-def _columns(parts: Mapping[str, Part], arrays: Arrays, d: int | None) -> int:
+def declined_by(reply: Reply) -> str:
+    """That a client declines what the run may go on with instead, and why."""
+    return f"{name_of(reply)}: {reply.declines}" if reply.declines else ""
+
+
+def _named(client: int, site: str) -> str:
+    return f"client {client} ({site})" if site else f"client {client}"
+
+
+def _telling(parts: Mapping[str, Part]) -> list[str]:
+    """The parts of an answer whose length is its number of columns, where the run does not know that yet."""
+    return [name for name, part in parts.items() if part.kind is Kind.COLUMNS and None in part.shape]
+
+
+def _columns(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
     """How many columns an answer speaks of; 0 where neither it nor the run says so."""
-    for name, part in parts.items():
-        if part.kind is Kind.COLUMNS and None in part.shape and np.ndim(arrays.get(name, 0.0)) == 1:
+    for name in telling:
+        if np.ndim(arrays.get(name, 0.0)) == 1:
             return len(arrays[name])
     return d or 0
 
@@ -185,39 +207,24 @@ def unusable(error: np.linalg.LinAlgError) -> DataError:
 
 def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
-    who = f"The answer of client {reply.client}"
     if reply.client not in sent.asked:
-        raise UnawaitedError(who, must="asked for", got="one of a client not asked", then="It was not counted.")
-    if reply.number != sent.number:
-        got = f"one to message {reply.number}"
-        raise UnawaitedError(who, must=f"one to message {sent.number}", got=got, then="It came late.")
-    if reply.client in answered:
-        raise UnawaitedError(who, must="a single one", got="another one", then="It was not counted.")
+        rule, got, remedy = "asked for", "one of a client not asked", "It was not counted."
+    elif reply.number != sent.number:
+        rule, got, remedy = f"one to message {sent.number}", f"one to message {reply.number}", "It came late."
+    elif reply.client in answered:
+        rule, got, remedy = "a single one", "another one", "It was not counted."
+    else:
+        return
+    raise UnawaitedError(f"The answer of client {reply.client}", must=rule, got=got, then=remedy)
 
 
 def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
     """Raise ProtocolError, naming the client, unless its answer is made of these parts, in finite numbers."""
-    who = f"The answer of client {reply.client}"
-    if set(reply.arrays) != set(expected):
+    if reply.arrays.keys() != expected.keys():
         rule = f"made of {', '.join(sorted(expected))}"
-        got = ", ".join(sorted(reply.arrays)) or "nothing"
-        raise ProtocolError(who, must=rule, got=got, then="Install the same flower_pca everywhere.")
+        got, remedy = ", ".join(sorted(reply.arrays)) or "nothing", "Install the same flower_pca everywhere."
+        raise ProtocolError(f"The answer of client {reply.client}", must=rule, got=got, then=remedy)
     for name, part in expected.items():
-        a = reply.arrays[name]
-        _check_array(f"{who}, {name},", a, part.shape)
-        if part.kind is Kind.ROWS and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
-            rule = f"a whole number between 1 and {_MOST_ROWS:g}"
-            raise ProtocolError(f"{who}, {name},", must=rule, got=a, then=_DATA)
-
-
-def _check_array(what: str, a: Array, shape: Shape) -> None:
-    fits = len(a.shape) == len(shape) and all(s in (None, t) for s, t in zip(shape, a.shape, strict=True))
-    if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
-        rule = f"a real array of shape {tuple('any' if s is None else s for s in shape)}"
-        raise ProtocolError(what, must=rule, got=f"shape {a.shape} and dtype {a.dtype}", then=_DATA)
-    largest = max(float(a.max()), -float(a.min())) if a.size else 0.0  # NaN if an entry is
-    if not np.isfinite(largest):
-        bad = int(a.size - np.isfinite(a).sum())
-        raise ProtocolError(what, must="finite", got=f"{bad} NaN or infinite entries", then=_DATA)
-    if largest > _LARGEST:
-        raise ProtocolError(what, must=f"at most {_LARGEST:g} in size", got=f"{largest:g}", then=_DATA)
+        if wrong := fault(reply.arrays[name], part):
+            rule, got = wrong
+            raise ProtocolError(f"The answer of client {reply.client}, {name},", must=rule, got=got, then=_DATA)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -17,11 +17,10 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core import saved
 from flower_pca.core.model import Model, result_fields
-from flower_pca.core.spent import Spent
-from flower_pca.rows.columns import Columns, difference
+from flower_pca.core.spent import Certainty, Spent, certainty
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.matching import matched
+from flower_pca.rows.matching import in_order, matched, means
 from flower_pca.rows.projection import Projection
 
 _KINDS: Final[dict[str, type[PCAResult]]] = {}  # all classes of results, by the name that files know them by
@@ -38,10 +37,11 @@ class PCAResult:
         mean_: Mean of all rows, (d,); zeros if the run was not centred.
         scale_: What each column was divided by, (d,), or None.
         total_variance_: Total variance of all rows in the frame, with divisor n - 1.
+        left_out_variance_: What of it the components leave out.
         n_samples_: Rows of all clients together.
         residuals_: ||C z - theta z|| of each component relative to the first eigenvalue, (k,): the true ones.
-        sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap; None if no gap is
-            known, or if eigenvalues k and k+1 are tied, so that no single subspace is the true one.
+        sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap; None if the gap is
+            no larger than the residual, as where eigenvalues k and k+1 are tied and no single subspace is the true one.
         mse_: Mean squared reconstruction error of a row in the frame, if the run evaluated it; else None.
         rounds: Rounds of the algorithm's stage; `history` has all messages.
         status: Why the run ended.
@@ -57,16 +57,18 @@ class PCAResult:
             by position.
         feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
         site_names: Names of the clients that have one, by key, as `own`; {} where none have.
+        choices: Sentences on what the run has chosen by itself, as algorithm="auto" does, and why.
         hints: Sentences about columns whose sizes make components say little else: an identifier, or other units.
-        privacy: What the run has cost under differential privacy; None without it. Counts, means and variances are
-            then those with noise.
+        privacy: What differential privacy has cost; None without it. Counts, means and variances then have noise.
     """
+
+    pooled: ClassVar[bool] = True  # whether components are meant to be those of the covariance of all rows
 
     _ARRAYS: ClassVar[tuple[str, ...]] = (
         *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
     )
     _NUMBERS: ClassVar[tuple[str, ...]] = (
-        *("total_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
+        *("total_variance_", "left_out_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
         *("algorithm", "seed", "centered", "answers"),
     )
 
@@ -75,6 +77,7 @@ class PCAResult:
     mean_: Array
     scale_: Array | None
     total_variance_: float
+    left_out_variance_: float
     n_samples_: int
     residuals_: Array
     sine_estimate_: float | None
@@ -91,6 +94,7 @@ class PCAResult:
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
+    choices: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     privacy: Spent | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
@@ -129,6 +133,11 @@ class PCAResult:
         return np.asarray(self.explained_variance_ / (total or 1.0))
 
     @property
+    def certainty(self) -> Certainty | None:
+        """What can be said of variances that noise lies on; None of a run without a privacy budget."""
+        return certainty(self)
+
+    @property
     def singular_values_(self) -> Array:
         """Singular values of all rows stacked, in the frame, (k,)."""
         return np.asarray(np.sqrt(self.explained_variance_ * max(self.n_samples_ - 1, 1)))
@@ -137,7 +146,7 @@ class PCAResult:
     def noise_variance_(self) -> float:
         """Mean variance of the directions left out (Tipping and Bishop 1999), as scikit-learn counts them."""
         rest = min(self.n_samples_, self.n_features_in_) - self.n_components_
-        return max(float(self.total_variance_ - self.explained_variance_.sum()), 0.0) / rest if rest else 0.0
+        return self.left_out_variance_ / rest if rest else 0.0
 
     @property
     def frame(self) -> Frame:
@@ -157,6 +166,10 @@ class PCAResult:
                 Columns are matched by name; where only X or only the result has names, by position, with a UserWarning.
         """
         return self._data(X).scores(self.components_.T)
+
+    def filling_gaps(self) -> Self:
+        """The same result, which takes the run's mean where a new row has a gap, as after a run with missing="mean"."""
+        return replace(self, fill_=means(self))
 
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
@@ -178,14 +191,9 @@ class PCAResult:
         Columns that both results have names for are matched by these.
         """
         rows = np.atleast_2d(other.components_ if isinstance(other, PCAResult) else np.asarray(other, dtype=float))
-        names, others = self.feature_names_in_, getattr(other, "feature_names_in_", None)
-        if names is not None and others is not None:
-            if set(names) != set(others):
-                got = f"{len(others)}, {difference(list(others), list(names))}"
-                raise ConfigError("The columns of the other result", must="the same", got=got, then="Compare others.")
-            rows = rows[:, Columns(tuple(others)).places(tuple(names))]
+        rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
         if rows.shape[1] != self.n_features_in_:
-            rule = f"rows of {self.n_features_in_} features"
+            rule = f"rows of {labels.count(self.n_features_in_, 'feature')}"
             raise ConfigError("The other components", must=rule, got=rows.shape, then="Transpose them.")
         return float(linalg.principal_angles(self.components_.T, linalg.orth(rows.T))[-1])
 
@@ -222,12 +230,14 @@ class PCAResult:
         return plots.draw(self, what, path, shards=shards)
 
     def table(self) -> str:
-        """The variances, and the columns that weigh most in each component, as a plain text table."""
-        return labels.in_columns(labels.HEADS, labels.variances(self))
+        """Variances and heaviest columns as plain text; before it why a run fell short, after it what noise leaves."""
+        said = [] if self.privacy is None else [str(self.certainty)]
+        return "\n".join([*labels.unfinished(self), labels.in_columns(*labels.listing(self)), *said])
 
     def __repr__(self) -> str:
-        what = f"{self.n_components_} components of {self.n_samples_} x {self.n_features_in_} by {self.algorithm}"
-        return f"{type(self).__name__}({what}, {len(self.history)} messages, {self.status.outcome.value})"
+        what = f"{labels.count(self.n_components_, 'component')} of {labels.rows(self)} x {self.n_features_in_:,}"
+        messages = labels.count(len(self.history), "message")
+        return f"{type(self).__name__}({what} by {self.algorithm}, {messages}, {self.status.outcome.value})"
 
     def _repr_html_(self) -> str:
         return markup.of_result(self)

@@ -18,7 +18,7 @@ A message goes to one of five audiences (`Call`):
 | OPENED  | those that have answered its first half, where an opening takes two messages |
 | MEMBERS | the members, each of whom must answer: the state belongs to them             |
 | ANYONE  | all that are not unfit                                                       |
-| SAMPLE  | a share of these, drawn anew for every message                               |
+| SAMPLE  | a share of these, in turn by random orders, so that all are taken alike      |
 
 Who has answered decides what the answers amount to (`Verdict`):
 
@@ -42,6 +42,7 @@ time: it calls ANYONE, has no members, and is never lost.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -82,7 +83,7 @@ class Roll:
         opens: Whether an opening makes members. Without it everybody is asked every time.
         min_clients: Clients that must be present.
         fraction: The share of the clients present that a SAMPLE goes to.
-        seed: What samples are drawn from, beside the number of the message.
+        seed: What samples are drawn from, beside the number of the message in its stage.
         summed: Whether answers come as sums, so that a message cannot be asked again of some clients only.
         members, unfit, banned: Clients in these states.
         asked: Clients that the opening under way was first sent to.
@@ -121,7 +122,7 @@ class Roll:
         return here
 
     def audience(self, call: Call, here: tuple[int, ...], *, number: int) -> tuple[int, ...]:
-        """Whom to ask of those here, by the message with this number; nobody if those it depends on are away."""
+        """Whom to ask of those here, by the message of a stage with this number; nobody if it needs absent ones."""
         if self.awaited:
             return tuple(client for client in here if client in self.awaited)
         if call is Call.OPENING:
@@ -131,8 +132,7 @@ class Roll:
         fit = tuple(client for client in here if client not in self.unfit)
         if call is Call.SAMPLE and fit:
             size = max(1, round(self.fraction * len(fit)))
-            rng = np.random.default_rng([self.seed, number])
-            return tuple(fit[i] for i in sorted(rng.choice(len(fit), size=size, replace=False)))
+            return tuple(fit[i] for i in sorted(_in_turn(len(fit), size, number, self.seed)))
         return fit
 
     def failed(self, banned: Iterable[int], why: str) -> Roll:
@@ -213,3 +213,11 @@ class Roll:
             rule, remedy = f"at least {least if least > 1 else 'one'}", "Look at these clients."
             raise NotEnoughNodes("The usable answers to a message", must=rule, got=got, then=remedy)
         return replace(self, silent=silent)
+
+
+def _in_turn(count: int, size: int, number: int, seed: int) -> list[int]:
+    """Which `size` of so many a sample takes: in random orders, each of which goes round until all were taken alike."""
+    samples = count // math.gcd(count, size)
+    order = np.random.default_rng([seed, number // samples]).permutation(count)
+    first = number % samples * size
+    return [int(order[(first + i) % count]) for i in range(size)]

@@ -40,6 +40,7 @@ from flower_pca.core.roll import Call, Roll, Verdict
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum, Unsized
 from flower_pca.core.standing import Standing
 from flower_pca.core.terms import NoTerms
+from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
@@ -73,7 +74,7 @@ class Run:
         self._standing = Standing(stages=tuple(stages), model=model, state=start, opens=roll.opens)
         self._roll, self._terms, self._channel = roll, terms or NoTerms(), channel
         self._asked, self._result, self._model = dict(asked or {}), result, model
-        self._history, self._began = History(), 0.0
+        self._history, self._began = History(limit=None if roll.opens else kept.NEWEST), 0.0
         self._sent: Broadcast | None = None
         self._total: Any = None  # of a message that some clients are asked once more
 
@@ -127,7 +128,7 @@ class Run:
                 self._standing, self._roll = now.restarted(whole=self._whole), self._roll.reopened()
             elif (status := now.stage.status(now.state)) is not None:
                 self._standing = now.left(status, here, self._roll, self._terms)
-            elif to := self._roll.audience(self._call, here, number=len(self._history)):
+            elif to := self._roll.audience(self._call, here, number=len(self._history.of(now.stage.name))):
                 return self._message(to)
             elif self._roll.awaited and now.opening:
                 # Those that failed it are not there to be asked again.
@@ -153,7 +154,7 @@ class Run:
         judge, heading = Judge(now.stage, now.state, now.model), now.model.heading
         known: dict[str, Any] = {"d": d, "judge": judge, "channel": channel, "heading": heading}
         got = collect(now.stage, now.state, sent, replies, total=total, answered=came, **known)
-        self._standing = now.headed(got.heading)
+        self._standing = now.headed(got.heading, got.declined)
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
@@ -185,14 +186,14 @@ class Run:
         result = self._result.of(self._standing.model, **beside)
         return result if privacy is None else replace(result, privacy=privacy)
 
-    def checkpoint(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """All that a new run of the same arguments needs to go on: a JSON header, and arrays."""
-        return kept.packed(self._identity(), self._asked, self._standing, self._roll, self._history)
+    def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
+        """All that a new run of the same arguments needs to go on: header, arrays; steps, if not kept by a `Trail`."""
+        return kept.packed(self._identity(), self._asked, self._standing, self._roll, self._history, steps=steps)
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken. A half-answered round is asked again as a whole."""
-        there = kept.unpacked(header, arrays, run=self._identity(), standing=self._standing, roll=self._roll)
-        self._standing, self._roll, self._history = there
+        now: dict[str, Any] = {"standing": self._standing, "roll": self._roll, "limit": self._history.limit}
+        self._standing, self._roll, self._history = kept.unpacked(header, arrays, run=self._identity(), **now)
         self._total = self._sent = None
 
     # What masks do to the message under way.
@@ -216,7 +217,7 @@ class Run:
         self._standing = replace(self._standing, stages=stages)
 
     def _identity(self) -> dict[str, Any]:
-        return kept.identity(self._standing.stages, self._model, self._roll, self._channel)
+        return kept.identity(self._standing, self._model, self._roll, self._channel)
 
     @property
     def _call(self) -> Call:
@@ -228,18 +229,17 @@ class Run:
         return self._roll.whole or self._terms.binding
 
     def _arrays(self) -> Arrays:
-        return {
-            **self._standing.stage.broadcast(self._standing.state),
-            **self._terms.arrays(opening=self._standing.opening),
-        }
+        now = self._standing
+        arrays = {**now.stage.broadcast(now.state), **self._terms.arrays(opening=now.opening)}
+        return precision.message(arrays, now.model.bits, opening=now.opening)
 
     def _message(self, to: tuple[int, ...]) -> Broadcast:
         now, asked = self._standing, frozenset(to)
         own = {client: arrays for client, arrays in now.stage.personal(now.state).items() if client in asked}
         # The opening speaks of raw rows: the frame is what it asks for.
-        frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.frame
-        frame = replace(frame, names=now.model.wanted)
-        self._sent = Broadcast(now.stage.name, len(self._history), self._arrays(), frame, to, own)
+        frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.sent_frame
+        frame = frame.named(now.model.wanted)
+        self._sent = Broadcast(now.stage.name, self._history.count, self._arrays(), frame, to, own)
         self._began = time.perf_counter()
         return self._sent
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +14,8 @@ from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
 
 _ALL: Final = 100  # clients up to which every two of them share a mask
-_PER_DOUBLING, _BASE = 3, 16  # beyond: neighbours for every doubling of the clients, and to begin with
+_COLLUDING: Final = 5  # beyond, one of so many may collude with the server, or drop out,
+_SECURITY: Final = 20  # and the chance that this exposes any client, or costs the sum, is at most 2^-20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,8 @@ class MaskedSums:
         bound: The largest entry, in absolute value, that any client may have to send after the opening. Left out, it
             follows from the sums that the opening has brought. A client with a larger one sends nothing, and says so.
         neighbours: With how many others a client shares masks; an even number. Left out, with all others up to 100
-            clients, and with 3 log2 N + 16 of N beyond.
+            clients; beyond with the fewest of whom a majority colludes, at any client, with a chance of at most 2^-20,
+            where a fifth of all clients collude: 48 of 200, 72 of 1000.
         self_masks: Whether a client adds a mask of its own to those that it shares with others. Without them a sum
             takes one message while nobody drops out, not two; but a server that lies about drop-outs could unmask an
             upload, and one that is only curious, an upload that comes late. Nodes have to agree, by `single_masks`.
@@ -39,6 +42,7 @@ class MaskedSums:
 
     def __post_init__(self) -> None:
         remedy = "Use 0.5."
+        object.__setattr__(self, "threshold", checks.share(self.threshold))
         checks.number("threshold of the masks", self.threshold, least=0.5, most=0.99, remedy=remedy)
         if self.bound is not None:
             checks.number("bound of the masks", self.bound, least=1e-300, remedy="Leave it out.")
@@ -67,11 +71,27 @@ class MaskedSums:
             return min(self.neighbours, clients - 1)
         if clients <= _ALL:
             return clients - 1
-        return 2 * math.ceil((_PER_DOUBLING * math.log2(clients) + _BASE) / 2)
+        return _fewest(clients)
 
     def needed(self, group: int) -> int:
         """How many of a client and its neighbours, together so many, have to survive."""
         return min(group, math.floor(self.threshold * group) + 1)
+
+
+@functools.cache
+def _fewest(clients: int) -> int:
+    """The least even number of neighbours in a random ring that keeps to the stated level of security (Bell 2020).
+
+    Of k neighbours, drawn from the others, more than half collude by the tail of a hypergeometric distribution; the
+    chance that it happens to any client is at most the sum over all.
+    """
+    others, colluding = clients - 1, -(-clients // _COLLUDING)
+    for k in range(2, others, 2):
+        worst = range(k // 2 + 1, min(k, colluding) + 1)
+        draws = sum(math.comb(colluding, c) * math.comb(others - colluding, k - c) for c in worst)
+        if clients * draws << _SECURITY <= math.comb(others, k):
+            return k
+    return others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +128,7 @@ class DP:
         for name in ("epsilon", "clip", *([] if self.reach is None else ["reach"])):
             checks.number(f"{name} of dp", getattr(self, name), least=1e-9)
         checks.number("delta of dp", self.delta, least=1e-30)
+        object.__setattr__(self, "frame_share", checks.share(self.frame_share))
         checks.proportion("frame_share of dp", self.frame_share)
         if self.delta >= 1.0 or self.frame_share >= 1.0:
             got = f"delta={self.delta!r}, frame_share={self.frame_share!r}"

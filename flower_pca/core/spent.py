@@ -1,8 +1,24 @@
-"""Spent: what a run has cost in privacy."""
+"""What a run has cost in privacy, and what can then be said of its variances.
+
+N clients add noise of deviation s / sqrt(m) each, m = 1 unless it is shared: S = s sqrt(N / m) on each number of their
+sum, a d x p product or a d x d covariance. The largest eigenvalue that a symmetric matrix of such noise has by itself
+is near S sqrt(2 d) (the edge of the semicircle, with S on the diagonal and S / sqrt(2) beside it), and that of the p
+columns of a product is no larger. One deviation more covers what it varies by. The total variance comes out of the
+message before, with the noise of that: see `dp.opening`, whose moments these are.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.linalg import Array
+from flower_pca.core.settings import DP
+
+_DEVIATIONS: Final = 2.0  # of the total variance, that a share allows for
 
 
 @dataclass(frozen=True)
@@ -32,3 +48,82 @@ class Spent:
     def __str__(self) -> str:
         where = "each sum, shared among clients" if self.shared else "each answer"
         return f"epsilon {self.epsilon:.4g}, delta {self.delta:g}; noise of deviation {self.noise:.4g} on {where}"
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """What can be said of the variances of a run with noise.
+
+    Attributes:
+        floor: The variance that noise alone can give a component.
+        shares: Bounds on each component's share of the total variance, (k, 2), within 0 and 1.
+        together: Bounds on the share of the first components together, (k, 2), likewise.
+        signal: How many times the floor each component's variance is, (k,).
+    """
+
+    floor: float
+    shares: Array
+    together: Array
+    signal: Array
+
+    def __str__(self) -> str:
+        numbers = range(1, len(self.signal) + 1)
+        clear = [j for j in numbers if self.signal[j - 1] > 1.0]
+        rest = [j for j in numbers if j not in clear]
+        said = ["There is noise on what the server has seen."]
+        said.append(f"Alone it can give a component a variance of {self.floor:.2g}.")
+        if clear:
+            times = labels.enumerated([_number(self.signal[j - 1]) for j in clear])
+            said.append(f"{_components(clear)} {'has' if len(clear) == 1 else 'have'} {times} times as much.")
+        if rest:
+            said.append(f"{_components(rest)} cannot be told from noise.")
+        said.append("So shares of the variance are said as bounds; the number of rows has noise on it as well.")
+        return " ".join(said)
+
+
+def certainty(result: Any) -> Certainty | None:
+    """What can be said of the variances of a `PCAResult`; None of a run without noise."""
+    if result.privacy is None:
+        return None
+    spent, rows = result.privacy, max(result.n_samples_ - 1, 1)
+    added = np.sqrt(max(record.answered for record in result.history) / spent.among)
+    floor = float(added * spent.noise * (np.sqrt(2.0 * result.n_features_in_) + 1.0) / rows)
+    doubt = _DEVIATIONS * _total_noise(result, added * spent.frame_noise) / rows
+    values, total = result.explained_variance_, result.total_variance_
+    number = np.arange(1, len(values) + 1)
+    return Certainty(
+        floor=floor,
+        shares=_bounds(values, floor, total, doubt),
+        together=_bounds(values.cumsum(), floor * number, total, doubt),
+        signal=values / floor,
+    )
+
+
+def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> Array:
+    """The least and the largest share, if values are off by `floor` and their total by `doubt`."""
+    low = np.maximum(values - floor, 0.0) / max(total + doubt, float(values.max()))
+    rest = total - doubt
+    high = np.minimum((values + floor) / rest, 1.0) if rest > 0.0 else np.ones(len(values))
+    return np.stack([np.minimum(low, 1.0), np.maximum(high, low)], axis=1)
+
+
+def _total_noise(result: Any, deviation: float) -> float:
+    """The deviation of the sum of squares in the frame, from that of the numbers of the first message."""
+    spent, dp = result.privacy, DP.of(result.asked.get("dp"))
+    assert spent is not None
+    scaled = result.scale_ is not None
+    sums = result.centered or scaled
+    reach, d = (None if dp is None else dp.reach) or spent.clip, result.n_features_in_
+    unit = deviation * np.sqrt(3.0 if sums else 2.0)  # on a number of the moments, times reach squared
+    columns = np.ones(d) if result.scale_ is None else 1.0 / result.scale_**2
+    squares = float(np.linalg.norm(columns)) if scaled or not sums else 1.0
+    mean = float(np.linalg.norm(result.mean_ * columns)) if result.centered else 0.0
+    return float(unit * np.hypot(squares, 2.0 * mean / reach))
+
+
+def _components(numbers: list[int]) -> str:
+    return f"{'Component' if len(numbers) == 1 else 'Components'} {labels.enumerated([str(j) for j in numbers])}"
+
+
+def _number(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 10.0 else f"{ratio:.1f}"

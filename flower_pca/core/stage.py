@@ -27,13 +27,13 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
 from flower_pca.core.parts import AS_LARGE_AS_TRACE, Kind, Part
+from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 
 Arrays: TypeAlias = dict[str, Array]
 Stack: TypeAlias = dict[int, Arrays]
-# What answers come together to, one at a time: merge(total, client, answer), with None for total before the first.
-Merge: TypeAlias = Callable[[Any, int, Arrays], Any]
+Merge: TypeAlias = Callable[[Any, int, Arrays], Any]  # merge(total, client, answer); total is None before the first
 
 MOST_ROWS: Final = 2.0**32  # a bound on the rows of a client: in fixed point, sums of so many are exact
 MARGIN: Final = 2.0**10  # of a bound above what entries mostly are
@@ -60,10 +60,7 @@ class Gathering(Protocol):
 
 @dataclass(frozen=True)
 class Broadcast:
-    """One message of the server: the whole instruction, for the clients named in `to`.
-
-    `personal` holds what only one client gets beside the common `arrays`.
-    """
+    """One message: the whole instruction, for the clients in `to`; `personal` is what single ones get beside it."""
 
     stage: str
     number: int
@@ -74,7 +71,7 @@ class Broadcast:
 
     def arrays_for(self, client: int) -> Arrays:
         """What one client gets."""
-        return {**self.arrays, **self.personal.get(client, {})}
+        return {**self.arrays, **self.personal[client]} if client in self.personal else self.arrays
 
     @cached_property
     def asked(self) -> frozenset[int]:
@@ -84,28 +81,32 @@ class Broadcast:
     @property
     def nbytes(self) -> int:
         """What all clients named get together."""
-        common = sum(a.nbytes for a in self.arrays.values()) + self.frame.nbytes
+        common = precision.nbytes(self.arrays | self.frame.arrays, precision.asked(self.arrays)) + self.frame.length
         return len(self.to) * common + sum(a.nbytes for own in self.personal.values() for a in own.values())
 
 
 @dataclass(frozen=True)
 class Reply:
-    """One client's answer to the message with the same number; with its columns, where it says which, and its name."""
+    """One client's answer to the message with the same number; its columns and name if told; why it `declines`."""
 
     client: int
     number: int
     arrays: Arrays
     heading: Heading | None = None
     site: str = ""
+    declines: str = ""
 
 
 @dataclass(frozen=True)
 class Sum:
-    """What several clients answered to the message with the same number, already added up."""
+    """What several clients answered, already added up: `nbytes` of them, if that counts; `declined` by the first."""
 
     clients: tuple[int, ...]
     number: int
     arrays: Arrays
+    declined: str = ""
+    heading: Heading | None = None
+    nbytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -245,6 +246,5 @@ def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
 
 def stack(total: Stack | None, client: int, reply: Arrays) -> Stack:
     """The single answers by client, in the order in which they come."""
-    total = {} if total is None else total
-    total[client] = reply
+    (total := {} if total is None else total)[client] = reply
     return total

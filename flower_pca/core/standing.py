@@ -24,11 +24,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import archive, linalg
+from flower_pca.base import linalg
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.algorithm import Algorithm, Choosing
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.roll import Call, Roll
 from flower_pca.core.stage import Gathering, Stage, add
@@ -56,6 +56,7 @@ class Standing:
         opens: Whether the first stage is an opening.
         halfway: Whether an opening of two messages has had the answers to its first.
         last: Whether the opening under way is followed by the closing stage, as clients keep changing.
+        chooser: What has chosen the algorithm, and does so again after another opening; None where it was named.
     """
 
     stages: tuple[Stage[Any], ...]
@@ -65,6 +66,13 @@ class Standing:
     opens: bool = True
     halfway: bool = False
     last: bool = False
+    chooser: Choosing | None = None
+
+    @property
+    def alternative(self) -> str:
+        """The algorithm that the opening under way asks nodes about, as it may be taken instead; mostly ""."""
+        chooser = self.chooser or self.algorithm
+        return chooser.alternative if self.opening and isinstance(chooser, Choosing) else ""
 
     @property
     def role(self) -> Role:
@@ -149,9 +157,11 @@ class Standing:
             return None if model.basis is None else model.basis[:, : model.k]
         return linalg.rayleigh_ritz(model.basis, model.product)[1][:, : model.k]
 
-    def headed(self, heading: Heading | None) -> Standing:
-        """Where the columns of all clients are known to be these; they do not change in a run."""
-        return replace(self, model=replace(self.model, heading=self.model.heading or heading))
+    def headed(self, heading: Heading | None, declined: str = "") -> Standing:
+        """Where the columns of all clients are known to be these, and one has declined the alternative; or None, ""."""
+        model = self.model
+        said: Any = {"heading": model.heading or heading, "declined": model.declined or declined}
+        return replace(self, model=replace(model, **said))
 
     def answered(self, total: Any, came: frozenset[int]) -> Standing:
         """After a complete round with this total, of these clients."""
@@ -166,9 +176,12 @@ class Standing:
         """
         whole = roll.whole or terms.binding
         now = replace(self, model=self.known(whole=whole))
-        if self.role is Role.ALGORITHM:
+        if self.opening:
+            now = now.settled()
+        elif self.role is Role.ALGORITHM:
             rounds = self.algorithm.rounds(self.state)
-            now = replace(now, model=replace(now.model, status=terms.status(status, rounds), rounds=rounds))
+            known = replace(now.model, status=terms.status(status, rounds), rounds=rounds, noise=terms.blur(now.model))
+            now = replace(now, model=known)
             if self.opens and not terms.binding:
                 counted = self.algorithm.caches and not roll.summed
                 if roll.changed(here, counted=counted):
@@ -176,16 +189,17 @@ class Standing:
         elif self.role is Role.CLOSING:
             if now._too_narrow:
                 return now._widened()
-            if not terms.binding:
-                now = replace(now, model=replace(now.model, status=self.algorithm.verify(now.model)))
+            verify = terms.verify if terms.binding else self.algorithm.verify
+            now = replace(now, model=replace(now.model, status=verify(now.model)))
         index = int(Role.CLOSING) if self.last else self.index + 1
-        state = self.stages[index].start(now.model) if index < len(self.stages) else self.state
+        state = now.stages[index].start(now.model) if index < len(self.stages) else self.state
         return replace(now, index=index, state=state, last=False)
 
     def restarted(self, *, whole: bool) -> Standing:
         """Back at the opening, with what the algorithm makes of all that is known."""
         known = self.known(whole=whole)
-        return self.reopened(None if known.basis is None else self.algorithm.restart(known))
+        begun = known.basis is None or not known.d  # with nothing, or with a block that is asked for again
+        return self.reopened(known.basis if begun else self.algorithm.restart(known))
 
     def reopened(self, block: Array | None) -> Standing:
         """Back at the opening, with this block in the coordinates of the old frame; None before the first is held."""
@@ -205,23 +219,19 @@ class Standing:
             block, last = model.columns, True
         if block is not None and model.frame.scale is not None:
             block = block / model.frame.scale[:, None]
-        basis = None if block is None else block[:, : model.d]
-        model = replace(model, basis=basis, product=None, claims={}, restarts=model.restarts + 1)
+        basis = None if block is None else block[:, : model.d or None]
+        model = replace(model, basis=basis, product=None, claims={}, declined="", restarts=model.restarts + 1)
         state = self.stages[0].start(model)
         return replace(self, model=model, state=state, index=0, halfway=False, last=last)
 
-    def pack(self, arrays: dict[str, Array]) -> dict[str, Any]:
-        """As plain values; arrays go into `arrays`."""
-        plain = {name: getattr(self, name) for name in ("index", "halfway", "last")}
-        model = archive.pack(self.model, arrays, "model")
-        return {**plain, "model": model, "state": archive.pack(self.state, arrays, "state")}
-
-    def unpacked(self, kept: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
-        """Where a run of the same stages stood that `pack` has kept."""
-        there = replace(self, **{name: kept[name] for name in ("index", "halfway", "last")})
-        model = archive.unpack(Model, kept["model"], arrays)
-        stage = self.stages[min(there.index, len(self.stages) - 1)]
-        return replace(there, model=model, state=archive.unpack(stage.State, kept["state"], arrays))
+    def settled(self) -> Standing:
+        """With the algorithm that the run goes on with, which may be chosen by what the opening has brought."""
+        chooser = self.chooser or self.algorithm
+        if not isinstance(chooser, Choosing):
+            return self
+        chosen, why = chooser.settled(self.model)
+        model = replace(self.model, choices={**self.model.choices, **({"algorithm": why} if why else {})})
+        return replace(self, stages=(self.stages[0], chosen, *self.stages[2:]), chooser=chooser, model=model)
 
     @property
     def _too_narrow(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.model import Model
 from flower_pca.core.spent import Spent
 from flower_pca.core.stage import Arrays
 
@@ -47,6 +48,14 @@ class NoTerms:
     def status(self, status: Status, rounds: int) -> Status:
         """Why an algorithm of so many rounds has ended, in the light of the budget."""
         return status
+
+    def blur(self, model: Model) -> float:
+        """A bound on the norm of the noise that lies on the newest product of a whole sum."""
+        return 0.0
+
+    def verify(self, model: Model) -> Status | None:
+        """The run's status after the closing message, where the budget says it rather than the algorithm."""
+        return model.status
 
     def spent(self, told: Sequence[str], *, shared: bool) -> Spent | None:
         """What answers of these stages have cost."""

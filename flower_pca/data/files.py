@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.extras import needing
 from flower_pca.data.reading import reading, texts
 from flower_pca.data.table import Table
 from flower_pca.rows.columns import Columns
+from flower_pca.rows.origin import Origin
 
 _NAMES: Final = ("feature_names", "columns")  # of arrays that name the columns of the others
 
@@ -21,7 +22,8 @@ _NAMES: Final = ("feature_names", "columns")  # of arrays that name the columns 
 def npy(*, path: str) -> Table:
     """An array saved by numpy.save, memory-mapped."""
     with reading(path, "an array saved by numpy.save") as file:
-        return Table((np.lib.format.open_memmap(file, mode="r"),))
+        rows = np.lib.format.open_memmap(file, mode="r")
+    return Table((rows,), source=str(file), origin=Origin.of(file, len(rows) if rows.ndim else 0))
 
 
 def npz(*, path: str, key: str = "X", beside: Sequence[str] = ()) -> Table:
@@ -48,12 +50,14 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = ()) -> Table:
         named = tuple(np.asarray(archive[found[0]]).tolist()) if found else ()
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
-            rule, got = f"{len(rows)} values, one for each row", f"shape {column.shape}"
+            rule, got = f"{labels.count(len(rows), 'value')}, one for each row", f"shape {column.shape}"
             raise DataError(f"{name} of {file}", must=rule, got=got, then="Choose another column.")
     if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
         rule, got = f"{rows.shape[-1]}, one for each column", f"{len(named)}"
         raise DataError(f"{found[0]} of {file}", must=rule, got=got, then="Name each column, or leave them out.")
-    return Table((rows,), Columns(named, str(file)).names, columns, source=str(file))
+    return Table(
+        (rows,), Columns(named, str(file)).names, columns, {}, str(file), Origin.of(file, len(rows) if rows.ndim else 0)
+    )
 
 
 def sparse(*, path: str) -> Table:
@@ -62,7 +66,8 @@ def sparse(*, path: str) -> Table:
 
     with reading(path, "saved by scipy.sparse.save_npz") as file, file.open("rb") as raw:
         loaded: Any = load_npz(raw)
-        return Table((loaded.tocsr(),))
+        rows = loaded.tocsr()
+    return Table((rows,), source=str(file), origin=Origin.of(file, rows.shape[0]))
 
 
 def svmlight(*, path: str, features: int | None = None) -> Table:
@@ -78,7 +83,7 @@ def svmlight(*, path: str, features: int | None = None) -> Table:
         from sklearn.datasets import load_svmlight_file
     with reading(path, 'lines of "label index:value ..."') as file, file.open("rb") as raw:
         rows, labels = load_svmlight_file(raw, n_features=features)
-    return Table((rows,), beside={"y": labels})
+    return Table((rows,), (), {"y": labels}, {}, str(file), Origin.of(file, rows.shape[0]))
 
 
 def npz_or_sparse(*, path: str, beside: Sequence[str] = ()) -> Table:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.data.reading import reading
+from flower_pca.data.reading import no_rows, reading, texts
 from flower_pca.data.table import Table
 from flower_pca.rows.columns import Columns, difference, listed, no_numbers
+from flower_pca.rows.origin import Origin
 
 Reader = Callable[..., Table]
 
@@ -27,8 +29,7 @@ def read(
     pattern: str = "*",
     columns: Sequence[str] | None = None,
     beside: Sequence[str] = (),
-    sep: str | None = None,
-    header: bool | None = None,
+    options: Mapping[str, Any],
 ) -> Table:
     """One part for each file, in the order of their names, numbers by their size; the names go beside, as file.
 
@@ -38,8 +39,7 @@ def read(
         pattern: Which files: "*.csv", say.
         columns: Names of the columns to use, of files that have names.
         beside: Names of columns that are no features, of files that can have them.
-        sep: What stands between two cells of csv files.
-        header: Whether their first line holds names.
+        options: How csv files are read.
     """
     with reading(path, "a folder with one file per client") as place:
         if not place.is_dir():
@@ -49,9 +49,8 @@ def read(
     if not files:
         rule = f"one with files that match {pattern!r} and end in {', '.join(readers)}"
         raise DataError(f"The folder {place}", must=rule, got="none", then="Check the folder.")
-    apart = tuple(name for name in beside if name != "file")
-    wanted: dict[str, Any] = {name: value for name, value in (("columns", columns), ("beside", apart)) if value}
-    wanted |= {name: value for name, value in (("sep", sep), ("header", header)) if value is not None}
+    apart = tuple(name for name in texts("beside", beside) if name != "file")
+    wanted = {name: value for name, value in (("columns", columns), ("beside", apart)) if value} | dict(options)
     tables = [_one(readers[file.suffix.lower()], file, wanted) for file in files]
     tables = [_like(tables[0], table, files[0], file) for table, file in zip(tables, files, strict=True)]
     whole = [file.stem for file in files]
@@ -60,7 +59,8 @@ def read(
     sizes = [int(part.shape[0]) for part in parts]
     columns_apart = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
     beside_rows = {**columns_apart, "file": np.repeat(np.array(ids), sizes)}
-    return Table(parts, tables[0].names, beside_rows, source=str(place), sites=tuple(ids))
+    origin = Origin(tuple(stretch for table in tables if table.origin for stretch in table.origin.stretches))
+    return Table(parts, tables[0].names, beside_rows, {}, str(place), origin, tuple(ids))
 
 
 def _one(reader: Reader, file: Path, wanted: Mapping[str, Any]) -> Table:
@@ -72,6 +72,8 @@ def _one(reader: Reader, file: Path, wanted: Mapping[str, Any]) -> Table:
     table = reader(path=str(file), **wanted)
     if table.words:
         raise no_numbers(file, table.words)
+    if table.parts[0].ndim == 2 and table.parts[0].shape[0] == 0:
+        raise no_rows(file)
     return table
 
 
@@ -81,7 +83,8 @@ def _like(first: Table, table: Table, one: Path, other: Path) -> Table:
     if table.names == first.names and rows.shape[-1] == d:
         return table
     if table.names and sorted(table.names) == sorted(first.names):
-        return Table((rows[:, Columns(table.names).places(first.names)],), first.names, table.beside)
+        arranged = rows[:, Columns(table.names).places(first.names)]
+        return replace(table, parts=(arranged,), names=first.names)
     if table.names and first.names:
         rule, got = f"those of {one.name}", f"{len(table.names)}, {difference(table.names, first.names)}"
     else:

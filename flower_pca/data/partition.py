@@ -13,7 +13,9 @@ from flower_pca.base import checks
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.data.reading import no_rows
 from flower_pca.data.table import Table, take
+from flower_pca.rows.naming import clean
 
 CLIENTS: Final = 10  # how many there are, where nobody says
 
@@ -48,7 +50,7 @@ def column(spec: str) -> str | None:
     if deal.func not in BY_COLUMN:
         return None
     default = inspect.signature(deal.func).parameters["column"].default
-    return str(deal.keywords.get("column", default))
+    return clean(str(deal.keywords.get("column", default)))
 
 
 def deal(table: Table, spec: str | None = None, n_clients: int | None = None) -> list[Any]:
@@ -62,13 +64,16 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
             rule = f"{len(table.parts)}, one for each {of}"
             remedy = "Leave it out, or name a partition to mix their rows."
             raise ConfigError("The number of clients", must=rule, got=n_clients, then=remedy)
-        named = list(table.sites) or [""] * len(table.parts)
-        return [table.site_rows(part, site) for part, site in zip(table.parts, named, strict=True)]
+        named, ends = list(table.sites) or [""] * len(table.parts), np.cumsum([part.shape[0] for part in table.parts])
+        places = [slice(int(end) - part.shape[0], int(end)) for part, end in zip(table.parts, ends, strict=True)]
+        return [table.site_rows(*dealt) for dealt in zip(table.parts, places, named, strict=True)]
     rows = table.rows
+    if table.source and not rows.shape[0]:
+        raise no_rows(table.source)
     parts = make(spec or "contiguous", int(rows.shape[0]), n_clients, beside=table.beside)
     named = sites(spec, table.beside, parts)
     dealt = zip(parts, named, strict=True)
-    return [table.site_rows(take(rows, part), site) for part, site in dealt if len(part)]
+    return [table.site_rows(take(rows, part), part, site) for part, site in dealt if len(part)]
 
 
 def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:
@@ -77,7 +82,12 @@ def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array])
     if by is None or by.func is not by_column:
         return [""] * len(parts)
     values = _column(by, beside)
-    return [str(values[part[0]]) if len(part) and len(np.unique(values[part])) == 1 else "" for part in parts]
+    return [_site(values[part[0]]) if len(part) and len(np.unique(values[part])) == 1 else "" for part in parts]
+
+
+def _site(value: Any) -> str:
+    """What a site is called: a whole number without decimals."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def contiguous(n_rows: int, n_clients: int) -> list[Array]:
@@ -190,6 +200,7 @@ def _bound(spec: str) -> partial[list[Array]]:
 def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
     name = deal.keywords.get("column", inspect.signature(deal.func).parameters["column"].default)
     kind = deal.func.__name__
+    name = clean(name) if isinstance(name, str) else name
     if name not in beside:
         rule = f"one of {', '.join(beside)}" if beside else "one that the data has beside its rows"
         remedy = f"Write {kind}(..., column='...')." if beside else "Use data with such a column, or iid."

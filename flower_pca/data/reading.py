@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.rows.columns import Columns, listed
+from flower_pca.rows.columns import listed, no_numbers
+from flower_pca.rows.naming import clean, doubled, nameless, unlike
 
 
 @contextmanager
@@ -25,6 +27,10 @@ def reading(path: object, rule: str) -> Iterator[Path]:
     except FileNotFoundError as error:
         remedy = "Check its path; a relative one starts where the process runs."
         raise DataError(what, must="there", got="no such file", then=remedy) from error
+    except IsADirectoryError as error:
+        raise DataError(what, must="a file", got="a folder", then=f"Write folder(path={path!r}).") from error
+    except PermissionError as error:
+        raise DataError(what, must="readable", got="no permission", then="Ask whoever owns it.") from error
     except (ConfigError, DataError):
         raise
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, csv.Error) as error:
@@ -32,22 +38,38 @@ def reading(path: object, rule: str) -> Iterator[Path]:
         raise DataError(what, must=rule, got=got, then="Check the file, or name another source.") from error
 
 
+def no_rows(file: object) -> DataError:
+    """The error about a file with nothing in it."""
+    return DataError(f"The data file {file}", must="one with rows", got="none", then="Mend it, or take it away.")
+
+
 def texts(what: str, value: object) -> tuple[str, ...]:
     """Names of columns: a list of text."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
-        return tuple(value)
+        return tuple(map(clean, value))
     raise ConfigError(what, must="a list of names", got=repr(value), then=f"Write {what}=['a', 'b'].")
 
 
 def chosen(
     file: object, names: Sequence[str], columns: object, beside: object
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the features and of the columns beside them; all that are not beside, if none are chosen."""
-    Columns(tuple(names), str(file))
-    apart = texts("beside", beside)
-    features = tuple(name for name in names if name not in apart) if columns is None else texts("columns", columns)
+) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
+    """The names of the features, of the columns beside them, and of those that cannot be used, with what is wrong.
+
+    If no features are chosen, all are that are not beside, and have a name of their own.
+    """
+    apart, twice = texts("beside", beside), [name for name, count in Counter(names).items() if name and count > 1]
+    unfit = {name: doubled(name) for name in twice}
+    if "" in names and "" not in apart:
+        unfit[""] = nameless([j for j, name in enumerate(names) if not name], len(names))
+    every = tuple(name for name in names if name not in apart and name not in unfit)
+    features = every if columns is None else texts("columns", columns)
     for name in (*features, *apart):
+        if name in unfit:
+            raise no_numbers(file, {name: unfit[name]})
         if name not in names:
-            remedy = checks.did_you_mean(name, names)
-            raise ConfigError(f"A column of {file}", must=f"one of {listed(names)}", got=repr(name), then=remedy)
-    return features, apart
+            near, known = unlike([name], names), [name for name in names if name]
+            remedy = f"{near}." if near else checks.did_you_mean(name, known)
+            raise ConfigError(f"A column of {file}", must=f"one of {listed(known)}", got=repr(name), then=remedy)
+    if columns is None and not features and unfit:
+        raise no_numbers(file, unfit)
+    return features, apart, {} if columns is not None else unfit

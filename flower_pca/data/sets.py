@@ -16,6 +16,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.data.reading import chosen
 from flower_pca.data.table import Table
 from flower_pca.rows.columns import no_numbers
+from flower_pca.rows.naming import clean
 
 _BUNDLED: Final = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
 
@@ -61,9 +62,13 @@ def hugging_face(
         got = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
         remedy = "Check its name, the split and the connection."
         raise DataError(f"The data set {name}", must="one that can be loaded", got=got, then=remedy) from error
-    features, apart = chosen(name, loaded.column_names, columns, beside)
-    numeric = loaded.select_columns(list(features)).with_format("numpy")
-    blocks = {feature: _block(numeric[:][feature]) for feature in features}
+    names = [clean(column) for column in loaded.column_names]
+    features, apart, words = chosen(name, names, columns, beside)
+    if words:
+        raise no_numbers(name, words)
+    spelt = {column: loaded.column_names[names.index(column)] for column in (*features, *apart)}
+    numeric = loaded.select_columns([spelt[feature] for feature in features]).with_format("numpy")
+    blocks = {feature: _block(numeric[:][spelt[feature]]) for feature in features}
     bad = {
         feature: f"{_kind(block)} in column {feature}"
         for feature, block in blocks.items()
@@ -71,9 +76,10 @@ def hugging_face(
     }
     if bad:
         raise no_numbers(name, bad)
-    names = features if all(block.shape[1] == 1 for block in blocks.values()) else ()
-    kinds = loaded.select_columns(list(apart)).with_format(None)
-    return Table((np.hstack(list(blocks.values())),), names, {column: np.asarray(kinds[:][column]) for column in apart})
+    kinds = loaded.select_columns([spelt[column] for column in apart]).with_format(None)
+    values = {column: np.asarray(kinds[:][spelt[column]]) for column in apart}
+    single = all(block.shape[1] == 1 for block in blocks.values())
+    return Table((np.hstack(list(blocks.values())),), features if single else (), values)
 
 
 def _block(values: Any) -> Array:

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from flower_pca.base import spec as specs
-from flower_pca.base.errors import DataError
+from flower_pca.base.errors import ConfigError, DataError, private
 from flower_pca.data import folder as folders
+from flower_pca.data.delimited import csv
 from flower_pca.data.files import npy, npz, npz_or_sparse, sparse, svmlight
+from flower_pca.data.parquets import parquet
 from flower_pca.data.sets import hugging_face, sklearn
 from flower_pca.data.synthetic import arithmetic, geometric, synthetic
 from flower_pca.data.table import Table
-from flower_pca.data.tabular import csv, parquet
 
 ENDINGS: Final[dict[str, Callable[..., Table]]] = {
     ".npy": npy,
@@ -40,6 +41,8 @@ def folder(
     beside: Sequence[str] = (),
     sep: str | None = None,
     header: bool | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
 ) -> Table:
     """A folder with one file per client; the files' names go beside, as file.
 
@@ -50,15 +53,27 @@ def folder(
         beside: Names of columns that are no features, of files that can have them.
         sep: What stands between two cells of csv files.
         header: Whether their first line holds names; see `csv`.
+        decimal: What stands before decimals in csv files: "." or ",".
+        encoding: Of csv files.
     """
-    return folders.read(ENDINGS, path=path, pattern=pattern, columns=columns, beside=beside, sep=sep, header=header)
+    given = {"sep": sep, "header": header, "decimal": decimal, "encoding": encoding}
+    options = {name: value for name, value in given.items() if value is not None}
+    return folders.read(ENDINGS, path=path, pattern=pattern, columns=columns, beside=beside, options=options)
 
+
+DRAWN: Final = (synthetic, geometric, arithmetic)  # from a seed: they read no file
+
+_SEPARATORS: Final = {".tsv": "\t", ".tab": "\t", ".txt": ",", ".dat": ","}  # what may stand between cells there
+_OTHERS: Final = {  # endings of files that are no source, and what to do with them
+    **dict.fromkeys((".gz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".tar"), "Unpack it first."),
+    **dict.fromkeys((".xls", ".xlsx", ".ods"), "Save it as csv first."),
+}
 
 SOURCES: Final[dict[str, Callable[..., Table]]] = {
     source.__name__: source
     for source in (
         *(npy, npz, sparse, csv, parquet, svmlight, folder, sklearn, hugging_face),
-        *(synthetic, geometric, arithmetic),
+        *DRAWN,
     )
 }
 
@@ -66,10 +81,16 @@ SOURCES: Final[dict[str, Callable[..., Table]]] = {
 def make(spec: str) -> Any:
     """The rows that a spec string or a bare path names: a two-dimensional array, dense, memory-mapped or sparse.
 
-    Where their columns have names they come as `SiteRows`, with these.
+    Where their columns have names, or their lines numbers, they come as `SiteRows`, with these.
     """
     found = table(spec)
-    return found.site_rows(found.rows)
+    return found.site_rows(found.rows) if found.names or found.text else found.rows
+
+
+def drawn(spec: str) -> bool:
+    """Whether these rows are drawn from a seed, and no file is read for them."""
+    load = _source(spec)
+    return getattr(load, "func", load) in DRAWN
 
 
 def table(spec: str, *, beside: Sequence[str] = (), columns: Sequence[str] | None = None) -> Table:
@@ -80,7 +101,11 @@ def table(spec: str, *, beside: Sequence[str] = (), columns: Sequence[str] | Non
         beside: Names of columns to keep beside the rows, as if the spec had asked for them.
         columns: Names of the columns to use, likewise, unless the spec names its own.
     """
-    load = _source(spec)
+    with private():
+        return _loaded(_source(spec), spec, tuple(beside), columns)
+
+
+def _loaded(load: Callable[..., Table], spec: str, beside: tuple[str, ...], columns: Sequence[str] | None) -> Table:
     given = load.keywords if isinstance(load, partial) else {}
     if columns is not None and "columns" in inspect.signature(load).parameters and given.get("columns") is None:
         load = partial(load, columns=tuple(columns))
@@ -99,10 +124,14 @@ def table(spec: str, *, beside: Sequence[str] = (), columns: Sequence[str] | Non
 def _source(spec: str) -> Callable[..., Table]:
     if isinstance(spec, str):
         ending = Path(spec).suffix.lower()
-        if ending in ENDINGS:
-            return partial(ENDINGS[ending], path=spec)
         if spec not in SOURCES and Path(spec).expanduser().is_dir():
             return partial(folder, path=spec)
+        if ending in ENDINGS:
+            return partial(ENDINGS[ending], path=spec)
+        if ending in _SEPARATORS or ending in _OTHERS:
+            text = f"Write csv(path={spec!r}, sep={_SEPARATORS.get(ending)!r}) if it is a table of text."
+            remedy, rule = _OTHERS.get(ending, text), f"one of {', '.join(ENDINGS)}"
+            raise ConfigError("The ending of a data file", must=rule, got=spec, then=remedy)
     endings = ", ".join(ENDINGS)
     rule = f"a name, a folder, a path that ends in {endings}, or a spec such as \"npz(path='x.npz', key='X')\""
     return specs.bind(spec, SOURCES, what="The data source", rule=rule)

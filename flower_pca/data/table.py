@@ -12,6 +12,8 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.columns import Columns, listed, no_numbers
 from flower_pca.rows.named import SiteRows
+from flower_pca.rows.naming import clean
+from flower_pca.rows.origin import Origin
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +25,8 @@ class Table:
         names: Names of the columns, where they have any.
         beside: Columns that are no features, by name: labels, or the client that a row is of.
         words: Columns that hold no numbers, and were not kept apart: what is in each, in words.
-        source: The file, for messages.
+        source: The file or the folder, for messages.
+        origin: The files, and where in them the rows are, for messages; None of rows from elsewhere.
         sites: Names of the clients, where the parts have them.
     """
 
@@ -32,7 +35,11 @@ class Table:
     beside: Mapping[str, Array] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    origin: Origin | None = None
     sites: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(map(clean, self.names)))
 
     @property
     def rows(self) -> Any:
@@ -44,6 +51,11 @@ class Table:
 
             return vstack(self.parts, format="csr")
         return np.concatenate(self.parts)
+
+    @property
+    def text(self) -> bool:
+        """Whether the rows are lines of text files."""
+        return self.origin is not None and any(part.line is not None for part in self.origin.stretches)
 
     def whole(self) -> Table:
         """The same, if all columns hold numbers."""
@@ -61,11 +73,13 @@ class Table:
         places = Columns(self.names, self.source or "the data").places(columns, self.words)
         return replace(self, parts=tuple(part[:, places] for part in self.parts), names=columns, words={})
 
-    def site_rows(self, values: Any, site: str = "") -> Any:
-        """Some of the rows, with what belongs to them; as they are, where nothing does."""
-        if not self.names and not site:
+    def site_rows(self, values: Any, index: Any = None, site: str = "") -> Any:
+        """Some of the rows, at this index among all, with what belongs to them; as they are, where nothing does."""
+        if not self.names and not site and self.origin is None:
             return values
-        return SiteRows(values, self.names or None, self.words, self.source, site)
+        origin = self.origin if self.origin is None or index is None else self.origin.some(index)
+        source = self.source if origin is None else origin.file or self.source
+        return SiteRows(values, self.names or None, self.words, source, site, origin)
 
 
 def take(rows: Any, index: Array) -> Any:

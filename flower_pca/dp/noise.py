@@ -152,7 +152,7 @@ def answer(
     clip, _, budget = _instruction(arrays)
     share = asked_share(arrays, summed)
     if not stage.bounded:
-        remedy = "Use ssi, krylov or noisy_covariance."
+        remedy = "Use ssi, krylov or covariance."
         raise ProtocolError("A stage with noise", must="one with bounded answers", got=stage.name, then=remedy)
     plain = {name: a for name, a in arrays.items() if name not in NAMES}
     for name, Z in plain.items():

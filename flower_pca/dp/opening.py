@@ -110,6 +110,9 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         if model.scale is not None:  # a variance that the noise has all but swallowed counts as large as the noise
             scale = np.sqrt(np.maximum(squares / n - mean**2, deviation * R**2 / n))
             squares = squares / scale**2
+        basis = linalg.random_basis(d, min(self.width, d), model.seed)
+        if model.basis is not None:
+            basis = linalg.orth(model.basis[:, : self.width] * (1.0 if scale is None else scale[:, None]))
         moved = np.zeros(d) if not model.center else mean if scale is None else mean / scale
         return replace(
             model,
@@ -119,5 +122,5 @@ class PrivateOpening(Stage[PrivateOpeningState]):
             clients=state.clients,
             eps=float(np.finfo(np.float64).eps),
             trace=max(float(squares.sum() - n * moved @ moved), 0.0),
-            basis=linalg.random_basis(d, min(self.width, d), model.seed),
+            basis=basis,
         )

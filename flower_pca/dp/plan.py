@@ -13,6 +13,7 @@ import numpy as np
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm, Iterative
+from flower_pca.core.model import Model
 from flower_pca.core.settings import DP
 from flower_pca.core.spent import Spent
 from flower_pca.core.stage import Arrays
@@ -135,14 +136,28 @@ class Plan(NoTerms):
         if status.outcome is Outcome.ONE_SHOT:
             return status
         words = f"all {self.rounds} rounds that the privacy budget is dealt out to are done"
+        if self.rounds == 1:
+            words = "the one round that the privacy budget is dealt out to is done"
         if rounds < self.rounds:
             words = f"{rounds} of the {words[4:]}; answers that gave no sum have cost the others"
         return Status(Outcome.BUDGET_SPENT, words)
 
+    def blur(self, model: Model) -> float:
+        """The largest eigenvalue that noise alone has in such a sum, and one deviation more: see `analysis.noise`."""
+        together = np.sqrt(model.clients / (self.among or 1))
+        return float(together * self.noise * (np.sqrt(2.0 * model.d) + 1.0))
+
+    def verify(self, model: Model) -> Status | None:
+        assert model.status is not None
+        return replace(model.status, words=model.status.words + model.doubts)
+
 
 def planned(dp: DP, algorithm: Algorithm[Any]) -> tuple[Plan, Algorithm[Any]]:
-    """The plan, and the algorithm in so many rounds as it may take: an early end would depend on the rows."""
+    """The plan, and the algorithm in so many rounds as it may take: an early end would depend on the rows.
+
+    It has a column more than is wanted, which shows the next eigenvalue: a row changes an answer by no more for it.
+    """
     if not isinstance(algorithm, Iterative):
         return Plan(dp, 1), algorithm
     rounds = algorithm.max_rounds
-    return Plan(dp, rounds), replace(algorithm, min_rounds=rounds)
+    return Plan(dp, rounds), replace(algorithm, min_rounds=rounds, oversample=max(algorithm.oversample, 1))

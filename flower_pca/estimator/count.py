@@ -45,8 +45,11 @@ def _first(result: PCAResult, k: int) -> PCAResult:
     """The first k components of a result that has them all."""
     if k == result.n_components_:
         return result
+    beyond = float(result.explained_variance_[k:].sum())
     arrays = {name: getattr(result, name)[:k] for name in ("components_", "explained_variance_", "residuals_")}
     first, last, following = result.explained_variance_[[0, k - 1, k]]
     residual, gap = float(np.linalg.norm(arrays["residuals_"])), float(last - following) / (float(first) or 1.0)
     sine = residual / gap if gap > max(residual, 1e-12) else None
-    return replace(result, **arrays, sine_estimate_=sine, asked={**result.asked, "n_components": k})
+    left = result.left_out_variance_ + beyond
+    asked = {**result.asked, "n_components": k}
+    return replace(result, **arrays, left_out_variance_=left, sine_estimate_=sine, asked=asked)

@@ -10,15 +10,14 @@ from __future__ import annotations
 import numbers
 import os
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from flower_pca.analysis import likelihood
 from flower_pca.base.errors import ConfigError, DataError
@@ -29,8 +28,8 @@ from flower_pca.core.settings import DP, MaskedSums
 from flower_pca.estimator import count, tables
 from flower_pca.rows.named import SiteRows
 from flower_pca.simulation import Ray, simulate
+from flower_pca.stages.start import Start
 
-_DTYPES: Final = (np.float64, np.float32)
 _PASSED_ON: Final = ("center", "scale", "missing", "tol", "max_rounds", "mask", "dp", "backend", "checkpoint")
 _FITTED: Final = (
     *("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "scale_"),
@@ -48,11 +47,13 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     Args:
         n_components: How many components; the fraction of the total variance in (0, 1) that they shall exceed; None for
             all there are, min(n_samples, n_features); or "mle" for Minka's estimate, from the variances of them all.
-        algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance.
+        algorithm: "auto", which is krylov, or covariance where that costs less; another name, a spec string such as
+            "faps(inner_steps=5)", or an instance.
         center: Whether to subtract the mean of all rows.
         scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
         missing: "error", "own_mean" or "mean": NaN is then a missing value, which becomes the mean of those that its
             column has at the same client, or at all clients.
+        columns: Names of the columns to use, of data frames that have more; all of them if left out.
         whiten: Whether `transform` divides the scores by the standard deviations of the components.
         tol: The error at which an iterative algorithm has converged; its own value if left out.
         max_rounds: Rounds it takes at most; its own value if left out.
@@ -60,8 +61,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         mask: Whether the clients' answers are masked: True, or how, such as "masks(neighbours=20)".
         dp: The budget of differential privacy, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)". What is fitted then
             has noise in it; `transform` itself is not private.
-        backend: "in_process", "ray" or Ray(...): see `simulate`.
-        checkpoint: File from which an interrupted `fit` of the same rows goes on: see `simulate`.
+        backend, checkpoint: Where it runs, and the file from which an interrupted `fit` goes on: see `simulate`.
+        start: Components to begin with: an earlier result, its file, or components as rows.
 
     Attributes:
         components_: Components as rows, (n_components_, n_features_in_), orthonormal, signs fixed.
@@ -82,10 +83,11 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self,
         n_components: int | float | str | None = None,
         *,
-        algorithm: str | Algorithm[Any] = "krylov",
+        algorithm: str | Algorithm[Any] = "auto",
         center: bool = True,
         scale: str | None = None,
         missing: str = "error",
+        columns: Sequence[str] | str | None = None,
         whiten: bool = False,
         tol: float | None = None,
         max_rounds: int | None = None,
@@ -94,12 +96,14 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         dp: DP | str | None = None,
         backend: str | Ray = "in_process",
         checkpoint: str | os.PathLike[str] | None = None,
+        start: Start | None = None,
     ) -> None:
         self.n_components = n_components
         self.algorithm = algorithm
         self.center = center
         self.scale = scale
         self.missing = missing
+        self.columns = columns
         self.whiten = whiten
         self.tol = tol
         self.max_rounds = max_rounds
@@ -108,9 +112,10 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.dp = dp
         self.backend = backend
         self.checkpoint = checkpoint
+        self.start = start
 
     def fit(self, X: Any, y: Any = None, sites: Any = None) -> FederatedPCA:
-        """Find the components of all rows.
+        """Find the components of all rows; returns the estimator itself.
 
         Args:
             X: The rows, (n_samples, n_features), dense or sparse; or a list of such tables, one per client; or a
@@ -118,13 +123,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             y: Not used.
             sites: For a single table, the client of each row, (n_samples,); left out, all rows are one client's. To
                 scikit-learn's routing of metadata it is one: `set_fit_request(sites=True)`.
-
-        Returns:
-            The estimator itself.
         """
-        shards, names = self._shards(X, sites)
-        result = self._run(shards)
-        self.result_ = replace(result, feature_names_in_=getattr(self, "feature_names_in_", None), site_names=names)
+        shards = tables.shards(self, X, sites)
+        self.result_ = self._run(shards)
         dtype = np.float32 if all(shard.dtype == np.float32 for shard in shards) else np.float64
         for name in _FITTED:
             value = getattr(self.result_, name)
@@ -144,7 +145,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def inverse_transform(self, X: Any) -> Array:
         """Rows, (n_samples, n_features_in_), that have the scores X and nothing beside."""
         check_is_fitted(self)
-        scores = check_array(X, dtype=_DTYPES, input_name="X")
+        scores = check_array(X, dtype=tables.DTYPES, input_name="X")
         if scores.shape[1] != self.n_components_:
             remedy = "Give what transform returns."
             raise ConfigError("The columns of X", must=str(self.n_components_), got=scores.shape[1], then=remedy)
@@ -196,6 +197,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             shards,
             n_components=count.asked(self.n_components, n, d, private=self.dp is not None),
             seed=self._seed(),
+            start=self.start,
+            columns=shards[0].names,
             **{name: getattr(self, name) for name in _PASSED_ON},
         )
         return count.kept(result, self.n_components)
@@ -212,12 +215,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _named(self, X: Any) -> SiteRows:
         """Rows that scikit-learn has checked, with the names of their columns."""
-        names = getattr(self, "feature_names_in_", None)
-        return SiteRows(self._validated(X, reset=False), names=None if names is None else tuple(names))
-
-    def _validated(self, X: Any, *, reset: bool) -> Any:
-        finite = True if self.missing == "error" else "allow-nan"
-        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=_DTYPES, ensure_all_finite=finite)
+        names = self.result_.feature_names_in_
+        rows = tables.checked(self, X, reset=False, who="X")
+        return SiteRows(rows, names=None if names is None else tuple(names))
 
     def _deviations(self) -> Array:
         """What whitening divides by; 1 where there is no variance, and so nothing to divide."""
@@ -228,21 +228,3 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         if isinstance(self.random_state, numbers.Integral):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _shards(self, X: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
-        """The rows of each client, and the names of their sites."""
-        several = tables.several(X)
-        if several is None:
-            return tables.dealt(self._validated(X, reset=True), sites)
-        if sites is not None:
-            remedy = "Give one table with sites, or several tables without."
-            raise ConfigError("sites", must="left out of several tables", got="both", then=remedy)
-        every, names = tables.aligned(*several), several[1]
-        return [self._shard(X, first=i == 0, who=names.get(i, f"client {i}")) for i, X in enumerate(every)], names
-
-    def _shard(self, table: Any, *, first: bool, who: str) -> Any:
-        try:
-            return self._validated(table, reset=first)
-        except ValueError as error:
-            error.add_note(f"in the table of {who}")
-            raise

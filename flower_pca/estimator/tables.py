@@ -1,17 +1,46 @@
-"""What `fit` may be given: one table with the site of each row, or several tables, one per client."""
+"""What `fit` may be given: one table with the site of each row, or several tables, one per client.
+
+scikit-learn checks each of them (`checked`). It knows the names of a data frame's columns where these are text; here
+labels of other kinds become text, columns are picked by name, and where something is wrong the column is named.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils.validation import check_array, validate_data
 
-from flower_pca.base.errors import DataError
-from flower_pca.rows.columns import difference
+from flower_pca.base.checks import finite
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.labels import count
+from flower_pca.rows.columns import Columns, difference, listed, wanted
+from flower_pca.rows.named import SiteRows
+from flower_pca.rows.naming import clean
+
+DTYPES: Final = (np.float64, np.float32)
 
 _UNNAMED: Final = ("None", "nan", "<NA>", "NaT")  # what stands for no name, as it is printed
+
+
+def shards(estimator: Any, X: Any, sites: Any) -> list[SiteRows]:
+    """The rows of each client, checked, with the names of their columns and of their site."""
+    found = several(X)
+    if found is None:
+        parts, whose = dealt(checked(estimator, X, reset=True, who="X"), sites)
+    elif sites is not None:
+        remedy = "Give one table with sites, or several tables without."
+        raise ConfigError("sites", must="left out of several tables", got="both", then=remedy)
+    else:
+        tables, whose = found
+        every = enumerate(tables if estimator.columns is not None else aligned(tables, whose))
+        parts = [_noted(estimator, table, first=i == 0, who=whose.get(i, f"client {i}")) for i, table in every]
+    names = getattr(estimator, "feature_names_in_", None)
+    texts = None if names is None else Columns(tuple(map(clean, names)), "X").names
+    return [SiteRows(part, texts, site=whose.get(i, "")) for i, part in enumerate(parts)]
 
 
 def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
@@ -22,12 +51,13 @@ def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
     tables = list(X.values()) if isinstance(X, Mapping) else list(X) if isinstance(X, list | tuple) else []
     if not tables or any(len(getattr(table, "shape", ())) != 2 for table in tables):
         return None
-    return tables, {i: str(site) for i, site in enumerate(X)} if isinstance(X, Mapping) else {}
+    own = {i: table.site for i, table in enumerate(tables) if isinstance(table, SiteRows) and table.site}
+    return tables, {i: str(site) for i, site in enumerate(X)} if isinstance(X, Mapping) else own
 
 
 def aligned(tables: list[Any], sites: dict[int, str]) -> list[Any]:
     """The tables, the columns of each in the order of the first one's, where all have names that are text."""
-    names = [list(getattr(table, "columns", ())) for table in tables]
+    names = [list(labels(table) or ()) for table in tables]
     if not all(found and all(isinstance(name, str) for name in found) for found in names):
         return tables
     for i, found in enumerate(names):
@@ -35,18 +65,118 @@ def aligned(tables: list[Any], sites: dict[int, str]) -> list[Any]:
             who, first = (sites.get(j, f"client {j}") for j in (i, 0))
             got = f"{len(found)}, {difference(found, names[0])}"
             raise DataError(f"The columns of {who}", must=f"those of {first}", got=got, then="Align the tables.")
-    return [table[names[0]] for table in tables]
+    return [picked(table, names[0], who=sites.get(i, f"client {i}")) for i, table in enumerate(tables)]
 
 
 def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
     """The rows of each client, in the order of the sites' names, and these names."""
     if sites is None:
         return [rows], {}
-    labels = column_or_1d(sites, warn=True)
-    check_consistent_length(rows, labels)
-    if unnamed := sum(repr(label) in _UNNAMED for label in labels.tolist()):
-        remedy = "Name them, or leave these rows out."
-        raise DataError("sites", must="the name of one for each row", got=f"{unnamed} rows without", then=remedy)
-    kinds = {type(label) for label in labels.tolist()}
-    names, client = np.unique(labels if len(kinds) == 1 else labels.astype(str), return_inverse=True)
+    if isinstance(sites, str):
+        remedy = f"Give sites=X[{sites!r}], and name the columns to use by columns=[...]."
+        raise ConfigError("sites", must="the site of each row", got=repr(sites), then=remedy)
+    whose = column_or_1d(sites, warn=True)
+    check_consistent_length(rows, whose)
+    if unnamed := sum(repr(label) in _UNNAMED for label in whose.tolist()):
+        got, remedy = f"{count(unnamed, 'row')} without", "Name them, or leave these rows out."
+        raise DataError("sites", must="the name of one for each row", got=got, then=remedy)
+    kinds = {type(label) for label in whose.tolist()}
+    names, client = np.unique(whose if len(kinds) == 1 else whose.astype(str), return_inverse=True)
     return [rows[client == i] for i in range(len(names))], {i: str(name) for i, name in enumerate(names)}
+
+
+def labels(table: Any) -> list[Any] | None:
+    """What the columns of a table are called; None of one whose columns go by position."""
+    if isinstance(table, SiteRows):
+        return None if table.names is None else [*table.names, *table.words]
+    found = list(table.columns) if hasattr(table, "columns") and hasattr(table, "to_numpy") else None
+    return None if found == list(range(len(found or ()))) else found
+
+
+def picked(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
+    """The columns of these names, in their order; or all, with names that are text."""
+    known = labels(table)
+    if known is None:
+        return table
+    texts = ["/".join(map(str, label)) if isinstance(label, tuple) else str(label) for label in known]
+    own = Columns(tuple(texts), who)
+    if isinstance(table, SiteRows):
+        if names is None:
+            return table
+        here = Columns(table.names or (), who)
+        return SiteRows(table.values[:, here.places(names, table.words)], tuple(names), site=table.site)
+    if 0 < sum(isinstance(label, str) for label in known) < len(known):
+        SiteRows.of(table, who=who)  # which says so
+    if texts != known:
+        table = table.set_axis(texts, axis=1)
+    if names is None or list(names) == texts:
+        return table
+    own.places(names)
+    return table[list(names)]
+
+
+def checked(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
+    """The rows of a table as scikit-learn checks them, by the parameters `columns` and `missing` of the estimator.
+
+    Raises:
+        ValueError: What scikit-learn says; a DataError where more is known, such as the name of the column.
+    """
+    asked = wanted(estimator.columns)
+    if asked is not None and reset and labels(X) is None:
+        remedy = "Give data frames, or leave columns out."
+        raise ConfigError("columns", must="of tables with names", got=f"a {type(X).__name__} without", then=remedy)
+    X = picked(X, asked, who=who)
+    finite = True if estimator.missing == "error" else "allow-nan"
+    rules = {"accept_sparse": "csr", "dtype": DTYPES, "ensure_all_finite": finite}
+    try:
+        if isinstance(X, SiteRows):
+            return _checked_rows(estimator, X, reset=reset, who=who, **rules)
+        return validate_data(estimator, X, reset=reset, **rules)
+    except DataError:
+        raise
+    except (TypeError, ValueError) as error:
+        _explain(X, error, who)
+        raise
+
+
+def _noted(estimator: Any, table: Any, *, first: bool, who: str) -> Any:
+    try:
+        return checked(estimator, table, reset=first, who=who)
+    except ValueError as error:
+        if not isinstance(error, DataError):  # which names it
+            error.add_note(f"in the table of {who}")
+        raise
+
+
+def _checked_rows(estimator: Any, X: SiteRows, *, reset: bool, who: str, **rules: Any) -> Any:
+    """Likewise of rows with names, which scikit-learn does not know to have any."""
+    known = getattr(estimator, "feature_names_in_", None)
+    if X.words:
+        raise _no_numbers(X.words, who)
+    if X.names is None or reset or known is None:
+        rows = validate_data(estimator, X.values, reset=reset, **rules)
+        if reset and X.names is not None:
+            estimator.feature_names_in_ = np.array(X.names, dtype=object)
+        return rows
+    return check_array(picked(X, list(known), who=who).values, estimator=estimator, input_name="X", **rules)
+
+
+def _explain(X: Any, error: Exception, who: str) -> None:
+    """Raise a DataError that names the column, where the error is about what is in one."""
+    if "fill value" in str(error):
+        rule, remedy = "0 where nothing is stored", "Use X.sparse.to_dense()."
+        raise DataError(f"The sparse columns of {who}", must=rule, got="another fill value", then=remedy) from error
+    if len(getattr(X, "shape", ())) != 2 or 0 in X.shape or "feature names" in str(error):
+        return
+    rows = SiteRows.of(X, who=who)
+    if rows.words:
+        raise _no_numbers(rows.words, who) from error
+    if re.search("NaN|infinity", str(error)) and getattr(rows.values, "dtype", np.dtype(object)).kind == "f":
+        values = rows.values.toarray() if hasattr(rows.values, "toarray") else rows.values
+        values = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf) if "NaN" not in str(error) else values
+        finite(who, [values], names=rows.names)
+
+
+def _no_numbers(words: Mapping[str, str], who: str) -> DataError:
+    remedy = "Choose others with columns=[...], or encode them."
+    return DataError(f"The columns of {who}", must="numbers", got=listed(words.values()), then=remedy)

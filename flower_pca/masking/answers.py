@@ -14,7 +14,7 @@ from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Kind, Part, Shape
-from flower_pca.core.replies import UnawaitedError, check_arrays, name_of
+from flower_pca.core.replies import UnawaitedError, check_arrays, declined_by, name_of
 from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
@@ -102,7 +102,7 @@ def require_sum(run: Run, message: Broadcast) -> None:
 class Accepted:
     """The answers that are as they should be, why others are not, what all of them take, and the columns voted for.
 
-    `notes` are of clients whose answers are good, and who have strayed before.
+    `notes` are of clients whose answers are good, and who have strayed before; `declined` is of the first that has.
     """
 
     answers: dict[int, Arrays] = field(default_factory=dict)
@@ -110,6 +110,7 @@ class Accepted:
     notes: dict[int, str] = field(default_factory=dict)
     nbytes: int = 0
     heading: Heading = field(default_factory=partial(Heading, 0))
+    declined: str = ""
 
     def explained(self, error: NotEnoughNodes) -> NotEnoughNodes:
         """The error that too few answers have led to, with the first that is missing."""
@@ -161,6 +162,7 @@ def accepted(
             try:
                 _check(reply, sent, got.answers, group, phase, length)
                 got.answers[reply.client] = reply.arrays
+                got.declined = got.declined or declined_by(reply)
             except UnawaitedError as error:
                 got.failures.setdefault(reply.client, Failure(reply.client, str(error)))
             except ProtocolError as error:

@@ -206,13 +206,14 @@ def _onwards(secrets: Secrets) -> Secrets:
 def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], asked: bytes) -> Array:
     """Y + PRG(b) + sum of PRG(k_ij) over later clients - sum over earlier ones, mod 2^64; PRG(b) if there is a b."""
     position, setup, private = int(secrets.position), secrets.setup.tobytes(), primitives.private(secrets.key)
+    y = y.copy()
     if not secrets.single:
         seed = secrets.own.tobytes()[:SEED]
-        y = y + primitives.stream(primitives.derive(seed, messages.alone(setup, number, position)), len(y))
+        y += primitives.stream(primitives.derive(seed, messages.alone(setup, number, position)), len(y))
     for peer, key in zip(peers, keys, strict=True):
         context = messages.pair(setup, asked, number, *sorted((position, peer)))
         mask = primitives.stream(primitives.derive(primitives.agree(private, key), context), len(y))
-        y = y + mask if peer > position else y - mask
+        (np.add if peer > position else np.subtract)(y, mask, out=y)
     return y
 
 

@@ -91,7 +91,7 @@ def split(secret: bytes, needed: int, count: int) -> list[bytes]:
 
     They are the values at 1, 2, ... of a polynomial of degree needed - 1 whose value at 0 is the secret.
     """
-    coefficients = [_number(fresh()) for _ in range(needed - 1)]
+    coefficients = _numbers(needed - 1)
     shares = []
     for x in range(1, count + 1):
         value = 0
@@ -99,6 +99,13 @@ def split(secret: bytes, needed: int, count: int) -> list[bytes]:
             value = (value + coefficient) * x % _PRIME
         shares.append(((value + _number(secret)) % _PRIME).to_bytes(SEED, "big"))
     return shares
+
+
+def _numbers(count: int) -> list[int]:
+    """New secrets as numbers, drawn at once: a call of the system for each would take longer than all the rest."""
+    drawn = os.urandom(SEED * count)
+    numbers = [_number(drawn[start : start + SEED]) for start in range(0, len(drawn), SEED)]
+    return [number if number < _PRIME else _number(fresh()) for number in numbers]
 
 
 def combine(shares: Iterable[tuple[int, bytes]]) -> bytes:

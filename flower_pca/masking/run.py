@@ -27,6 +27,7 @@ import numpy as np
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
+from flower_pca.core import kept
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
@@ -54,18 +55,17 @@ class Masked:
 
     def __init__(self, run: Run, masks: MaskedSums) -> None:
         self._run, self._masks = run, masks
-        self._history = History()
+        self._history, self._began = History(limit=run.history.limit), 0.0
         self._group: Group | None = None  # the set-up; None until its first message is answered
-        self._setup = identity()
-        self._phase = Phase.KEYS
+        self._setup, self._phase = identity(), Phase.KEYS
         self._carried: Broadcast | None = None  # the run's message, whose sum is under way
         self._sent: Broadcast | None = None  # the message of the protocol
-        self._began = 0.0
         self._taking_part: tuple[int, ...] = ()  # clients that have answered all that this sum has asked of them
         self._dropped: dict[int, Failure] = {}  # those that have not
         self._heard: frozenset[int] = frozenset()  # clients in the sum before, by the same set-up
         self._heading = Heading(0)  # the columns of those that take part in the set-up
         self._layout = Layout()  # of the uploads
+        self._declined = ""  # the first client that has declined what the run may go on with, and why
 
     @property
     def algorithm(self) -> Any:
@@ -133,7 +133,7 @@ class Masked:
         common, personal = self._composed(self._carried, to)
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
         frame = self._carried.frame if self._phase == Phase.UPLOAD else Frame(names=self._carried.frame.names)
-        self._sent = Broadcast(messages.STAGE, len(self._history), common, frame, to, personal)
+        self._sent = Broadcast(messages.STAGE, self._history.count, common, frame, to, personal)
         self._began = time.perf_counter()
         return self._sent
 
@@ -145,8 +145,8 @@ class Masked:
         known = self._run.standing.model.heading or Heading(self._run.standing.columns)
         length = self._layout.size if self._phase == Phase.UPLOAD else 0
         got = accepted(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
-        if self._group is None and got.answers:
-            self._heading = got.heading
+        self._declined = self._declined or got.declined
+        self._heading = got.heading if self._group is None and got.answers else self._heading
         for client in self._taking_part:
             if client not in got.answers:
                 self._dropped[client] = got.failures.setdefault(client, Failure(client, "it was not there"))
@@ -161,18 +161,18 @@ class Masked:
         return record
 
     def readmit(self, clients: Iterable[int]) -> None:
-        """Ask these again although they were left out: they have been started anew."""
+        """Ask these again, who have been started anew."""
         self._run.readmit(clients)
 
-    def checkpoint(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """The state between two sums; a sum that is on its way is asked for again, after a new set-up."""
-        header, arrays = self._run.checkpoint()
-        return {**header, "messages": self._history.to_json()}, arrays
+        (header, arrays), told = self._run.checkpoint(steps=steps), kept.in_brief(self._history)
+        return {**header, "messages": told}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken."""
         self._run.restore(header, arrays)
-        self._history = History.from_json(header["messages"])
+        self._history = replace(History.from_json(header["messages"]), limit=self._run.history.limit)
         self._carried = self._sent = self._group = None
 
     def _begin(self, message: Broadcast) -> None:
@@ -239,7 +239,7 @@ class Masked:
         self._heard = frozenset(group.uploaded)
         try:
             sums = self._layout.sums(group.total(answers))
-            came.append(Sum(group.uploaded, self._carried.number, sums))
+            came.append(Sum(group.uploaded, self._carried.number, sums, self._declined))
         except ProtocolError as error:
             self._dropped |= {client: Failure(client, str(error)) for client in group.uploaded}
             self._group = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -47,6 +47,7 @@ PARTS: Final = Need(
     "neither",
     "Add shards=[...].",
 )
+TAKEN: Final = replace(PARTS, there=lambda result, shards: PARTS.there(result, shards) or result.clients_ is not None)
 SPACES: Final = Need(
     lambda result, shards: len(parts.spaces(result)[0]) > 1,
     "of a run that knows the own components of two clients",
@@ -75,7 +76,7 @@ OUTLIERS: Final = Need(
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture: how it is drawn and read, of a run that does not iterate too; of which results, and what it needs.
+    """One picture: how it is drawn, and how it is read, of a run at once or with noise too; of what, and what it needs.
 
     `draw` takes an empty figure, the result, and the rows of the clients where it needs `rows`.
     """
@@ -83,23 +84,30 @@ class Picture:
     draw: Callable[..., None]
     caption: str
     at_once: str = ""
+    noisy: str = ""
     of: type[Any] = PCAResult
     need: Need | None = None
 
     @property
     def rows(self) -> bool:
         """Whether it is drawn from the rows of the clients too."""
-        return self.need in (ROWS, PARTS, SHARES)
+        return self.need in (ROWS, PARTS, SHARES, TAKEN)
 
     def words(self, result: Result) -> str:
         """How to read it, of this result."""
+        if self.noisy and getattr(result, "privacy", None) is not None:
+            return self.noisy
         return self.caption if course.iterates(result.history) else self.at_once or self.caption
 
 
 PICTURES: Final[dict[str, Picture]] = {
-    "scree": Picture(variances.scree, "How much of the total variance lies along each component."),
+    "scree": Picture(
+        variances.scree, "How much of the total variance lies along each component.",
+        noisy="How much of the total variance may lie along each component: anything between the ends of the line.",
+    ),
     "cumulative": Picture(
-        variances.cumulative, "How much the first components explain together, and how many pass a round share."
+        variances.cumulative, "How much the first components explain together, and how many pass a round share.",
+        noisy="How much the first components may explain together: anything within the band.",
     ),
     "loadings": Picture(
         loadings.bars, "The columns that weigh most in each component; blue weights are above zero, orange ones below."
@@ -108,12 +116,14 @@ PICTURES: Final[dict[str, Picture]] = {
     "convergence": Picture(
         course.convergence,
         "The error of the run after each message to the clients.",
-        "What is left of each component's eigenvalue equation: none of it for an exact component.",
+        "How far each component is from an exact one, as a share of the first variance: an exact one is at zero.",
+        noisy="The error after each message as the run measures it: it is that of the noise as well.",
     ),
     "traffic": Picture(
         course.traffic,
         "The same error, against what all clients have sent and received by then.",
         "What all clients together have sent and received in each message.",
+        noisy="The same error, against what all clients have sent and received by then.",
     ),
     "scores": Picture(
         clients.scores, "Every point is a row in the common components; its colour is its client.", need=ROWS
@@ -125,10 +135,10 @@ PICTURES: Final[dict[str, Picture]] = {
         robust.far, "The share of each column's entries that were furthest off, at all clients.", of=RobustResult
     ),
     "taken_by_column": Picture(
-        robust.by_column, "How many entries of each column were far off and taken out.", of=RobustResult, need=PARTS
+        robust.by_column, "How many entries of each column something was taken out of.", of=RobustResult
     ),
     "taken_by_client": Picture(
-        robust.by_client, "How many entries of each client were taken out.", of=RobustResult, need=PARTS
+        robust.by_client, "How many entries of each client something was taken out of.", of=RobustResult, need=TAKEN
     ),
     "taken": Picture(
         robust.where, "Which columns entries were taken out of, client by client.", of=RobustResult, need=PARTS

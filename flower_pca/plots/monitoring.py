@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from flower_pca.analysis.monitor import Limits, Scored
-from flower_pca.base import archive
+from flower_pca.base import archive, labels
 from flower_pca.plots import style
 
 if TYPE_CHECKING:
@@ -49,7 +49,12 @@ def draw(scored: Mapping[Any, Scored], limits: Limits, path: str | os.PathLike[s
         along(limit, color=style.INK, lw=1.0, ls="--", zorder=2)
     ax.set(xscale="log", yscale="log")
     count, rows = sum(int(f.sum()) for f in beyond.values()), sum(len(f) for f in beyond.values())
-    style.tidy(ax, f"{count:,} of {rows:,} rows beyond a limit", "T² (within the components)", "SPE (beside them)")
+    style.tidy(
+        ax,
+        f"{count:,} of {labels.count(rows, 'row')} beyond a limit",
+        "T² (within the components)",
+        "SPE (beside them)",
+    )
     ax.grid(visible=True, axis="both", color=style.GRID, lw=0.8)
     if len(scored) > 1 and far and named:
         figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9, labelcolor=style.INK)

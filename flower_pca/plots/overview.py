@@ -39,10 +39,6 @@ def summary(result: PCAResult | TrackingResult) -> str:
     """One line: what was found, by what, and how it ended."""
     if isinstance(result, TrackingResult):
         return tracking.summary(result)
-    what = _count(result.n_components_, "component")
-    ended = f"{result.status.outcome.value.replace('_', ' ')} after {_count(len(result.history), 'message')}"
-    return f"{what} of {result.n_samples_:,} x {result.n_features_in_:,}  ·  {result.algorithm}  ·  {ended}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    what = labels.count(result.n_components_, "component")
+    ended = f"{result.status.outcome.value.replace('_', ' ')} after {labels.count(len(result.history), 'message')}"
+    return f"{what} of {labels.rows(result)} x {result.n_features_in_:,}  ·  {result.algorithm}  ·  {ended}"

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _COLUMNS: Final = 20  # columns that have a bar
 
 
-def by_column(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
+def by_column(drawn: Figure, result: RobustResult) -> None:
     """A bar for each column, that with the largest share first."""
-    _columns(drawn, result, _known(result, shards).by_column, "Entries taken out, by column")
+    _columns(drawn, result, result.taken_share_, "Entries taken out, by column")
 
 
 def _columns(drawn: Figure, result: RobustResult, share: Array, title: str) -> None:
@@ -40,7 +40,7 @@ def far(drawn: Figure, result: RobustResult) -> None:
 
 def by_client(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
     """A bar for each client."""
-    share = _known(result, shards).by_client
+    share = _known(result, shards).by_client if result.clients_ is None else result.clients_[:, 1]
     names = clients.named(result, len(share))
     ax = clients.bars(drawn, share, names, title="Entries taken out, by client", words="share of the entries")
     style.percent(ax, axis="x" if names else "y")

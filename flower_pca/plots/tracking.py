@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flower_pca.base import archive
+from flower_pca.base import archive, labels
 from flower_pca.base.linalg import Array
 from flower_pca.plots import style
 from flower_pca.tracking.result import TrackingResult
@@ -32,7 +32,7 @@ def movement(result: TrackingResult, path: str | os.PathLike[str], *, truth: Arr
     """
     kind, drawn = style.suffix(path), overview(result)
     if truth is not None:
-        _curve(drawn.axes[0], np.arange(result.steps), result.subspace_error(truth), 3, "error against the truth")
+        _curve(drawn.axes[0], _numbers(result), result.subspace_error(truth), 3, "error against the truth")
     style.key(drawn, ncols=4)
     with archive.replacing(path) as file:
         style.write(drawn, file, kind)
@@ -51,8 +51,8 @@ def overview(result: TrackingResult) -> Figure:
 
 def summary(result: TrackingResult) -> str:
     """One line: what was followed, by what."""
-    size = f"{result.n_components_} components of {result.n_features_in_:,} columns"
-    return f"{result.steps} steps  ·  {size}  ·  {result.algorithm}"
+    size = f"{labels.count(result.n_components_, 'component')} of {labels.count(result.n_features_in_, 'column')}"
+    return f"{labels.count(result.totals_['steps'], 'step')}  ·  {size}  ·  {result.algorithm}"
 
 
 def alone(panel: Callable[[Axes, TrackingResult], None]) -> Callable[[Figure, TrackingResult], None]:
@@ -69,13 +69,13 @@ def alone(panel: Callable[[Axes, TrackingResult], None]) -> Callable[[Figure, Tr
 
 def moved(ax: Axes, result: TrackingResult) -> None:
     """The sine of the largest angle between the bases of a step and the one before."""
-    _curve(ax, np.arange(1, result.steps), result.movement_[1:], 0, "movement from step to step")
+    _curve(ax, _numbers(result)[1:], result.movement_[1:], 0, "movement from step to step")
     _steps(ax, result, "Movement of the subspace", "sine of the largest angle")
 
 
 def left(ax: Axes, result: TrackingResult) -> None:
     """How badly the basis before fits each batch."""
-    _curve(ax, np.arange(result.steps), result.residuals_, 2, "part of a batch that the old basis leaves")
+    _curve(ax, _numbers(result), result.residuals_, 2, "part of a batch that the old basis leaves")
     _steps(ax, result, "What the old basis leaves of a batch", "relative norm")
 
 
@@ -84,12 +84,15 @@ def statistic(ax: Axes, result: TrackingResult) -> None:
     known = np.array(sorted(result.statistics_))
     values = np.array([result.statistics_[int(j)] for j in known])
     _curve(ax, known, values, 1, "statistic of a change")
+    if result.levels_:
+        steps, levels = zip(*sorted(result.levels_.items()), strict=True)
+        ax.semilogy(steps, np.maximum(levels, style.FLOOR), color=style.FAINT, lw=1.2, label="level of an alarm")
     _steps(ax, result, "Statistic of a change", "squared units of the data")
 
 
 def sizes(drawn: Figure, result: TrackingResult) -> None:
     """The mean square of a batch along each component, where the step had rows enough."""
-    ax, steps = drawn.subplots(), np.arange(result.steps)
+    ax, steps = drawn.subplots(), _numbers(result)
     values = result.values_ / np.maximum(result.rows_, 1)[:, None]
     for j, colour in enumerate(style.curves(result.n_components_)):
         known = values[:, j] > 0.0
@@ -102,7 +105,7 @@ def sizes(drawn: Figure, result: TrackingResult) -> None:
 def outliers(drawn: Figure, result: TrackingResult) -> None:
     """The entries of each step that were taken for outliers."""
     ax = drawn.subplots()
-    ax.bar(np.arange(result.steps), result.outliers_, width=0.7, color=style.MINUS)
+    ax.bar(_numbers(result), result.outliers_, width=0.7, color=style.MINUS)
     _steps(ax, result, "Entries taken for outliers", "entries of a batch", label=False)
 
 
@@ -117,8 +120,12 @@ def _steps(ax: Axes, result: TrackingResult, title: str, words: str, *, label: b
         first = label and step == result.changes_[0]
         ax.axvline(step, color=style.FAINT, lw=1.0, ls=(0, (4, 3)), label="change" if first else None)
     style.tidy(ax, title, "step", words)
-    ax.set_xlim(-0.6, result.steps - 0.4)
+    ax.set_xlim(result.first_ - 0.6, result.first_ + result.steps - 0.4)
     ax.xaxis.set_major_locator(style.integers())
+
+
+def _numbers(result: TrackingResult) -> Array:
+    return result.first_ + np.arange(result.steps)
 
 
 def _size(result: TrackingResult) -> float:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca.analysis.noise import certainty
 from flower_pca.core.result import PCAResult
+from flower_pca.core.spent import Certainty
 from flower_pca.plots import style
 
 if TYPE_CHECKING:
@@ -20,17 +20,12 @@ _VALUED: Final = 8  # bars up to which every one has its value
 
 def scree(drawn: Figure, result: PCAResult) -> None:
     """A bar for the share of each component; with noise, how far the share can be off."""
-    ax, known = drawn.subplots(), certainty(result)
+    ax, known = drawn.subplots(), result.certainty
     ratio = result.explained_variance_ratio_
-    number = np.arange(1, len(ratio) + 1)
-    bars = ax.bar(number, ratio, width=0.62 if len(ratio) <= style.DENSE else 0.9, color=style.BAR)
-    top = float(ratio.max())
-    if known is not None:
-        top = float(known.shares.max())
-        off = np.clip(np.abs(known.shares - ratio[:, None]), 0.0, 1.0).T
-        ax.errorbar(number, ratio, off, fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
-    elif len(ratio) <= _VALUED:
+    bars = _bars(ax, result)
+    if known is None and len(ratio) <= _VALUED:
         ax.bar_label(bars, [f"{r:.1%}" for r in ratio], padding=2, fontsize=9, color=style.INK)
+    top = float((ratio if known is None else known.shares).max())
     ax.set_ylim(0.0, 1.12 * max(top, 1e-3))
     style.percent(ax)
     style.numbered(ax, len(ratio))
@@ -39,7 +34,7 @@ def scree(drawn: Figure, result: PCAResult) -> None:
 
 def cumulative(drawn: Figure, result: PCAResult) -> None:
     """The share of the first components together, and where it passes the usual marks; with noise, its bounds."""
-    ax, known = drawn.subplots(), certainty(result)
+    ax, known = drawn.subplots(), result.certainty
     together = result.explained_variance_ratio_.cumsum()
     number = np.arange(1, len(together) + 1)
     size, below = (4.5 if len(together) <= style.DENSE else 0.0), "components"
@@ -53,9 +48,7 @@ def cumulative(drawn: Figure, result: PCAResult) -> None:
         below += "".join("\n" + ",  ".join(words[j : j + 3]) for j in range(0, len(words), 3))
         _total(ax, together)
     else:
-        wide = np.repeat(known.together, 2, axis=0) if len(number) == 1 else known.together
-        at = np.array([0.8, 1.2]) if len(number) == 1 else number
-        ax.fill_between(at, *wide.T, color=style.BAR, alpha=0.25, lw=0)
+        _band(ax, known)
         below += "\nthe band is what can be said: there is noise on the variances"
     ax.set(ylim=(0.0, 1.12), yticks=np.linspace(0.0, 1.0, 5))
     style.percent(ax)
@@ -64,18 +57,38 @@ def cumulative(drawn: Figure, result: PCAResult) -> None:
 
 
 def both(ax: Axes, result: PCAResult) -> None:
-    """Scree and cumulative variance in one, for the overview."""
-    ratio = result.explained_variance_ratio_
-    number = np.arange(1, len(ratio) + 1)
-    few = len(ratio) <= style.DENSE
-    ax.bar(number, ratio, width=0.62 if few else 0.9, color=style.BAR)
-    ax.plot(number, ratio.cumsum(), color=style.COLOURS[0], lw=1.8, marker="o", ms=4.5 if few else 0)
-    if result.privacy is None:
+    """Scree and cumulative variance in one, for the overview; with noise, what can be said of both."""
+    ratio, known, below = result.explained_variance_ratio_, result.certainty, "component"
+    number, size = np.arange(1, len(ratio) + 1), 4.5 if len(ratio) <= style.DENSE else 0.0
+    _bars(ax, result)
+    ax.plot(number, ratio.cumsum(), color=style.COLOURS[0], lw=1.8, marker="o", ms=size)
+    if known is None:
         _total(ax, ratio.cumsum())
+    else:
+        _band(ax, known)
+        below += "; bands and bars are what noise leaves to be said"
     ax.set(ylim=(0.0, 1.12), yticks=np.linspace(0.0, 1.0, 5))
     style.percent(ax)
     style.numbered(ax, len(ratio))
-    style.tidy(ax, "Variance, each and together", "component", "share of the total variance")
+    style.tidy(ax, "Variance, each and together", below, "share of the total variance")
+
+
+def _bars(ax: Axes, result: PCAResult) -> Any:
+    """A bar for the share of each component; with noise, its bounds as well."""
+    ratio, known = result.explained_variance_ratio_, result.certainty
+    number = np.arange(1, len(ratio) + 1)
+    bars = ax.bar(number, ratio, width=0.62 if len(ratio) <= style.DENSE else 0.9, color=style.BAR)
+    if known is not None:
+        off = np.clip(np.abs(known.shares - ratio[:, None]), 0.0, 1.0).T
+        ax.errorbar(number, ratio, off, fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
+    return bars
+
+
+def _band(ax: Axes, known: Certainty) -> None:
+    """Between the bounds on the share of the first components together."""
+    wide = np.repeat(known.together, 2, axis=0) if len(known.together) == 1 else known.together
+    at = np.array([0.8, 1.2]) if len(known.together) == 1 else np.arange(1, len(wide) + 1)
+    ax.fill_between(at, *wide.T, color=style.BAR, alpha=0.25, lw=0)
 
 
 def _passed(together: np.ndarray[Any, Any]) -> dict[float, int]:

@@ -14,7 +14,7 @@ from typing import Any
 from flower_pca import plots
 from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.analysis.outliers import with_parts
-from flower_pca.base import archive, extras
+from flower_pca.base import archive, extras, labels
 from flower_pca.base.version import __version__
 from flower_pca.core.result import PCAResult
 from flower_pca.plots import overview, style
@@ -44,9 +44,11 @@ def write(
     if isinstance(result, RobustResult) and rows is not None:
         result = with_parts(result, rows)  # once, for all tables and pictures
     before, after = pages.of(result, rows)
+    summary = html.paragraph(overview.summary(result), "how")
+    short = [html.paragraph(words, "ended") for words in labels.unfinished(result)]
     parts = [
-        html.paragraph(overview.summary(result), "how"),
-        html.paragraph(html.sentence(result.status.words), "ended ok" if result.status.ok else "ended"),
+        *([*short, summary] if short else [summary, html.paragraph(html.sentence(result.status.words), "ended ok")]),
+        *(html.paragraph(html.sentence(choice), "how") for choice in getattr(result, "choices", ())),
         *(html.paragraph(hint, "ended") for hint in getattr(result, "hints", ())),
         *before,
         _pictures(result, rows),

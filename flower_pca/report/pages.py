@@ -7,13 +7,12 @@ says of its variances what can be said; a run of steps has a page of its own, in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.algorithms.robust.result import RobustResult
-from flower_pca.analysis.noise import certainty
 from flower_pca.base import labels
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
@@ -24,6 +23,11 @@ from flower_pca.tracking.result import TrackingResult
 
 Shards = Sequence[Any] | None
 
+_WITHOUT_NOISE: Final = (
+    "The table of clients, and the pictures of their scores and errors, are made from the clients' own rows. They have "
+    "no noise on them. The privacy budget does not cover them: leave them out of what is handed on."
+)
+
 
 def of(result: PCAResult | TrackingResult, shards: Shards) -> tuple[list[str], list[str]]:
     """What stands before the pictures, and what stands after them."""
@@ -31,17 +35,14 @@ def of(result: PCAResult | TrackingResult, shards: Shards) -> tuple[list[str], l
         last = [messages(result.history), failures(result.history, result.site_names)]
         return [*steps.before(result), sites(result)], [*steps.after(result), *last]
     said, figures, tables = _family(result, shards)
-    known = certainty(result)
-    if known is None:
-        components = _components(result)
-    else:
-        components, figures = noise.components(result, known), {**noise.facts(result, known), **figures}
-        said = [noise.words(result, known), *said]
+    known = result.certainty
+    if known is not None:
+        figures, said = {**noise.facts(result, known), **figures}, [html.paragraph(str(known), "said"), *said]
     if shards is not None and not tables:
         tables = [_clients(result, shards)]
     said = [*said, *([] if tables else [sites(result)])]
     last = [messages(result.history), failures(result.history, result.site_names)]
-    return [html.facts({**_facts(result), **figures}), *said], [components, *tables, *last]
+    return [html.facts({**_facts(result), **figures}), *said], [_components(result), *tables, *last]
 
 
 def _family(result: PCAResult, shards: Shards) -> tuple[list[str], dict[str, str], list[str]]:
@@ -55,10 +56,10 @@ def _family(result: PCAResult, shards: Shards) -> tuple[list[str], dict[str, str
 
 def _facts(result: PCAResult) -> dict[str, str]:
     history = result.history
-    private = result.privacy is not None
+    private = result.privacy is not None  # then the error and the residuals have noise on them too
     frame = ("centred" if result.centered else "not centred") + (", scaled" if result.scale_ is not None else "")
     facts = {
-        "rows": f"about {result.n_samples_:,}" if private else f"{result.n_samples_:,}",
+        "rows": labels.rows(result),
         "features": f"{result.n_features_in_:,}",
         "clients": f"{max((record.answered for record in history), default=0):,}",
         "components": f"{result.n_components_:,}",
@@ -67,10 +68,12 @@ def _facts(result: PCAResult) -> dict[str, str]:
         **traffic(history),
         "answers of a client": "seen in sums only" if result.asked.get("mask") else "seen by the server",
     }
-    if not private:
+    if isinstance(result, RobustResult):
+        del facts["variance explained"]  # of the low-rank part alone, which has no more components
+    if result.pooled and not private:
         facts["largest residual"] = f"{result.residuals_.max():.1e}"
-    if result.sine_estimate_ is not None and not private:
-        facts["sine of the angle left, about"] = f"{result.sine_estimate_:.1e}"
+    if result.pooled and result.sine_estimate_ is not None:
+        facts[f"sine of the angle left, {'at most ' if private else ''}about"] = f"{result.sine_estimate_:.1e}"
     if result.mse_ is not None:
         facts["mean squared error"] = f"{result.mse_:.4g}"
     return facts
@@ -112,7 +115,8 @@ def _reasons(title: str, found: list[tuple[Round, str, str]], names: Any) -> str
 
 
 def _components(result: PCAResult) -> str:
-    return html.table("Components", labels.HEADS, labels.variances(result), words=[len(labels.HEADS) - 1])
+    heads, lines = labels.listing(result)
+    return html.table("Components", heads, lines, words=[len(heads) - 1])
 
 
 def _clients(result: PCAResult, shards: Sequence[Any]) -> str:
@@ -121,7 +125,8 @@ def _clients(result: PCAResult, shards: Sequence[Any]) -> str:
     rows = [[labels.client_name(result.site_names, int(i)), f"{sizes[i]:,}", f"{errors[i]:.4g}"] for i in order]
     worst = f", the {html.SHOWN} with the largest error" if len(errors) > html.SHOWN else ""
     head = ["client", "rows", "mean squared error of a row"]
-    return html.table(f"Clients{worst}", head, rows[: html.SHOWN], words=[0])
+    table = html.table(f"Clients{worst}", head, rows[: html.SHOWN], words=[0])
+    return table if result.privacy is None else table + html.paragraph(_WITHOUT_NOISE)
 
 
 def _worst(errors: Array) -> Array:

@@ -11,18 +11,18 @@ def before(result: TrackingResult) -> list[str]:
     """Facts, and the changes in words."""
     history = result.history
     facts = {
-        "steps": f"{result.steps:,}",
-        "rows": f"{int(result.rows_.sum()):,}",
+        "steps": f"{result.totals_['steps']:,}",
+        "rows": f"{result.totals_['rows']:,}",
         "features": f"{result.n_features_in_:,}",
         "components": f"{result.n_components_:,}",
         "clients": f"{max((record.answered for record in history), default=0):,}",
-        "changes": f"{len(result.changes_):,}",
-        "entries taken for outliers": f"{int(result.outliers_.sum()):,}",
-        "rows with too many gaps": f"{int(result.deficient_.sum()):,}",
-        "messages": f"{len(history):,}",
+        "changes": f"{result.totals_['changed']:,}",
+        "entries taken for outliers": f"{result.totals_['outliers']:,}",
+        "rows with too many gaps": f"{result.totals_['deficient']:,}",
+        "messages": f"{history.count:,}",
         "sent by clients": html.size(history.bytes_up),
         "sent to clients": html.size(history.bytes_down),
-        "time": f"{sum(record.seconds for record in history):.3g} s",
+        "time": f"{history.seconds:.3g} s",
         "answers of a client": "seen in sums only" if result.asked.get("mask") else "seen by the server",
     }
     steps = ", ".join(map(str, result.changes_))
@@ -41,8 +41,8 @@ def after(result: TrackingResult) -> list[str]:
     changes = set(result.changes_.tolist())
     figures = zip(result.rows_, result.movement_, result.residuals_, result.outliers_, strict=True)
     rows = [
-        [f"{j}", f"{n:,}", f"{moved:.1e}", f"{left:.1e}", f"{far:,}", "yes" if j in changes else ""]
-        for j, (n, moved, left, far) in enumerate(figures)
+        [f"{j}", f"{n:,}", *_since(j, moved, left), f"{far:,}", "yes" if j in changes else ""]
+        for j, (n, moved, left, far) in enumerate(figures, result.first_)
     ]
     return [
         html.table(
@@ -50,3 +50,8 @@ def after(result: TrackingResult) -> list[str]:
         ),
         html.table("Steps", ["step", "rows", "movement", "residual", "outliers", "change"], rows),
     ]
+
+
+def _since(step: int, moved: float, left: float) -> list[str]:
+    """How far a step is from the one before it; the first has none."""
+    return [f"{moved:.1e}", f"{left:.1e}"] if step else ["", ""]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Self
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.columns import Columns, Heading, no_numbers
@@ -23,7 +25,7 @@ class ArrangedRows(StoredRows):
         who = f"{who} ({given.site})" if given.site else who
         self.site, self.words = given.site, given.words
         self._columns: Columns | None = None
-        self._source = "" if given.site else given.source  # `who` names the site, and so the file of a folder
+        self._source, self._origin = given.source, given.origin
         self._file = given.source or who
         order: Array | None = None
         if given.names is not None:
@@ -31,7 +33,8 @@ class ArrangedRows(StoredRows):
             self._columns = Columns(whole.sorted, self._file)
             order = None if whole.names == whole.sorted else whole.places(whole.sorted)
             if given.shape[1:] != (len(whole.names),):
-                rule, got = "of all that have names", f"shape {given.shape} and {len(whole.names)} names"
+                rule = "of all that have names"
+                got = f"shape {given.shape} and {labels.count(len(whole.names), 'name')}"
                 raise DataError(f"The columns of {self._file}", must=rule, got=got, then="Name each column.")
         super().__init__(given.values, who=who, missing=missing, places=order)
         self.origin = self  # type: ignore[assignment]  # of the same class, whatever that is
@@ -52,6 +55,17 @@ class ArrangedRows(StoredRows):
         return self._source
 
     @property
+    def located(self) -> bool:
+        """Whether it is known of each row where it is from: not at nodes, which forget it."""
+        return self._origin is not None
+
+    def place(self, row: int) -> str:
+        """Where a row is, in words: its file, and the line or the row there, where these are known."""
+        if self._origin is not None:
+            return self._origin.place(row)
+        return f"row {row}{f' of {self.source}' if self.source else ''} (from 0 on)"
+
+    @functools.cached_property
     def heading(self) -> Heading:
         """What these rows say of their columns."""
         return Heading(self.d) if self._columns is None else self._columns.heading
@@ -92,5 +106,5 @@ class ArrangedRows(StoredRows):
 
 _SHARED = (
     *("_X", "_places", "n", "d", "missing", "who", "known"),
-    *("site", "origin", "places", "_columns", "_file", "_source", "words"),
+    *("site", "origin", "places", "_columns", "_file", "_source", "_origin", "words"),
 )

@@ -20,6 +20,7 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
+from flower_pca.rows.naming import INDEX, clean, doubled, unlike
 
 COLUMNS: Final = "columns"  # what names are called in messages; and what else is said of columns
 _COUNT, _DIGEST = "columns.count", "columns.digest"
@@ -48,7 +49,7 @@ class Columns:
                 raise DataError(f"The names of the columns of {self.who}", must=rule, got=repr(name), then=remedy)
         twice = [name for name, count in Counter(self.names).items() if count > 1]
         if twice:
-            got = f"{listed(map(repr, twice))} more than once"
+            got = listed(map(doubled, twice))
             raise DataError(f"The columns of {self.who}", must="named differently", got=got, then="Rename them.")
 
     @functools.cached_property
@@ -75,8 +76,9 @@ class Columns:
                 raise no_numbers(self.who, {name: words[name]})
         if lacking:
             got = f"none called {listed(map(repr, lacking))} among {listed(self.names)}"
-            rule = "there, for all that the run names"
-            raise DataError(f"The columns of {self.who}", must=rule, got=got, then="Add them, or name others.")
+            rule, near = "there, for all that the run names", unlike(lacking, self.names)
+            remedy = f"{near}: rename one of them." if near else "Add them, or name others."
+            raise DataError(f"The columns of {self.who}", must=rule, got=got, then=remedy)
         return np.array([place[name] for name in wanted], dtype=np.int64)
 
 
@@ -96,7 +98,7 @@ class Heading:
 
     def like(self, other: Heading) -> bool:
         """Whether both speak of the same columns, as far as can be told."""
-        return (self.count, self.digest) == (other.count, other.digest)
+        return self is other or (self.count, self.digest) == (other.count, other.digest)
 
     def quiet(self) -> Heading:
         """Without the names."""
@@ -171,9 +173,11 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
         names = json.loads(plain[COLUMNS])
     except (TypeError, ValueError, RecursionError):
         names = None
-    right = isinstance(names, list) and all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
-    if not right or not names or len(set(names)) < len(names):
-        rule = f"different names of at most {LONGEST} characters"
+    texts = isinstance(names, list) and all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
+    odd = bool(texts) and any(name != clean(name) for name in names)
+    if not texts or not names or len(set(names)) < len(names) or odd:
+        form = ", in normal form (NFC) and without control characters"
+        rule = f"different names of at most {LONGEST} characters{form if odd else ''}"
         raise ProtocolError(f"The columns of {who.lower()}", must=rule, got="others", then="Check the sender.")
     return tuple(names)
 
@@ -184,14 +188,33 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
     lacking = [name for name in others if name not in here]
     beyond = [name for name in names if name not in there]
     parts = ((lacking, "without"), (beyond, "with, beyond them,"))
-    return " and ".join(f"{word} {listed(map(repr, found))}" for found, word in parts if found)
+    near = unlike(lacking, beyond)
+    said = " and ".join(f"{word} {listed(map(repr, found))}" for found, word in parts if found)
+    return f"{said} ({near})" if near else said
 
 
 def no_numbers(who: object, words: Mapping[str, str]) -> DataError:
-    """The error about columns that hold no numbers; by name, what is in each, and where."""
+    """The error about columns that cannot be used; by name, what is in each, and where.
+
+    They hold no numbers, have no name, or share one with others.
+    """
+    what, got = f"The columns of {who}", listed(words.values())
+    if odd := [bad for name, bad in words.items() if unnamed(name, bad)]:
+        apart = " with beside=[''], or" if "" in words and len(odd) == 1 else ":"
+        remedy = f"Name them, each differently, or leave them out{apart} name the others with columns=[...]."
+        if INDEX in odd:
+            remedy = "Leave it out with beside=[''], name the others with columns=[...], or write the file without it."
+        return DataError(what, must="named differently", got=listed(odd), then=remedy)
     decimal = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
-    remedy = f"Write numbers with a point. {_APART}" if decimal else _APART
-    return DataError(f"The columns of {who}", must="numbers", got=listed(words.values()), then=remedy)
+    thousands = any(re.search(r"'[-+]?\d{1,3}(,\d{3})+(\.\d+)?'", word) for word in words.values())
+    remedy = f"Read decimal commas with decimal=','. {_APART}" if decimal else _APART
+    remedy = f"Take out commas between thousands. {remedy}" if thousands else remedy
+    return DataError(what, must="numbers", got=got, then=remedy)
+
+
+def unnamed(name: str, bad: str) -> bool:
+    """Whether a column that cannot be used has no name of its own, rather than no numbers."""
+    return not name or bad == doubled(name)
 
 
 def wanted(columns: Any) -> tuple[str, ...] | None:
@@ -204,12 +227,12 @@ def wanted(columns: Any) -> tuple[str, ...] | None:
         return None
     given: Any = columns.split(",") if isinstance(columns, str) else columns
     names = tuple(given) if isinstance(given, list | tuple | np.ndarray) else ()
-    names = tuple(name.strip() if isinstance(name, str) else name for name in names)
+    names = tuple(clean(name) if isinstance(name, str) else name for name in names)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError("columns", must="names of columns", got=repr(columns), then="Write columns=['a', 'b'].")
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        got = f"{listed(map(repr, twice))} more than once"
+        got = listed(map(doubled, twice))
         raise ConfigError("columns", must="different names", got=got, then="Name each of them once.")
     return tuple(map(str, names))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+
+_NEAR: Final = 4.0
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,26 @@ class Frame:
 
     def same(self, other: Frame) -> bool:
         """Whether both frames map every row alike."""
-        pairs = ((self.mean, other.mean), (self.scale, other.scale), (self.fill, other.fill))
-        alike = (self.own, self.names) == (other.own, other.names)
-        return self is other or (alike and all(_equal(a, b) for a, b in pairs))
+        if self is other:
+            return True
+        alike = self.own == other.own and self.names == other.names
+        moved = alike and _equal(self.mean, other.mean) and _equal(self.scale, other.scale)
+        return moved and _equal(self.fill, other.fill)
+
+    def named(self, names: tuple[str, ...] | None) -> Frame:
+        """The same, of these columns; this very frame if it is of them, which clients know without comparing."""
+        return self if self.names == names else replace(self, names=names)
 
     @property
-    def nbytes(self) -> int:
-        """What the frame takes in a message."""
-        names = sum(len(name.encode()) + 1 for name in self.names or ())
-        return names + sum(a.nbytes for a in (self.mean, self.scale, self.fill) if a is not None)
+    def arrays(self) -> dict[str, Array]:
+        """What a message brings of the frame, beside the names of columns."""
+        every = {"mean": self.mean, "scale": self.scale, "fill": self.fill}
+        return {name: a for name, a in every.items() if a is not None}
+
+    @property
+    def length(self) -> int:
+        """The bytes that the names of columns take in a message."""
+        return sum(len(name.encode()) + 1 for name in self.names or ())
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,10 @@ def merge(a: Moments, b: Moments) -> Moments:
 
 
 class ImplicitRows:
-    """Sparse rows S in a frame, (S - 1 mean') / scale, without ever forming them."""
+    """Stored rows S in a frame, (S - 1 mean') / scale, without ever forming them: sparse ones, or ones that are `near`.
+
+    What is subtracted is subtracted from products, which costs digits where the mean is large beside the deviations.
+    """
 
     def __init__(self, S: Any, frame: Frame) -> None:
         self._S, self._mean, self._scale = S, frame.mean, frame.scale
@@ -78,8 +94,10 @@ class ImplicitRows:
     def __matmul__(self, Z: Array) -> Array:
         Z = Z.astype(np.float64, copy=False)  # what is subtracted here would cost single precision its last digits
         Z = Z if self._scale is None else Z / self._scale[:, None]
-        Y = self._S @ Z
-        return np.asarray(Y if self._mean is None else Y - self._mean @ Z)
+        Y = np.asarray(self._S @ Z)
+        if self._mean is not None:
+            Y -= self._mean @ Z
+        return Y
 
     @property
     def T(self) -> Adjoint:
@@ -165,10 +183,30 @@ def apply(frame: Frame, X: Array, dtype: np.dtype[Any]) -> Array:
     if frame.fill is not None and X.dtype.kind == "f":
         X = np.where(np.isnan(X), frame.fill, X)
     if frame.mean is not None:
-        X = X - frame.mean
+        X = _less(X, frame.mean) if X.dtype == np.float32 == dtype else X - frame.mean
     if frame.scale is not None:
         X = X / frame.scale
     return np.ascontiguousarray(X, dtype=dtype)
+
+
+def _less(X: Array, mean: Array) -> Array:
+    """Rows in single precision less a mean in double, taken off in two halves: right to their last bit but one."""
+    most = mean.astype(np.float32)
+    rows = X - most
+    rows -= (mean - most).astype(np.float32)
+    return np.asarray(rows)
+
+
+def near(frame: Frame, rows: Array) -> bool:
+    """Whether the mean of a frame is at most 4 times as long as it is far from most rows.
+
+    Then products of the rows as they are stored lose no more than two bits where the mean is taken off them.
+    """
+    if frame.mean is None:
+        return True
+    scale = 1.0 if frame.scale is None else frame.scale
+    distances = np.sqrt(np.square((rows - frame.mean) / scale).sum(axis=1))
+    return bool(np.linalg.norm(frame.mean / scale) <= _NEAR * np.median(distances))
 
 
 def stored(X: Any, who: str) -> Any:

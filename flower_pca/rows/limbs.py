@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
@@ -36,7 +37,7 @@ class WholeRows:
         most = max(np.diff(S.indptr).max(initial=1), np.bincount(S.indices, minlength=self.d).max(initial=1))
         self._bits = min(_ENTRY, _SUM - _ENTRY - int(most).bit_length())
         if self._bits < 2:
-            rule, got = "small enough for exact products", f"{most} entries in a row or column"
+            rule, got = "small enough for exact products", f"{labels.count(most, 'entry')} in a row or column"
             raise DataError(f"The rows of {who}", must=rule, got=got, then="Deal them to several nodes.")
 
     @functools.cached_property

@@ -12,9 +12,11 @@ import numpy as np
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.rows.arranged import ArrangedRows
-from flower_pca.rows.frame import Frame, ImplicitRows, Moments, apply, filled, merge
+from flower_pca.rows.frame import Frame, ImplicitRows, Moments, apply, filled, merge, near
+from flower_pca.rows.spread import Spread
 
-_SMALL: Final = 2**15  # entries below which framing a block anew is cheaper than keeping a second copy
+_SMALL: Final = 2**15  # entries below which framing a block is cheaper than putting its products right
+_REUSE: Final = 4  # products that a run makes of the rows at least
 _HELD: Final = 2**26  # entries of a dense copy that may be held for a factorisation
 _DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
 
@@ -22,9 +24,11 @@ _DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an 
 class LocalData(ArrangedRows):
     """The rows X (n x d) of one client, as the operator that the algorithms need.
 
-    Dense rows are framed once, sparse rows implicitly (never densified), memory-mapped rows block by block. Every
-    kind of row is worked on in the same blocks, so that a memory-mapped array gives the bits of one in memory.
-    float32 rows stay float32 in products, whose sums are taken in float64.
+    No framed copy of the rows is ever kept: beside them there is a block or two at a time. Blocks of dense rows are
+    framed as they pass; sparse rows, and float64 ones whose mean is not far from zero, are multiplied as they are
+    stored, and the product is put right (`near`). Every kind of row is worked on in the same blocks, so that a
+    memory-mapped array gives the bits of one in memory. float32 rows stay float32 in products, whose sums are taken
+    in float64. Where X'X pays (`_gram_pays`), it is formed in the opening's own pass over the rows (`Spread`).
 
     With `missing`, NaN stands for a value that is missing; the frame says what takes its place.
 
@@ -43,10 +47,11 @@ class LocalData(ArrangedRows):
         """The same stored rows in another frame. The newest one is kept, with what it has cached, if `keep`."""
         if frame.names is not None and frame.names != self.names:
             return self.arranged(frame.names).framed(frame, keep=keep)
-        if self.frame.same(frame) and self._keep == keep:
+        child = self._child
+        if keep and child is not None and child.frame.same(frame):
+            return child
+        if self._keep == keep and self.frame.same(frame):
             return self
-        if keep and self._child is not None and self._child.frame.same(frame):
-            return self._child
         view = self._view()
         view.frame, view._keep = frame, keep
         if keep:
@@ -64,26 +69,27 @@ class LocalData(ArrangedRows):
         if self.missing and self._applied.fill is None:
             raise checks.not_finite(self.who, self.missing)
 
-    def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
+    def matmat(self, Z: Array, *, reuse: int = _REUSE) -> Array:
         """X'(XZ). `reuse`: how many such products a run makes of these rows, which decides whether X'X pays."""
-        Z = np.asarray(Z, dtype=self.dtype)
+        Z = np.ascontiguousarray(Z, dtype=self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
-            return np.asarray(self.gram() @ Z, dtype=self.dtype)
+            product = self._spread.times(Z, self.frame) if self._near else self.gram() @ Z
+            return np.asarray(product, dtype=self.dtype)
         total = np.zeros(Z.shape)
-        for B in self.rows():
+        for B in self._factors():
             total += B.T @ (B @ Z)
         return total.astype(self.dtype, copy=False)
 
     def scores(self, Z: Array) -> Array:
         """XZ: the coordinates of the rows, n x p."""
-        Z = np.asarray(Z, dtype=self.dtype)
-        return np.concatenate([B @ Z for B in self.rows()]).astype(self.dtype, copy=False)
+        Z = np.ascontiguousarray(Z, dtype=self.dtype)
+        return np.concatenate([B @ Z for B in self._factors()]).astype(self.dtype, copy=False)
 
     def adjoint(self, Y: Array) -> Array:
         """X'Y for an n x p block Y."""
-        Y = np.asarray(Y, dtype=self.dtype)
+        Y = np.ascontiguousarray(Y, dtype=self.dtype)
         total, start = np.zeros((self.d, Y.shape[1])), 0
-        for B in self.rows():
+        for B in self._factors():
             stop = start + B.shape[0]
             total += B.T @ Y[start:stop]
             start = stop
@@ -91,7 +97,7 @@ class LocalData(ArrangedRows):
 
     def squared_error(self, Z: Array) -> float:
         """||X - XZZ'||_F^2 for orthonormal Z."""
-        Z = np.asarray(Z, dtype=self.dtype)
+        Z = np.ascontiguousarray(Z, dtype=self.dtype)
         if not self.sparse:
             return float(sum(np.sum((B - (B @ Z) @ Z.T).astype(np.float64) ** 2) for B in self.rows()))
         m, mean, scale = self.moments(), self.frame.mean, self.frame.scale
@@ -111,11 +117,15 @@ class LocalData(ArrangedRows):
         frame = self._applied
         if self.sparse:
             yield ImplicitRows(self._filled, frame)
-        elif self._keep and not isinstance(self._X, np.memmap) and self._X.size > _SMALL:
-            step = self._block_rows
-            yield from (self._framed_rows[i : i + step] for i in range(0, self.n, step))
         else:
             yield from (apply(frame, block, self.dtype) for block in self._stored())
+
+    def _factors(self) -> Iterator[Any]:
+        """Blocks that multiply like framed rows."""
+        if self._implicit:
+            yield from (ImplicitRows(block, self.frame) for block in self._stored())
+        else:
+            yield from self.rows()
 
     def dense(self) -> Iterator[Array]:
         """Blocks of framed rows as arrays, of sparse rows too."""
@@ -142,8 +152,14 @@ class LocalData(ArrangedRows):
         return functools.reduce(merge, (moments for moments, _ in self._centred()))
 
     def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
-        """By blocks of stored rows: the moments, and the product of the rows less their own mean with a block."""
-        return ((moments, rows.T @ (rows @ block)) for moments, rows in self._centred())
+        """By blocks of stored rows: the moments, and the product of the rows less their own mean with a block.
+
+        All rows are one block where X'X pays, which later messages need as well.
+        """
+        if self._gram_pays(block.shape[1], _REUSE) and not self.missing:
+            yield self._spread.moments, self._spread.gram @ block
+        else:
+            yield from ((moments, rows.T @ (rows @ block)) for moments, rows in self._centred())
 
     def _centred(self) -> Iterator[tuple[Moments, Any]]:
         return self._about_means(self.own_fill() if self.frame.own and self.missing else None)
@@ -180,14 +196,31 @@ class LocalData(ArrangedRows):
         self.complete()
         if self.sparse:
             return self.matmat(np.eye(self.d))
-        source = self.rows() if "_framed_rows" in self.__dict__ else self._passing_rows()
+        if self._keep and self.d <= self.n and self._near:
+            return self._spread.framed(self.frame)
         total = np.zeros((self.d, self.d))
-        for block in source:
+        for block in self.rows():
             total += block.T @ block
         return total
 
-    def _passing_rows(self) -> Iterator[Array]:
-        return (apply(self._applied, block, self.dtype) for block in self._stored())
+    @property
+    def _spread(self) -> Spread:
+        """Of the stored rows, for all their views."""
+        if "spread" not in self.known:
+            parts = (Spread.of(*part) for part in self._about_means(None))
+            self.known["spread"] = functools.reduce(Spread.joined, parts)
+        found: Spread = self.known["spread"]
+        return found
+
+    @functools.cached_property
+    def _implicit(self) -> bool:
+        """Whether products of dense rows are put right for the frame afterwards, which spares framing the rows."""
+        return not self.sparse and self._X.dtype == np.float64 and self._X.size > _SMALL and self._near
+
+    @functools.cached_property
+    def _near(self) -> bool:
+        """Whether little is lost where a mean is taken off products of dense rows, which have no gaps."""
+        return not self.missing and near(self.frame, self.sample())
 
     @functools.cached_property
     def _applied(self) -> Frame:
@@ -201,14 +234,3 @@ class LocalData(ArrangedRows):
     def _filled(self) -> Any:
         fill = self._applied.fill
         return filled(self._X, fill) if self.missing and fill is not None else self._X
-
-    @functools.cached_property
-    def _framed_rows(self) -> Array:
-        moved = self.frame.mean is not None or self.frame.scale is not None or self.missing
-        if not moved and self._X.dtype == self.dtype:
-            return np.asarray(self._X)
-        rows = np.empty(self._X.shape, dtype=self.dtype)
-        for i in range(0, self.n, self._block_rows):
-            part = slice(i, i + self._block_rows)
-            rows[part] = apply(self._applied, self._X[part], self.dtype)
-        return rows

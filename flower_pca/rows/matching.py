@@ -7,12 +7,16 @@ import warnings
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
+
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
 from flower_pca.rows import columns
-from flower_pca.rows.columns import Columns, difference
+from flower_pca.rows.columns import Columns, difference, listed
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
+from flower_pca.rows.naming import clean, unlike
 
 _WHO: Final = "the rows given"
 _NO_NAMES: Final = "The result has names of columns, the rows have none: they are matched by position."
@@ -31,11 +35,12 @@ def matched(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
     Raises:
         ConfigError: If a column is missing, by its name.
     """
-    rows = named(X, frame.names, digest)
-    if rows.names is None:
-        frame = replace(frame, names=None)
-    data = LocalData(rows, who=_WHO, missing=rows.names is not None or frame.fill is not None)
-    data = data.framed(frame, keep=False)
+    names = None if frame.names is None else tuple(map(clean, frame.names))
+    rows = named(X, names, digest)
+    frame = replace(frame, names=None if rows.names is None else names)
+    data = LocalData(rows, who=_WHO, missing=True).framed(frame, keep=False)
+    if frame.fill is None:
+        data.require_whole(new=True)
     if data.d != d:
         remedy = "Give the features that the run had, in its order."
         raise ConfigError("The number of columns", must=str(d), got=data.d, then=remedy)
@@ -53,13 +58,14 @@ def named(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
     if by_name != (rows.names is not None):
         warnings.warn(_NO_NAMES if rows.names is None else _NOT_KNOWN, UserWarning, stacklevel=5)
     if rows.names is None or not by_name:
-        return SiteRows(rows.whole().values)
+        return replace(rows.whole(), names=None)
     _check(rows, rows.names, names, known)
     return rows
 
 
 def arranged(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
     """The rows as they are, with their columns in the order of these names, or of their own sorted ones."""
+    names = None if names is None else tuple(map(clean, names))
     rows = named(X, names, known)
     if rows.names is None:
         return rows.values
@@ -67,14 +73,38 @@ def arranged(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
     return rows.values[:, own.places(own.sorted if names is None else names, rows.words)]
 
 
+def in_order(components: Array, names: Any, wanted: Any) -> Array:
+    """Components of another result, with their columns in the order of those wanted, where both have names."""
+    if names is None or wanted is None:
+        return components
+    if set(names) != set(wanted):
+        got = f"{len(names)}, {difference(list(names), list(wanted))}"
+        raise ConfigError("The columns of the other result", must="the same", got=got, then="Compare others.")
+    return np.asarray(components[:, Columns(tuple(names)).places(tuple(wanted))])
+
+
+def means(result: Any) -> Array:
+    """What stands for gaps in new rows: what did so in the run, else its means.
+
+    Raises:
+        ConfigError: If the run has allowed for no gaps, and was not centred: it knows no means then.
+    """
+    if result.fill_ is None and not result.centered:
+        rule, remedy = "of a run that was centred, or that allowed for gaps", "Impute them first."
+        raise ConfigError("The result to fill gaps by", must=rule, got="neither", then=remedy)
+    return np.asarray(result.mean_ if result.fill_ is None else result.fill_)
+
+
 def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | None, known: str) -> None:
     if wanted is None:
         if columns.digest(names) != known:
             raise _others("those of the result, by name", f"{len(names)} of other names")
         return
-    lacking = difference([name for name in wanted if name in {*names, *rows.words}], wanted)
-    if lacking:
-        raise _others(f"the {len(wanted)} of the result, by name", f"{len(names)}, {lacking}")
+    there = {*names, *rows.words}
+    if lacking := [name for name in wanted if name not in there]:
+        near = unlike(lacking, there)
+        got = f"{len(names)}, without {listed(map(repr, lacking))}{f' ({near})' if near else ''}"
+        raise _others(f"{f'the {len(wanted)}' if len(wanted) > 1 else 'that'} of the result, by name", got)
 
 
 def _others(rule: str, got: str) -> ConfigError:

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base.errors import DataError
+from flower_pca.base.errors import DataError, private
 from flower_pca.base.linalg import Array
-from flower_pca.rows.columns import Columns, no_numbers
+from flower_pca.rows.columns import Columns, no_numbers, unnamed
+from flower_pca.rows.naming import clean
+from flower_pca.rows.origin import Origin
 
 _GAPS: Final = ("<NA>", "nan", "NaT")  # what pandas puts where a value is missing, as it is printed
 
@@ -26,6 +28,7 @@ class SiteRows:
         words: Columns beside these that hold no numbers, by name: what is in each, in words. No run can ask for them.
         source: Where the rows come from, for messages: a file, say.
         site: The name of the site; "" if it has none.
+        origin: Which file each row is from, and where in it, for messages; None of rows from elsewhere.
     """
 
     values: Any
@@ -33,6 +36,13 @@ class SiteRows:
     words: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     site: str = ""
+    origin: Origin | None = None
+
+    def __post_init__(self) -> None:
+        if self.names is not None:
+            object.__setattr__(self, "names", tuple(clean(n) if isinstance(n, str) else n for n in self.names))
+        object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
+        object.__setattr__(self, "site", clean(self.site))
 
     @classmethod
     def of(cls, X: Any, *, who: str = "the rows", site: str = "") -> SiteRows:
@@ -44,8 +54,8 @@ class SiteRows:
 
     def quiet(self) -> SiteRows:
         """The same without what no message may tell: words that are in the columns, and the path of a file."""
-        words = {name: f"text in column {name}" for name in self.words}
-        return replace(self, words=words, source="")
+        words = {name: bad if unnamed(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
+        return replace(self, words=words, source="", origin=None)
 
     def whole(self, who: str = "the rows") -> SiteRows:
         """The same, if all columns hold numbers."""
@@ -75,7 +85,7 @@ class SiteRows:
     def __getitem__(self, rows: Any) -> SiteRows:
         """Some of the rows: a slice, indices, or a mask."""
         values = self.values.tocsr() if hasattr(self.values, "tocsr") else np.asanyarray(self.values)
-        return replace(self, values=values[rows])
+        return replace(self, values=values[rows], origin=self.origin and self.origin.some(rows))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """The rows alone, by position, if all columns are numbers."""
@@ -93,12 +103,13 @@ def _framed(frame: Any, who: str, site: str) -> SiteRows:
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
         remedy = "Rename the others."
         raise DataError(f"The names of the columns of {who}", must="all text, or none of them", got=got, then=remedy)
-    unique = Columns(tuple(map(_text, names)), who).names  # else a name would give several columns
+    unique = Columns(tuple(clean(_text(name)) for name in names), who).names  # else one would give several columns
     parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}
     words = {name: f"{part!r} in column {name}" for name, part in parts.items() if not isinstance(part, np.ndarray)}
     kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
     if not kept:
-        raise no_numbers(who, words)
+        with private():
+            raise no_numbers(who, words)
     return SiteRows(np.column_stack(list(kept.values())), tuple(kept), words, site=site)
 
 

@@ -15,7 +15,9 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.frame import Frame, ImplicitRows, Moments, centred, filled, merge, sparse_moments, stored
 
-_BLOCK: Final = 2**20  # entries of a block of rows: what a pass over chunked rows holds in memory
+_BLOCK: Final = 2**17  # entries of a block of rows, which a processor's own memory holds while it is worked on
+_FEWEST: Final = 64  # rows of it, however long they are
+_SAMPLE: Final = 64  # rows to judge all of them by
 _SINGLE: Final = 128  # rows whose sums single precision may hold, before they are added in double
 
 
@@ -33,9 +35,8 @@ class StoredRows:
             self._arrange(places)
         self.n, self.d = int(self._X.shape[0]), int(self._X.shape[1]) if self._places is None else len(self._places)
         if self.n == 0 or self.d == 0:
-            raise DataError(
-                f"The data of {who}", must="at least one row and one column", got=self._X.shape, then="Leave it out."
-            )
+            what = f"The data of {who}{f', {self.source},' if self.source else ''}"
+            raise DataError(what, must="at least one row and one column", got=self._X.shape, then="Leave it out.")
         self.missing = self._gaps(allowed=missing)
         self.known: dict[Any, Any] = {}  # what follows from the stored rows alone, for all their views
 
@@ -65,6 +66,11 @@ class StoredRows:
             yield from (self._X[i : i + self._block_rows].toarray() for i in starts)
         else:
             yield from self._stored()
+
+    def sample(self) -> Array:
+        """A few stored rows, dense ones, from all over the table."""
+        rows = np.asarray(self._X[:: -(-self.n // _SAMPLE)])
+        return rows if self._places is None else rows[:, self._places]
 
     def there(self) -> Moments:
         """The moments of the values that are there."""
@@ -126,7 +132,14 @@ class StoredRows:
     def _gaps(self, *, allowed: bool) -> int:
         """How many values are missing."""
         blocks = (block.data if self.sparse else block for block in self._stored())
-        return checks.finite(self.who, blocks, missing=allowed, names=self.names, source=self.source)
+        place = self.place if self.located or not allowed else None  # nodes, which allow gaps, tell no places
+        return checks.finite(self.who, blocks, missing=allowed, names=self.names, place=place)
+
+    def require_whole(self, *, new: bool = False) -> None:
+        """Raise DataError if values are missing: where the first one is, and what to do in a run, or of `new` rows."""
+        if self.missing:
+            blocks = (block.data if self.sparse else block for block in self._stored())
+            checks.finite(self.who, blocks, names=self.names, place=self.place, new=new)
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -139,8 +152,17 @@ class StoredRows:
         return ""
 
     @property
+    def located(self) -> bool:
+        """Whether it is known of each row where it is from: not at nodes."""
+        return False
+
+    def place(self, row: int) -> str:
+        """Where a row is, in words."""
+        return f"row {row} (from 0 on)"
+
+    @property
     def _block_rows(self) -> int:
-        rows = max(16, _BLOCK // self.d)
+        rows = max(_FEWEST, _BLOCK // self.d)
         return rows if self.dtype == np.float64 else min(rows, _SINGLE)
 
     def _stored(self) -> Iterator[Any]:

@@ -227,7 +227,7 @@ class Stream:
             raise DataError(what, must=rule, got=f"{batch.shape[1]} without names", then=remedy)
         if lacking := [repr(name) for name in self._wanted if name not in {*there, *words}]:
             got = f"{len(there)}, without {listed(lacking)}"
-            raise DataError(what, must=f"among them the {len(self._wanted)} of the run", got=got, then="Name others.")
+            raise DataError(what, must="at least those that the run names", got=got, then="Name others.")
         return np.ascontiguousarray(batch[:, columns.places(self._wanted, words)])
 
     def _check_mask(self, cut: bool) -> None:

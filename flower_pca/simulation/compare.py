@@ -170,7 +170,7 @@ def lengthy(
     k = wanted if isinstance(wanted, int) else fraction_rank(values, float(values.sum()), wanted) or len(values)
     found = {}
     for algorithm in map(registry.make, algorithms):
-        p = algorithm.width(k)
+        p = k + algorithm.oversample
         if not isinstance(algorithm, Iterative) or isinstance(algorithm, Krylov) or p >= len(values):
             continue
         fall = -np.log(max(float(values[p] / values[k - 1]), np.finfo(float).tiny))
@@ -188,7 +188,7 @@ def pooled(shards: Sequence[Any], n_components: int | float, *, center: bool, sc
 def pooled_eigenpairs(
     shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str
 ) -> tuple[Array, Array]:
-    """The leading eigenvalues of X'X of all rows in one place, one more than components at least, and directions."""
+    """The leading eigenvalues of X'X of all rows in one place, two more than components at least, and directions."""
     clients = clients_of(shards, missing=missing != "error")
     own = Frame(own=missing == "own_mean")
     total = functools.reduce(merge, (client.framed(own).moments() for client in clients))
@@ -203,7 +203,7 @@ def pooled_eigenpairs(
     if d <= _GRAM:
         C = sum((client.framed(frame, keep=False).gram() for client in clients), np.zeros((d, d)))
         return linalg.eigh_descending(C)
-    k = n_components + 1 if isinstance(n_components, int) else min(total.n, d)
+    k = min(n_components + 2, total.n, d) if isinstance(n_components, int) else min(total.n, d)
     V, values = (
         LocalData(Table(tuple(client.plain() for client in clients)).rows, missing=missing == "mean")
         .framed(frame)

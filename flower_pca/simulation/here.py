@@ -1,37 +1,33 @@
-"""simulate(): a whole federation on this machine; and clients in this process as a transport, without Flower."""
+"""simulate(): a whole federation on this machine."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Final, TypeAlias, Unpack
+from typing import Any, Final, TypeAlias, Unpack
 
 from flower_pca import assembly, registry
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.question import AskedHere, Question
 from flower_pca.core.result import PCAResult
-from flower_pca.core.stage import Arrays, Broadcast, Reply
-from flower_pca.dp.draw import Bits, seeded_bits, system_bits
-from flower_pca.masking.grain import seeded_grain
-from flower_pca.rows.fixed import FixedData, fixed
-from flower_pca.rows.local import LocalData
-from flower_pca.rows.stream import Stream
+from flower_pca.dp.draw import seeded_bits
+from flower_pca.rows.fixed import fixed
 from flower_pca.simulation.backend import Ray
+from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.progress import Watch
 from flower_pca.simulation.sites import clients_of, looked_at, sites_of
+from flower_pca.stages.start import Start
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 
 _OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")  # of an algorithm: its own values if left out
 _DEFAULTS: Final = {**{f.name: f.default for f in fields(Question)[2:]}, **dict.fromkeys(_OWN)}
-
-_MEMORY: Final = "memory."
 
 
 @spelt_out(AskedHere, _DEFAULTS)
@@ -42,6 +38,7 @@ def simulate(
     participation: Participation | None = None,
     private: Collection[int] = (),
     answers: str = "rows",
+    start: Start | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     on_round: Callable[[Driven], None] | None = None,
     backend: str | Ray = "in_process",
@@ -59,12 +56,15 @@ def simulate(
         private: Clients, by position, whose own results are not handed over in `own` of the result.
         answers: "rows": clients multiply rows, or X'X where that takes fewer operations; "fixed" or "exact": they
             answer as nodes in a deployment do, with the same bits. See `Rules`.
+        start: Components to begin with, for an algorithm that iterates: an earlier result, its file, or components as
+            rows. Over nearly the same rows that saves messages; the answer is that of these rows.
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
             on from it, in process bit for bit; a finished run removes it.
         on_round: Called with the run after every round. Rounds are logged to "flower_pca" at INFO as well, and a
             notebook shows a bar.
-        backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine with one virtual node
-            per shard; or Ray(num_cpus_per_client=2) for settings of it. The components are the same to the last bit.
+        backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine, with virtual nodes
+            that host many clients; or Ray(clients_per_node=1) for settings of it. The components are the same to the
+            last bit.
         **asked: What is asked, where `algorithm` is not a Question: n_components, and what else `Question` names, such
             as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an algorithm that
             iterates, tol, min_rounds, max_rounds and patience are its own: see `make`.
@@ -86,16 +86,25 @@ def simulate(
     clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
     public = _public(private, len(clients))
-    words = f"{question.algorithm.spec} of {sum(c.n for c in clients):,} rows x {clients[0].d:,} columns"
-    watch = Watch(on_round, f"{words} at {len(clients):,} clients")
+    rows, columns = labels.count(sum(c.n for c in clients), "row"), labels.count(clients[0].d, "column")
+    words = f"{question.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
+    watch = Watch(on_round, words)
     if engine is not None:
         if callable(participation):
             remedy = "Use a fraction, or the backend in_process."
             raise ConfigError("participation with Ray", must="a fraction", got="a function", then=remedy)
         from flower_pca.simulation import ray
 
-        backed: Any = {"engine": engine, "checkpoint": checkpoint, "on_round": watch, "answers": answers}
+        backed: Any = {
+            "engine": engine,
+            "checkpoint": checkpoint,
+            "on_round": watch,
+            "answers": answers,
+            "start": start,
+        }
         result = ray.run(question, sites_of(shards), public, **backed)
+        frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
+        result = looked_at(result, [client.framed(frame, keep=False) for client in clients])
         watch.end(result)
         return result
     seed = None if question.dp is None else question.dp.noise_seed
@@ -104,7 +113,7 @@ def simulate(
     gaps = question.missing == "mean"
     source = None if answers == "rows" else functools.partial(fixed, exactly=answers == "exact", gaps=gaps)
     there = Shards(clients, present=present, bits=bits, seed=question.seed, source=source)
-    result = drive(assembly.run(question, judged=False), there, checkpoint=checkpoint, on_round=watch)
+    result = drive(assembly.run(question, judged=False, start=start), there, checkpoint=checkpoint, on_round=watch)
     stage = registry.closing(question.algorithm).name
     frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
     own = {i: registry.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
@@ -138,103 +147,3 @@ def _public(private: Collection[int], n_clients: int) -> list[int]:
         checks.integer("Every client in private", client, most=n_clients - 1, remedy="Give positions in shards.")
     hidden = frozenset(private)
     return [client for client in range(n_clients) if client not in hidden]
-
-
-class InProcess:
-    """Clients by position, with what each keeps from message to message.
-
-    Args:
-        clients: Their rows, or their streams.
-        present: From the number of a message to the clients that can be reached then; all of them if left out.
-        bits: Where each client's noise comes from; the operating system if left out.
-        seed: Seed of the noise under masks.
-        source: What gives clients that answer from fixed statistics theirs; None for those that multiply rows.
-    """
-
-    kind: ClassVar[str] = "tracking checkpoint"
-
-    def __init__(
-        self,
-        clients: Sequence[LocalData | Stream],
-        *,
-        present: Callable[[int], Iterable[int]] | None = None,
-        bits: Sequence[Bits] | None = None,
-        seed: int = 0,
-        source: Callable[[LocalData], FixedData] | None = None,
-    ) -> None:
-        self.clients = clients
-        self.memories: list[Arrays] = [{} for _ in clients]
-        self._present, self._bits, self._seed, self._source = present, bits, seed, source
-        self._number = 0  # of the coming message
-
-    def present(self) -> Iterable[int]:
-        """The clients that can be reached now."""
-        return range(len(self.clients)) if self._present is None else self._present(self._number)
-
-    def ask(self, message: Broadcast) -> Iterator[Reply]:
-        """Their answers, one at a time."""
-        self._number = message.number + 1
-        for i in message.to:
-            client = self.clients[i]
-            yield Reply(i, message.number, self.answer(i, message), client.heading, client.site)
-
-    def answer(self, i: int, message: Broadcast) -> Arrays:
-        """One client's answer; its memory moves on."""
-        return self._answered(i, message, self.clients[i].asked(message.frame.names))
-
-    def _answered(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
-        bits = self._bits[i] if self._bits else system_bits
-        given: Any = {"bits": bits, "grain": seeded_grain(self._seed, i), "fixed": self._source}
-        arrays = message.arrays_for(i)
-        up, self.memories[i] = assembly.answer(message.stage, arrays, data, self.memories[i], **given)
-        return up
-
-    def keep(self) -> tuple[dict[str, Any], Arrays]:
-        """Whose memories these are, and the memories."""
-        memories = {f"{_MEMORY}{i}.{name}": a for i, m in enumerate(self.memories) for name, a in m.items()}
-        return {"clients": self._marks(), "number": self._number}, memories
-
-    def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
-        """Go on with these memories, if they are of the same clients."""
-        self._require(header.get("clients"))
-        self._number = header["number"]
-        self.memories = [{} for _ in self.clients]
-        for name, array in arrays.items():
-            if name.startswith(_MEMORY):
-                _, client, key = name.split(".", 2)
-                self.memories[int(client)][key] = array
-
-    def _marks(self) -> Any:
-        """What tells these clients from others."""
-        return len(self.clients)
-
-    def _require(self, marks: Any) -> None:
-        if marks != self._marks():
-            rule, remedy = f"one of {self._marks()} streams", "Choose another checkpoint."
-            raise ConfigError("The checkpoint", must=rule, got=marks, then=remedy)
-
-
-class Shards(InProcess):
-    """Clients with rows at rest, which answer in the frame that a message brings."""
-
-    kind: ClassVar[str] = "checkpoint"
-    clients: Sequence[LocalData]
-
-    def answer(self, i: int, message: Broadcast) -> Arrays:
-        """One client's answer; where it fails, the error says at which client, and what it was sent."""
-        data = self.clients[i].framed(message.frame)
-        try:
-            return self._answered(i, message, data)
-        except Exception as error:
-            sent = {name: array.shape for name, array in message.arrays_for(i).items()}
-            where = f"at client {i} ({data.n} x {data.d}), stage {message.stage}, message {message.number}"
-            error.add_note(f"{where}: {sent}")
-            raise
-
-    def _marks(self) -> Any:
-        return [[client.n, client.d, client.fingerprint()] for client in self.clients]
-
-    def _require(self, marks: Any) -> None:
-        if marks != self._marks():
-            remedy = "Give the shards of that run, or choose another checkpoint."
-            raise ConfigError("The checkpoint", must="one of these very shards", got="one of other rows", then=remedy)

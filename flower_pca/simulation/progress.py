@@ -46,8 +46,8 @@ class Watch:
             self._on_round(run)
 
     def end(self, result: PCAResult | TrackingResult) -> None:
-        """At the end: its status, and hints if there are any."""
-        for words in (result.status, *(result.hints if isinstance(result, PCAResult) else ())):
+        """At the end: its status, what the run has chosen, and hints if there are any."""
+        for words in (result.status, *((*result.choices, *result.hints) if isinstance(result, PCAResult) else ())):
             _LOG.info("%s", words)
         if self._bar is not None:
             self._bar.show(1.0, str(result.status))

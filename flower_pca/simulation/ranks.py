@@ -11,6 +11,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal import deflation
 from flower_pca.algorithms.personal.result import PersonalResult
+from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core import saved
@@ -81,10 +82,8 @@ def alternatives(
     test = None if test is None else [arranged(X, names, digest) for X in test]
     shards = [arranged(X, names, digest) for X in shards]
     if len(result.own) < len(shards):
-        rule, remedy = (
-            f"those of all {len(shards)} clients",
-            "Give a simulated run on these shards, without private ones.",
-        )
+        rule = f"those of {labels.count(len(shards), 'client')}"
+        remedy = "Give a simulated run on these shards, without private ones."
         raise DataError("The own components of the result", must=rule, got=len(result.own), then=remedy)
     scaled = [X if result.scale_ is None else _divided(X, result.scale_) for X in shards]
     frame = Frame(result.mean_ if result.centered else None, result.scale_)
@@ -115,8 +114,9 @@ def _personal(result: Any) -> PersonalResult:
 
 def _alike(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
     if test is not None and len(test) != len(shards):
-        rule, remedy = f"those of {len(shards)} clients", "Give one array for each shard, in their order."
-        raise DataError("The rows to test on", must=rule, got=f"{len(test)} arrays", then=remedy)
+        rule = f"those of {labels.count(len(shards), 'client')}"
+        remedy = "Give one array for each shard, in their order."
+        raise DataError("The rows to test on", must=rule, got=labels.count(len(test), "array"), then=remedy)
     return shards if test is None else test
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,13 +18,13 @@ from flower_pca.core.question import Question
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation import shards as files
-from flower_pca.simulation import streams as streamed
+from flower_pca.simulation import cluster
 from flower_pca.simulation.backend import Ray
+from flower_pca.simulation.placed import Placed, placed
+from flower_pca.stages.start import Start
 from flower_pca.tracking.result import TrackingResult
 
 if TYPE_CHECKING:
-    from flower_pca.clients.keywords import RuleKeywords
     from flower_pca.strategies import TrackingStrategy
     from flower_pca.strategies.base import FlowerStrategy
 
@@ -43,6 +42,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None,
     on_round: Callable[[Driven], None] | None,
     answers: str,
+    start: Start | None,
 ) -> PCAResult:
     """Run a PCAStrategy of a question over one virtual node per shard; own results of `public` ones come back."""
     _require_ray()
@@ -53,9 +53,10 @@ def run(
         written = [(i, own_file(output, i)) for i in public]
         return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
 
-    strategy = PCAStrategy(question, min_nodes=len(shards), node_timeout=_START, checkpoint=checkpoint)
-    rules: RuleKeywords = {"answers": answers, "noise_seed": question.seed}
-    found, own = _simulated(strategy, shards, files.save, files.load, back, engine, on_round, rules)
+    given: dict[str, Any] = {"node_timeout": _START, "hosted": engine.hosted, "checkpoint": checkpoint, "start": start}
+    strategy = PCAStrategy(question, min_nodes=len(shards), **given)
+    rules: dict[str, Any] = {"answers": answers, "noise_seed": question.seed}
+    found, own = _simulated(strategy, shards, back, engine, on_round, rules)
     result: PCAResult = replace(found, own=own)
     return result
 
@@ -79,9 +80,8 @@ def track(
         for i, stream in enumerate(streams):
             stream.take_over(own_file(output, i).with_suffix(""))
 
-    made = strategy(min_nodes=len(streams), node_timeout=_START)
-    rules: RuleKeywords = {"noise_seed": seed}
-    found, _ = _simulated(made, streams, streamed.save, streamed.load, back, engine, on_round, rules)
+    made = strategy(min_nodes=len(streams), node_timeout=_START, hosted=engine.hosted)
+    found, _ = _simulated(made, streams, back, engine, on_round, {"noise_seed": seed})
     result: TrackingResult = found
     return result
 
@@ -92,26 +92,39 @@ def _require_ray() -> None:
 
 
 def _config(engine: Ray) -> dict[str, Any]:
-    """The settings as Flower wants them."""
-    resources = {"num_cpus": engine.num_cpus_per_client, "num_gpus": 0.0}
-    return {"client_resources": resources, "init_args": {} if engine.address is None else {"address": engine.address}}
+    """The settings as Flower wants them; the session of Ray is open by then."""
+    return {"client_resources": {"num_cpus": engine.num_cpus_per_client, "num_gpus": 0.0}}
 
 
 def _simulated(
     strategy: FlowerStrategy[Any],
     shards: Sequence[Any],
-    save: Callable[[Path, int, Any], None],
-    load: Callable[[Path, int], Any],
     back: Callable[[Path], Any],
     engine: Ray,
     on_round: Callable[[Any], None] | None,
-    rules: RuleKeywords,
+    rules: dict[str, Any],
 ) -> tuple[Any, Any]:
+    """The strategy's result, and what `back` makes of what the clients have left in a folder."""
+    with _quiet(), _environment(), cluster.session(engine):
+        each = engine.each(len(shards), cluster.actors(engine))
+        with placed(shards, each, engine) as where:
+            results = _run(strategy, len(shards), where, engine, on_round, rules)
+            if not results:
+                raise RuntimeError("the simulation ended without a result: its server was stopped")
+            return results[0], back(where.output())
+
+
+def _run(
+    strategy: FlowerStrategy[Any],
+    clients: int,
+    where: Placed,
+    engine: Ray,
+    on_round: Callable[[Any], None] | None,
+    rules: dict[str, Any],
+) -> list[Any]:
+    """The result, if there is one."""
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
-
-    from flower_pca.clients import client_app
-    from flower_pca.clients.rules import everything
 
     results: list[Any] = []
     stopped = threading.Event()
@@ -120,37 +133,59 @@ def _simulated(
     @server.main()
     def main(grid: Any, context: Any) -> None:
         until: Any = _Until(stopped, grid)
-        results.append(strategy.fit(until, on_round=on_round))
-
-    with tempfile.TemporaryDirectory(prefix="flower_pca-") as name, _quiet(), _environment():
-        folder = Path(name)
-        for index, shard in enumerate(shards):
-            save(folder, index, shard)
-        # What a virtual node keeps lies in its worker's memory: it comes back as it does on a real node, by files.
-        output = folder / "own"
-        rules = {"allow": everything(), "missing": "mean", **rules, "output_dir": output}  # a simulation has no foe
-        clients = client_app(lambda context: load(folder, int(context.node_config["partition-id"])), **rules)
         try:
-            run_simulation(server, clients, len(shards), backend_config=_config(engine))
-        except BaseException:
-            stopped.set()
-            raise
-        own = back(output)
-    if not results:
-        raise RuntimeError("the simulation ended without a result: its server was stopped")
-    return results[0], own
+            results.append(strategy.fit(until, on_round=on_round))
+        finally:
+            if not stopped.is_set():
+                where.bring_back()
+
+    try:
+        nodes = -(-clients // where.packs.each)
+        run_simulation(server, _app(where, clients, engine, rules), nodes, backend_config=_config(engine))
+    except BaseException:
+        stopped.set()
+        raise
+    return results
+
+
+def _app(where: Placed, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
+    """The ClientApp of all virtual nodes."""
+    from flower_pca.clients import Rules, client_app
+    from flower_pca.clients.rules import everything
+
+    each, packs, hosting = where.packs.each, where.packs, engine.hosted is not None
+    allowed = {"allow": everything(), "missing": "mean", **rules}  # a simulation has no foe
+
+    def hosts(context: Any) -> Sequence[int]:
+        first = int(context.node_config["partition-id"]) * each
+        return range(first, min(first + each, clients)) if hosting else ()
+
+    def own(context: Any) -> Any:
+        return packs.load(int(context.node_config["partition-id"]))
+
+    if where.shared is not None:
+        return client_app(own, hosts=hosts, output_dir=where.output(), **allowed)
+    # What a client keeps lies in its worker's machine: that says itself where.
+    return client_app(own, hosts=hosts, rules=lambda context: Rules(output_dir=where.output(), **allowed))
 
 
 class _Until:
-    """A grid until the simulation is interrupted: then it ends the server's thread, which no node will answer."""
+    """A grid until the simulation is interrupted, or a worker of it dies: then it ends the server's thread."""
 
     def __init__(self, stopped: threading.Event, grid: Any) -> None:
         self._stopped, self._grid = stopped, grid
 
     def __getattr__(self, name: str) -> Any:
-        if self._stopped.is_set():
+        if self._stopped.is_set():  # no node will answer
             raise SystemExit
         return getattr(self._grid, name)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
+        """The replies that have come."""
+        came = list(self.__getattr__("pull_messages")(message_ids))
+        for reply in came:
+            cluster.require_alive(reply.error.reason if reply.has_error() else "")
+        return came
 
 
 @contextlib.contextmanager

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base import hints
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base import hints, identifiers
+from flower_pca.base.errors import DataError
+from flower_pca.core import saved
 from flower_pca.core.result import PCAResult
-from flower_pca.rows.columns import listed
 from flower_pca.rows.frame import merge
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
@@ -30,36 +30,6 @@ def sites_of(shards: Any) -> list[SiteRows]:
     return [SiteRows.of(X, who=f"client {i}") for i, X in enumerate(shards)]
 
 
-def from_frame(frame: Any, *, by: str) -> list[SiteRows]:
-    """The rows of each site of one table, with the names of its columns and of the sites.
-
-    Args:
-        frame: A data frame (of pandas, polars, or alike), or other rows with names.
-        by: The column that says whose a row is; the others are the features.
-
-    Returns:
-        What `simulate` takes: the sites in the order of their names.
-    """
-    rows = SiteRows.of(frame)
-    known = [*(rows.names or ()), *(() if isinstance(frame, SiteRows) else rows.words)]
-    if rows.names is None or by not in known:
-        rule = "a column of the table" + (f", such as {listed(known)}" if known else "")
-        raise ConfigError("by", must=rule, got=repr(by), then="Name the sites' column.")
-    single = isinstance(frame, SiteRows)
-    whose = np.asarray(rows.values)[:, rows.names.index(by)] if single else np.asarray(frame[by].to_numpy())
-    gaps = sum(value is None or str(value) in ("nan", "NaT", "<NA>") for value in whose.tolist())
-    if gaps:
-        got = f"none in {gaps} rows"
-        raise DataError(f"The site of every row, {by},", must="there", got=got, then="Fill it, or drop these rows.")
-    kept = [j for j, name in enumerate(rows.names) if name != by]
-    words = {name: what for name, what in rows.words.items() if name != by}
-    values, names = rows.values[:, kept], tuple(rows.names[j] for j in kept)
-    labels, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
-    whole = [int(label) if isinstance(label, float) and label.is_integer() else label for label in labels.tolist()]
-    sites = list(map(str, whole))
-    return [SiteRows(values[which == i], names, words, site=site) for i, site in enumerate(sites)]
-
-
 def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
     """The shards as the clients see them, all with the same columns: those named, or all that they have."""
     found = enumerate(sites_of(shards))
@@ -68,7 +38,7 @@ def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = 
     else:  # values may be missing in columns that are left out
         clients = [LocalData(X, who=f"client {i}", missing=True).arranged(columns) for i, X in found]
         for client in clients if not missing else ():
-            client.complete()
+            client.require_whole()
     first = clients[0].heading
     for client in clients:
         own = client.heading
@@ -82,11 +52,14 @@ def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = 
 
 
 def looked_at(result: PCAResult, clients: Sequence[LocalData]) -> PCAResult:
-    """The result, whose hint about a column alone is more to the point where that is seen to number the rows."""
-    if not result.hints:
+    """The result, with hints about columns that are seen to number the rows, under a budget of noise without."""
+    if result.privacy is not None:  # nothing else is said of rows then
         return result
+    names = saved.plain(result.feature_names_in_)
+    found = identifiers.found(clients, names)
+    if not result.hints:
+        return replace(result, hints=hints.identifiers(found, names))
     m = functools.reduce(merge, (client.moments() for client in clients))
     sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
-    names = result.feature_names_in_
-    found = hints.identifier(sizes, None if names is None else list(names), clients)
-    return replace(result, hints=found or result.hints)
+    first = hints.identifier(sizes, names, clients) or result.hints
+    return replace(result, hints=(*first, *hints.identifiers(found, names, hints.alone(sizes))))

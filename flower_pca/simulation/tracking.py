@@ -10,14 +10,14 @@ from typing import Any, Unpack
 
 from flower_pca import assembly, registry
 from flower_pca.assembly import STEPS, AskedSteps
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.drive import Driven, drive
 from flower_pca.rows.columns import wanted
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
-from flower_pca.simulation.here import InProcess
+from flower_pca.simulation.in_process import InProcess
 from flower_pca.simulation.progress import Watch
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker
@@ -46,8 +46,9 @@ def track(
         checkpoint: File to keep the state of the run in after every message. If it is there at the start, the run goes
             on from it, bit for bit; a finished run removes it. Not for iterators that do not begin anew.
         on_round: Called with the run after every message.
-        backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine with one virtual node
-            per stream; or Ray(num_cpus_per_client=2) for settings of it. The components are the same to the last bit.
+        backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine, with virtual nodes
+            that host many clients; or Ray(clients_per_node=1) for settings of it. The components are the same to the
+            last bit.
         **asked: What is asked: n_components, steps, start, columns, seed, mask, channel. See `assembly.tracking`.
 
     Returns:
@@ -71,7 +72,7 @@ def track(
         strategy = partial(TrackingStrategy, chosen, checkpoint=checkpoint, **asked)
         return ray.track(strategy, clients, engine=engine, on_round=on_round, seed=int(asked.get("seed", 0)))
     there = InProcess(clients, seed=int(asked.get("seed", 0)))
-    watch = Watch(on_round, f"{run.algorithm.spec} of {len(clients):,} clients")
+    watch = Watch(on_round, f"{run.algorithm.spec} of {labels.count(len(clients), 'client')}")
     result: TrackingResult = drive(run, there, checkpoint=checkpoint, on_round=watch)
     watch.end(result)
     return replace(result, site_names={i: client.site for i, client in enumerate(clients) if client.site})

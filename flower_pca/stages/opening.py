@@ -93,7 +93,7 @@ class Opening(Stage[OpeningState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         block = block_of(arrays, data.d)
         if len(block) != data.d:
-            rule = f"{len(block)}, as at the clients that opened the run"
+            rule = f"{len(block)}, as in what this run asks"
             raise DataError("The number of columns", must=rule, got=data.d, then="Align the features first.")
         gaps = "gaps" in arrays
         if not gaps:
@@ -129,7 +129,7 @@ class Opening(Stage[OpeningState]):
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
-            said = {} if total is None else total[_SAID]
+            said = {} if total is None else total.get(_SAID, {})
             if self.judged:
                 said[client] = {name: reply[name] for name in _KEPT if name in reply}
             return {**(reply if total is None else _both(state, total, reply)), _SAID: said}
@@ -138,7 +138,7 @@ class Opening(Stage[OpeningState]):
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
         arrays = {name: a for name, a in total.items() if name != _SAID}
-        return replace(state, total=arrays, said={i: said for i, said in total[_SAID].items() if i in answered})
+        return replace(state, total=arrays, said={i: said for i, said in total.get(_SAID, {}).items() if i in answered})
 
     def status(self, state: OpeningState) -> Status | None:
         return Status.done() if state.total is not None else None
@@ -178,7 +178,17 @@ class Opening(Stage[OpeningState]):
             values=None,
             residuals=None,
             next_value=None,
+            beside=None,
+            beside_product=None,
+            rest=None,
         )
+
+
+def adding(arrays: Arrays) -> Merge:
+    """How answers to an opening's message come together before they are sent: those of a virtual node's clients."""
+    seed, width = (int(arrays.get(name, 0)) for name in ("seed", "width"))
+    state = OpeningState(seed, width, bool(arrays["peaks"]), "gaps" in arrays, arrays.get("block"))
+    return lambda total, client, reply: dict(reply) if total is None else _both(state, total, reply)
 
 
 def block_of(arrays: Arrays, d: int) -> Array:

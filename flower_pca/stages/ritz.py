@@ -1,10 +1,14 @@
-"""The closing Rayleigh-Ritz step: ordered components, true eigenvalues, true residuals."""
+"""The closing Rayleigh-Ritz step: ordered components, true eigenvalues, true residuals, and what follows them.
+
+The message asks for C times the basis and, where the algorithm names a direction beside the basis, for C times that as
+well: the Ritz value there is the next one, which the gap is measured by. It does not change the components.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -16,30 +20,35 @@ from flower_pca.core.parts import Kind, Part
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows.local import LocalData
 
+_TIMES: Final = 3  # that the bound on a column's rest is applied, each time with a better sum
+
 
 @dataclass(frozen=True)
 class RitzState:
-    """The basis and, once known, its product with C."""
+    """The basis, which direction lies beside it, and once they are known their products with C."""
 
     Z: Array
     Y: Array | None
+    beside: Array
+    image: Array | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RayleighRitz(Stage[RitzState]):
     """Eigenpairs of Z'CZ order the basis; ||C z - theta z|| measures it. No message where C Z is known already.
 
-    Cost: 4 n_i d p flops; p columns of d floats each way; once.
+    Cost: 4 n_i d (p + 1) flops; p + 1 columns of d floats each way; once.
     """
 
     name: ClassVar[str] = "ritz"
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> RitzState:
-        return RitzState(model.columns, model.product)
+        beside = model.columns[:, :0] if model.beside is None else model.beside
+        return RitzState(model.columns, model.product, beside, model.beside_product)
 
     def broadcast(self, state: RitzState) -> Arrays:
-        return {"Z": state.Z}
+        return {"Z": np.hstack([state.Z, state.beside])}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -50,7 +59,9 @@ class RayleighRitz(Stage[RitzState]):
         return {"Y": data.matmat(arrays["Z"])}, memory
 
     def server(self, state: RitzState, total: Arrays, answered: frozenset[int]) -> RitzState:
-        return replace(state, Y=total["Y"])
+        p = state.Z.shape[1]
+        Y, image = (np.ascontiguousarray(part) for part in (total["Y"][:, :p], total["Y"][:, p:]))  # as checkpoints do
+        return replace(state, Y=Y, image=image)
 
     def status(self, state: RitzState) -> Status | None:
         return None if state.Y is None else Status.done()
@@ -59,6 +70,28 @@ class RayleighRitz(Stage[RitzState]):
         assert state.Y is not None
         values, Z, Y, residuals = linalg.rayleigh_ritz(state.Z, state.Y)
         model = replace(model, basis=Z, product=Y, values=np.maximum(values, 0.0), residuals=residuals)
-        if model.k < len(values):
-            model = replace(model, next_value=float(values[model.k]))
-        return model
+        k = model.k
+        if k < len(values):
+            model = replace(model, next_value=float(values[k]))
+        elif state.image is not None and state.image.shape[1]:
+            model = replace(model, next_value=float(state.beside[:, 0] @ state.image[:, 0]))
+        if model.sizes is None:
+            return model
+        squares = model.n * (model.sizes / (1.0 if model.frame.scale is None else model.frame.scale)) ** 2
+        return replace(model, rest=_rest(squares, Z[:, :k], Y[:, :k]))
+
+
+def _rest(squares: Array, Z: Array, Y: Array) -> float:
+    """The trace of (I - ZZ')C(I - ZZ'), from the diagonal of C and Y = C Z.
+
+    It is summed by columns, as the difference of two large traces says nothing of a small rest. An entry still has the
+    rounding of its column's squares, which may be more than all the rest. But it is at most the trace times the part
+    of that column's axis which is outside of Z.
+    """
+    T = Z.T @ Y
+    rests = squares - 2.0 * np.sum(Z * Y, axis=1) + np.sum((Z @ ((T + T.T) / 2.0)) * Z, axis=1)
+    rests = np.clip(rests, 0.0, squares)
+    outside = np.clip(1.0 - np.sum(Z * Z, axis=1), 0.0, 1.0)
+    for _ in range(_TIMES):
+        rests = np.minimum(rests, outside * rests.sum())
+    return float(rests.sum())

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
@@ -77,7 +78,8 @@ def _refuse(what: str, rule: str, kind: str, bad: Array, remedy: str, names: Seq
     """Raise DataError if any column is bad, with their names or numbers."""
     columns = np.flatnonzero(bad)
     if len(columns):
+        then = remedy.replace("them", "it") if len(columns) == 1 else remedy
         named = ", ".join(str(j if names is None else names[j]) for j in columns[:10]) + (
             f" and {len(columns) - 10} more" if len(columns) > 10 else ""
         )
-        raise DataError(what, must=rule, got=f"{kind} columns {named}", then=remedy)
+        raise DataError(what, must=rule, got=f"{kind} {labels.noun(len(columns), 'column')} {named}", then=then)

@@ -21,15 +21,18 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from flower_pca import wire
+from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.assembly import AnyRun
-from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Broadcast
+from flower_pca.stages.start import Known, Start
+from flower_pca.strategies.hosts import reached
 from flower_pca.strategies.log import log
-from flower_pca.strategies.nodes import Nodes, Waits
+from flower_pca.strategies.nodes import Nodes
+from flower_pca.strategies.waits import Waits
 from flower_pca.tracking.result import TrackingResult
 
 R = TypeVar("R", PCAResult, TrackingResult)
@@ -50,8 +53,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._asked: Broadcast | None = None
 
     @abstractmethod
-    def _made(self, num_rounds: int = 0) -> AnyRun:
-        """A new run; of so many rounds of the algorithm at most, if that is not 0."""
+    def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
+        """A new run; of so many rounds of the algorithm at most, if that is not 0; from these components, if given."""
 
     @property
     @abstractmethod
@@ -69,7 +72,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             NotEnoughNodes: If fewer than min_nodes nodes are there within node_timeout, or answer.
             DataError: If the rows of all nodes together cannot be used.
         """
-        return self._run(Nodes(grid, self._made(), self._waits), on_round)
+        return self._run(reached(grid, self._made(), self._waits), on_round)
 
     def start(
         self,
@@ -85,7 +88,8 @@ class FlowerStrategy(Strategy, Generic[R]):
 
         Args:
             grid: The grid.
-            initial_arrays: Not used by PCA: leave it out, or pass an empty record.
+            initial_arrays: Components to begin with, as rows, named components: what `arrays_of` makes of an earlier
+                result, say. Others are left aside, with a warning.
             num_rounds: At most so many rounds of the algorithm; 0 leaves that to the algorithm.
             timeout: Seconds to wait for the answers of a round; round_timeout if left out.
             train_config: Sent to the nodes beside our own configuration.
@@ -95,9 +99,6 @@ class FlowerStrategy(Strategy, Generic[R]):
         Returns:
             Flower's Result: arrays are those of `arrays_of`, metrics those of the history, by round.
         """
-        if initial_arrays:
-            remedy = "Leave it out."
-            raise ConfigError("initial_arrays", must="empty", got=f"{len(initial_arrays)} arrays", then=remedy)
         outcome = Result()
 
         def after(run: Driven) -> None:
@@ -112,9 +113,10 @@ class FlowerStrategy(Strategy, Generic[R]):
                 if told is not None:
                     outcome.evaluate_metrics_serverapp[record.number] = told
 
+        made = self._made(num_rounds=num_rounds, start=_known(initial_arrays))
         waits = self._waits if timeout is None else replace(self._waits, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
-        outcome.arrays = arrays_of(self._run(Nodes(grid, self._made(num_rounds), waits, configs), after))
+        outcome.arrays = arrays_of(self._run(reached(grid, made, waits, configs), after))
         return outcome
 
     def configure_train(
@@ -160,17 +162,21 @@ class FlowerStrategy(Strategy, Generic[R]):
 
         result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, on_round=after)
         result = replace(result, site_names=nodes.named)
+        if isinstance(result, RobustResult):
+            result = result.keyed(nodes.known)
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
         if isinstance(result, PCAResult):
+            for choice in result.choices:
+                log(INFO, "%s", choice)
             for hint in result.hints:
                 log(WARNING, "%s", hint)
         return result
 
     def _configure(self, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
-            self._nodes = Nodes(grid, self._made(), self._waits)
+            self._nodes = reached(grid, self._made(), self._waits)
         nodes = self._nodes
         nodes.grid = grid
         if self._asked is None:
@@ -179,18 +185,29 @@ class FlowerStrategy(Strategy, Generic[R]):
             return []
         nodes.configs[kind] = dict(config)
         compose = nodes.composer(self._asked)
-        return [compose(node) for node in self._asked.to]
+        return [compose(node) for node in nodes.carriers(self._asked)]
 
     def _aggregate(self, replies: Iterable[Message], kind: str) -> tuple[Driven, Round] | None:
         nodes, asked = self._nodes, self._asked
         if nodes is None or asked is None or wire.kind(asked.stage) != kind:
             return None
         came = {reply.metadata.src_node_id: reply for reply in replies}
-        answers = [nodes.read(node, came.get(node, "no answer")) for node in asked.to]
+        carriers = nodes.carriers(asked)
+        answers = [answer for n in carriers for answer in nodes.answers(n, came.get(n, "no answer"), asked)]
         self._asked = None
         record = nodes.run.advance(nodes.in_order(answers))
         nodes.report(record)
         return nodes.run, record
+
+
+def _known(arrays: ArrayRecord | None) -> Known | None:
+    """The components among the arrays that a caller begins with; None where there are none, as in a model's weights."""
+    if not arrays:
+        return None
+    if "components" not in arrays:
+        log(WARNING, "initial_arrays are left aside: PCA begins with components alone, and none is named so.")
+        return None
+    return Known(arrays["components"].numpy(), arrays["scale"].numpy() if "scale" in arrays else None)
 
 
 def _components(run: Driven) -> ArrayRecord | None:

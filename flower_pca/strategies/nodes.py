@@ -11,48 +11,22 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from flwr.app import Error, Message
+from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from flower_pca import wire
-from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError, harmless
+from flower_pca.base.errors import NotEnoughNodes, ProtocolError, harmless
 from flower_pca.base.history import Round
 from flower_pca.core.drive import Driven
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.log import log
+from flower_pca.strategies.waits import Waits
 
 _POLL: Final = 0.2  # seconds between two looks for nodes
 _SILENCES: Final = 2  # in a row, after which a node is left out: every one of them costs the round's timeout
 _EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8  # Flower's codes of errors where no answer will come, for want of a node
 _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
-
-
-@dataclass(frozen=True, kw_only=True)
-class Waits:
-    """How nodes are waited for, and under which name they are asked.
-
-    Args:
-        min_nodes: Nodes to wait for.
-        node_timeout: Seconds to wait for them.
-        round_timeout: Seconds to wait for their answers.
-        interval: Seconds from the start of a tracker's step to that of the next, at least.
-        action: Flower's name of the nodes' functions, where they have one.
-    """
-
-    min_nodes: int
-    node_timeout: float
-    round_timeout: float
-    interval: float = 0.0
-    action: str | None = None
-
-    def __post_init__(self) -> None:
-        checks.number("node_timeout", self.node_timeout, least=0.0, remedy="Give seconds.")
-        checks.number("round_timeout", self.round_timeout, least=0.1, remedy="Give seconds.")
-        checks.number("interval", self.interval, least=0.0, remedy="Give seconds.")
-        if self.action is not None and not self.action.isidentifier():
-            raise ConfigError("action", must="a Python identifier", got=repr(self.action), then='Use "pca".')
 
 
 @dataclass
@@ -71,6 +45,7 @@ class Nodes:
     """
 
     kind: ClassVar[str] = "server checkpoint"
+    noun: ClassVar[str] = "node"  # what logs call a client
 
     grid: Grid
     run: Driven
@@ -97,7 +72,7 @@ class Nodes:
             self._pace(self.run.standing.state.step)
         least, deadline = self.waits.min_nodes, time.monotonic() + self.waits.node_timeout
         while True:
-            connected = set(self.grid.get_node_ids())
+            connected = self.connected()
             self._take_back(connected)
             nodes = sorted(connected - self.run.roll.banned, key=self.order)
             late, crowd = time.monotonic() >= deadline, len(connected) >= least
@@ -109,19 +84,31 @@ class Nodes:
                 raise NotEnoughNodes("The nodes connected", must=f"at least {least}", got=got, then=remedy)
             time.sleep(min(_POLL, max(deadline - time.monotonic(), 0.0)))
 
-    def ask(self, message: Broadcast) -> Iterator[Reply | Failure]:
+    def connected(self) -> set[int]:
+        """The clients that can be reached: the nodes themselves."""
+        return set(self.grid.get_node_ids())
+
+    def carriers(self, message: Broadcast) -> list[int]:
+        """The nodes to ask for the answers to a message, in the order of these."""
+        return list(message.to)
+
+    def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
+        """What a node says for its client, or clients; `reply` may be why there is nothing."""
+        yield self.read(node, reply)
+
+    def ask(self, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
         """Answers in the order of the nodes' keys, whatever the order they came in."""
         timeout = self.waits.round_timeout
-        ordered = exchange(self.grid, message.to, self.composer(message), timeout=timeout)
-        answers = (self.read(node, reply) for node, reply in ordered)
+        ordered = exchange(self.grid, self.carriers(message), self.composer(message), timeout=timeout)
+        answers = (answer for node, reply in ordered for answer in self.answers(node, reply, message))
         if all(node in self.keys for node in message.to):
             yield from answers
         else:  # keys come with the first answer, so these wait for one another
             yield from self.in_order(answers)
 
-    def in_order(self, answers: Iterable[Reply | Failure]) -> list[Reply | Failure]:
+    def in_order(self, answers: Iterable[Reply | Sum | Failure]) -> list[Reply | Sum | Failure]:
         """In the order of the nodes' keys."""
-        return sorted(answers, key=lambda answer: self.order(answer.client))
+        return sorted(answers, key=lambda a: self.order(a.clients[0] if isinstance(a, Sum) else a.client))
 
     def order(self, node: int) -> tuple[int, int]:
         """By key; nodes whose key is not known yet come last, by their own number."""
@@ -144,9 +131,9 @@ class Nodes:
         """Log what a message came to; nodes are named as their operators know them."""
         log(INFO, "%s", record)
         for node, reason in record.failures.items():
-            log(WARNING, "\tnode %s%s was left out: %s", node, self._known_as(int(node)), reason)
+            log(WARNING, "\t%s %s%s was left out: %s", self.noun, node, self._known_as(int(node)), reason)
         for node, note in record.notes.items():
-            log(WARNING, "\tnode %s%s: %s", node, self._known_as(int(node)), note)
+            log(WARNING, "\t%s %s%s: %s", self.noun, node, self._known_as(int(node)), note)
 
     def _known_as(self, node: int) -> str:
         """What operators know a node by, if it has said so."""
@@ -162,44 +149,63 @@ class Nodes:
 
     def composer(self, message: Broadcast) -> Callable[[int], Message]:
         """From a node to its message. What all nodes get alike is written once."""
-        kind = wire.kind(message.stage)
-        told, algorithm = self.configs.get(kind, {}), self.run.standing.named
-        asks = self.run.standing.model.heading is None
-        write = partial(wire.write_request, message, algorithm=algorithm, run=self.name, extra=told, asks_names=asks)
-        common = None if message.personal else write(message.to[0])
-        kind = kind if self.waits.action is None else f"{kind}.{self.waits.action}"
+        kind, write = self.waits.message_type(wire.kind(message.stage)), self.writer(message)
         ttl, group = self.waits.round_timeout, str(message.number)
 
         def compose(node: int) -> Message:
-            return Message(common or write(node), node, kind, ttl=ttl, group_id=group)
+            return Message(write(node), node, kind, ttl=ttl, group_id=group)
 
         return compose
+
+    def writer(self, message: Broadcast) -> Callable[[int], RecordDict]:
+        """From a node to the records of its message."""
+        write: Callable[[int], RecordDict] = partial(wire.write_request, message, **self.told(message))
+        common = None if message.personal else write(message.to[0])
+        return lambda node: common or write(node)
+
+    def told(self, message: Broadcast) -> dict[str, Any]:
+        """What nodes are told beside a message itself."""
+        extra, standing = self.configs.get(wire.kind(message.stage), {}), self.run.standing
+        asks: dict[str, Any] = {"asks_names": standing.model.heading is None, "alternative": standing.alternative}
+        return {"algorithm": standing.named, "run": self.name, "extra": extra, **asks}
 
     def read(self, node: int, reply: Message | str) -> Reply | Failure:
         """A node's answer; `reply` may be why there is none."""
         self.keys.setdefault(node, _UNKNOWN)  # until it says its own, so that one that never does is not waited for
-        if isinstance(reply, str):
-            return self._unheard(node, reply)
-        if reply.has_error():
-            return self._error(node, reply.error)
-        self._silent.pop(node, None)
+        if isinstance(reply, str) or reply.has_error():
+            return self.unanswered(node, reply)
         try:
-            answer = wire.read_reply(reply.content, reply.metadata.message_type.split(".")[0])
+            answer = wire.read_reply(reply.content, kind_of(reply))
         except ProtocolError as error:
-            return Failure(node, str(error), lasting=True)
+            return self.taken(node, error)
+        return self.taken(node, answer)
+
+    def unanswered(self, node: int, reply: Message | str) -> Failure:
+        """The failure of a client without an answer: of one that is silent, or of Flower's error in its place."""
+        return self._unheard(node, reply) if isinstance(reply, str) else self._error(node, reply.error)
+
+    def taken(self, node: int, answer: wire.Answer | ProtocolError) -> Reply | Failure:
+        """A client's answer as the run gets it, once it is read, or what is wrong with it."""
+        self._silent.pop(node, None)
+        if isinstance(answer, ProtocolError):
+            return Failure(node, str(answer), lasting=True)
         if answer.key != wire.NO_KEY:
             self.keys[node] = answer.key
         if answer.site:
             self.sites[node] = answer.site
         if answer.refusal is not None:
             return Failure(node, f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal, lasting=True)
-        return Reply(node, answer.number, answer.arrays, answer.heading, answer.site)
+        return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines)
 
     @property
     def named(self) -> dict[int, str]:
         """The names of nodes by key, or by node where there is none."""
-        keys = {node: self.keys.get(node, _UNKNOWN) for node in self.sites}
-        return {node if keys[node] == _UNKNOWN else keys[node]: name for node, name in sorted(self.sites.items())}
+        return {self.known.get(node, node): name for node, name in sorted(self.sites.items())}
+
+    @property
+    def known(self) -> dict[int, int]:
+        """The keys of nodes that have one."""
+        return {node: key for node, key in self.keys.items() if key != _UNKNOWN}
 
     def _unheard(self, node: int, why: str) -> Failure:
         self._silent[node] = self._silent.get(node, 0) + 1
@@ -231,3 +237,8 @@ class Nodes:
             self._away -= back
             for node in back:
                 self._silent.pop(node, None)
+
+
+def kind_of(message: Message) -> str:
+    """The kind of a message, whatever its action."""
+    return str(message.metadata.message_type).split(".")[0]

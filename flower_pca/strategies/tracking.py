@@ -9,8 +9,10 @@ from flower_pca import assembly, registry
 from flower_pca.assembly import AnyRun, AskedSteps
 from flower_pca.base import checks
 from flower_pca.base.signature import spelt_out
+from flower_pca.stages.start import Start
 from flower_pca.strategies.base import FlowerStrategy
-from flower_pca.strategies.nodes import Waits
+from flower_pca.strategies.hosts import require_sums
+from flower_pca.strategies.waits import SUMMED, Waits
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker
 
@@ -23,10 +25,12 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
     Args:
         tracker: A name ("st_miss"), a spec string ("robust_tracking(smallest_outlier=15)") or an instance.
         interval: Seconds from the start of a step to that of the next, at least: the pace at which batches arrive.
-        min_nodes: Nodes to wait for, and to keep.
+        min_nodes: Nodes (or clients that they host) to wait for, and to keep.
         node_timeout: Seconds to wait for them; then NotEnoughNodes is raised.
         round_timeout: Seconds to wait for the answers to a message; nodes that have not answered are left out of it.
         action: Flower's name of the nodes' functions, where they were added by `clients.register`.
+        hosted: In simulations whose virtual nodes host many clients, how these answer: "stacked", each for itself in
+            one message. None where each node is a client.
         checkpoint: File to keep the state of the run in after every message. If it is there at the start, the run goes
             on from it; a finished run removes it.
         **asked: What is asked: n_components (2 if left out), steps, start, columns, seed, mask, channel: see
@@ -49,6 +53,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         node_timeout: float = 60.0,
         round_timeout: float = 600.0,
         action: str | None = None,
+        hosted: str | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         **asked: Unpack[AskedSteps],
     ) -> None:
@@ -60,16 +65,20 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
             round_timeout=round_timeout,
             interval=interval,
             action=action,
+            hosted=hosted,
         )
         if checkpoint is not None:
             checks.parent("the checkpoint", checkpoint)
         super().__init__(waits, checkpoint)
-        self._made()  # which checks what is asked
+        made = self._made()  # which checks what is asked
+        if hosted == SUMMED:
+            require_sums(made, asked.get("channel"))
 
     @property
     def algorithm(self) -> Tracker:
         """The tracker."""
         return self._tracker
 
-    def _made(self, num_rounds: int = 0) -> AnyRun:
-        return assembly.tracking(self._tracker, min_clients=self._waits.min_nodes, **self._asked_for)
+    def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
+        asked = self._asked_for if start is None else {**self._asked_for, "start": start}
+        return assembly.tracking(self._tracker, min_clients=self._waits.min_nodes, **asked)

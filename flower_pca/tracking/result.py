@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from flower_pca.core import saved
 from flower_pca.core.model import Model
 from flower_pca.rows import gaps
 from flower_pca.rows.matching import arranged
+from flower_pca.tracking.advice import advice
 
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "changes_")
-_HEADER = ("statistics_", "algorithm", "seed")
+_HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,11 +40,16 @@ class TrackingResult:
         deficient_: Rows with fewer independent observed entries than components, whose completion is the one of
             minimum norm, (steps,).
         outliers_: Entries taken for outliers, (steps,).
-        changes_: Steps at which a change was declared.
-        statistics_: From the steps at which it is known to the largest eigenvalue of the completed rows outside the
-            basis before, divided by the rows.
-        status: Why the run ended.
-        history: What happened in each message.
+        changes_: Steps at which a change was declared, of those that are kept.
+        statistics_: From the steps at which it is known to the statistic of a change: the largest eigenvalue of the
+            completed rows outside the basis before, divided by the rows; where the level is learnt from the stream,
+            the least of four such, see `tracking.change`.
+        levels_: From the steps at which a change was looked for to what the statistic was held against.
+        first_: The number of the first step that is kept: all of these are of the newest steps, at most the `keep` of
+            the tracker, while numbers of steps count from the first one ever.
+        totals_: Of all steps: their number "steps", "rows", "deficient" and "outliers", and their changes "changed".
+        status: Why the run ended; and what its figures say against it, such as a column that is a component by itself.
+        history: What happened in each message, of the newest thousand, and what those before came to.
         algorithm: The tracker's spec string.
         seed: The seed of the run.
         asked: What was asked for, as plain values.
@@ -60,6 +66,9 @@ class TrackingResult:
     outliers_: Array
     changes_: Array
     statistics_: dict[int, float]
+    levels_: dict[int, float]
+    first_: int
+    totals_: dict[str, int]
     status: Status
     history: History
     algorithm: str
@@ -72,26 +81,30 @@ class TrackingResult:
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> TrackingResult:
         """The result that a finished model amounts to: its tracker has left the figures of all steps."""
-        assert model.status is not None
-        statistics, changed = model.left["statistics"], model.left["changed"]
-        figures = ("values", "rows", "residuals", "deficient", "outliers")
+        left, names = model.left, saved.columns(model.feature_names)
+        first, status = int(left["gone"]), model.status or Status(Outcome.ONE_SHOT, "the run goes on")
+        told = advice(left, labels.column_names(names, len(left["bases"][-1])))
         return cls(
-            components_=np.stack([np.ascontiguousarray(linalg.fix_signs(P).T) for P in model.left["bases"]]),
-            **{f"{name}_": model.left[name] for name in figures},  # type: ignore[arg-type]
-            changes_=np.flatnonzero(changed),
-            statistics_={j: float(s) for j, s in enumerate(statistics) if not np.isnan(s)},
-            status=model.status,
+            components_=np.stack([np.ascontiguousarray(linalg.fix_signs(P).T) for P in left["bases"]]),
+            **{f"{name}_": left[name] for name in ("values", "rows", "deficient", "outliers")},  # type: ignore[arg-type]
+            residuals_=left["residual"],
+            changes_=first + np.flatnonzero(left["changed"]),
+            statistics_=_known(left["statistic"], first),
+            levels_=_known(left["level"], first),
+            first_=first,
+            totals_={"steps": first + len(left["bases"]), **_totals(left)},
+            status=replace(status, words="; ".join((status.words, *told))),
             history=history,
             algorithm=algorithm,
             seed=model.seed,
             asked=asked,
-            feature_names_in_=saved.columns(model.feature_names),
+            feature_names_in_=names,
             feature_digest="" if model.heading is None else model.heading.digest,
         )
 
     @property
     def steps(self) -> int:
-        """The number of steps."""
+        """The number of steps that are kept."""
         return len(self.components_)
 
     @property
@@ -162,6 +175,9 @@ class TrackingResult:
             return cls(
                 **{name: arrays[name] for name in _ARRAYS},  # type: ignore[arg-type]
                 statistics_={int(step): value for step, value in header["statistics_"].items()},
+                levels_={int(step): value for step, value in header["levels_"].items()},
+                first_=header["first_"],
+                totals_=header["totals_"],
                 algorithm=header["algorithm"],
                 seed=header["seed"],
                 status=Status(Outcome(outcome), words),
@@ -192,7 +208,7 @@ class TrackingResult:
             set(self.changes_.tolist()),
             zip(self.rows_, self.movement_, self.residuals_, self.outliers_, strict=True),
         )
-        for j, (rows, movement, residual, outliers) in enumerate(figures):
+        for j, (rows, movement, residual, outliers) in enumerate(figures, self.first_):
             mark = "yes" if j in changes else ""
             lines.append(f"{j:>6} {rows:>8} {movement:>10.1e} {residual:>10.1e} {outliers:>10}  {mark}".rstrip())
         names = labels.column_names(self.feature_names_in_, self.n_features_in_)
@@ -203,8 +219,9 @@ class TrackingResult:
         return "\n".join([*lines, *last])
 
     def __repr__(self) -> str:
-        what = f"{self.steps} steps, {self.n_components_} components of {self.n_features_in_} columns"
-        return f"TrackingResult({what} by {self.algorithm}, {len(self.history)} messages)"
+        size = f"{labels.count(self.n_components_, 'component')} of {labels.count(self.n_features_in_, 'column')}"
+        what = f"{labels.count(self.totals_['steps'], 'step')}, {size}"
+        return f"TrackingResult({what} by {self.algorithm}, {labels.count(self.history.count, 'message')})"
 
     def _repr_html_(self) -> str:
         return markup.of_steps(self)
@@ -220,3 +237,12 @@ class TrackingResult:
             remedy = "Give the features that the run had, in its order."
             raise ConfigError("The number of columns", must=str(self.n_features_in_), got=rows.shape[1], then=remedy)
         return rows
+
+
+def _known(values: Array, first: int) -> dict[int, float]:
+    """By the number of the step, where it is known."""
+    return {j: float(value) for j, value in enumerate(values, first) if not np.isnan(value)}
+
+
+def _totals(left: Mapping[str, Array]) -> dict[str, int]:
+    return {name.removeprefix("total."): int(value) for name, value in left.items() if name.startswith("total.")}

@@ -44,7 +44,8 @@ class RobustTracking(Tracker):
             observed entries, the authors' setting for video less its mean.
         refine: Whether clients complete a batch once more with the basis found from it, one step later.
         reuse: How often the batch is completed with its own basis and used again.
-        detect, threshold, update_length, solver, products, first_products, qr_every, tol, oversample: See `Tracker`.
+        detect, threshold, alarm_rate, update_length: See `Tracker`, as for all that follow.
+        solver, products, first_products, qr_every, tol, oversample, keep: What a step asks for, and what is kept.
     """
 
     name: ClassVar[str] = "robust_tracking"

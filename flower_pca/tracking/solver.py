@@ -28,7 +28,7 @@ class Solver:
         products: Messages so far.
         error: Estimated sine of the angle to the true space, ||residual|| / gap.
         values: Ritz values, largest first, at most r + 1.
-        W: The Ritz vectors in the coordinates of Q.
+        W: The Ritz vectors: in the coordinates of Q, for the power method as they are.
         beyond: The largest Ritz value in what is orthogonal to the first r columns sent; 0 where it is not known.
     """
 
@@ -64,10 +64,19 @@ class Solver:
         power = self.power.step(S, qr_every)
         solver = replace(self, power=power, block=power.block, products=products)
         if self.power.inside == 0:
-            values, _, _, residuals = linalg.rayleigh_ritz(self.block, S)
+            values, W, _, residuals = linalg.rayleigh_ritz(self.block, S)
             error = float(np.linalg.norm(residuals)) / max(float(values[-1]), _TINY)
-            solver = replace(solver, values=values, error=error)
+            solver = replace(solver, values=values, W=W, error=error)
         return solver
+
+    def known(self) -> tuple[Array, Array]:
+        """All Ritz vectors that there are, and their values."""
+        if self.power is not None:
+            assert self.values is not None
+            assert self.W is not None
+            return self.W, self.values
+        values, W = linalg.eigh_descending(self.Q.T @ self.CQ)
+        return self.Q @ W, values
 
     def done(self, *, tol: float, products: int) -> bool:
         """Whether the basis may be read: it is as good as asked for, or the messages are used up."""

@@ -7,20 +7,31 @@ ones. It is frozen, like every state; `Tracker.server` makes the next one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import archive, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.tracking.change import Alarm, Detector, Watch, outside
 from flower_pca.tracking.solver import Solver
 
+FIGURES: Final = (  # of a step, by name
+    "rows", "residual", "deficient", "outliers", "statistic", "level", "changed", "misfit", "beyond",
+)  # fmt: skip
+_WHOLE: Final = ("rows", "deficient", "outliers")  # those that are whole numbers
+_TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # those that are added up
 _PROBES: Final = 15  # products of the power method on what lies outside the old subspace
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a finished step leaves: its basis, the Ritz values of the sum, and figures of the batch."""
+    """What a finished step leaves: its basis, the Ritz values of the sum, and figures of the batch.
+
+    `level` is what the statistic of a change was held against, `misfit` the mean square of what the old basis leaves of
+    a row, `beyond` the largest eigenvalue that it leaves, by the row; NaN where they are not known.
+    """
 
     basis: Array
     values: Array
@@ -28,8 +39,23 @@ class Step:
     residual: float
     deficient: int
     outliers: int
-    statistic: float | None = None
+    statistic: float = np.nan
+    level: float = np.nan
     changed: bool = False
+    misfit: float = np.nan
+    beyond: float = np.nan
+
+    def line(self) -> Array:
+        """All of it in one row of numbers."""
+        return np.concatenate([[float(getattr(self, name)) for name in FIGURES], self.values, self.basis.ravel()])
+
+    @classmethod
+    def of(cls, line: Array, r: int) -> Step:
+        """The step that `line` has written, of r components."""
+        figures, values, basis = np.split(line, [len(FIGURES), len(FIGURES) + r])
+        known: dict[str, Any] = dict(zip(FIGURES, figures.tolist(), strict=True))
+        known |= {name: int(known[name]) for name in _WHOLE} | {"changed": bool(known["changed"])}
+        return cls(basis.reshape(-1, r).copy(), values.copy(), **known)
 
 
 @dataclass(frozen=True)
@@ -47,10 +73,14 @@ class TrackState:
         d: Columns, where clients are told them with the first message of a first step; else 0.
         sums: Counts of the batch, once it has been answered for.
         clients: Who answered the newest message.
-        record: The finished steps.
+        record: The newest of the finished steps, at most `keep`.
+        keep: How many are kept.
+        gone: How many were finished before them.
+        totals: Sums over all finished steps.
         detecting: Whether a change is looked for.
         since: Steps since the last change, or the start.
-        statistic: Of the step under way, where it is known.
+        outside: The largest eigenvalue of the step under way outside of the bases before, newest first, by the row.
+        watch: What is known of the stream while nothing happens, where the level of an alarm comes from the stream.
         ended: Whether there is nothing left to do.
         closing: Whether the last message, which brings clients the last basis, is due or answered.
     """
@@ -67,10 +97,14 @@ class TrackState:
     d: int = 0
     sums: dict[str, float] = field(default_factory=dict)
     clients: tuple[int, ...] = ()
-    record: tuple[Step, ...] = ()
+    record: tuple[Step, ...] = field(default=(), metadata={archive.APART: True})
+    keep: int = 1000
+    gone: int = 0
+    totals: dict[str, int] = field(default_factory=dict)
     detecting: bool = False
     since: int = 0
-    statistic: float | None = None
+    outside: tuple[float, ...] = ()
+    watch: Watch = field(default_factory=Watch)
     ended: bool = False
     closing: bool = False
 
@@ -81,23 +115,54 @@ class TrackState:
             return len(self.P)
         return self.d if self.solver is None else len(self.solver.block)
 
+    def lines(self, newest: int) -> Array:
+        """The newest steps of the record as rows of numbers."""
+        return np.stack([step.line() for step in self.record[len(self.record) - newest :]]) if newest else np.zeros(0)
+
+    def recalled(self, lines: Array) -> TrackState:
+        """With the record that `lines` has written."""
+        return replace(self, record=tuple(Step.of(line, self.r) for line in lines))
+
+    def recorded(self, step: Step) -> dict[str, Any]:
+        """What a step more makes of record and totals."""
+        record = (*self.record, step)
+        over = max(len(record) - self.keep, 0)
+        totals = {name: self.totals.get(name, 0) + int(getattr(step, name)) for name in _TOTALS}
+        return {"record": record[over:], "keep": self.keep, "gone": self.gone + over, "totals": totals}
+
     def of_columns(self, columns: int) -> TrackState:
         """The same where all clients are known to have so many columns, before the first sum has told it."""
         return replace(self, d=columns) if self.solver is None else self
 
 
-def figures(record: tuple[Step, ...]) -> dict[str, Array]:
-    """The finished steps as arrays, as the result needs them; a statistic that is not known is NaN."""
+def figures(state: TrackState) -> dict[str, Array]:
+    """The steps that are kept as arrays, and the totals of all, as the result needs them."""
+    record = state.record
     return {
         "bases": np.stack([step.basis for step in record]),
         "values": np.stack([step.values for step in record]),
-        "rows": np.array([step.rows for step in record]),
-        "residuals": np.array([step.residual for step in record]),
-        "deficient": np.array([step.deficient for step in record]),
-        "outliers": np.array([step.outliers for step in record]),
-        "statistics": np.array([np.nan if step.statistic is None else step.statistic for step in record]),
-        "changed": np.array([step.changed for step in record]),
+        "gone": np.array(state.gone),
+        **{name: np.array([getattr(step, name) for step in record]) for name in FIGURES},
+        **{f"total.{name}": np.array(total) for name, total in state.totals.items()},
     }
+
+
+def finished(state: TrackState, alarm: Alarm, basis: Array, values: Array) -> Step:
+    """The step that is over, with the counts of its batch."""
+    sums = state.sums
+    return Step(
+        basis=basis,
+        values=values,
+        rows=int(sums["rows"]),
+        residual=float(np.sqrt(sums["misfit"] / sums["energy"])) if sums["energy"] else 0.0,
+        deficient=int(sums["deficient"]),
+        outliers=int(sums["outliers"]),
+        statistic=np.nan if alarm.statistic is None else alarm.statistic,
+        level=np.nan if alarm.level is None else alarm.level,
+        changed=alarm.changed,
+        misfit=sums["misfit"] / max(sums["rows"], 1.0) if sums["energy"] else np.nan,
+        beyond=state.outside[0] if state.outside else np.nan,
+    )
 
 
 def probed(state: TrackState, probe: Solver) -> TrackState:
@@ -105,13 +170,33 @@ def probed(state: TrackState, probe: Solver) -> TrackState:
     if probe.products < _PROBES:
         return replace(state, probe=probe)
     assert probe.values is not None
-    return replace(state, probe=None, statistic=float(probe.values[0]) / state.sums["rows"])
+    told = outside(probe, state.watch.bases) or (float(probe.values[0]),)
+    return replace(state, probe=None, outside=tuple(value / state.sums["rows"] for value in told))
+
+
+def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
+    """What the batch has outside of the bases before: known at no cost in a Krylov space, else as a probe has told."""
+    rows = state.sums["rows"]
+    if solver.power is None:
+        older = outside(solver, state.watch.bases[1:])
+        return tuple(value / rows for value in (solver.beyond, *older))
+    if not state.watch.bases:
+        return state.outside
+    known = [value / rows for value in outside(solver, state.watch.bases)]
+    return tuple(max(pair) for pair in zip(state.outside, known, strict=False))
+
+
+def judged(state: TrackState, detector: Detector, basis: Array) -> tuple[Alarm, Watch]:
+    """Whether the step that ends with this basis is a change, and what is known of the stream after it."""
+    size = state.sums["energy"] / max(state.sums["rows"], 1.0)
+    looks, since = state.detecting, state.since
+    return detector.judge(state.watch, state.outside, basis, looks=looks, since=since, size=size)
 
 
 def skipped(state: TrackState) -> TrackState:
     """On to the next step, where no client has had anything to begin with: nothing is recorded of this one."""
     if state.step + 1 == state.steps or (state.steps is None and not state.sums["left"]):
-        got = f"none in {state.step + 1} steps" if state.step else "none"
+        got = f"none in {labels.count(state.step + 1, 'step')}" if state.step else "none"
         remedy = "Wait for rows before you start, or ask for more steps."
         raise DataError("The rows of a run of steps", must="there and not all zero", got=got, then=remedy)
     return replace(state, step=state.step + 1, sums={}, clients=())

@@ -1,8 +1,8 @@
 """Tracker: the server's half of tracking. A step is a batch at every client and a few messages.
 
 The state machine of a run of steps. In every step a `Solver` asks for products until it has the leading eigenvectors;
-before it, where changes are looked for by the power method, a probe does. `server` takes a sum and decides which of
-them it is for; `_solved` ends a lap, `_finished` a step, and `_begun` sets up the next one.
+before it, where changes are looked for by the power method, a probe does. `server` takes a sum and decides which it is
+for; `_solved` ends a lap, `_finished` a step, and `_begun` sets up the next one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
@@ -21,8 +21,9 @@ from flower_pca.core.model import Model
 from flower_pca.core.parts import COUNT, NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays, Merge, Stage, add
 from flower_pca.tracking.batch import COUNTS, aligned, shape_of
+from flower_pca.tracking.change import Detector, Watch
 from flower_pca.tracking.solver import Solver
-from flower_pca.tracking.state import Step, TrackState, figures, probed, required, skipped
+from flower_pca.tracking.state import TrackState, figures, finished, judged, left_over, probed, required, skipped
 
 SOLVERS: Final = ("krylov", "power")
 
@@ -38,17 +39,20 @@ class Tracker(Stage[TrackState]):
     Args:
         refine: Whether clients complete a batch once more with the basis found from it, one step later.
         reuse: How often the batch is completed with its own basis and used again.
-        detect: Whether to look for changes: a step at which the largest eigenvalue of the completed rows outside the
-            old subspace, divided by the number of rows, is at least `threshold`. The basis moves on either way.
-        threshold: In squared units of the data. The authors' default is for data of size 1.
+        detect: Whether to look for changes. The basis moves on either way.
+        threshold: A change is a step at which the largest eigenvalue of the completed rows outside the old subspace,
+            divided by the rows, is at least this, in squared units of the data; the paper's is 7.5961e-4. None has it
+            learnt from the stream, see `tracking.change`: a change is then told by its second batch.
+        alarm_rate: Alarms in a quiet step, where the threshold is learnt; none are raised in the first 20 steps of it.
         update_length: Steps after the start, or after a change, in which none is looked for.
-        solver: "krylov", a Krylov space from the old basis and random columns, which tells the statistic of a change at
-            no cost; or "power", the power method from the old basis, as over the air. It asks for changes apart.
-        products: Messages of a step at most, beyond those that ask for changes.
-        first_products: The same in the first step, which starts from random columns.
+        solver: "krylov", a Krylov space from the old basis and random columns, which tells the statistic at no cost; or
+            "power", the power method from the old basis, as over the air. It asks for changes apart.
+        products, first_products: Messages of a step at most, beyond those that ask for changes; of the first step,
+            which starts from random columns.
         qr_every: Products between two QRs, for "power": see `FedOAPM`.
         tol: Estimated sine of the angle to the true eigenvectors of a batch at which a step ends.
         oversample: Random columns beside the old basis, for "krylov".
+        keep: The newest steps, whose bases and figures the result has; of those before it knows the totals.
     """
 
     by_row: ClassVar[bool] = True
@@ -56,7 +60,8 @@ class Tracker(Stage[TrackState]):
     refine: bool = False
     reuse: int = 0
     detect: bool = False
-    threshold: float = 7.5961e-4
+    threshold: float | None = None
+    alarm_rate: float = 1e-3
     update_length: int = 10
     solver: str = "krylov"
     products: int = 10
@@ -64,23 +69,27 @@ class Tracker(Stage[TrackState]):
     qr_every: int = 1
     tol: float = 1e-12
     oversample: int = 2
+    keep: int = 1000
 
     def __post_init__(self) -> None:
         for what, value in {"refine": self.refine, "detect": self.detect}.items():
             checks.choice(f"{what} of {self.name}", value, (True, False))
         checks.choice(f"solver of {self.name}", self.solver, SOLVERS)
-        for what in ("reuse", "oversample"):
-            checks.integer(f"{what} of {self.name}", getattr(self, what))
-        for what in ("update_length", "products", "first_products", "qr_every"):
-            checks.integer(f"{what} of {self.name}", getattr(self, what), least=1)
-        for what in ("threshold", "tol"):
-            checks.number(f"{what} of {self.name}", getattr(self, what), least=0.0)
+        for what in ("reuse", "oversample", "update_length", "products", "first_products", "qr_every", "keep"):
+            least = 0 if what in ("reuse", "oversample") else 1
+            checks.integer(f"{what} of {self.name}", getattr(self, what), least=least)
+        checks.number(f"tol of {self.name}", self.tol, least=0.0)
+        if self.threshold is not None:
+            checks.number(f"threshold of {self.name}", self.threshold, least=0.0)
+        checks.number(f"alarm_rate of {self.name}", self.alarm_rate, least=1e-9, most=0.1, remedy="Try 1e-3.")
 
     def start(self, model: Model) -> TrackState:
         assert isinstance(model.n_components, int)
         r, seed = model.n_components, model.seed
-        state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis)
-        return state if model.basis is None else self._begun(state)
+        state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis, keep=self.keep)
+        if model.basis is None:
+            return state
+        return self._begun(replace(state, watch=Watch(bases=(model.basis,)) if self._detector.learns else state.watch))
 
     def broadcast(self, state: TrackState) -> Arrays:
         head = {"step": np.array(state.step), "lap": np.array(state.lap), "refine": np.array(int(self.refine))}
@@ -152,8 +161,7 @@ class Tracker(Stage[TrackState]):
         elif (nothing or rows < state.r) and state.P is not None:
             return self._finished(state, state.P, np.zeros(state.r))
         elif others and state.solver.Q.shape[1] and state.solver.products + 1 < self._limit(state):
-            # Products of other batches do not go together with those before.
-            return self._restarted(state, state.solver)
+            return self._restarted(state, state.solver)  # products of other batches do not go together with those
         if state.probe is not None:
             return probed(state, state.probe.step(S, 1))
         return self._solved(state, required(state.solver).step(S, self.qr_every))
@@ -162,7 +170,7 @@ class Tracker(Stage[TrackState]):
         if not state.ended:
             return None
         why = "no client has more rows" if state.steps is None else "as many as asked for"
-        return Status(Outcome.ONE_SHOT, f"{len(state.record)} steps, {why}")
+        return Status(Outcome.ONE_SHOT, f"{labels.count(self.rounds(state), 'step')}, {why}")
 
     def metrics(self, state: TrackState) -> dict[str, float]:
         solver = state.probe or state.solver
@@ -170,11 +178,11 @@ class Tracker(Stage[TrackState]):
         return {"step": float(state.step), **({"error": error} if np.isfinite(error) else {})}
 
     def finish(self, state: TrackState, model: Model) -> Model:
-        return replace(model, basis=state.P, d=state.columns, left=figures(state.record) if state.ended else {})
+        return replace(model, basis=state.P, d=state.columns, left=figures(state) if state.ended else {})
 
     def rounds(self, state: TrackState) -> int:
         """Steps so far."""
-        return len(state.record)
+        return state.gone + len(state.record)
 
     def _width(self, state: TrackState) -> int:
         return state.r + (self.oversample if self.solver == "krylov" else 0)
@@ -191,7 +199,7 @@ class Tracker(Stage[TrackState]):
             random = linalg.complement(linalg.random_block(len(P), extra, state.seed + state.step + 1), P)
             return replace(state, solver=self._opened(np.hstack([P, linalg.orth(random)]), state.r))
         probe = None
-        if self.detect and state.detecting and state.lap == 0:
+        if self.detect and (state.detecting or self._detector.learns) and state.lap == 0:
             probe = Solver.by_power(linalg.random_basis(len(P), 1, state.seed + state.step + 1), r=1)
         return replace(state, solver=self._opened(P, state.r), probe=probe)
 
@@ -211,28 +219,16 @@ class Tracker(Stage[TrackState]):
                 return replace(state, solver=onward)
         assert solver.values is not None
         basis = solver.basis()
-        if state.lap == 0 and self.solver == "krylov" and state.P is not None:
-            state = replace(state, statistic=solver.beyond / state.sums["rows"])
+        if state.lap == 0 and state.P is not None:
+            state = replace(state, outside=left_over(state, solver))
         if state.lap < self.reuse:
             return self._begun(replace(state, P=basis, lap=state.lap + 1))
         return self._finished(state, basis, solver.values[: state.r])
 
     def _finished(self, state: TrackState, basis: Array, values: Array) -> TrackState:
-        """The step is done; on to the next one."""
-        sums, statistic = state.sums, state.statistic
-        changed = self.detect and state.detecting and statistic is not None and statistic >= self.threshold
-        done = Step(
-            basis=basis,
-            values=values,
-            rows=int(sums["rows"]),
-            residual=float(np.sqrt(sums["misfit"] / sums["energy"])) if sums["energy"] else 0.0,
-            deficient=int(sums["deficient"]),
-            outliers=int(sums["outliers"]),
-            statistic=statistic,
-            changed=bool(changed),
-        )
-        since = 1 if changed else state.since + 1
-        over = state.step + 1 == state.steps or (state.steps is None and not sums["left"])
+        alarm, watch = judged(state, self._detector, basis)
+        since = 1 if alarm.changed else state.since + 1
+        over = state.step + 1 == state.steps or (state.steps is None and not state.sums["left"])
         state = TrackState(
             r=state.r,
             seed=state.seed,
@@ -240,10 +236,15 @@ class Tracker(Stage[TrackState]):
             steps=state.steps,
             step=state.step + 1,
             P=basis,
-            record=(*state.record, done),
-            detecting=(state.detecting and not changed) or since >= self.update_length,
+            **state.recorded(finished(state, alarm, basis, values)),
+            detecting=(state.detecting and not alarm.changed) or since >= self.update_length,
             since=since,
+            watch=watch,
             ended=over and not self.refine,
             closing=over and self.refine,
         )
         return state if over else self._begun(state)
+
+    @property
+    def _detector(self) -> Detector:
+        return Detector(self.detect, self.threshold, self.alarm_rate, self.update_length)

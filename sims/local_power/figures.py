@@ -22,7 +22,11 @@ ALIGN: Final = {"OPT": "procrustes", "sign": "sign", "vanilla": "none"}
 def spec(steps: int, align: str = "OPT", *, decay: bool = False) -> str:
     """LocalPower as the paper runs it; its decay halves p every round."""
     schedule = "halve_every=1" if decay else "decay=False"
-    return "ssi" if steps == 1 else f"local_power(local_steps={steps}, {schedule}, align={ALIGN[align]!r})"
+    return (
+        "ssi(oversample=0)"
+        if steps == 1
+        else f"local_power(oversample=0, local_steps={steps}, {schedule}, align={ALIGN[align]!r})"
+    )
 
 
 def _varied(title: str, align: str, *, decay: bool = False, only: str | None = None) -> Callable[..., report.Found]:

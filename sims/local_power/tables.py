@@ -20,29 +20,29 @@ from sims.local_power.known import (
 )
 from sims.local_power.sets import FINAL, MORE, Bench, K, benches, mean_std
 
-OPT: Final = "local_power(local_steps=4, decay=False)"
+OPT: Final = "local_power(oversample=0, local_steps=4, decay=False)"
 TABLE6_SPECS: Final = {
     "OPT": OPT,
-    "sign": "local_power(local_steps=4, decay=False, align='sign')",
-    "vanilla": "local_power(local_steps=4, decay=False, align='none')",
+    "sign": "local_power(oversample=0, local_steps=4, decay=False, align='sign')",
+    "vanilla": "local_power(oversample=0, local_steps=4, decay=False, align='none')",
     "DR-SVD": "dr_svd",
     "UDA": "uda",
     "WDA": "wda",
 }
 TABLE7_SPECS: Final = {  # p = 4, halved every round
-    "OPT": "local_power(local_steps=4, halve_every=1)",
-    "sign": "local_power(local_steps=4, halve_every=1, align='sign')",
-    "vanilla": "local_power(local_steps=4, halve_every=1, align='none')",
+    "OPT": "local_power(oversample=0, local_steps=4, halve_every=1)",
+    "sign": "local_power(oversample=0, local_steps=4, halve_every=1, align='sign')",
+    "vanilla": "local_power(oversample=0, local_steps=4, halve_every=1, align='none')",
 }
 SLOWLY: Final = {  # this package's own schedule: 8, halved every three rounds
-    "OPT": "local_power",
-    "sign": "local_power(align='sign')",
-    "vanilla": "local_power(align='none')",
+    "OPT": "local_power(oversample=0)",
+    "sign": "local_power(oversample=0, align='sign')",
+    "vanilla": "local_power(oversample=0, align='none')",
 }
 ROUNDS: Final = {
-    "SSI": "ssi",
+    "SSI": "ssi(oversample=0)",
     "LocalPower p=4": OPT,
-    "LocalPower 8, 4, 2, 1": "local_power",
+    "LocalPower 8, 4, 2, 1": "local_power(oversample=0)",
     "Krylov": "krylov(oversample=0)",
 }
 TARGETS: Final = (1e-1, 5e-2, 2e-2, 1e-3, 1e-6)

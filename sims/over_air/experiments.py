@@ -204,7 +204,7 @@ def _detect(name: str, size: Size, opts: report.Options) -> report.Found:
         for seed in range(opts.seeds):
             report.progress(f"{name}, {solver}, {sigma:g}, seed {seed}")
             problem = _posed(size, seed, r=size.r)
-            tracker = STMiss(detect=True, solver=solver, update_length=6)
+            tracker = STMiss(detect=True, threshold=7.5961e-4, solver=solver, update_length=6)
             air = AirChannel(noise_std=sigma, seed=seed)
             result = track(tracker, problem.batches(CLIENTS), n_components=size.r, channel=air)
             declared.append(str(result.changes_.tolist()))

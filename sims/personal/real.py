@@ -35,6 +35,7 @@ FILM: Final = {False: (30, 5), True: (50, 50)}  # ranks for film frames, in smal
 TOPICS: Final = (2, 2)
 TOPIC_RUNS: Final = {
     "PerPCA, 20 rounds": "per_pca(local_components=2, max_rounds=20, tol=0.0)",
+    "PerPCA, step 0.5, 20 rounds": "per_pca(local_components=2, step=0.5, max_rounds=20, tol=0.0)",
     "PerPCA, step 10, 20 rounds": "per_pca(local_components=2, step=10.0, max_rounds=20, tol=0.0)",
     "PerPCA, choice 2, step 10, 20 rounds": "per_pca(local_components=2, choice=2, step=10.0, max_rounds=20, tol=0.0)",
     "ExactPerPCA": "exact_per_pca(local_components=2)",

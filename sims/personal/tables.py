@@ -38,7 +38,7 @@ def table2_errors(seed: int) -> dict[str, tuple[float, float]]:
     s, sizes = TABLE2, [75] * 50 + [200] * 50
     split, test = s.draw(sizes, seed, test=100)
     S, k = methods.covariances(split.shards), s.r1 + s.r2
-    run = f"per_pca(local_components={s.r2}, max_rounds=100, tol=0.0)"
+    run = f"per_pca(local_components={s.r2}, step=0.5, max_rounds=100, tol=0.0)"
     bases = {
         "indivPCA": methods.indiv_pca(S, k),
         "CPCA": methods.cpca(S, sizes, k),

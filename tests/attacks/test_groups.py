@@ -42,6 +42,7 @@ def test_no_sums_of_other_groups_tell_a_single_node(groups, tmp_path):
             Sums([nodes[i] for i in others]).product(EVERYTHING)
 
 
+@pytest.mark.slow
 def test_groups_are_remembered_from_run_to_run_and_not_by_position(tmp_path):
     nodes = signed(tmp_path, SHARDS[:4], max_groups=1)
     Sums(nodes).product(EVERYTHING)

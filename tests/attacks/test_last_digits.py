@@ -60,7 +60,7 @@ def test_all_that_is_sent_with_noise_is_on_the_grid_of_masks(stage, std):
     arrays = {
         "ssi": {"Z": Z},
         "krylov": {"B": Z},
-        "noisy_covariance": {"columns": np.array(6)},
+        "covariance": {"columns": np.array(6)},
         "private_opening": {"sums": np.array(True), "columns": np.array(True)},
     }[stage]
     X = np.random.default_rng(2).standard_normal((40, 6))

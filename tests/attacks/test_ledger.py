@@ -160,7 +160,7 @@ def test_parts_too_small_to_count_count_together():
 
 
 @pytest.mark.parametrize("small", [1e-15, 9e-14])
-@pytest.mark.parametrize("times", [1, 30])
+@pytest.mark.parametrize("times", [1, pytest.param(30, marks=pytest.mark.slow)])
 def test_parts_that_do_not_count_are_hidden(small, times, tmp_path):
     """All columns of C_i behind one known column, each in parts too small: alone, and as the mean of many answers."""
     node, found = Node(0, X, max_rank=1), np.zeros((D, D))
@@ -210,6 +210,7 @@ def test_many_blocks_that_are_rounded_anew_count_once():
     assert np.abs(told.known.T @ told.known - np.eye(p)).max() < TOLERANCE
 
 
+@pytest.mark.slow
 def test_the_rank_counts_under_masks_in_each_group(tmp_path):
     nodes = signed(tmp_path, SHARDS, max_rank=3)
     sums = Sums(nodes)

@@ -61,6 +61,7 @@ def test_an_array_that_says_it_is_longer_than_its_bytes_is_refused():
 HEADERS = [None, 0, -1, "x", [], {}, [1, 2], True, 1e300, [["a"]], {"outcome": 3}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["result", "tracking result"])
 def test_a_malformed_header_of_a_result_is_a_data_error(kind, tmp_path):
     if kind == "result":

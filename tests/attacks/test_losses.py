@@ -54,6 +54,7 @@ def positions(grid):
     return [context.node_config["partition-id"] for context in grid.nodes.values()]
 
 
+@pytest.mark.slow
 def test_by_default_a_loss_tells_the_rows_mean_and_squares_of_the_one_that_left(sums, tmp_path):
     """As docs/masked-sums.md says, of a run that loses a member between two openings."""
     with in_a_run():
@@ -66,6 +67,7 @@ def test_by_default_a_loss_tells_the_rows_mean_and_squares_of_the_one_that_left(
     np.testing.assert_allclose(with_it["squares"] - without["squares"], np.sum(X**2, axis=0), rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", [{"max_groups": 1}, {"max_lost": 0}, {"min_peers": 4}])
 def test_by_its_rules_no_sum_is_told_without_a_member(rules, sums, tmp_path):
     with in_a_run(), pytest.raises(NotEnoughNodes):

@@ -109,6 +109,7 @@ class Chosen(Sums):
         return super().send(i, arrays, frame)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", [(), (VICTIM,), (0, 1, 3, 4)], ids=["nobody", "the victim", "the others"])
 @pytest.mark.parametrize("stage", ASKED)
 def test_nor_does_a_new_set_up_bring_them_together(stage, chosen, tmp_path):
@@ -121,6 +122,7 @@ def test_nor_does_a_new_set_up_bring_them_together(stage, chosen, tmp_path):
         sums.sum(stage, then, shapes, dict.fromkeys(shapes, 1e8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ASKED)
 def test_an_honest_server_notices_and_all_begin_afresh(stage, tmp_path):
     """What comes then is what nodes answer that have never been asked anything."""

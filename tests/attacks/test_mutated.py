@@ -20,7 +20,7 @@ from flower_pca.masking.messages import Phase
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.here import InProcess, Shards
+from flower_pca.simulation.in_process import InProcess, Shards
 
 SEEDS = 6
 EVERY = int(os.environ.get("FLOWER_PCA_MUTATED", "10000"))

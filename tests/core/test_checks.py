@@ -139,3 +139,31 @@ def test_errors_can_be_caught_at_the_level_that_suits():
         assert issubclass(kind, base)
         assert issubclass(kind, builtin)
     assert {kind for kind in base.__subclasses__() if kind.__module__ == errors.__name__} == set(kinds)
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        ("95%", 0.95),
+        (" 95 % ", 0.95),
+        ("0.95", 0.95),
+        (".5", 0.5),
+        ("2.5%", 0.025),
+        (0.3, 0.3),
+        ("x%", "x%"),
+        (None, None),
+    ],
+)
+def test_a_share_may_be_text(given, value):
+    assert checks.share(given) == value
+
+
+def test_shares_are_understood_wherever_they_are_asked_for():
+    from flower_pca import DP, MaskedSums, Question, registry
+
+    assert Question(registry.make("ssi"), n_components="90%", fraction="50%").fraction == 0.5
+    assert Question(registry.make("ssi"), n_components="0.9").n_components == 0.9
+    assert DP.of("dp(epsilon=1.0, delta=1e-6, clip=1.0, frame_share='20%')").frame_share == 0.2
+    assert MaskedSums.of("masks(threshold='60%')").threshold == 0.6
+    with pytest.raises(ConfigError, match=r"fraction of clients must be above 0 and at most 1\. Got 'half'\. Use 1\.0"):
+        Question(registry.make("ssi"), n_components=2, fraction="half")

@@ -12,7 +12,7 @@ from flower_pca.core.drive import drive
 from flower_pca.core.parts import Kind
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.here import Shards
+from flower_pca.simulation.in_process import Shards
 
 D = 7
 RNG = np.random.default_rng(11)
@@ -93,7 +93,7 @@ def test_a_part_that_is_too_large_is_refused_and_names_its_client(name, stage, p
         )
 
 
-@pytest.mark.parametrize("name", ["ssi", "krylov", "noisy_covariance", "fed_oapm"])
+@pytest.mark.parametrize("name", ["ssi", "krylov", "covariance", "fed_oapm"])
 def test_what_all_rows_together_allow_is_not_enough(name):
     """Twice what its own rows can give, which is far less than what the others have."""
     rows = SHARDS[SMALL] - np.mean(np.vstack(SHARDS), axis=0)

@@ -99,7 +99,7 @@ def test_the_state_goes_on_while_nothing_ends_it():
             Plain(patience=2),
             after(0.5, 0.6, 0.5),
             Outcome.STALLED,
-            "largest residual relative to the first eigenvalue 0.5 has not fallen for 2 rounds, of 3",
+            "largest residual relative to the first eigenvalue 0.5 has not fallen for the last 2 of 3 rounds",
         ),
         (
             Plain(max_rounds=3),

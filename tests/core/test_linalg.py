@@ -85,11 +85,13 @@ def test_independent_of_nothing_but_rounding_is_empty():
     assert linalg.independent(np.full((6, 3), 1e-17), 1e-16).shape == (6, 0)
 
 
+@pytest.mark.slow
 @given(tall())
 def test_polar_is_the_orthonormal_factor_of_scipys_polar_decomposition(W):
     np.testing.assert_allclose(linalg.polar(W), scipy.linalg.polar(W)[0], atol=1e3 * EPS * np.linalg.cond(W))
 
 
+@pytest.mark.slow
 @given(tall(), seeds)
 def test_no_orthogonal_matrix_aligns_better_than_procrustes(X, seed):
     rng = np.random.default_rng(seed)
@@ -165,6 +167,7 @@ def test_projection_distance_is_the_norm_of_the_sines(angles):
     assert linalg.projection_distance(A, B) == pytest.approx(expected, rel=1e-12, abs=3e-15)
 
 
+@pytest.mark.slow
 @given(tall(), seeds)
 def test_projection_distance_is_that_of_the_projectors(Y, seed):
     X, Z = np.linalg.qr(Y)[0], orthonormal(*Y.shape, seed)
@@ -248,3 +251,26 @@ def test_random_basis_is_orthonormal_and_of_the_span_of_the_block():
     assert_orthonormal(Z)
     B = linalg.random_block(30, 4, 11)
     np.testing.assert_allclose(Z @ (Z.T @ B), B, atol=1e-13)
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_leading_eigenvectors_of_a_large_matrix_are_found_without_the_others(count, monkeypatch):
+    m = 2 * linalg._LARGE
+    H = np.random.default_rng(0).standard_normal((m, m))
+    H = H @ H.T + 1e-14 * H
+    expected = np.linalg.eigh((H + H.T) / 2)
+    monkeypatch.setattr(linalg, "eigh_descending", None)
+    values, vectors = linalg.eigh_leading(H, count)
+    assert values.shape == (count,)
+    assert vectors.shape == (m, count)
+    assert np.allclose(values, expected.eigenvalues[::-1][:count], rtol=1e-12)
+    assert np.allclose(vectors.T @ vectors, np.eye(count), atol=1e-12)
+    assert np.linalg.norm(H @ vectors - vectors * values) <= 1e-12 * values[0] * np.sqrt(m)
+
+
+@pytest.mark.parametrize(("m", "count"), [(10, 2), (10, 20), (320, 100)])
+def test_of_a_small_matrix_or_where_many_are_asked_for_all_eigenvectors_come(m, count):
+    H = np.random.default_rng(1).standard_normal((m, m))
+    values, vectors = linalg.eigh_leading(H, count)
+    assert vectors.shape == (m, m)
+    assert np.array_equal(values, linalg.eigh_descending(H)[0])

@@ -163,11 +163,10 @@ def test_product_by_the_gram_matrix_and_without_it_agree(frame_name, sparse, mon
 
 
 @pytest.mark.parametrize("shape", [(5, 5000), (400, 7)])
-def test_gram_matrix_is_formed_only_where_it_saves_work(shape, monkeypatch):
-    calls = []
-    monkeypatch.setattr(LocalData, "gram", lambda self: calls.append(self) or self._gram)
-    LocalData(reals(6, *shape)).matmat(np.ones((shape[1], 2)), reuse=50)
-    assert len(calls) == (shape[1] == 7)
+def test_gram_matrix_is_formed_only_where_it_saves_work(shape):
+    data = LocalData(reals(6, *shape))
+    data.matmat(np.ones((shape[1], 2)), reuse=50)
+    assert ("spread" in data.known) == (shape[1] == 7)
 
 
 @pytest.mark.parametrize("frame_name", FRAMES)
@@ -243,7 +242,7 @@ def test_framed_rows_are_kept_for_the_newest_frame_only():
     assert data.framed(second) is not view
     assert data.framed(first) is not view
     assert data.framed(Frame()) is data
-    assert Frame(np.ones(4)).nbytes == 32
+    assert list(Frame(np.ones(4)).arrays) == ["mean"]
     assert not first.same(Frame())
 
 

@@ -29,7 +29,7 @@ def message(stage, d, p=3, seed=0, size=1.0):
     return {
         "ssi": {"Z": Z},
         "krylov": {"B": Z},
-        "noisy_covariance": {"columns": np.array(d)},
+        "covariance": {"columns": np.array(d)},
         "private_opening": flags,
     }[stage]
 
@@ -39,7 +39,7 @@ def clean(stage, arrays, X, clip, frame):
 
 
 def test_the_bounded_stages_are_these():
-    assert set(BOUNDED) == {"ssi", "krylov", "noisy_covariance", "private_opening"}
+    assert set(BOUNDED) == {"ssi", "krylov", "covariance", "private_opening"}
 
 
 @settings(max_examples=60, deadline=None)
@@ -65,7 +65,7 @@ def test_one_row_more_or_less_changes_an_answer_by_at_most_the_clip_squared(
     assert change <= clip**2 * (1.0 + 1e-9) + 1e-13 * max(np.abs(one[name]).max() for name in one if name != "n")
 
 
-@pytest.mark.parametrize("stage", ["ssi", "krylov", "noisy_covariance"])
+@pytest.mark.parametrize("stage", ["ssi", "krylov", "covariance"])
 def test_the_bound_on_the_change_is_reached(stage):
     d, clip = 5, 2.0
     Z = np.eye(d)[:, :2]
@@ -116,10 +116,7 @@ def test_noise_on_the_covariance_is_a_symmetric_gaussian_matrix():
     d, std = 40, 3.0
     asked = {"columns": np.array(d), **noise.instruction(clip=1.0, std=std, budget=1e9)}
     draws = np.array(
-        [
-            unpacked(assembly.answer("noisy_covariance", asked, LocalData(np.zeros((2, d))), {})[0]["C"])
-            for _ in range(60)
-        ]
+        [unpacked(assembly.answer("covariance", asked, LocalData(np.zeros((2, d))), {})[0]["C"]) for _ in range(60)]
     )
     np.testing.assert_array_equal(draws, draws.transpose(0, 2, 1))
     diagonal, beside = draws[:, np.arange(d), np.arange(d)], draws[:, *np.triu_indices(d, 1)]

@@ -60,7 +60,7 @@ def test_a_question_is_answered_like_its_short_form_and_the_result_keeps_it(tmp_
 
 def test_what_could_take_noise_off_is_not_kept():
     dp = DP(epsilon=1.0, delta=1e-6, clip=10.0, noise_seed=7)
-    asked = simulate("noisy_covariance", SHARDS, n_components=2, dp=dp).asked
+    asked = simulate("covariance", SHARDS, n_components=2, dp=dp).asked
     assert "noise_seed=None" in asked["dp"]
 
 

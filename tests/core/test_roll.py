@@ -161,6 +161,7 @@ def test_without_an_opening_everybody_is_asked_every_time_and_every_round_is_who
 EVENTS = st.lists(st.tuples(st.sampled_from(Call), st.frozensets(st.integers(0, 5)), st.frozensets(st.integers(0, 5))))
 
 
+@pytest.mark.slow
 @given(EVENTS, st.booleans())
 def test_whatever_happens_the_states_stay_apart_and_a_kept_roll_is_the_same(events, summed):
     roll = Roll(summed=summed)

@@ -17,6 +17,7 @@ RUNS = {
     "krylov": ("krylov(oversample=0, tol=1e-12)", {}),
     "krylov with restarts of its basis": ("krylov(oversample=0, max_basis=4, tol=1e-10)", {"n_components": 1}),
     "krylov of a fraction": ("krylov", {"n_components": 0.9, "scale": "std"}),
+    "auto": ("auto", {"n_components": 1}),
     "ssi": ("ssi(max_rounds=9)", {"center": False}),
     "ssi of sampled clients": ("ssi(max_rounds=9)", {"fraction": 0.5, "seed": 4}),
     "local_power": ("local_power(local_steps=4, halve_every=2, max_rounds=9)", {"scale": "max_abs"}),
@@ -127,10 +128,10 @@ def test_bytes_of_a_krylov_run_are_those_of_its_arrays():
 
 def test_bytes_of_an_ssi_run_count_frame_and_evaluation():
     result = drive(session("ssi(max_rounds=1)", scale="max_abs", evaluate=True), clients(SHARDS))
-    frame = F * 2 * d
+    frame, p = F * 2 * d, k + 1  # one column more, for the gap
     expected = {
-        "opening": (DRAW, MOMENTS + F * (d + d * k)),
-        "ssi": (frame + F * d * k, F * (d * k + 1)),
+        "opening": (DRAW, MOMENTS + F * (d + d * p)),
+        "ssi": (frame + F * d * p, F * (d * p + 1)),
         "evaluate": (frame + F * d * k, F * 2),
     }
     assert [r.stage for r in result.history] == list(expected)
@@ -140,11 +141,11 @@ def test_bytes_of_an_ssi_run_count_frame_and_evaluation():
 
 def test_bytes_of_a_local_power_round_with_alignment_double_upwards():
     result = drive(session("local_power(max_rounds=1)", center=False), clients(SHARDS))
-    flags = F + 1  # the number of steps, and whether to align
+    flags, p = F + 1, k + 1  # the number of steps, and whether to align; one column more, for the gap
     (record,) = result.history.of("local_power")
-    assert (record.bytes_down, record.bytes_up) == (N * (F * d * k + flags), N * F * (2 * d * k + 1))
+    assert (record.bytes_down, record.bytes_up) == (N * (F * d * p + flags), N * F * (2 * d * p + 1))
     (closing,) = result.history.of("ritz")
-    assert (closing.bytes_down, closing.bytes_up) == (N * F * d * k, N * F * d * k)
+    assert (closing.bytes_down, closing.bytes_up) == (N * F * d * p, N * F * d * p)
 
 
 def test_bytes_of_dr_svd_count_what_each_client_alone_gets():
@@ -159,7 +160,7 @@ def test_bytes_of_dr_svd_count_what_each_client_alone_gets():
 
 def test_single_precision_answers_take_half_the_bytes():
     result = drive(session("ssi(max_rounds=1)"), clients([s.astype(np.float32) for s in SHARDS]))
-    assert result.history[1].bytes_up == N * (4 * d * k + 8)
+    assert result.history[1].bytes_up == N * (4 * d * (k + 1) + 8)
 
 
 def test_answers_that_do_not_count_still_cost_their_bytes():

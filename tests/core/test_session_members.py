@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from builders import deal, falling
 from by_hand import assert_pca_of, clients, drive, lost, session, step
+from cases import slow_if
 
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.status import Outcome
@@ -11,7 +12,7 @@ from flower_pca.core.standing import MAX_RESTARTS
 
 X = falling(120, 10, seed=0)
 SHARDS = deal(X, (30, 20, 50, 20))
-EXACT = "krylov(tol=1e-12)"
+EXACT, FAPS = "krylov(tol=1e-12)", "faps(tol=1e-11)"
 
 
 def without(*gone):
@@ -45,7 +46,7 @@ def test_a_member_missing_twice_sends_the_run_back_to_the_opening():
     assert_pca_of(drive(run, nodes, present=[0, 2, 3]), without(1))
 
 
-@pytest.mark.parametrize("algorithm", [EXACT, "ssi(tol=1e-11)", "faps(tol=1e-11)", "dr_svd(rank=10)"])
+@pytest.mark.parametrize("algorithm", slow_if([EXACT, "ssi(tol=1e-11)", FAPS, "dr_svd(rank=10)"], FAPS))
 @pytest.mark.parametrize("lasting", [False, True])
 def test_when_a_member_is_gone_for_good_the_answer_is_the_pca_of_those_present(algorithm, lasting):
     run, nodes = session(algorithm), clients(SHARDS)

@@ -58,6 +58,7 @@ def test_a_local_set_of_hugging_face(local):
         make(f"hugging_face(name={local!r}, columns=['w'])")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_loaded_is_named(local):
     for text in (f"hugging_face({local + '-none'!r})", f"hugging_face({local!r}, split='test')"):
         with pytest.raises(DataError, match=r"^The data set .* must be one that can be loaded\. Got "):

@@ -179,7 +179,7 @@ def test_pickled_objects_are_never_loaded(tmp_path):
         ("npy", r"^The parameters of npy must be complete\. Got no path\. Write npy\(path=\.\.\.\)\."),
         ("npy(path=3)", r"^path must be text\. Got 3\. Put it in quotes\."),
         (
-            "/data/x.xls",
+            "/data/x.doc",
             r"^The data source must be a name, a folder, a path that ends in \.npy, .*, or a spec",
         ),
         (None, r"^The data source must be .* Got None\."),

@@ -1,42 +1,32 @@
 """Three hospitals with one table in three orders, one with text beside: SuperNodes, `flwr run`, and the pooled PCA."""
 
 import json
+import re
 
 import numpy as np
 import pytest
-from builders import falling
-from federation import LONG, Federation, wait
+from federation import LONG, Federation
+from hospitals import NAMES, ORDERS, SITES, SORTED, X, write
 from pages import ROOT
 
-from flower_pca import PCAResult
+from flower_pca import PCAResult, SiteRows, simulate
+from flower_pca.analysis.monitor import Monitor
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hospitals")]
-
-NAMES = ("weight", "age", "size", "beat")
-SORTED = tuple(sorted(NAMES))
-X = falling(120, 4, seed=8) + np.array([70.0, 40.0, 1.7, 60.0])
-SITES = {"bonn": slice(0, 60), "jena": slice(60, 100), "trier": slice(100, 120)}
-ORDERS = ((0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0))
-
-
-def written(path, rows, names, note=None):
-    """A CSV file of these rows."""
-    head, ends = (",".join(names), "") if note is None else (",".join([*names, "note"]), f",{note}")
-    path.write_text("\n".join([head, *(",".join(f"{value:.17g}" for value in row) + ends for row in rows)]))
-    return str(path)
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The file of each site; a table of the third with a column more, and one with a column less."""
+    """The file of each site; a table of the third with a column more, one with text beside too, one with one less."""
     folder = tmp_path_factory.mktemp("files")
     paths = [
-        written(folder / f"{site}.csv", X[part][:, list(order)], [NAMES[j] for j in order], "x" if i == 2 else None)
+        write(folder / f"{site}.csv", X[part][:, list(order)], [NAMES[j] for j in order], "x" if i == 2 else None)
         for i, ((site, part), order) in enumerate(zip(SITES.items(), ORDERS, strict=True))
     ]
     rows = X[SITES["trier"]]
-    more = written(folder / "more.csv", np.hstack([rows, rows[:, :1]]), [*NAMES, "dose"])
-    return paths, more, written(folder / "fewer.csv", rows[:, :3], NAMES[:3])
+    more = write(folder / "more.csv", np.hstack([rows, rows[:, :1]]), [*NAMES, "dose"])
+    both = write(folder / "both.csv", np.hstack([rows, rows[:, :1]]), [*NAMES, "dose"], "x")
+    return paths, more, both, write(folder / "fewer.csv", rows[:, :3], NAMES[:3])
 
 
 @pytest.fixture(scope="module")
@@ -45,34 +35,30 @@ def federation(tmp_path_factory):
         yield federation
 
 
-def present(federation, *data):
-    """SuperNodes with this data, and no others."""
-    for node in federation.nodes:
-        if node.process.poll() is None:
-            node.terminate()
+def present(federation, *data, **config):
+    """SuperNodes with this data, and no others; one that has it already stays."""
     for i, (site, spec) in enumerate(zip(SITES, data, strict=True)):
-        federation.start_node(i, data=spec, name=site)
-    for node in federation.nodes[-3:]:
-        node.connected()
+        node = federation.node(i)
+        if node is not None and node.config["data"] != spec:
+            node.terminate()
+            node = None
+        if node is None:
+            federation.start_node(i, data=spec, name=site, **config)
+    for i in range(len(data)):
+        federation.node(i).connected()
 
 
 def run(federation, name, config=""):
     """What a run of the app of this repository with these nodes came to: its result, or else what was logged."""
     out = federation.folder / name
     asked = f'output="{out}" n-components=3 min-nodes=3 node-timeout=5.0 {config}'
-    said = json.loads(federation.flwr("run", str(ROOT), "trial", "--run-config", asked, "--format", "json"))
-    identity = str(said["run-id"])
-
-    def ended():
-        (found,) = json.loads(federation.flwr("ls", "--run-id", identity, "--format", "json", "trial"))["runs"]
-        return found["status"] if found["status"].startswith("finished") else None
-
-    status = wait(f"the end of run {name}", ended, seconds=LONG, pause=2.0)
-    log = federation.flwr("log", identity, "trial", "--show")
-    if status == "finished:completed":
+    said = federation.flwr("run", str(ROOT), "trial", "--run-config", asked, "--stream", seconds=LONG)  # to its end
+    identity = re.search(r"Successfully started run (\d+)", said)[1]
+    (found,) = json.loads(federation.flwr("ls", "--run-id", identity, "--format", "json", "trial"))["runs"]
+    if found["status"] == "finished:completed":
         return PCAResult.load(out / "result.npz")
-    assert status == "finished:failed", log
-    return log
+    assert found["status"] == "finished:failed", said
+    return federation.flwr("log", identity, "trial", "--show")  # what was streamed may lack the end
 
 
 def is_pooled(result, columns):
@@ -86,23 +72,38 @@ def is_pooled(result, columns):
     np.testing.assert_allclose(result.components_, V[:3] * signs, atol=1e-10)
 
 
+def is_monitored(result):
+    """The counts of the nodes' own rows, and the limits from them, are those of a simulation."""
+    here = simulate("krylov", {site: X[part] for site, part in SITES.items()}, n_components=3, monitor=True)
+    np.testing.assert_array_equal(result.histograms_.sum(axis=1), [len(X), len(X)])
+    for level in (0.5, 0.9, 0.99):
+        found, expected = (Monitor(each).limits(level) for each in (result, here))
+        np.testing.assert_allclose([found.t2, found.spe], [expected.t2, expected.spe], rtol=1e-9)
+        assert found.words == expected.words
+    rows = X[:, [NAMES.index(name) for name in SORTED]]
+    t2 = Monitor(result).score(SiteRows(rows, names=SORTED)).t2
+    reached = np.quantile(t2, 0.9, method="inverted_cdf")
+    assert reached <= Monitor(result).limits(0.9).t2 <= 2.0 ** (1.0 / 16.0) * reached
+
+
 def test_supernodes_match_their_files_by_name(federation, files):
-    (one, two, three), more, fewer = files
-    chosen = f'columns="{",".join(NAMES)}"'
+    (one, two, three), more, both, fewer = files
+    chosen, allow = f'columns="{",".join(NAMES)}"', "krylov,monitor"
 
-    present(federation, one, two, f"csv(path={three!r}, beside=['note'])")
-    is_pooled(run(federation, "sorted"), SORTED)
+    present(federation, one, two, f"csv(path={three!r}, beside=['note'])", allow=allow)
+    result = run(federation, "sorted", "monitor=true")
+    is_pooled(result, SORTED)
+    is_monitored(result)
 
-    present(federation, one, two, three)  # with text beside, of which no run can make a number
+    present(federation, one, two, both, allow=allow)  # with text beside, of which no run can make a number
     log = run(federation, "text")
     assert "trier: The columns of this node must be numbers. Got text in column note." in log
     is_pooled(run(federation, "chosen", chosen), NAMES)
 
-    present(federation, one, two, more)
+    present(federation, one, two, more, allow=allow)
     assert "Got 5, with, beyond them, 'dose'. Name the columns of the run" in run(federation, "more")
-    is_pooled(run(federation, "picked", chosen), NAMES)
 
-    present(federation, one, two, fewer)
+    present(federation, one, two, fewer, allow=allow)
     assert "Got 3, without 'beat'. Align the files." in run(federation, "fewer")
     log = run(federation, "lacking", chosen)
-    assert "trier: The columns of this node must be among them the 4 of the run. Got 3, without 'beat'." in log
+    assert "trier: The columns of this node must be at least those that the run names. Got 3, without 'beat'." in log

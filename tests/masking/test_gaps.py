@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 from builders import mixed, pooled, sine, two_lead
+from cases import slow_if
 from fake_grid import grid_of, in_a_run
 from masked import gappy
 
 from flower_pca import DataError, simulate
 from flower_pca.strategies import PCAStrategy
 
+FAPS = "faps(inner_steps=10)"
 BOTH = {"missing": "mean", "mask": True}
 
 
@@ -18,7 +20,7 @@ def imputed(parts):
 
 
 @pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("algorithm", ["krylov", "ssi", "faps(inner_steps=10)"])
+@pytest.mark.parametrize("algorithm", slow_if(["krylov", "ssi", FAPS], FAPS))
 def test_the_answer_is_that_of_pooled_and_imputed_rows(algorithm, center):
     parts = gappy(mixed(0).shards)
     result = simulate(algorithm, parts, n_components=3, center=center, tol=1e-10, **BOTH)

@@ -136,6 +136,7 @@ def test_without_self_masks_it_is_the_same_in_half_the_messages(name: str, n_cli
     assert single.history[-1].metrics == both.history[-1].metrics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["consensus_rpca", "exact_per_pca", "dcf_pca"])
 def test_single_precision_of_the_robust_and_the_personal(name: str) -> None:
     rows, k = (FIVE, 2) if name == "exact_per_pca" else (LOW, 5)

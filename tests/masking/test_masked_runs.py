@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from builders import leading, two_lead
+from cases import in_turn
 from fake_grid import grid_of, is_pca_of
 from masked import gone, step_of
 from results import assert_close
@@ -69,10 +70,9 @@ def test_one_client_alone_has_nothing_to_hide_in():
         simulate("krylov", FIVE[:1], n_components=2, mask=True)
 
 
-@pytest.mark.parametrize("at", range(1, 9))  # each step of the set-up, of both openings, and of a sum
-@pytest.mark.parametrize("name", ["krylov", "ssi"])
-@pytest.mark.parametrize("clients", [(2,), (0, 4)], ids=["one", "two"])
-def test_clients_that_drop_out_for_good_at_any_step(name, clients, at):
+# At each step of the set-up, of both openings, and of a sum; one client or two.
+@pytest.mark.parametrize(("name", "at", "clients"), in_turn(["krylov", "ssi"], range(1, 9), [(2,), (0, 4)]))
+def test_clients_that_drop_out_for_good_at_any_step(name, at, clients):
     result = simulate(name, FIVE, n_components=2, mask=True, participation=gone(*clients, at=at))
     assert result.status.ok
     rest = [X for i, X in enumerate(FIVE) if i not in clients]
@@ -173,17 +173,6 @@ def test_an_unmasked_run_does_not_import_cryptography():
 
 
 @pytest.mark.usefixtures("lines")
-@pytest.mark.parametrize("name", ["Krylov", "FAPS"])
-def test_over_flower_it_is_the_same_to_the_bit(name):
-    settings = {"n_components": 2, "max_rounds": 3, "evaluate": True, "mask": MaskedSums(threshold=0.6)}
-    result = getattr(strategies, name)(**settings).fit(grid_of(FIVE))
-    simulated = simulate(name.lower(), FIVE, **settings)
-    np.testing.assert_array_equal(result.components_, simulated.components_)
-    np.testing.assert_array_equal(result.explained_variance_, simulated.explained_variance_)
-    assert result.mse_ == simulated.mse_
-
-
-@pytest.mark.usefixtures("lines")
 def test_over_flower_no_reply_tells_a_number_of_rows():
     grid, told = grid_of(FIVE), []
 
@@ -196,6 +185,7 @@ def test_over_flower_no_reply_tells_a_number_of_rows():
     assert set(told) == {0}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_a_restarted_node_comes_back_with_a_new_set_up():
     grid = grid_of(FIVE)
@@ -212,6 +202,7 @@ def test_a_restarted_node_comes_back_with_a_new_set_up():
     assert len(result.history.of("mask.keys")) == 2
 
 
+@pytest.mark.slow
 def test_over_flower_a_value_beyond_the_bound_is_named_and_the_run_goes_on_without_the_node(lines):
     parts = [X * (100.0 if i == 3 else 1.0) for i, X in enumerate(FIVE)]
     grid = grid_of(parts)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from builders import leading, two_lead
 from masked import Run
-from scipy.stats import chi2
+from scipy.stats import chi2, hypergeom
 
 from flower_pca import assembly
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
@@ -320,10 +320,19 @@ def test_rings_of_neighbours_are_regular_symmetric_and_whole():
     assert server.graph(200, 40) != server.graph(200, 40)
 
 
+@pytest.mark.parametrize("clients", [101, 102, 150, 200, 1000, 8192])
+def test_neighbours_are_the_fewest_that_keep_to_the_stated_level_of_security(clients):
+    """By scipy's hypergeometric distribution: where a fifth collude, a majority of some client's neighbours do."""
+    k = MaskedSums().degree(clients)
+    exposed, one_less = (clients * hypergeom.sf(m // 2, clients - 1, -(-clients // 5), m) for m in (k, k - 2))
+    assert k % 2 == 0
+    assert exposed <= 2.0**-20 < one_less
+
+
 def test_degrees_and_thresholds():
     masks = MaskedSums()
     assert [masks.degree(n) for n in (2, 30, 100)] == [1, 29, 99]
-    assert [masks.degree(n) for n in (101, 200, 1000)] == [36, 40, 46]
+    assert [masks.degree(n) for n in (101, 200, 1000)] == [36, 48, 72]
     assert [masks.needed(n) for n in (2, 3, 4, 5, 41)] == [2, 2, 3, 3, 21]
     assert MaskedSums(neighbours=6).degree(4) == 3
     assert MaskedSums(threshold=0.99).needed(5) == 5

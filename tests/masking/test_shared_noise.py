@@ -33,7 +33,7 @@ from flower_pca.strategies import PCAStrategy
 
 pytestmark = pytest.mark.slow
 
-METHODS = ["ssi(oversample=2, max_rounds=4)", "krylov(oversample=2, max_rounds=3)", "noisy_covariance"]
+METHODS = ["ssi(oversample=2, max_rounds=4)", "krylov(oversample=2, max_rounds=3)", "covariance"]
 ROUNDS = dict(zip(METHODS, (4, 3, 1), strict=True))
 OFF = 1e-9  # the chance on either side beyond which a statistic is taken for wrong
 
@@ -59,7 +59,7 @@ def exact(name, message, X, clip):
     if name == "private_opening":
         parts = [[len(F)], F.sum(axis=0) / clip, [np.sum(F**2) / clip**2]]
         return np.concatenate(parts) * clip**2 / np.sqrt(3)
-    if name == "noisy_covariance":
+    if name == "covariance":
         C = F.T @ F
         return np.concatenate([np.diag(C), np.sqrt(2) * C[np.triu_indices(len(C), 1)]])
     return F.T @ F @ message.arrays["Z" if name == "ssi" else "B"]
@@ -109,7 +109,7 @@ def test_the_noise_in_a_sum_is_that_of_all_shares(method, masks, colluding, amon
         assert_normal(z, 10 / among)
 
 
-@pytest.mark.parametrize("method", ["ssi(oversample=2, max_rounds=8)", "noisy_covariance"])
+@pytest.mark.parametrize("method", ["ssi(oversample=2, max_rounds=8)", "covariance"])
 def test_the_fewest_survivors_alone_have_the_stated_noise(method, monkeypatch):
     """Four of ten gone at every sum, never to be in it: what is left is std, no less and no more."""
     parts = three_lead(10, n=400, d=40)
@@ -120,7 +120,7 @@ def test_the_fewest_survivors_alone_have_the_stated_noise(method, monkeypatch):
 
 def test_the_noise_is_less_than_that_in_full_by_the_root_of_the_survivors(monkeypatch):
     parts = three_lead(20, n=2000, d=40)
-    shared = residues(monkeypatch, parts, "noisy_covariance")["noisy_covariance"]
+    shared = residues(monkeypatch, parts, "covariance")["covariance"]
     assert_normal(shared * np.sqrt(11), 20.0)  # each in full: 20 draws of the stated deviation
 
 
@@ -176,7 +176,7 @@ def test_a_variance_that_the_noise_swallows_counts_as_large_as_the_shared_noise(
     parts = [np.hstack([X, np.zeros((len(X), 1))]) for X in three_lead(5, n=10_000)]
     for seed in range(20):
         dp = budget(clip=4.0, reach=6.0, noise_seed=seed)
-        found = simulate("noisy_covariance", parts, n_components=3, dp=dp, mask=True, scale="std")
+        found = simulate("covariance", parts, n_components=3, dp=dp, mask=True, scale="std")
         mu = 4.0**2 / found.privacy.noise / np.sqrt(0.9)
         floor = np.sqrt(6.0**2 * np.sqrt(3) / (mu * np.sqrt(0.1)) * np.sqrt(5 / 3) / found.n_samples_)
         assert found.scale_[-1] >= floor * (1 - 1e-12)
@@ -227,7 +227,7 @@ def test_each_client_adds_the_same_noise_as_without_masks_but_a_share_of_it():
     """The opening's count: 4000 and five draws, once in full and once each over sqrt(3)."""
     parts = three_lead(5)
     full, shared = (
-        simulate("noisy_covariance", parts, n_components=2, dp=budget(noise_seed=4, epsilon=0.3), mask=mask)
+        simulate("covariance", parts, n_components=2, dp=budget(noise_seed=4, epsilon=0.3), mask=mask)
         for mask in (False, True)
     )
     assert abs(full.n_samples_ - 4000) > 20
@@ -241,7 +241,7 @@ def test_each_client_adds_the_same_noise_as_without_masks_but_a_share_of_it():
     ("given", "words"),
     [
         ({"mask": MaskedSums(bound=9.0)}, "bound of the masks must be left out with dp. Got 9.0."),
-        ({"algorithm": "faps"}, "dp must be asked of ssi, krylov or noisy_covariance. Got faps."),
+        ({"algorithm": "faps"}, "dp must be asked of ssi, krylov or covariance. Got faps."),
         ({"dp": budget(epsilon=1.0, colluding=0), "scale": "max_abs"}, "scale under masks must be None or 'std'"),
         ({"algorithm": "ssi(max_rounds=2)", "missing": "mean"}, "missing with dp must be \"error\". Got 'mean'."),
     ],
@@ -340,7 +340,7 @@ def test_an_opening_that_is_lost_costs_the_rounds_that_its_share_would_have_paid
     assert max(memory["dp.spent"] for memory in node.memories) <= node.session.terms.budget
 
 
-@pytest.mark.parametrize(("method", "number"), [("noisy_covariance", 0), ("noisy_covariance", 1), (METHODS[1], 2)])
+@pytest.mark.parametrize(("method", "number"), [("covariance", 0), ("covariance", 1), (METHODS[1], 2)])
 def test_a_lost_sum_that_the_run_cannot_do_without_ends_it(method, number):
     node = Run(three_lead(5), method, n_components=3, dp=budget()).until("unmask", number)
     with pytest.raises(NotEnoughNodes, match=r"A sum that costs privacy must be had when it is first asked for\. Got"):
@@ -423,8 +423,8 @@ def test_over_flower_what_was_told_is_counted_across_set_ups():
 
 
 def test_the_result_keeps_whether_noise_was_shared(tmp_path):
-    found = simulate("noisy_covariance", three_lead(5), n_components=2, dp=budget(), mask=True)
+    found = simulate("covariance", three_lead(5), n_components=2, dp=budget(), mask=True)
     assert PCAResult.load(found.save(tmp_path / "r.npz")).privacy == found.privacy
     assert str(found.privacy).endswith("on each sum, shared among clients")
-    alone = simulate("noisy_covariance", three_lead(5), n_components=2, dp=budget())
+    alone = simulate("covariance", three_lead(5), n_components=2, dp=budget())
     assert str(alone.privacy).endswith("on each answer")

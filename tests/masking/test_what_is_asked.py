@@ -131,6 +131,7 @@ def test_a_stage_that_tells_clients_different_things_is_refused_at_the_server():
         Run(FIVE, Partial()).finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("self_masks", [True, False])
 def test_masks_of_a_client_that_drops_out_are_found_again_by_what_was_asked(self_masks):
     run = Run(FIVE, "ssi(min_rounds=3)", masks=MaskedSums(self_masks=self_masks), scale="std").until("upload", 2)
@@ -200,6 +201,7 @@ def test_what_was_drawn_counts_even_if_it_is_beyond_the_bound():
     assert float(caught.value.kept["dp.spent"]) > 1e40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory_dir", [False, True])
 def test_over_flower_every_such_question_takes_a_new_set_up(memory_dir, tmp_path):
     """The node says what it refuses, forgets its secrets, and has counted the message."""

@@ -125,7 +125,7 @@ def test_nor_does_one_of_other_sizes_and_types(n, dtype, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("query", QUERIES)
 def test_nor_does_a_masked_sum(query):
-    parts = [rows(60, i) for i in range(5)]
+    parts = [rows(60, i) for i in range(3)]
     X = np.vstack(parts)
     assert nearest(lambda frame, Z: old(parts, frame, Z), X, query, messages=30) <= 1e-2
     bound = np.full((D, 1), 1e5 * STEP)
@@ -212,7 +212,7 @@ def test_the_block_of_an_opening_is_no_comparison(answers, n):
 
 
 @pytest.mark.parametrize("query", [by_frame, by_block])
-@pytest.mark.parametrize("masked_too", [False, True])
+@pytest.mark.parametrize("masked_too", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_nor_is_the_reference_of_a_summed_one(query, masked_too):
     parts = [rows(60, i) for i in range(3)]
     X = np.vstack(parts)

@@ -97,7 +97,7 @@ def questions(rng, Z):
         "uda": {"rank": number(3), "weighted": number(False)}, "wda": {"rank": number(3), "weighted": number(True)},
         "dist_pca": {"rank": number(5), "weighted": number(False)},
         "dr_svd": {"step": number(2), "block": Z, "part": rng.standard_normal((3, 3))},
-        "noisy_covariance": {"columns": number(D)},
+        "covariance": {"columns": number(D)},
         "per_pca": {"U": Z, "b": Z[:, :1], "own": number(2), "samples": number(False), "eta": number(1e-3),
                     "choice": number(1), "polar": number(True), "seed": number(1)},
         "exact_per_pca": {"U": Z, "b": Z[:, :1], "own": number(2), "samples": number(True), "steps": number(0)},

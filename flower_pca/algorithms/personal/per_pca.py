@@ -24,15 +24,22 @@ from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
 
 RETRACTIONS: Final = ("polar", "qr")
+_STEP: Final = 0.5  # the first step, in multiples of 1 / max_i ||S_i||_2
+_LONGEST: Final = 16.0
+_LONGER, _SHORTER = 2.0, 0.25  # what becomes of it after a round that has raised the objective, and after another
 
 
 @dataclass(frozen=True)
 class PerState(PersonalState):
-    """Beside the common: max_i ||S_i||_2 (0 while it is not asked for yet), the seed of first V_i, the objective."""
+    """Beside the common: max_i ||S_i||_2 (0 while it is not asked for yet), the seed of first V_i, the objective.
+
+    And the step in multiples of 1 / norm.
+    """
 
     norm: float
     seed: int
     objective: float = 0.0
+    step: float = _STEP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +53,8 @@ class PerPCA(Personalized[PerState]):
     GR is polar or the Q of a QR. Choice 1 needs eta ||S_i|| of about 1 at most, and its fixed points are the true ones.
     Choice 2 is stable at any step, but off by an amount that grows with it; it needs polar, as the first columns of a
     QR would not see the others. eta = step / max_i ||S_i||_2, one number from each client in a message of its own; or
-    absolute, as in the paper (0.1).
+    absolute, as in the paper (0.1). The client with the largest ||S_i|| makes the steps of all others short, so the
+    step grows for as long as the objective does: see `step`.
 
     Reference: Shi and Kontar, "Personalized PCA: decoupling shared and unique features", JMLR 2024, Algorithms 1, 2.
     Cost per round: 4 n_i d (r1 + r2) flops on a client; r1 + 1 columns of d floats each way.
@@ -59,7 +67,8 @@ class PerPCA(Personalized[PerState]):
         collect: Whether to ask for the own components at the end, which only nodes that agree will send.
         choice: 1 or 2.
         retraction: "polar" or, with choice 1, "qr".
-        step: The step in multiples of 1 / max_i ||S_i||_2.
+        step: The step in multiples of 1 / max_i ||S_i||_2. Left out, it begins at 0.5 and, with choice 1, doubles after
+            every round that has raised the objective, and falls to a quarter, not below 0.5, after any other.
         eta: If given, the absolute step instead.
         oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
         tol, min_rounds, max_rounds, patience: See `Iterative`.
@@ -70,14 +79,15 @@ class PerPCA(Personalized[PerState]):
 
     choice: int = 1
     retraction: str = "polar"
-    step: float = 0.5
+    step: float | None = None
     eta: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.integer(f"choice of {self.name}", self.choice, least=1, most=2)
         checks.choice(f"retraction of {self.name}", self.retraction, RETRACTIONS)
-        checks.number(f"step of {self.name}", self.step, least=1e-12, remedy="Use 0.5.")
+        if self.step is not None:
+            checks.number(f"step of {self.name}", self.step, least=1e-12, remedy="Leave it out.")
         if self.eta is not None:
             checks.number(f"eta of {self.name}", self.eta, least=1e-300, remedy="Leave it out for a scale-free step.")
         if self.choice == 2 and self.retraction == "qr":
@@ -85,7 +95,8 @@ class PerPCA(Personalized[PerState]):
             raise ConfigError(f"retraction of {self.name}", must=rule, got="'qr'", then=remedy)
 
     def first(self, common: PersonalState, model: Model) -> PerState:
-        return PerState(**vars(common), norm=0.0 if self.eta is None else 1.0, seed=model.seed)
+        step = _STEP if self.step is None else self.step
+        return PerState(**vars(common), norm=0.0 if self.eta is None else 1.0, seed=model.seed, step=step)
 
     def broadcast(self, state: PerState) -> Arrays:
         return super().broadcast(state) if state.norm else {"measure": np.array(True)}
@@ -113,7 +124,7 @@ class PerPCA(Personalized[PerState]):
         return replace(state, norm=total or 1.0, progress=progress)
 
     def ask(self, state: PerState) -> Arrays:
-        eta = self.step / state.norm if self.eta is None else self.eta
+        eta = state.step / state.norm if self.eta is None else self.eta
         polar = np.array(self.retraction == "polar")
         return {"eta": np.array(eta), "choice": np.array(self.choice), "polar": polar, "seed": np.array(state.seed)}
 
@@ -146,10 +157,18 @@ class PerPCA(Personalized[PerState]):
     def learn(self, state: PerState, mean: Arrays, share: float) -> PerState:
         M = mean["M"]
         U = linalg.polar(M) if self.retraction == "polar" else linalg.orth(M)
-        step = self.step if self.eta is None else self.eta
+        step = state.step if self.eta is None else self.eta
         error = float(np.linalg.norm(linalg.complement(M, state.U))) / step / np.sqrt(max(U.shape[1], 1))
         f = float(mean["f"])
-        return replace(state, U=U, objective=f, progress=state.progress.step(error, gain=f))
+        before = state.progress if f >= state.objective else replace(state.progress, gained=f)  # it has to rise again
+        progress, step = before.step(error, gain=f), self._following(state, f)
+        return replace(state, U=U, objective=f, step=step, progress=progress)
+
+    def _following(self, state: PerState, f: float) -> float:
+        """The step after a round with this objective."""
+        if self.step is not None or self.choice == 2:
+            return state.step
+        return min(state.step * _LONGER, _LONGEST) if f > state.objective else max(state.step * _SHORTER, _STEP)
 
     def metrics(self, state: PerState) -> dict[str, float]:
         return {**super().metrics(state), **({"objective": state.objective} if state.objective else {})}

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
-from flower_pca.base import linalg
+from flower_pca.base import labels, linalg
 from flower_pca.base.errors import ConfigError, sentence
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
@@ -46,6 +46,7 @@ class PersonalResult(PCAResult):
             keys; zero rows where a client has fewer. N = 0 if they were not asked for.
     """
 
+    pooled: ClassVar[bool] = False
     _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "collected_")
     _NUMBERS: ClassVar[tuple[str, ...]] = (*PCAResult._NUMBERS, "error_", "theta_estimate_", "local_components")
 
@@ -93,7 +94,7 @@ class PersonalResult(PCAResult):
         if not isinstance(client, int | np.integer):
             rows = np.asarray(client, dtype=np.float64)
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
-                rule = f"rows of {self.n_features_in_} features"
+                rule = f"rows of {labels.count(self.n_features_in_, 'feature')}"
                 raise ConfigError("Own components", must=rule, got=f"shape {rows.shape}", then="Transpose them.")
             return rows
         if client not in self.own:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -26,6 +27,10 @@ class RobustResult(PCAResult):
         cut_: Thresholds beyond which an entry counts as an outlier; it has no pull on the low-rank part, if cut off.
         outlier_share_: The share of entries further off than that.
         far_share_: The same share of each column's entries, of all clients together, (d,).
+        taken_share_: The share of each column's entries that are not 0 in S, likewise, (d,).
+        clients_: Of each client its rows, the share of its entries that are not 0 in S, and that of outliers, (N, 3);
+            None where the server has seen sums only.
+        client_keys_: The keys of these clients, as in `site_names`, (N,); likewise.
         noise_: The deviation of dense noise; 0 where none was found, None where the algorithm does not say.
         rank_: The rank of the low-rank part that was found; None where the algorithm does not say.
         hidden_error_: What entries were off by that the algorithm had not seen, over `spread_`; None likewise.
@@ -34,16 +39,22 @@ class RobustResult(PCAResult):
             such rows of a client, "undetermined".
     """
 
+    pooled: ClassVar[bool] = False
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *(*PCAResult._NUMBERS, "threshold_", "spread_", "outlier_share_", "cut_"),
         *("noise_", "rank_", "hidden_error_", "attempts_"),
     )
-    _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "far_share_", "undetermined_columns_")
+    _ARRAYS: ClassVar[tuple[str, ...]] = (
+        *(*PCAResult._ARRAYS, "far_share_", "taken_share_", "clients_", "client_keys_", "undetermined_columns_"),
+    )
 
     threshold_: float
     spread_: float
     outlier_share_: float
     far_share_: Array
+    taken_share_: Array
+    clients_: Array | None
+    client_keys_: Array | None
     cut_: float | None
     noise_: float | None
     rank_: int | None
@@ -61,10 +72,21 @@ class RobustResult(PCAResult):
             **{name: float(left[key]) for name, key in names.items()},
             **{name: float(left[key]) if key in left else None for name, key in some.items()},
             "far_share_": left["far"],
+            "taken_share_": left["taken"],
+            "clients_": left.get("clients"),
+            "client_keys_": left.get("keys"),
             "rank_": int(left["rank"]) if "rank" in left else None,
             "attempts_": int(left.get("attempts", 1)),
             "undetermined_columns_": np.asarray(left.get("columns", np.zeros(0, dtype=np.int64))),
         }
+
+    def keyed(self, keys: Mapping[int, int]) -> RobustResult:
+        """The result with other keys of its clients, in the order of these."""
+        if self.client_keys_ is None or self.clients_ is None:
+            return self
+        new = np.array([keys.get(int(key), int(key)) for key in self.client_keys_], dtype=np.int64)
+        order = np.argsort(new)
+        return replace(self, client_keys_=new[order], clients_=self.clients_[order])
 
     def transform(self, X: Any) -> Array:
         """Coordinates of the rows of X, (n, d), along the components, (n, k), as if far entries were missing.
@@ -79,6 +101,10 @@ class RobustResult(PCAResult):
             found.append(huber.recover(block, Z, **path, out=gaps))
             start += len(block)
         return np.concatenate(found)
+
+    def filling_gaps(self) -> Self:
+        """The same result, which takes gaps in new rows as it takes far entries: as if nothing was known there."""
+        return self if self.fill_ is not None else replace(self, fill_=np.asarray(self.mean_))
 
     @property
     def _cut(self) -> float:

@@ -8,38 +8,44 @@ ours drives Flower's own `ClientApp(client_fn=...)`, and a client of ours is an 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from flower_pca.base import archive
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
-from flower_pca.base.version import __version__
 from flower_pca.core.stage import Arrays, Broadcast
+from flower_pca.rows import precision
 from flower_pca.rows.columns import COLUMNS, LONGEST, Heading, read_names
 from flower_pca.rows.frame import Frame
+from flower_pca.wire.reading import (
+    LAYOUT,
+    LAYOUT_KEY,
+    VERSION,
+    VERSION_KEY,
+    by_name,
+    check_spoken,
+    value_of,
+)
+from flower_pca.wire.reading import (
+    read_arrays as read_arrays,
+)
 
 Scalar: TypeAlias = bool | bytes | float | int | str
 Config: TypeAlias = dict[str, Scalar]
 
-LAYOUT: Final = 1  # of the messages; both sides must speak the same one
-VERSION: Final = ".".join(__version__.split(".")[:2])  # of this package, x.y; both sides must have the same one
 EVALUATE: Final = "evaluate"  # the stage that travels as Flower's evaluate; all others travel as train
 NO_KEY: Final = -1  # of a client without a partition-id
 _PROJECTION: Final = "flower_pca.projection"  # what a record or a config has a projection under
-_LAYOUT, _VERSION = "flower_pca", "flower_pca.version"  # what both are called in requests and answers
-SPOKEN: Final[Config] = {_LAYOUT: LAYOUT, _VERSION: VERSION}
-_NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
-_EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
+SPOKEN: Final[Config] = {LAYOUT_KEY: LAYOUT, VERSION_KEY: VERSION}
 _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
 _OWN: Final = "frame.own"
 _ASKS, SITE = "asks_names", "site"  # in messages: whether names are asked for; in answers: what a node is called
-_SENDER: Final = "Check the sender."
+_ALTERNATIVE, DECLINES = "alternative", "declines"  # what may be asked instead later; why the node would not serve it
+_ANSWER: Final = "An answer"
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,12 @@ class Request:
     arrays: Arrays
     frame: Frame
     asks_names: bool = False  # whether the server wants to know what the columns are called
+    alternative: str = ""  # the algorithm that the server may go on with instead
+
+    @property
+    def bits(self) -> int:
+        """With how many bits blocks and products travel."""
+        return precision.asked(self.arrays)
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,7 @@ class Answer:
     refusal: str | None = None
     heading: Heading | None = None
     site: str = ""
+    declines: str = ""
 
 
 def kind(stage: str) -> str:
@@ -74,12 +87,20 @@ def kind(stage: str) -> str:
 
 
 def write_request(
-    message: Broadcast, client: int, *, algorithm: str, run: str, extra: Mapping[str, Any], asks_names: bool = False
+    message: Broadcast,
+    client: int,
+    *,
+    algorithm: str,
+    run: str,
+    extra: Mapping[str, Any],
+    asks_names: bool = False,
+    alternative: str = "",
 ) -> RecordDict:
     """The records of a message for one client; `extra` is the caller's own configuration."""
-    arrays = message.arrays_for(client)
+    arrays = dict(message.arrays_for(client))
     parts = ((name, getattr(message.frame, part)) for name, part in _FRAME.items())
     arrays.update((name, array) for name, array in parts if array is not None)
+    arrays = precision.packed(arrays, precision.asked(arrays))
     if message.frame.own:
         arrays[_OWN] = np.array(True)
     config = {
@@ -91,11 +112,11 @@ def write_request(
         "number": message.number,
         "names": ",".join(arrays),
         _ASKS: asks_names,
+        _ALTERNATIVE: alternative,
     }
     if message.frame.names is not None:
         config[COLUMNS] = json.dumps(message.frame.names)
-    ins = "evaluateins" if message.stage == EVALUATE else "fitins"
-    content = RecordDict()
+    ins, content = "evaluateins" if message.stage == EVALUATE else "fitins", RecordDict()
     content.array_records[f"{ins}.parameters"] = ArrayRecord([np.asarray(a) for a in arrays.values()])
     content.config_records[f"{ins}.config"] = ConfigRecord(config)
     return content
@@ -106,28 +127,28 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     ins = "evaluateins" if kind == EVALUATE else "fitins"
     records, configs = content.array_records, content.config_records
     if f"{ins}.parameters" not in records or f"{ins}.config" not in configs:
-        got = ", ".join(sorted(content)) or "nothing"
-        remedy = "Send it with a strategy of flower_pca."
-        raise ProtocolError(f"A {kind} message", must=f"made of {ins}.parameters and .config", got=got, then=remedy)
-    return _arrays(records[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
+        rule, got = f"made of {ins}.parameters and .config", ", ".join(sorted(content)) or "nothing"
+        raise ProtocolError(f"A {kind} message", must=rule, got=got, then="Send it with a strategy of flower_pca.")
+    return read_arrays(records[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
 
 
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
     """The message in what a NumPyClient's fit or evaluate gets."""
-    _check_spoken("A message", config, "another strategy", newest=str(config.get(_VERSION, VERSION)))
-    arrays = _by_name("A message", parameters, config)
+    check_spoken("A message", config, "another strategy", newest=str(config.get(VERSION_KEY, VERSION)))
+    arrays = precision.unpacked(by_name("A message", parameters, config))
     own = bool(np.any(arrays.pop(_OWN, False)))
     parts: dict[str, Any] = {part: arrays.pop(name, None) for name, part in _FRAME.items()}
     frame = Frame(**parts, own=own, names=read_names("A message", config))
-    algorithm, stage, run = (_value("A message", config, name, str) for name in ("algorithm", "stage", "run"))
-    asks = bool(config.get(_ASKS, False))
-    return Request(algorithm, stage, run, _value("A message", config, "number", int), arrays, frame, asks)
+    algorithm, stage, run = (value_of("A message", config, name, str) for name in ("algorithm", "stage", "run"))
+    asks, instead = bool(config.get(_ASKS, False)), str(config.get(_ALTERNATIVE, ""))
+    return Request(algorithm, stage, run, value_of("A message", config, "number", int), arrays, frame, asks, instead)
 
 
 def write_fit(
-    arrays: Arrays, num_examples: int, number: int, key: int, about: Config | None = None
+    arrays: Arrays, num_examples: int, number: int, key: int, about: Config | None = None, *, bits: int = 64
 ) -> tuple[list[Array], int, Config]:
     """What a NumPyClient's fit returns for these arrays; `about` is what the client says of itself."""
+    arrays = precision.packed(arrays, bits)
     metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return [np.asarray(a) for a in arrays.values()], num_examples, metrics
 
@@ -146,8 +167,7 @@ def refusal(reason: str, number: int, key: int, about: Config | None = None) -> 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
     """The records that Flower would make of what fit or evaluate returned."""
-    res = "evaluateres" if kind == EVALUATE else "fitres"
-    content = RecordDict()
+    res, content = "evaluateres" if kind == EVALUATE else "fitres", RecordDict()
     content.config_records[f"{res}.metrics"] = ConfigRecord(dict(metrics))
     content.metric_records[f"{res}.num_examples"] = MetricRecord({"num_examples": num_examples})
     if kind == EVALUATE:
@@ -161,25 +181,31 @@ def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> Re
 def read_reply(content: RecordDict, kind: str) -> Answer:
     """A client's answer in the records of its reply."""
     res = "evaluateres" if kind == EVALUATE else "fitres"
-    who = "An answer"
     if f"{res}.metrics" not in content.config_records or f"{res}.num_examples" not in content.metric_records:
-        got = ", ".join(sorted(content)) or "nothing"
-        remedy = "Serve it with a client of flower_pca."
-        raise ProtocolError(who, must=f"made of {res}.metrics and {res}.num_examples", got=got, then=remedy)
+        rule, got = f"made of {res}.metrics and {res}.num_examples", ", ".join(sorted(content)) or "nothing"
+        raise ProtocolError(_ANSWER, must=rule, got=got, then="Serve it with a client of flower_pca.")
+    examples = value_of(_ANSWER, content.metric_records[f"{res}.num_examples"], "num_examples", int)
     metrics = content.config_records[f"{res}.metrics"]
-    _check_spoken(who, metrics, "another client", newest=VERSION)  # of a refusal too, as it may be the reason for it
-    number, key = _value(who, metrics, "number", int), _value(who, metrics, "key", int)
-    num_examples = _value(who, content.metric_records[f"{res}.num_examples"], "num_examples", int)
-    site = harmless(_value(who, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
+    return read_answer(kind, metrics, examples, lambda: read_arrays(content.array_records.get(f"{res}.parameters")))
+
+
+def read_answer(
+    kind: str, metrics: Mapping[str, Any], num_examples: int, parameters: Callable[[], Sequence[Array]]
+) -> Answer:
+    """A client's answer in what its fit or evaluate has returned."""
+    check_spoken(_ANSWER, metrics, "another client", newest=VERSION)  # of a refusal too: it may be why
+    number, key = value_of(_ANSWER, metrics, "number", int), value_of(_ANSWER, metrics, "key", int)
+    site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
     if "refusal" in metrics:
-        return Answer(number, key, {}, num_examples, harmless(_value(who, metrics, "refusal", str)), site=site)
+        return Answer(number, key, {}, num_examples, harmless(value_of(_ANSWER, metrics, "refusal", str)), site=site)
     if kind == EVALUATE:
-        names = _value(who, metrics, "names", str).split(",")
-        return Answer(number, key, {n: np.array(_value(who, metrics, n, int, float)) for n in names}, num_examples)
-    if f"{res}.parameters" not in content.array_records:
-        raise ProtocolError(who, must=f"made of {res}.parameters", got="none", then="Check the client.")
-    arrays = _by_name(who, _arrays(content.array_records[f"{res}.parameters"]), metrics)
-    return Answer(number, key, arrays, num_examples, heading=Heading.of(metrics), site=site)
+        names = value_of(_ANSWER, metrics, "names", str).split(",")
+        return Answer(
+            number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
+        )
+    arrays = precision.unpacked(by_name(_ANSWER, parameters(), metrics))
+    declines = harmless(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
+    return Answer(number, key, arrays, num_examples, heading=Heading.of(metrics), site=site, declines=declines)
 
 
 def write_projection(packed: bytes) -> ConfigRecord:
@@ -199,49 +225,4 @@ def read_projection(record: Mapping[str, Any]) -> bytes:
 
 def is_request(config: Mapping[str, Any]) -> bool:
     """Whether the config of a NumPyClient's fit or evaluate is that of a message of this package."""
-    return _LAYOUT in config
-
-
-def _arrays(record: ArrayRecord) -> list[Array]:
-    try:
-        for array in record.values():
-            if len(array.data) > 0:
-                archive.check_npy(BytesIO(array.data), len(array.data))
-        arrays = [array.numpy() for name, array in record.items() if name != _EMPTY]
-        if not all(isinstance(array, np.ndarray) for array in arrays):
-            raise TypeError("an archive of arrays")
-        return arrays
-    except Exception as error:  # bytes from elsewhere: numpy raises nearly anything on them
-        rule = "made of numpy arrays without pickles"
-        got = f"bytes that numpy cannot read ({type(error).__name__})"
-        raise ProtocolError("A message", must=rule, got=got, then=_SENDER) from error
-
-
-def _by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
-    text = _value(who, config, "names", str)
-    if len(text) > _NAMES:
-        raise ProtocolError(who, must=f"one with names of at most {_NAMES} characters", got=len(text), then="Check it.")
-    names = text.split(",") if text else []
-    if len(names) != len(arrays) or len(set(names)) != len(names):
-        rule = f"made of one array for each of its names, {harmless(text) or 'none'}"
-        raise ProtocolError(who, must=rule, got=f"{len(arrays)} arrays", then=_SENDER)
-    return dict(zip(names, arrays, strict=True))
-
-
-def _check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: str) -> None:
-    """Require layout and version of this package; `newest` is the version that all shall have."""
-    layout, version = config.get(_LAYOUT), config.get(_VERSION)
-    if layout == LAYOUT and version == VERSION:
-        return
-    got = f"that of {stranger}" if layout is None else f"layout {layout} and flower_pca {version or 'before 0.1'}"
-    rule, remedy = f"of layout {LAYOUT} and flower_pca {VERSION}", f"Install flower_pca {newest} everywhere."
-    raise ProtocolError(who, must=rule, got=harmless(got), then=harmless(remedy))
-
-
-def _value(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any]) -> Any:
-    value = config.get(name)
-    if not isinstance(value, wanted) or isinstance(value, bool):
-        kinds = " or ".join(kind.__name__ for kind in wanted)
-        got = "none" if value is None else harmless(f"{name}={value!r}")
-        raise ProtocolError(who, must=f"one with {name} ({kinds})", got=got, then=_SENDER)
-    return value
+    return LAYOUT_KEY in config

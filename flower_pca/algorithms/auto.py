@@ -1,0 +1,85 @@
+"""Auto: krylov, or covariance in its place where that is expected to cost less; the run says which, and why.
+
+The choice is made once the opening has told how many columns there are, from the numbers of the question alone (d, k,
+tol), and is so the same over every transport. What a node has declined in its answer to the opening is not asked of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from flower_pca.algorithms.covariance import Covariance
+from flower_pca.algorithms.krylov import AUTO, MESSAGE, Krylov
+from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.model import Model
+
+_DIGITS: Final = 16  # of double precision
+
+
+def beforehand(algorithm: Algorithm[Any], private: bool, over_air: bool) -> tuple[Algorithm[Any], dict[str, str]]:
+    """The algorithm that a run begins with, and why: Krylov for auto, where there is noise on the answers."""
+    if not isinstance(algorithm, Krylov) or not (private or over_air):
+        return algorithm, {}
+    what = "with dp, whose noise is dealt out before columns are known" if private else "over a channel"
+    if isinstance(algorithm, Auto):
+        return algorithm.krylov.narrow, {"algorithm": f"auto took krylov, as always {what}"}
+    wide = algorithm.narrow is not algorithm
+    return algorithm.narrow, {"algorithm": f"krylov took narrow blocks, as always {what}"} if wide else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auto(Krylov):
+    """Krylov, unless one message of covariance is fewer messages, and no more numbers, than Krylov is expected to take.
+
+    Krylov is expected to take a round for every digit of `tol`, or as many as its blocks of p columns take to span all
+    d. A round is d p numbers each way; covariance is d (d + 1) / 2 numbers up. So covariance is taken up to about 90
+    columns for one component, 220 for five and 380 for ten, at the default `tol`. Both have the same answer. With
+    `oversample="auto"` Krylov's blocks are wide, and dear; then covariance is taken as long as its message has at most
+    512 kB, up to 361 columns, and is no more messages.
+
+    Nodes that do not serve covariance, or may not tell so much by their `max_rank`, say so as they answer the opening;
+    then it is Krylov. So it is under `dp`, whose noise is dealt out before the columns are known, and over the air.
+
+    Args:
+        oversample, max_basis, tol, min_rounds, max_rounds, patience: See `Krylov`.
+    """
+
+    @property
+    def alternative(self) -> str:
+        return Covariance.name
+
+    @property
+    def spec(self) -> str:
+        return f"auto{super().spec.removeprefix(self.name)}"
+
+    @property
+    def krylov(self) -> Krylov:
+        """What is taken where covariance is not."""
+        return Krylov(**{f.name: getattr(self, f.name) for f in fields(Krylov)})
+
+    def settled(self, model: Model) -> tuple[Any, str]:
+        d, wide = model.d, self.oversample == AUTO
+        rounds, many = self.expected(model)
+        one = d * (d + 1) // 2
+        words = f"covariance takes one message of {one:,} numbers for {d:,} columns, where krylov is expected to take"
+        words = f"{words} {rounds} of {many:,} together for tol={self.tol:g}"
+        if rounds < (1 if wide else 2) or one > many or (wide and 8 * one > MESSAGE):
+            return self._krylov(model, f"auto took krylov: {words}")
+        if model.declined:
+            return self._krylov(model, f"auto took krylov, as a client declines covariance. {model.declined}")
+        return Covariance(oversample=self.narrow.oversample), f"auto took covariance: {words}"
+
+    def expected(self, model: Model) -> tuple[int, int]:
+        """Rounds that Krylov is expected to take after the opening, and the numbers that they send both ways."""
+        left, (chosen, _) = model.d - model.columns.shape[1], self.krylov.settled(replace(model, declined=""))
+        p = min(chosen.width(model.n_components), model.d)
+        digits = math.ceil(-math.log10(max(self.tol, 10.0**-_DIGITS)))
+        rounds = min(max(digits, 1), -(-left // p), self.max_rounds)
+        return rounds, 2 * model.d * min(rounds * p, left)
+
+    def _krylov(self, model: Model, why: str) -> tuple[Krylov, str]:
+        """Krylov with blocks of the width that is asked for."""
+        chosen, width = self.krylov.settled(model)
+        return chosen, f"{why}; {width}" if width else why

@@ -1,0 +1,80 @@
+"""Origin: which file each row of a table is from, and its place there. For messages; nothing is computed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The rows of one file.
+
+    Attributes:
+        file: Its path.
+        n: How many rows it has.
+        line: From a row to the line that it is on, of a text file: looked up there where it is needed.
+    """
+
+    file: str
+    n: int
+    line: Callable[[int], int] | None = None
+
+    def place(self, row: int) -> str:
+        """Where a row is, in words."""
+        if self.line is None:
+            return f"row {row} of {self.file} (from 0 on)"
+        return f"line {self.line(row)} of {self.file}"
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Rows of files, one file after the other; all of them, or some.
+
+    Attributes:
+        stretches: The files.
+        rows: Which of their rows these are; None for all.
+    """
+
+    stretches: tuple[Stretch, ...]
+    rows: range | Array | None = None
+
+    @classmethod
+    def of(cls, file: object, n: int, line: Callable[[int], int] | None = None) -> Origin:
+        """All rows of one file."""
+        return cls((Stretch(str(file), n, line),))
+
+    @property
+    def file(self) -> str:
+        """The file, if these rows are all of one; else ""."""
+        if self.rows is None or len(self.stretches) == 1:
+            return self.stretches[0].file if len(self.stretches) == 1 else ""
+        ends = self.rows if isinstance(self.rows, np.ndarray) else np.array([*self.rows[:1], *self.rows[-1:]])
+        start = 0
+        for part in self.stretches:
+            if len(ends) and start <= ends.min() and ends.max() < start + part.n:
+                return part.file
+            start += part.n
+        return ""
+
+    def some(self, index: Any) -> Origin:
+        """Of these rows those at a slice, at indices, or where a mask is true."""
+        every: Any = range(sum(part.n for part in self.stretches)) if self.rows is None else self.rows
+        if isinstance(index, slice):
+            return replace(self, rows=every[index])
+        chosen = np.asarray(index)
+        return replace(self, rows=np.asarray(every)[chosen] if len(every) else chosen[:0])
+
+    def place(self, row: int) -> str:
+        """Where a row is, in words: its file, and the line or the row there."""
+        at = row if self.rows is None else int(self.rows[row])
+        for part in self.stretches:
+            if at < part.n:
+                return part.place(at)
+            at -= part.n
+        return f"row {row} (from 0 on)"

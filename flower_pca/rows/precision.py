@@ -1,0 +1,142 @@
+"""Precision: with how many bits numbers travel, where the tolerance of a run has no use for all 64.
+
+A transform in two halves, of which every transport gets the same numbers. The half that sends rounds a matrix to so
+many bits, column by column; the half that packs (`flower_pca.wire`, and whoever counts bytes) takes as many to hold
+what has been rounded, and loses nothing. A column is divided by a power of two first, so that neither the largest data
+nor the smallest leaves the range of a format; the exponents travel beside it.
+
+What is rounded: blocks that the server sends after the opening, and of an answer the parts that are made of products.
+Rounding moves an entry by 2^-25 of itself (float32), or 2^-12 (float16), so that a sum of products is off by about as
+much of its length: `FLOORS` says what tolerance leaves room for it. Counts, means, squares, and single figures keep all
+64 bits. The mean of the frame is sent in 32 where its rounding, n |m - m'|^2, is nothing beside the tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.rows.frame import Frame
+
+BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
+WIRES: Final = ("auto", *BITS)
+FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}  # the least tolerance that goes with so many bits
+NAME: Final = "wire.bits"  # of what a message says beside its arrays
+EXPONENTS: Final = ".exponents"  # beside a packed array, after its name
+_TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float16)}
+_HIGH: Final = 15  # exponent of the largest entry of a column: what is 2^-29 of it still has all digits of float16
+_SMALL: Final = 16  # numbers, below which packing does not pay
+_SHARE: Final = 1e-2  # of the tolerance, that the mean's rounding may take
+
+
+def fewest(tol: float) -> int:
+    """The fewest bits that go with a tolerance."""
+    return min(bits for bits, least in FLOORS.items() if tol >= least)
+
+
+def why(bits: int, tol: float | None) -> str:
+    """What is said of the bits that "auto" has taken."""
+    if tol is None:
+        return f"wire took float{bits}, as there is no tolerance that fewer bits would go with"
+    return f"wire took float{bits}, the fewest bits that go with tol={tol:g}"
+
+
+def rounded(a: Array, bits: int) -> Array:
+    """An array whose columns have so few bits; of a vector, all together."""
+    if 8 * a.dtype.itemsize <= bits or a.ndim not in (1, 2) or a.dtype.kind != "f" or not np.isfinite(a).all():
+        return a
+    return _opened(*_closed(a.astype(np.float64, order="K"), bits))
+
+
+def message(arrays: Mapping[str, Array], bits: int, *, opening: bool) -> dict[str, Array]:
+    """A message's arrays, with blocks of so few bits but in an opening; and how many, for the answer."""
+    if bits == 64:
+        return dict(arrays)
+    said = {name: a if opening or a.ndim != 2 else rounded(a, bits) for name, a in arrays.items()}
+    return {**said, NAME: np.array(bits)}
+
+
+def frame(whole: Frame, bits: int, *, n: int, room: float) -> Frame:
+    """The frame that a message brings: its mean in 32 bits, where n |m - m'|^2 is nothing beside `room`."""
+    if bits == 64 or whole.mean is None:
+        return whole
+    mean = rounded(whole.mean, 32)
+    off = (mean - whole.mean) / (1.0 if whole.scale is None else whole.scale)
+    return replace(whole, mean=mean) if n * float(off @ off) <= _SHARE * FLOORS[bits] * room else whole
+
+
+def asked(arrays: Mapping[str, Array]) -> int:
+    """The bits that a message asks for."""
+    bits = arrays.get(NAME, np.array(64))
+    if bits.ndim or int(bits) not in FLOORS:
+        rule, got = f"one of {', '.join(map(str, FLOORS))}", f"{bits}"[:50]
+        raise ProtocolError("The bits of numbers in a message", must=rule, got=got, then="Check the sender.")
+    return int(bits)
+
+
+def plain(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """What a message says to a stage."""
+    return {name: a for name, a in arrays.items() if name != NAME}
+
+
+def packed(arrays: Mapping[str, Array], bits: int) -> dict[str, Array]:
+    """Arrays as they travel: in as few bits as hold them, beside the exponents of their columns."""
+    if bits == 64:
+        return dict(arrays)
+    found: dict[str, Array] = {}
+    for name, a in arrays.items():
+        found |= {name: a, **_packed(name, np.asarray(a), bits)}
+    return found
+
+
+def unpacked(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """What `packed` has made small; ProtocolError if it has not."""
+    found = dict(arrays)
+    for name in [name for name in arrays if name.endswith(EXPONENTS)]:
+        exponents, a = found.pop(name), found.get(name.removesuffix(EXPONENTS))
+        narrow = a is not None and a.ndim in (1, 2) and a.dtype in _TYPES.values()
+        if a is None or not narrow or exponents.dtype != np.int16 or exponents.shape != a.shape[1:]:
+            rule, got = "of numbers of 32 or 16 bits, one for each column", "others"
+            raise ProtocolError(f"{name} of a message", must=rule, got=got, then="Check the sender.")
+        found[name.removesuffix(EXPONENTS)] = _opened(a, exponents)
+    return found
+
+
+def nbytes(arrays: Mapping[str, Array], bits: int) -> int:
+    """What arrays take as they travel."""
+    return sum(a.nbytes for a in packed(arrays, bits).values())
+
+
+def _packed(name: str, a: Array, bits: int) -> dict[str, Array]:
+    """An array in the fewest bits that lose nothing of it; nothing where that is all 64."""
+    if a.dtype != np.float64 or a.ndim not in (1, 2) or a.size < _SMALL or not np.isfinite(a).all():
+        return {}
+    for few in sorted(_TYPES):
+        if few >= bits:
+            small, exponents = _closed(a, few)
+            if np.array_equal(_opened(small, exponents), a):
+                return {name: small, f"{name}{EXPONENTS}": exponents}
+    return {}
+
+
+def _closed(a: Array, bits: int) -> tuple[Array, Array]:
+    """Columns as numbers of so few bits, and exponents; an entry that rounds up to a power of two has the next one."""
+    largest = np.abs(a).max(axis=0, initial=0.0)
+    exponents = np.frexp(largest)[1] - _HIGH
+    small = _divided(a, exponents, bits)
+    exponents = exponents + (np.abs(small).max(axis=0, initial=0.0) >= 2.0**_HIGH)
+    return _divided(a, exponents, bits), exponents.astype(np.int16)
+
+
+def _divided(a: Array, exponents: Array, bits: int) -> Array:
+    scaled: Array = np.ldexp(a, -exponents)
+    return scaled.astype(_TYPES[bits], order="K")
+
+
+def _opened(small: Array, exponents: Array) -> Array:
+    return np.asarray(np.ldexp(small.astype(np.float64, order="K"), exponents.astype(np.int64)))

@@ -1,0 +1,112 @@
+"""The machines of a Ray cluster: reached or started for a simulation, and asked one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from flower_pca.base.errors import ConfigError, NotEnoughNodes
+from flower_pca.simulation.backend import Ray
+
+_PATIENCE: Final = 10.0  # seconds for a cluster to answer
+_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # of HTTP/2, and settings
+_SETTINGS: Final = 4  # the kind of frame that answers it
+_ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
+
+_DEATHS: Final = "ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory"
+_DIED: Final = re.compile(rf"ray\.exceptions\.({_DEATHS})Error")
+_ABOUT: Final = re.compile(r"\b(actor_id|pid|ip): ?([0-9a-fA-F.:]+)")
+
+
+@contextlib.contextmanager
+def session(engine: Ray) -> Iterator[None]:
+    """A session of Ray: that of this process, one of the cluster that is named, or of a new one."""
+    import ray
+
+    if not ray.is_initialized():
+        address = engine.address or os.environ.get("RAY_ADDRESS")
+        if address is not None:
+            require_cluster(address)
+        pythonpath = os.pathsep.join([*sys.path, *filter(None, [os.environ.get("PYTHONPATH")])])
+        given: dict[str, Any] = {} if engine.address is None else {"address": engine.address}
+        try:
+            ray.init(include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": pythonpath}}, **given)
+        except (ValueError, ConnectionError) as error:
+            if address is None:
+                raise
+            raise _unreached(address, str(error).partition(". ")[0]) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()  # as Flower's engine does at its end
+
+
+def require_cluster(address: str) -> None:
+    """Try the address once: Ray itself would do so for minutes."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None:  # "auto" and the like, which Ray looks up on this machine
+        return
+    try:
+        with socket.create_connection((found["host"], int(found["port"])), timeout=_PATIENCE) as line:
+            if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
+                line.sendall(_HELLO)
+                answer = line.recv(9)
+                if len(answer) < 4 or answer[3] != _SETTINGS:
+                    raise OSError("something else answers there")
+    except (OSError, OverflowError) as error:
+        raise _unreached(address, str(error)) from error
+
+
+def _unreached(address: str, why: str) -> ConfigError:
+    rule, remedy = (
+        "that of a Ray cluster which can be reached",
+        "Start one with ray start --head, or leave address out.",
+    )
+    return ConfigError("address", must=rule, got=f"{address}: {why}", then=remedy)
+
+
+def actors(engine: Ray) -> int:
+    """How many clients can be at work at the same time."""
+    import ray
+
+    found = ray.cluster_resources().get("CPU", 1.0)  # type: ignore[no-untyped-call]
+    return max(1, int(found / engine.num_cpus_per_client))
+
+
+def require_alive(reason: str | None) -> None:
+    """Raise NotEnoughNodes, naming the worker, if an error of Flower's is that a worker of Ray's has died.
+
+    Flower would go on to give messages to it, and have them come back at once.
+    """
+    died = _DIED.search(reason or "")
+    if died is None:
+        return
+    told = dict(_ABOUT.findall(reason or ""))
+    worker = f"actor {told.get('actor_id', 'unknown')}, process {told.get('pid', '?')} on {told.get('ip', '?')}"
+    remedy = "It may lack memory: take fewer clients_per_node, or more num_cpus_per_client."
+    raise NotEnoughNodes("The workers of Ray", must="all alive", got=f"one that died ({worker})", then=remedy)
+
+
+def machines() -> list[dict[str, Any]]:
+    """Those of the cluster, as Ray describes them."""
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    """What a function of a module returns on each machine, by the machine's name and Ray's number of it."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    asked = {}
+    for node in machines():
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        task = ray.remote(function).options(num_cpus=0, scheduling_strategy=there)
+        asked[f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"] = task.remote(*args)
+    return dict(zip(asked, ray.get(list(asked.values())), strict=True))

@@ -1,0 +1,73 @@
+"""Reading what comes from elsewhere: records of bytes, names and values that may be anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import Any, Final
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from flower_pca.base import archive, labels
+from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.linalg import Array
+from flower_pca.base.version import __version__
+from flower_pca.core.stage import Arrays
+
+LAYOUT_KEY, VERSION_KEY = "flower_pca", "flower_pca.version"  # what both are called in requests and answers
+LAYOUT: Final = 1  # of the messages; both sides must speak the same one
+VERSION: Final = ".".join(__version__.split(".")[:2])  # of this package, x.y; both sides must have the same one
+_NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
+_EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
+SENDER: Final = "Check the sender."
+
+
+def read_arrays(record: ArrayRecord | None) -> list[Array]:
+    """The arrays in a record, none of which may be a pickle or longer than its bytes."""
+    if record is None:
+        raise ProtocolError("An answer", must="made of fitres.parameters", got="none", then="Check the client.")
+    try:
+        for array in record.values():
+            if len(array.data) > 0:
+                archive.check_npy(BytesIO(array.data), len(array.data))
+        arrays = [array.numpy() for name, array in record.items() if name != _EMPTY]
+        if not all(isinstance(array, np.ndarray) for array in arrays):
+            raise TypeError("an archive of arrays")
+        return arrays
+    except Exception as error:  # bytes from elsewhere: numpy raises nearly anything on them
+        rule = "made of numpy arrays without pickles"
+        got = f"bytes that numpy cannot read ({type(error).__name__})"
+        raise ProtocolError("A message", must=rule, got=got, then=SENDER) from error
+
+
+def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
+    """Arrays by the names that a config lists."""
+    text = value_of(who, config, "names", str)
+    if len(text) > _NAMES:
+        raise ProtocolError(who, must=f"one with names of at most {_NAMES} characters", got=len(text), then="Check it.")
+    names = text.split(",") if text else []
+    if len(names) != len(arrays) or len(set(names)) != len(names):
+        rule = f"made of one array for each of its names, {harmless(text) or 'none'}"
+        raise ProtocolError(who, must=rule, got=labels.count(len(arrays), "array"), then=SENDER)
+    return dict(zip(names, arrays, strict=True))
+
+
+def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: str) -> None:
+    """Require layout and version of this package; `newest` is the version that all shall have."""
+    layout, version = config.get(LAYOUT_KEY), config.get(VERSION_KEY)
+    if layout == LAYOUT and version == VERSION:
+        return
+    got = f"that of {stranger}" if layout is None else f"layout {layout} and flower_pca {version or 'before 0.1'}"
+    rule, remedy = f"of layout {LAYOUT} and flower_pca {VERSION}", f"Install flower_pca {newest} everywhere."
+    raise ProtocolError(who, must=rule, got=harmless(got), then=harmless(remedy))
+
+
+def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any]) -> Any:
+    """A value of one of these types; a bool is not taken for a number."""
+    value = config.get(name)
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        kinds = " or ".join(kind.__name__ for kind in wanted)
+        got = "none" if value is None else harmless(f"{name}={value!r}")
+        raise ProtocolError(who, must=f"one with {name} ({kinds})", got=got, then=SENDER)
+    return value

@@ -1,0 +1,102 @@
+"""What a run takes beside its rows: no framed copies, however rows are stored; products are exact all the same."""
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from flower_pca import assembly, simulate
+from flower_pca.core.drive import drive
+from flower_pca.rows import frame as framing
+from flower_pca.rows import stored
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+from flower_pca.simulation.in_process import Shards
+
+WIDE, TALL = (12, 1200, 300), (12, 9000, 40)  # where X'X does not pay, and where it does
+
+
+def shards(shape, dtype, *, mean=1.0):
+    clients, n, d = shape
+    rng = np.random.default_rng(0)
+    rows = [(rng.standard_normal((n, d)) * np.linspace(3.0, 0.3, d) + 4.0 * mean) for _ in range(clients)]
+    return [(np.clip(8.0 * X, 0, 255) if np.dtype(dtype).kind == "u" else X).astype(dtype) for X in rows]
+
+
+def peak(run):
+    run()  # what is loaded on first use
+    gc.collect()
+    tracemalloc.start()
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [WIDE, TALL], ids=["wide", "tall"])
+@pytest.mark.parametrize("mean", [0.1, 1e4])
+def test_a_run_on_rows_in_double_precision_holds_a_seventh_of_them_more_at_most(shape, mean):
+    parts = shards(shape, np.float64, mean=mean)
+    size = sum(X.nbytes for X in parts)
+    assert peak(lambda: simulate("krylov", parts, n_components=2, max_rounds=4)) <= 0.15 * size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
+def test_a_run_on_other_rows_holds_a_few_blocks_of_them_framed(dtype):
+    parts = shards(WIDE, dtype)
+    block = 8 * stored._BLOCK
+    assert (
+        peak(lambda: simulate("krylov", parts, n_components=2, max_rounds=4)) <= 2 * block + 0.05 * 8 * 12 * 1200 * 300
+    )
+
+
+@pytest.mark.parametrize("far", [0.0, 1.0, 1e8])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_products_are_right_whether_the_mean_is_taken_off_them_or_off_the_rows(far, scaled):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((700, 120)) + far
+    scale = np.linspace(0.5, 2.0, 120) if scaled else None
+    frame = Frame(mean=X.mean(axis=0) + 0.25, scale=scale)
+    data = LocalData(X).framed(frame)
+    assert data._implicit == (far < 1e8)
+    whole = (X - frame.mean) / (1.0 if scale is None else scale)
+    Z = np.linalg.qr(rng.standard_normal((120, 3)))[0]
+    size = np.linalg.norm(whole) ** 2
+    assert np.allclose(data.matmat(Z, reuse=1), whole.T @ (whole @ Z), rtol=0, atol=1e-14 * size)
+    assert np.allclose(data.scores(Z), whole @ Z, rtol=0, atol=1e-14 * np.sqrt(size))
+    assert np.allclose(data.adjoint(whole @ Z), whole.T @ (whole @ Z), rtol=0, atol=1e-14 * size)
+
+
+def test_a_few_rows_far_out_do_not_hide_that_the_mean_is_far_from_most():
+    X = np.full((640, 100), 1e6) + np.random.default_rng(2).standard_normal((640, 100))
+    X[::10] *= 1e9
+    assert not framing.near(Frame(mean=np.full(100, 1e6)), X)
+
+
+@pytest.mark.parametrize("far", [1.0, 1e8])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_gram_matrix_about_the_own_mean_serves_every_frame(far, scaled, monkeypatch):
+    monkeypatch.setattr(stored, "_BLOCK", 200)
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((900, 6)) + far
+    scale = np.linspace(0.5, 2.0, 6) if scaled else None
+    frame = Frame(mean=X.mean(axis=0) + 0.25, scale=scale)
+    data = LocalData(X).framed(frame)
+    whole = (X - frame.mean) / (1.0 if scale is None else scale)
+    Z = np.linalg.qr(rng.standard_normal((6, 3)))[0]
+    assert np.allclose(data.matmat(Z), whole.T @ (whole @ Z), rtol=1e-12, atol=1e-13 * far)
+    assert np.allclose(data.gram(), whole.T @ whole, rtol=1e-12, atol=1e-13 * far)
+
+
+def test_tall_rows_are_passed_over_once_after_they_are_checked(monkeypatch):
+    passes = []
+    blocks = stored.StoredRows._stored
+    monkeypatch.setattr(stored.StoredRows, "_stored", lambda self: passes.append(self) or blocks(self))
+    run = assembly.run(assembly.question("krylov", n_components=2))
+    result = drive(run, Shards([LocalData(X) for X in shards((3, 2000, 20), np.float64)]))
+    assert len(result.history) > 2
+    assert len(passes) == 2 * 3

@@ -1,0 +1,247 @@
+"""Text files as hospitals have them: decimal commas, encodings, indices without names, names that are there twice."""
+
+import io
+
+import numpy as np
+import pytest
+
+from flower_pca import ConfigError, DataError, simulate
+from flower_pca.data import partition
+from flower_pca.data.sources import make, table
+
+pd = pytest.importorskip("pandas")
+RNG = np.random.default_rng(0)
+ROWS = np.round(RNG.standard_normal((30, 3)), 4)
+
+
+def written(path, text, encoding="utf-8"):
+    path.write_bytes(text.encode(encoding))
+    return str(path)
+
+
+EUROPEAN = {
+    "with names": ("größe;gewicht;puls\n", "\n", {}),
+    "without names": ("", "\n", {}),
+    "Windows line ends": ("a;b;c\r\n", "\r\n", {}),
+    "empty lines": ("\na;b;c\n\n", "\n\n", {}),
+    "tabs": ("a\tb\tc\n", "\n", {"sep": "\t"}),
+    "commas in quotes": ("a,b,c\n", "\n", {"sep": ","}),
+}
+
+
+@pytest.mark.parametrize("case", EUROPEAN)
+def test_decimal_commas_are_read(case, tmp_path):
+    head, end, options = EUROPEAN[case]
+    sep, quote = options.get("sep", ";"), '"' if options.get("sep") == "," else ""
+    lines = [sep.join(quote + str(v).replace(".", ",") + quote for v in row) for row in ROWS.tolist()]
+    path = written(tmp_path / "x.csv", head + end.join(lines) + end)
+    given = "".join(f", {name}={value!r}" for name, value in options.items())
+    assert np.array_equal(make(f"csv(path={path!r}, decimal=','{given})"), ROWS)
+
+
+def test_decimal_commas_with_gaps_and_text_beside_agree_with_pandas(tmp_path):
+    text = "ort;alter;puls;größe\nBonn;1,5;NA;-3\nJena;;2e3;+0,25\nBonn; 7,0 ;1;.5\n".replace(".5\n", "0,5\n")
+    path = written(tmp_path / "x.csv", text)
+    found = table(f"csv(path={path!r}, decimal=',')", beside=["ort"])
+    reference = pd.read_csv(io.StringIO(text), sep=";", decimal=",")
+    assert found.names == ("alter", "puls", "größe")
+    assert np.array_equal(found.rows, reference[list(found.names)], equal_nan=True)
+    assert found.beside["ort"].tolist() == reference["ort"].tolist()
+
+
+def test_points_between_thousands_are_refused_with_their_line(tmp_path):
+    path = written(tmp_path / "x.csv", "a;b\n1,5;2\n1.234,5;2\n")
+    with pytest.raises(DataError, match=r"must be numbers\. Got '1\.234,5' in column a \(line 3\)\."):
+        np.asarray(make(f"csv(path={path!r}, decimal=',')"))
+
+
+def test_without_the_option_a_sentence_names_it(tmp_path):
+    path = written(tmp_path / "x.csv", "a;b\n3,14;2,7\n")
+    with pytest.raises(DataError, match=r"Write csv\(path='.*', sep=';', decimal=','\); of a folder, folder\("):
+        make(path)
+    with pytest.raises(DataError, match=r"Got '3,14' in column a \(line 2\).* Read decimal commas with decimal=','\."):
+        simulate("krylov", [make(f"csv(path={path!r}, sep=';')")], n_components=1)
+    with pytest.raises(ConfigError, match=r"^decimal must be '\.' or ','\. Got ';'\. Write decimal=','\.$"):
+        make(f"csv(path={path!r}, decimal=';')")
+
+
+LETTERS = "größe,gewicht\n1.5,2\n3,4\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_byte_order_mark_says_the_encoding(encoding, tmp_path):
+    path = written(tmp_path / "x.csv", LETTERS, encoding)
+    assert make(path).names == ("größe", "gewicht")
+    assert np.array_equal(make(path), [[1.5, 2], [3, 4]])
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16-le", "utf-8"])
+def test_the_encoding_is_an_option(encoding, tmp_path):
+    path = written(tmp_path / "x.csv", LETTERS, encoding)
+    assert make(f"csv(path={path!r}, encoding={encoding!r})").names == ("größe", "gewicht")
+
+
+WRONG = {
+    "latin-1": (
+        LETTERS.encode("latin-1"),
+        r"^The data file /.*x\.csv must be text in UTF-8\. Got the byte 0xf6 in line 1 \(byte 3 of it\)\. "
+        r"Write csv\(path='.*', encoding='latin-1'\); of a folder, folder\(\.\.\., encoding='latin-1'\), or the enc",
+    ),
+    "a later line": (b"a,b\n1,2\n3,\xe94\n", r"Got the byte 0xe9 in line 3 \(byte 3 of it\)\."),
+    "utf-16 without a mark": (
+        LETTERS.encode("utf-16-le"),
+        r"must be text\. Got a zero byte in line 1\. Write csv\(.*encoding='utf-16-le'\).* if it is in UTF-16\.$",
+    ),
+    "utf-16, half a letter": (LETTERS.encode("utf-16") + b"\0", r"must be text in UTF-16\. Got bytes that are none"),
+    "gzip": (b"\x1f\x8b\x08\x00", r"must be plain text\. Got one packed by gzip\. Unpack it\.$"),
+    "a spreadsheet": (b"PK\x03\x04\x14\x00", r"must be plain text\. Got one packed by zip\. Unpack it\.$"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_no_text_is_named_with_line_and_byte(case, tmp_path):
+    content, message = WRONG[case]
+    (tmp_path / "x.csv").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        make(str(tmp_path / "x.csv"))
+
+
+def test_an_encoding_that_is_none_is_refused(tmp_path):
+    path = written(tmp_path / "x.csv", LETTERS)
+    for name in ("latin-17", "base64", 3):
+        with pytest.raises(ConfigError, match=r"^encoding must be a name such as 'utf-8', .* Write encoding='latin-1'"):
+            make(f"csv(path={path!r}, encoding={name!r})")
+    with pytest.raises(DataError, match=r"must be text in ascii\. Got the byte 0xc3 in line 1"):
+        make(f"csv(path={path!r}, encoding='ascii')")
+
+
+def test_a_folder_takes_the_same_options(tmp_path):
+    for name, part in (("a", ROWS[:10]), ("b", ROWS[10:])):
+        lines = [";".join(str(v).replace(".", ",") for v in row) for row in part.tolist()]
+        written(tmp_path / f"{name}.csv", "größe;b;c\n" + "\n".join(lines), "latin-1")
+    found = make(f"folder(path={str(tmp_path)!r}, decimal=',', encoding='latin-1')")
+    assert np.array_equal(found, ROWS)
+    assert found.names == ("größe", "b", "c")
+
+
+FRAME = pd.DataFrame(ROWS, columns=["age", "bmi", "pulse"])
+INDEX = (
+    r"must be named differently\. Got column 1 without a name \(it looks like the index that pandas writes\)\. "
+    r"Leave it out with beside=\[''\], name the others with columns=\[\.\.\.\], or write the file without it\.$"
+)
+
+
+def test_the_index_that_pandas_writes_is_named_and_can_be_left_out(tmp_path):
+    path = str(tmp_path / "x.csv")
+    FRAME.to_csv(path)
+    with pytest.raises(DataError, match=INDEX):
+        np.asarray(make(path))
+    for spec in (f"csv(path={path!r}, columns=['age', 'bmi', 'pulse'])", f"csv(path={path!r}, beside=[''])"):
+        assert np.array_equal(make(spec), ROWS)
+        assert make(spec).names == ("age", "bmi", "pulse")
+    result = simulate("krylov", [make(path)], n_components=1, columns=["bmi", "age"])
+    assert result.feature_names_in_.tolist() == ["bmi", "age"]
+    with pytest.raises(DataError, match=INDEX):
+        simulate("krylov", [make(path)], n_components=1)
+
+
+def test_an_index_above_numbered_columns_is_no_row(tmp_path):
+    path = str(tmp_path / "x.csv")
+    pd.DataFrame(ROWS).to_csv(path)
+    with pytest.raises(DataError, match=r"clearly names, or clearly values\. Got an empty cell and whole n"):
+        make(path)
+    assert np.array_equal(make(f"csv(path={path!r}, header=True, beside=[''])"), ROWS)
+
+
+def test_a_name_that_is_there_twice_can_be_left_out(tmp_path):
+    path = written(tmp_path / "x.csv", "a,b,a,c,\n1,2,3,4,\n5,6,7,8,\n")
+    assert np.array_equal(make(f"csv(path={path!r}, columns=['c', 'b'])"), [[4, 2], [8, 6]])
+    message = r"must be named differently\. Got 'a' more than once, column 5 without a name\. Name them, each"
+    with pytest.raises(DataError, match=message):
+        np.asarray(make(path))
+    for option in ("columns=['a']", "beside=['a']"):
+        with pytest.raises(DataError, match=r"named differently\. Got 'a' more than once\. Name them, each"):
+            make(f"csv(path={path!r}, {option})")
+    with pytest.raises(DataError, match=r"Got 'a' more than once"):
+        simulate("krylov", [make(path)], n_components=1, columns=["b", "a"])
+    assert len(partition.deal(table(path, columns=["b", "c"]), "iid", 2)) == 2
+
+
+def test_parquet_with_blanks_in_its_names(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = str(tmp_path / "x.parquet")
+    FRAME.rename(columns={"age": " age ", "bmi": "b\nmi"}).to_parquet(path)
+    found = make(f"parquet(path={path!r}, columns=['b mi', 'age'])")
+    assert found.names == ("b mi", "age")
+    assert np.array_equal(found, ROWS[:, [1, 0]])
+
+
+ODD = {
+    "nothing": ("", r"^The data file /.*/x\.csv must be one with rows\. Got none\. Mend it, or take it away\.$"),
+    "names only": ("a,b\n", r"must be one with rows\. Got none\."),
+    "a line above": (
+        "# of 2026\na,b\n1,2\n",
+        r"^Line 2 of .* of 1 cell, .* Mend the line, or take away w",
+    ),
+    "an open quotation": (
+        'a,b\n1,2\n\n3,"4\n5,6\n7",8\n',
+        r"^Line 4 of .* must be of 2 cells, .*\. Got 3\. Close its quotation marks: it goes on to line 6\.$",
+    ),
+    "a long cell": (f"a,b\n1,{'x' * 99}\n", r"Got 'x{26}…x{13}' in column b \(line 2\)\."),
+    "a zero byte": (
+        "a,b\n1,2\n3,\0\n",
+        r"must be text\. Got a zero byte in line 3\. Mend the line, or name the ",
+    ),
+    "thousands": ('a,b\n"1,234.5",2\n', r"Got '1,234\.5' in column a \(line 2\)\. Take out commas between thousands\."),
+    "a separator at the end": (
+        "a,b,\n1,2,\n",
+        r"Got column 3 without a name\. .* with beside=\[''\], or name the ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_what_is_odd_is_one_clear_sentence(case, tmp_path):
+    text, message = ODD[case]
+    path = written(tmp_path / "x.csv", text)
+    with pytest.raises(DataError, match=message):
+        simulate("krylov", partition.deal(table(path), "contiguous", 1), n_components=1)
+
+
+def test_files_of_other_endings_and_folders_are_explained(tmp_path):
+    (tmp_path / "x.csv").mkdir()
+    with pytest.raises(DataError, match=r"^The folder .*x\.csv must be one with files that match"):
+        make(str(tmp_path / "x.csv"))
+    with pytest.raises(DataError, match=r"^The data file .*x\.csv must be a file\. Got a folder\. Write folder\(path="):
+        make(f"csv(path={str(tmp_path / 'x.csv')!r})")
+    endings = r"^The ending of a data file must be one of \.npy, .*"
+    with pytest.raises(ConfigError, match=endings + r"Got x\.csv\.gz\. Unpack it first\.$"):
+        make("x.csv.gz")
+    with pytest.raises(ConfigError, match=endings + r"Write csv\(path='x\.tsv', sep='\\t'\) if it is a table of te"):
+        make("x.tsv")
+    with pytest.raises(ConfigError, match=endings + r"Write csv\(path='x\.txt', sep=','\) if it is a table of te"):
+        make("x.txt")
+    with pytest.raises(ConfigError, match=endings + r"Save it as csv first\.$"):
+        make("x.xlsx")
+
+
+def test_a_header_is_there_or_not(tmp_path):
+    path = written(tmp_path / "x.csv", "a,b\n1,2\n")
+    with pytest.raises(ConfigError, match=r"^header must be one of True, False, None\. Got 'yes'\."):
+        make(f"csv(path={path!r}, header='yes')")
+
+
+@pytest.mark.parametrize("options", ["sep=';'", "sep=';', decimal=','", "decimal=','"])
+def test_commas_where_another_separator_is_asked_for(options, tmp_path):
+    path = written(tmp_path / "x.csv", "a,b,c\n1.5,2,3\n")
+    with pytest.raises(
+        DataError, match=r"must be ';'\. Got 'a,b,c' in the first line\. Write csv\(path='.*', sep=','\)"
+    ):
+        make(f"csv(path={path!r}, {options})")
+
+
+def test_a_comma_within_the_only_column_is_no_separator(tmp_path):
+    path = written(tmp_path / "x.csv", "weight, kg\n3,5\n4,25\n")
+    assert np.array_equal(make(f"csv(path={path!r}, decimal=',')"), [[3.5], [4.25]])
+    path = written(tmp_path / "y.csv", "weight, kg\n3.5\n4.25\n")
+    assert np.array_equal(make(f"csv(path={path!r}, sep=';')"), [[3.5], [4.25]])

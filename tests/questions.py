@@ -1,0 +1,70 @@
+"""What is asked of every transport: algorithms with settings and rows, by name. tests/test_transports.py walks it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from builders import two_lead, unequal
+
+from flower_pca import MaskedSums, SiteRows, make, registry, strategies
+
+NAMED = {s.name: s for s in (getattr(strategies, n) for n in strategies.__all__) if hasattr(s, "name")}
+SHORT: dict[str, dict[str, Any]] = {
+    "faps": {"max_rounds": 7, "inner_steps": 3},  # more than its window of five
+    "local_power": {"max_rounds": 5},
+    "ssi": {"max_rounds": 5},
+    "dcf_pca": {"max_rounds": 3, "step": "scaled"},
+    "consensus_rpca": {"max_rounds": 3},
+    "exact_per_pca": {"max_rounds": 6},
+    "per_pca": {"max_rounds": 6},
+}
+RUNS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "not centred": {"center": False},
+    "scaled": {"scale": "std", "evaluate": True},
+    "by the largest": {"scale": "max_abs", "seed": 3},
+}
+COLUMNS = tuple(f"column {j}" for j in range(10))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An algorithm with its parameters, the clients' rows, and the settings of the run."""
+
+    name: str
+    shards: list[Any]
+    settings: dict[str, Any]
+    given: dict[str, Any]
+
+    @property
+    def algorithm(self) -> Any:
+        return make(self.name, **self.given)
+
+
+def asked(name: str, shards: list[Any] | None = None, /, **settings: Any) -> Asked:
+    """With two components, and few rounds."""
+    rows = unequal() if shards is None else shards
+    return Asked(name, rows, {"n_components": 2, **settings}, SHORT.get(name, {}))
+
+
+def named() -> list[SiteRows]:
+    """Three sites with their columns in three orders."""
+    orders = [np.random.default_rng(i).permutation(10) for i in range(3)]
+    return [
+        SiteRows(X[:, order], tuple(COLUMNS[j] for j in order), site=f"site {i}")
+        for i, (X, order) in enumerate(zip(unequal(3), orders, strict=True))
+    ]
+
+
+MASKS = {"evaluate": True, "mask": MaskedSums(threshold=0.6)}
+QUESTIONS = {
+    **{f"{name}, {words}": asked(name, **run) for name in registry.ALGORITHMS for words, run in RUNS.items()},
+    "krylov, masked": asked("krylov", two_lead(5), **MASKS),
+    "faps, masked": asked("faps", two_lead(5), **MASKS),
+    "krylov, counted by distance": asked("krylov", evaluate=True, monitor=True),
+    "krylov, by name": asked("krylov", named()),
+    "krylov, some columns": asked("krylov", named(), columns=COLUMNS[::-1][:5]),
+    "ssi, sampled": asked("ssi", fraction=0.5, scale="std"),
+}

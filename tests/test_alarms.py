@@ -1,0 +1,114 @@
+"""Alarms of a tracker whose level is learnt from the stream: rare in quiet streams, prompt after a change."""
+
+import numpy as np
+import pytest
+
+from benchmarks import alarms
+from flower_pca import STMiss, TrackingResult, track
+from flower_pca.base.errors import ConfigError
+from flower_pca.tracking.change import Watch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", alarms.QUIET)
+def test_quiet_streams_raise_few_alarms_whatever_their_tails(kind):
+    assert sum(len(alarms.alarms(alarms.QUIET[kind], 150, seed)) for seed in range(2)) <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["a turn by .1", "a turn by .3", "a new direction"])
+def test_a_change_is_told_by_its_second_batch(kind):
+    assert alarms.alarms(alarms.CHANGES[kind], alarms.CHANGE + 5, seed=0) == [alarms.CHANGE + 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["slow drift", "a lost direction"])
+def test_slow_drift_and_a_lost_direction_are_followed_without_an_alarm(kind):
+    result = track(
+        STMiss(detect=True), [alarms.stream(alarms.CHANGES[kind], alarms.CHANGE + 10, 0)], n_components=alarms.RANK
+    )
+    assert not result.changes_.size
+    last = list(alarms.stream(alarms.CHANGES[kind], alarms.CHANGE + 10, 0))[-1]
+    whole = result.complete(last)
+    seen = np.linalg.svd(whole)[2][: alarms.RANK - 1]
+    assert np.linalg.norm(seen - seen @ result.components_[-1].T @ result.components_[-1], 2) < 0.1
+
+
+def steady(steps, *, change=None, seed=0, d=8, n=12):
+    """Batches in a plane with a little noise, which is another one from a step on."""
+    rng = np.random.default_rng(seed)
+    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    planes = [Q[:, :2], Q[:, 2:4]]
+    made = (planes[int(change is not None and t >= change)] for t in range(steps))
+    return [rng.standard_normal((n, 2)) * [5.0, 4.0] @ U.T + 0.1 * rng.standard_normal((n, d)) for U in made]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", ["krylov", "power"])
+@pytest.mark.parametrize("mask", [False, True])
+def test_the_level_comes_with_every_solver_and_from_sums(solver, mask):
+    rows = steady(46, change=40)
+    clients = [[batch[k::2] for batch in rows] for k in range(2)]
+    tracker = STMiss(detect=True, solver=solver, first_products=12, products=2)
+    result = track(tracker, clients, n_components=2, mask=mask)
+    assert result.changes_.tolist() == [41]
+    assert sorted(result.levels_) == list(range(30, 42))  # 10 steps to settle, 20 to learn from
+    assert result.statistics_[41] > 10 * result.levels_[41]
+    assert all(result.statistics_[j] <= result.levels_[j] for j in range(30, 41))
+
+
+def test_one_wild_batch_is_no_change_and_does_not_hide_one():
+    rows = steady(52, change=48)
+    rows[40] = rows[40] + 100.0 * np.eye(12, 8)
+    assert track(STMiss(detect=True), [rows], n_components=2).changes_.tolist() == [49]
+
+
+def test_a_stream_that_stays_louder_is_known_after_a_few_alarms():
+    rows = steady(240)
+    louder = [batch if t < 40 else 3.0 * batch for t, batch in enumerate(rows)]
+    changes = track(STMiss(detect=True), [louder], n_components=2).changes_
+    assert 1 <= len(changes) <= 8
+    assert changes[0] == 41
+    assert changes[-1] < 160
+
+
+def test_without_noise_nothing_is_no_change():
+    rng = np.random.default_rng(0)
+    U = np.linalg.qr(rng.standard_normal((8, 2)))[0]
+    rows = [rng.standard_normal((12, 2)) @ U.T for _ in range(60)]
+    assert not track(STMiss(detect=True), [rows], n_components=2).changes_.size
+
+
+def test_the_level_is_a_quantile_of_what_was_quiet():
+    rng, watch = np.random.default_rng(0), Watch()
+    assert watch.level(1e-3, 1.0) is None
+    for value in np.exp(rng.exponential(size=2000)):  # Pareto: the chance of more than x is 1 / x
+        watch = watch.learnt(float(value), None, 1.0)
+    for rate in (1e-2, 1e-3):
+        assert 0.5 / rate < watch.level(rate, 1.0) < 8.0 / rate
+    assert len(watch.quiet) == 600
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_knows_what_was_quiet(tmp_path):
+    class StopError(Exception):
+        pass
+
+    def stop(run):
+        if run.standing.state.step == 38:
+            raise StopError
+
+    rows, path = steady(46, change=40), tmp_path / "run.npz"
+    whole = track(STMiss(detect=True), [rows], n_components=2)
+    with pytest.raises(StopError):
+        track(STMiss(detect=True), [rows], n_components=2, checkpoint=path, on_round=stop)
+    resumed = track(STMiss(detect=True), [rows], n_components=2, checkpoint=path)
+    assert resumed.levels_ == whole.levels_
+    assert resumed.changes_.tolist() == [41]
+    assert TrackingResult.load(whole.save(tmp_path / "result.npz")).levels_ == whole.levels_
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5, "often"])
+def test_a_rate_has_to_be_rare(rate):
+    with pytest.raises(ConfigError, match=r"alarm_rate of st_miss must be a finite number of at least 1e-09 and at"):
+        STMiss(detect=True, alarm_rate=rate)

@@ -1,0 +1,163 @@
+"""algorithm="auto": krylov, or covariance where it is expected to cost less; the same over every transport."""
+
+import numpy as np
+import pytest
+from builders import pooled, rotation, shards
+from fake_grid import FakeGrid, app_of, grid_of
+from results import assert_close, assert_same_bits
+
+from flower_pca import AirChannel, PCAResult, assembly, make, simulate
+from flower_pca.algorithms.auto import Auto
+from flower_pca.algorithms.covariance import Covariance
+from flower_pca.algorithms.krylov import Krylov
+from flower_pca.clients import Rules, client_app
+from flower_pca.core.drive import drive
+from flower_pca.simulation.here import Shards
+from flower_pca.simulation.sites import clients_of
+from flower_pca.strategies import PCAStrategy
+
+
+def rows(d):
+    return [X @ rotation(d, 0) for X in shards([60, 35, 50], 0.9 ** np.arange(d), shift=0.1)]
+
+
+FEW, MORE, MANY = rows(20), rows(60), rows(160)
+
+
+@pytest.mark.parametrize(
+    ("d", "k", "tol", "taken"),
+    [
+        (8, 1, 1e-8, "covariance"),
+        (8, 6, 1e-8, "krylov"),  # the opening tells all columns
+        (14, 5, 1e-8, "krylov"),  # one message of krylov
+        (20, 2, 1e-8, "covariance"),
+        (95, 1, 1e-8, "covariance"),
+        (96, 1, 1e-8, "krylov"),
+        (127, 2, 1e-8, "covariance"),
+        (128, 2, 1e-8, "krylov"),
+        (223, 5, 1e-8, "covariance"),
+        (224, 5, 1e-8, "krylov"),
+        (100, 2, 1e-6, "krylov"),
+        (40, 2, 1e-3, "covariance"),
+        (60, 2, 1e-3, "krylov"),
+        (60, 2, 0.0, "covariance"),
+        (40, 2, 1.0, "krylov"),  # a single round is all that is expected
+    ],
+)
+def test_the_choice_follows_from_columns_components_and_tolerance(d, k, tol, taken):
+    found = simulate(f"auto(tol={tol})", [np.random.default_rng(0).standard_normal((12, d))] * 2, n_components=k)
+    assert found.algorithm.split("(")[0] == taken
+    assert found.choices[0].startswith(f"auto took {taken}: covariance takes one message of {d * (d + 1) // 2:,} ")
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("data", [FEW, MANY], ids=["few", "many"])
+def test_it_is_to_the_bit_what_it_has_taken(data, mask):
+    found = simulate("auto", data, n_components=2, mask=mask)
+    named = simulate(found.algorithm, data, n_components=2, mask=mask)
+    assert_same_bits(found, named)
+    assert found.algorithm == ("covariance(oversample=2)" if data is FEW else "krylov")
+    assert found.asked["algorithm"] == "auto"
+    assert found.angle_to(pooled(data).components[:2]) < 1e-6
+    assert (found.choices, named.choices) == (found.choices, ())
+    assert len(found.choices) == 1
+
+
+def test_words_say_what_was_taken_and_why():
+    assert simulate("auto", FEW, n_components=2).choices == (
+        "auto took covariance: covariance takes one message of 210 numbers for 20 columns, where krylov is expected to "
+        "take 4 of 640 together for tol=1e-08",
+    )
+
+
+def test_parameters_of_krylov_are_handed_on():
+    found = simulate("auto(oversample=4)", MANY, n_components=2, tol=1e-5, max_rounds=40)
+    assert found.algorithm == "krylov(oversample=4, tol=1e-05, max_rounds=40)"
+    assert assembly.question(**found.asked).algorithm == Auto(oversample=4, tol=1e-5, max_rounds=40)
+    assert make("auto").spec == "auto"
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("data", [FEW, MANY], ids=["few", "many"])
+def test_a_grid_takes_what_the_run_in_process_takes(data):
+    there = PCAStrategy("auto", n_components=2).fit(grid_of(data))
+    here = simulate("auto", data, n_components=2)
+    assert_same_bits(there, here)
+    assert there.choices == here.choices
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_masked_grid_too():
+    there = PCAStrategy(n_components=2, mask=True).fit(grid_of(FEW))
+    assert there.algorithm == "covariance(oversample=2)"
+    assert_close(there, simulate("covariance", FEW, n_components=2))
+
+
+DECLINED = [
+    ({"allow": ("krylov", "ssi")}, "it serves krylov, ssi"),
+    ({"max_rank": 59}, "its max_rank is 59"),
+]
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize(("rules", "why"), DECLINED)
+def test_where_nodes_decline_it_is_krylov_and_nobody_is_left_out(rules, why, mask, tmp_path):
+    grid = grid_of(MORE, memory_dir=tmp_path, **rules)
+    found = PCAStrategy(n_components=2, mask=mask, min_nodes=3).fit(grid)
+    assert found.algorithm == "krylov"
+    assert found.n_samples_ == sum(map(len, MORE))
+    assert found.choices[0].startswith("auto took krylov, as a client declines covariance. client ")
+    assert found.choices[0].endswith(why)
+    assert found.angle_to(pooled(MORE).components[:2]) < 1e-6
+    assert not any(record.failures for record in found.history)
+
+
+@pytest.mark.usefixtures("lines")
+def test_one_that_declines_is_enough_and_a_rank_with_room_is_not_in_the_way(tmp_path):
+    def rules(context):
+        return Rules(allow=["krylov"] if context.node_config["partition-id"] == 1 else ["krylov", "covariance"])
+
+    app = client_app(lambda context: FEW[context.node_config["partition-id"]], rules=rules)
+    assert PCAStrategy(n_components=2).fit(FakeGrid(app, 3)).algorithm == "krylov"
+    app = app_of(FEW, max_rank=20, memory_dir=tmp_path)
+    assert PCAStrategy(n_components=2).fit(FakeGrid(app, 3)).algorithm == "covariance(oversample=2)"
+
+
+def test_with_dp_and_over_the_air_it_is_krylov():
+    private = simulate("auto(max_rounds=3)", FEW, n_components=2, dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)")
+    assert private.algorithm == "krylov(min_rounds=3, max_rounds=3)"
+    assert private.choices == (
+        "auto took krylov, as always with dp, whose noise is dealt out before columns are known",
+    )
+    air = simulate("auto(max_rounds=3)", FEW, n_components=2, channel=AirChannel(noise_std=1e-6, seed=0))
+    assert air.choices == ("auto took krylov, as always over a channel",)
+
+
+@pytest.mark.parametrize("messages", [1, 2])
+def test_a_run_goes_on_from_a_checkpoint_with_what_was_taken(messages, tmp_path):
+    question = assembly.question("auto", n_components=2, evaluate=True)
+    path, whole = tmp_path / "run.ckpt", simulate("auto", FEW, n_components=2, evaluate=True)
+
+    def stop(run):
+        if len(run.history) == messages:
+            raise KeyboardInterrupt
+
+    there = Shards(clients_of(FEW, missing=False))
+    with pytest.raises(KeyboardInterrupt):
+        drive(assembly.run(question), there, checkpoint=path, on_round=stop)
+    found = drive(assembly.run(question), Shards(clients_of(FEW, missing=False)), checkpoint=path)
+    assert_same_bits(found, whole)
+    assert (found.algorithm, found.choices) == (whole.algorithm, whole.choices)
+
+
+def test_choices_are_saved_with_the_result(tmp_path):
+    found = simulate("auto", FEW, n_components=2)
+    assert PCAResult.load(found.save(tmp_path / "r.npz")).choices == found.choices
+    assert found.choices[0] in found._repr_html_()
+
+
+def test_both_have_the_same_answer():
+    one, other = (simulate(name, MANY, n_components=3, evaluate=True) for name in (Covariance(), Krylov()))
+    assert one.angle_to(other) < 1e-6
+    assert abs(one.mse_ - other.mse_) < 1e-9

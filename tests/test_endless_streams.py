@@ -1,0 +1,139 @@
+"""Streams without an end: what is kept of them, what a message costs, what a checkpoint holds, what is said."""
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from flower_pca import DataError, STMiss, TrackingResult, report, track
+
+D, R = 12, 2
+
+
+class StopError(Exception):
+    pass
+
+
+def batches(steps, *, d=D, seed=0, clients=1, n=12):
+    """A plane with noise, from a function, so that nothing of the stream is kept."""
+    U = np.linalg.qr(np.random.default_rng(seed).standard_normal((d, R)))[0]
+
+    def of(client):
+        def batch(step):
+            if step >= steps:
+                return None
+            rng = np.random.default_rng([seed, client, step])
+            return rng.standard_normal((n, R)) * [3.0, 2.0] @ U.T + 0.1 * rng.standard_normal((n, d))
+
+        return batch
+
+    return [of(client) for client in range(clients)]
+
+
+def stop_at(step):
+    def stop(run):
+        if run.standing.state.step == step:
+            raise StopError
+
+    return stop
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_the_newest_steps_are_kept_and_the_totals_of_all(mask, tmp_path):
+    whole, part = (track(STMiss(keep=k), batches(9, clients=2), n_components=R, steps=9, mask=mask) for k in (100, 4))
+    assert (whole.first_, part.first_, part.steps) == (0, 5, 4)
+    assert whole.totals_ == part.totals_ == {"steps": 9, "rows": 216, "deficient": 0, "outliers": 0, "changed": 0}
+    for name in ("components_", "values_", "rows_", "residuals_"):
+        assert np.array_equal(getattr(part, name), getattr(whole, name)[5:])
+    assert list(part.statistics_) == [5, 6, 7, 8]
+    assert str(part.status).startswith("one_shot: 9 steps")
+    back = TrackingResult.load(part.save(tmp_path / "t.npz"))
+    assert (back.first_, back.totals_) == (5, part.totals_)
+    assert back.table().splitlines()[1].split()[0] == "5"
+    report.write(back, tmp_path / "t.html", title="The newest steps")
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("at", [2, 9])
+def test_a_run_goes_on_with_the_steps_that_lie_beside_its_checkpoint(at, mask, tmp_path):
+    path, given = tmp_path / "run.npz", {"n_components": R, "mask": mask}
+    whole = track(STMiss(keep=4), batches(12, clients=2), **given)
+    with pytest.raises(StopError):
+        track(STMiss(keep=4), batches(12, clients=2), checkpoint=path, on_round=stop_at(at), **given)
+    resumed = track(STMiss(keep=4), batches(12, clients=2), checkpoint=path, **given)
+    assert np.array_equal(resumed.components_, whole.components_) or mask
+    assert np.abs(resumed.components_ - whole.components_).max() < 1e-8
+    assert (resumed.totals_, resumed.first_) == (whole.totals_, whole.first_)
+    assert mask or resumed.history.bytes_up == whole.history.bytes_up
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_endless_stream_goes_on_with_more_steps_than_before(tmp_path):
+    path, whole = tmp_path / "run.npz", track("st_miss", batches(9), n_components=R)
+    with pytest.raises(StopError):
+        track("st_miss", batches(5), n_components=R, checkpoint=path, on_round=stop_at(4))
+    resumed = track("st_miss", batches(9), n_components=R, checkpoint=path)
+    assert np.array_equal(resumed.components_, whole.components_)
+
+
+@pytest.mark.parametrize("spoil", ["gone", "of another run", "cut off"])
+def test_steps_of_another_run_are_refused(spoil, tmp_path):
+    path, steps = tmp_path / "run.npz", tmp_path / "run.npz.steps"
+    with pytest.raises(StopError):
+        track("st_miss", batches(9), n_components=R, checkpoint=path, on_round=stop_at(5))
+    known = steps.read_bytes()
+    if spoil == "gone":
+        steps.unlink()
+    else:
+        lines = np.frombuffer(known).copy()
+        lines[1] += 1.0
+        steps.write_bytes(lines.tobytes() if spoil == "of another run" else known[:40])
+    with pytest.raises(DataError, match=r"The steps in .*run.npz.steps must be those of the checkpoint. Got others."):
+        track("st_miss", batches(9), n_components=R, checkpoint=path)
+
+
+def test_what_is_written_with_a_message_does_not_grow(tmp_path):
+    path, sizes = tmp_path / "run.npz", {}
+
+    def measure(run):
+        sizes[run.standing.state.step] = path.stat().st_size
+
+    track(STMiss(keep=16), batches(200), n_components=R, checkpoint=path, on_round=measure)
+    assert sizes[199] < 1.1 * sizes[60]
+
+
+def test_memory_does_not_grow_with_the_steps():
+    held = {}
+
+    def measure(run):
+        step = run.standing.state.step
+        if step in (60, 600) and step not in held:
+            gc.collect()
+            held[step] = tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        track(STMiss(detect=True, keep=20, products=1), batches(601, n=4), n_components=R, on_round=measure)
+    finally:
+        tracemalloc.stop()
+    assert held[600] - held[60] < 1.0e6  # the newest thousand messages, and statistics of quiet steps
+
+
+def test_a_stuck_sensor_is_said_and_what_to_do_about_it():
+    rows = [batch(step) for batch in batches(1) for step in [0]] * 6
+    stuck = [np.where(np.arange(D) == 7, 500.0, own) for own in rows]
+    result = track("st_miss", [stuck], n_components=R)
+    assert "component 1 is column 7 alone" in str(result.status)
+    assert "robust_tracking takes wrong entries out" in str(result.status)
+    assert "alone" not in str(track("st_miss", [rows], n_components=R).status)
+
+
+def test_a_rank_that_is_too_small_is_said():
+    rng = np.random.default_rng(0)
+    U = np.linalg.qr(rng.standard_normal((D, 4)))[0]
+    rows = [rng.standard_normal((40, 4)) * [6, 5, 4, 3] @ U.T + 0.2 * rng.standard_normal((40, D)) for _ in range(8)]
+    assert "3 components may be too few: one direction" in str(track("st_miss", [rows], n_components=3).status)
+    assert "too few" not in str(track("st_miss", [rows], n_components=4).status)
+    noiseless = [rng.standard_normal((40, 4)) @ U.T for _ in range(8)]
+    assert "too few" not in str(track("st_miss", [noiseless], n_components=4).status)

@@ -1,0 +1,115 @@
+"""One table becomes the rows of its sites, however it says whose a row is; what does not is refused in one sentence."""
+
+import numpy as np
+import pytest
+
+from flower_pca import ConfigError, DataError, from_frame, simulate
+
+pd = pytest.importorskip("pandas")
+
+SITES = ["north"] * 4 + ["east"] * 4 + ["west"]
+ROWS = np.random.default_rng(0).standard_normal((9, 3))
+BARE = pd.DataFrame(ROWS, columns=["age", "bmi", "pulse"])
+TABLE = BARE.assign(site=SITES)
+
+
+def is_dealt(parts, names=("age", "bmi", "pulse")):
+    assert [part.site for part in parts] == ["east", "north", "west"]
+    assert all(part.names == names for part in parts)
+    for part, own in zip(parts, (ROWS[4:8], ROWS[:4], ROWS[8:]), strict=True):
+        np.testing.assert_array_equal(part.values, own)
+
+
+WAYS = {
+    "a column": (TABLE, "site"),
+    "the column itself": (TABLE, TABLE["site"]),
+    "a series beside": (BARE, TABLE["site"]),
+    "an array": (BARE, np.array(SITES)),
+    "a list": (BARE, SITES),
+    "an index": (BARE, pd.Index(SITES)),
+    "categories, some empty": (TABLE.astype({"site": pd.CategoricalDtype(["west", "none", "north", "east"])}), "site"),
+    "the index": (TABLE.set_index("site"), "site"),
+    "a level of the index": (TABLE.set_index(["site", TABLE.index]), "site"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_to_say_whose_a_row_is(way):
+    frame, by = WAYS[way]
+    parts = from_frame(frame, by=by)
+    is_dealt(parts)
+    result = simulate("krylov", parts, n_components=2)  # one site has one row
+    assert result.site_names == {0: "east", 1: "north", 2: "west"}
+
+
+def test_tables_without_names():
+    is_dealt(from_frame(ROWS, by=SITES), names=None)
+    numbered = TABLE.set_axis(range(4), axis=1)
+    is_dealt(from_frame(numbered, by=3), names=None)
+
+
+def test_labels_of_several_levels():
+    frame = TABLE.set_axis(pd.MultiIndex.from_tuples([("a", "x"), ("a", "y"), ("b", "x"), ("b", "site")]), axis=1)
+    is_dealt(from_frame(frame, by=("b", "site")), names=("a/x", "a/y", "b/x"))
+
+
+def test_of_polars():
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame({name: TABLE[name].to_numpy() for name in TABLE})
+    is_dealt(from_frame(frame, by="site"))
+    is_dealt(from_frame(frame, by=frame["site"]))
+    is_dealt(from_frame(frame.drop("site"), by=frame["site"]))
+    is_dealt(from_frame(frame.with_columns(pl.col("site").cast(pl.Categorical)), by="site"))
+
+
+REFUSED = {
+    "no such column": (
+        TABLE,
+        "Site",
+        r"by must be a column of the table, such as age, bmi, pulse, site\. Got 'Site'\.",
+    ),
+    "None": (
+        TABLE,
+        None,
+        r"by must be a column of the table, such as .*\. Got None\. Name the sites' column, or give ",
+    ),
+    "too few": (
+        TABLE,
+        SITES[:5],
+        r"by must be the name of a column, or the site of each of the 9 rows\. Got 5 sites\.",
+    ),
+    "a table": (BARE, TABLE[["site"]], r"by must be the name .* Got a DataFrame of shape \(9, 1\)\. Name the sites'"),
+    "a mapping": (BARE, {0: "a"}, r"by must be the name of a column, .* Got a dict\."),
+    "another order": (
+        BARE,
+        TABLE["site"][::-1],
+        r"The index of by must be that of the table, in its order\. Got another\. ",
+    ),
+}
+WITHOUT = {
+    "gaps": (TABLE.replace("west", None), "site", r"The site of every row, site, must be there\. Got none in 1 row\."),
+    "gaps of a series": (
+        BARE,
+        [*SITES[:7], np.nan, " "],
+        r"The site of every row must be there\. Got none in 2 rows\.",
+    ),
+    "no rows": (TABLE.iloc[:0], "site", r"The table must be of at least one row\. Got none\."),
+    "no features": (TABLE[["site"]], "site", r"The table must be of at least one column beside the sites\. Got none\."),
+    "names twice": (
+        TABLE.set_axis(["a", "site", "b", "site"], axis=1),
+        "site",
+        "The columns of the table must be named",
+    ),
+    "groups": (
+        TABLE.groupby("site"),
+        "site",
+        r"The table must be of rows and columns\. Got a DataFrameGroupBy\. Give a",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", [*REFUSED, *WITHOUT])
+def test_what_is_refused(case):
+    frame, by, message = REFUSED.get(case) or WITHOUT[case]
+    with pytest.raises(ConfigError if case in REFUSED else DataError, match=f"^{message}"):
+        from_frame(frame, by=by)

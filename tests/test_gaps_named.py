@@ -1,0 +1,207 @@
+"""A gap is named by its file, its line and its column, wherever rows are read from; and what to do about it is said."""
+
+import re
+
+import numpy as np
+import pytest
+from test_cli import flower_pca
+
+from flower_pca import DataError, PCAResult, simulate
+from flower_pca.base.errors import ConfigError
+from flower_pca.data import partition
+from flower_pca.data.sources import make, table
+from flower_pca.rows.named import SiteRows
+
+RNG = np.random.default_rng(0)
+ROWS = np.round(RNG.standard_normal((12, 3)) * [3.0, 2.0, 1.0] + 5.0, 4)
+NAMES = ("age", "bmi", "pulse")
+
+
+def csv(path, rows, *, gap=None, site=None, sep=","):
+    """A file with an empty line after its header and within its rows; the line of the gap is told."""
+    lines, where = [sep.join([*NAMES, *(["site"] if site else [])]), ""], None
+    for i, row in enumerate(rows):
+        cells = [repr(float(v)) for v in row] + ([site[i]] if site else [])
+        if i == 3:
+            lines.append("")
+        if gap is not None and gap[0] == i:
+            cells[gap[1]] = ""
+            where = len(lines) + 1
+        lines.append(sep.join(cells))
+    path.write_text("\n".join(lines) + "\n")
+    return where
+
+
+def refused(run, path, line, column):
+    place = f"The first is in line {line} of {re.escape(str(path))}, column {column}\\. "
+    with pytest.raises(DataError, match=f"^The data of client .* must be finite\\. Got 1 NaN and .*{place}Impute"):
+        run()
+
+
+def test_of_one_file(tmp_path):
+    line = csv(tmp_path / "x.csv", ROWS, gap=(7, 1))
+    assert line == 11
+    refused(
+        lambda: simulate("krylov", [make(str(tmp_path / "x.csv"))], n_components=1), tmp_path / "x.csv", line, "bmi"
+    )
+    chosen = {"n_components": 1, "columns": ["pulse", "bmi"]}
+    refused(lambda: simulate("krylov", [make(str(tmp_path / "x.csv"))], **chosen), tmp_path / "x.csv", line, "bmi")
+
+
+def test_of_one_file_of_several(tmp_path):
+    csv(tmp_path / "a.csv", ROWS[:5])
+    line = csv(tmp_path / "b.csv", ROWS[5:], gap=(4, 2))
+    apart = [make(str(tmp_path / name)) for name in ("a.csv", "b.csv")]
+    refused(lambda: simulate("krylov", apart, n_components=1), tmp_path / "b.csv", line, "pulse")
+    folder = table(str(tmp_path))
+    refused(lambda: simulate("krylov", partition.deal(folder), n_components=1), tmp_path / "b.csv", line, "pulse")
+    refused(
+        lambda: simulate("krylov", partition.deal(folder, "iid(seed=3)", 3), n_components=1),
+        tmp_path / "b.csv",
+        line,
+        "pulse",
+    )
+    refused(lambda: simulate("krylov", [make(str(tmp_path))], n_components=1), tmp_path / "b.csv", line, "pulse")
+
+
+@pytest.mark.parametrize("deal", ["by_column('site')", "iid(seed=1)", "contiguous"])
+def test_of_rows_that_are_dealt(deal, tmp_path):
+    line = csv(tmp_path / "x.csv", ROWS, gap=(8, 0), site=["north", "south"] * 6)
+    found = table(str(tmp_path / "x.csv"), beside=["site"])
+    refused(lambda: simulate("krylov", partition.deal(found, deal, 2), n_components=1), tmp_path / "x.csv", line, "age")
+    part = next(part for part in partition.deal(found, deal, 2) if np.isnan(part.values).any())
+    row = int(np.argwhere(np.isnan(part.values))[0][0])
+    refused(lambda: simulate("krylov", [part[row:]], n_components=1), tmp_path / "x.csv", line, "age")
+    refused(
+        lambda: simulate("krylov", [part[np.arange(len(part))[::-1]]], n_components=1), tmp_path / "x.csv", line, "age"
+    )
+
+
+def test_without_a_header(tmp_path):
+    (tmp_path / "x.csv").write_text("1,2,3\n4,5,7\n\n7,,9\n1,0,0\n")
+    refused(lambda: simulate("krylov", [make(str(tmp_path / "x.csv"))], n_components=1), tmp_path / "x.csv", 4, "1")
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "parquet"])
+def test_files_without_lines_have_rows(kind, tmp_path):
+    rows, path = ROWS.copy(), tmp_path / f"x.{kind}"
+    rows[6, 2] = np.nan
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+        pytest.importorskip("pandas").DataFrame(rows, columns=NAMES).to_parquet(path)
+    else:
+        np.save(path, rows) if kind == "npy" else np.savez(path, X=rows)
+    with pytest.raises(DataError, match=f"in row 6 of {re.escape(str(path))} \\(from 0 on\\), column (pulse|2)\\. Imp"):
+        simulate("krylov", partition.deal(table(str(path)), "iid", 2), n_components=1)
+
+
+def test_a_file_without_rows_is_named(tmp_path):
+    csv(tmp_path / "a.csv", ROWS)
+    for text in ("", "age,bmi,pulse\n"):
+        (tmp_path / "b.csv").write_text(text)
+        with pytest.raises(
+            DataError, match=r"^The data file /.*/b\.csv must be one with rows\. Got none\. Mend it, or"
+        ):
+            table(str(tmp_path))
+        with pytest.raises(DataError, match=r"^The data of client 0, /.*/b\.csv, must be at least one row and one col"):
+            simulate("krylov", [make(str(tmp_path / "b.csv"))], n_components=1)
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_message_of_a_node_tells_no_place(tmp_path):
+    from fake_grid import grid_of
+
+    from flower_pca import NotEnoughNodes
+    from flower_pca.strategies import PCAStrategy
+
+    csv(tmp_path / "x.csv", ROWS, gap=(7, 1))
+    with pytest.raises(NotEnoughNodes, match="Got 1 NaN") as caught:
+        PCAStrategy("krylov", n_components=1, min_nodes=1).fit(grid_of([make(str(tmp_path / "x.csv"))]))
+    assert "line" not in str(caught.value)
+    assert "x.csv" not in str(caught.value)
+
+
+@pytest.fixture
+def result(tmp_path):
+    return simulate("krylov", [SiteRows(ROWS, NAMES)], n_components=2).save(tmp_path / "result.npz")
+
+
+def test_new_rows_with_gaps_are_named_and_can_be_filled(result, tmp_path):
+    line = csv(tmp_path / "new.csv", ROWS, gap=(7, 1))
+    found, new = PCAResult.load(result), str(tmp_path / "new.csv")
+    message = f"^The data of the rows given must be finite\\. .*in line {line} of {new}, column bmi\\. Impute or drop "
+    with pytest.raises(DataError, match=message + r"these entries, or use result\.filling_gaps\(\)\.$"):
+        found.transform(new)
+    filled = ROWS.copy()
+    filled[7, 1] = ROWS[:, 1].mean()
+    wanted = (filled - ROWS.mean(axis=0)) @ found.components_.T
+    np.testing.assert_allclose(found.filling_gaps().transform(new), wanted[:, :], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["transform", "score"])
+def test_the_commands_say_so_and_fill(name, result, tmp_path, capsys):
+    line = csv(tmp_path / "new.csv", ROWS, gap=(7, 1))
+    words = [name, result, tmp_path / "new.csv", "-o", tmp_path / "out.csv"]
+    code, said, err = flower_pca(capsys, *words)
+    assert (code, said, err.count("\n")) == (2, "", 1)
+    assert (
+        f"in line {line} of {tmp_path / 'new.csv'}, column bmi. Impute or drop these entries, or use --missing" in err
+    )
+    assert err.endswith("or use --missing mean.\n")
+    code, said, err = flower_pca(capsys, *words, "--missing", "mean")
+    assert (code, err) == (0, "")
+    if name == "transform":
+        found = PCAResult.load(result).filling_gaps().transform(str(tmp_path / "new.csv"))
+        np.testing.assert_allclose(np.loadtxt(tmp_path / "out.csv", delimiter=",", skiprows=1), found)
+
+
+def test_a_result_without_means_fills_nothing(tmp_path):
+    found = simulate("krylov", [SiteRows(ROWS, NAMES)], n_components=2, center=False)
+    with pytest.raises(
+        ConfigError, match=r"must be of a run that was centred, or that allowed for gaps\. Got neither\."
+    ):
+        found.filling_gaps()
+    gaps = simulate("krylov", [SiteRows(ROWS, NAMES)], n_components=2, center=False, missing="mean")
+    assert gaps.filling_gaps().fill_ is gaps.fill_
+
+
+@pytest.mark.slow
+def test_a_robust_result_knows_nothing_of_gaps():
+    rows = RNG.standard_normal((60, 2)) @ RNG.standard_normal((2, 6))
+    found = simulate("consensus_rpca", [rows], n_components=2)
+    holes = rows[:5].copy()
+    holes[2, 3] = np.nan
+    with pytest.raises(DataError, match=r"in row 2 \(from 0 on\), column 3\. Impute or drop these entries, or use res"):
+        found.transform(holes)
+    np.testing.assert_allclose(found.filling_gaps().transform(holes)[2], found.transform(rows[:5])[2], atol=1e-6)
+
+
+def test_infinite_entries_are_named_too(result, tmp_path):
+    rows = ROWS.copy()
+    rows[4, 2] = np.inf
+    rows[1, 1] = np.nan
+    (tmp_path / "x.csv").write_text("\n".join([",".join(NAMES), *(",".join(map(str, row)) for row in rows)]))
+    place = f"The first is in line 6 of {re.escape(str(tmp_path))}/x\\.csv, column pulse\\."
+    with pytest.raises(DataError, match=place):
+        simulate("krylov", [make(str(tmp_path / "x.csv"))], n_components=1, missing="mean")
+    with pytest.raises(DataError, match=place):
+        PCAResult.load(result).transform(str(tmp_path / "x.csv"))
+
+
+def test_track_names_the_file_as_well(tmp_path, capsys):
+    for text, message in (
+        ("a,b\n", "x.csv must be one with rows. Got none."),
+        ("a,b\n1,x\n", "'x' in column b (line 2)"),
+    ):
+        (tmp_path / "x.csv").write_text(text)
+        words = ["track", tmp_path / "x.csv", "--batch", 2, "--rank", 1, "--out", tmp_path / "out"]
+        code, said, err = flower_pca(capsys, *words)
+        assert (code, said, err.count("\n"), message in err) == (2, "", 1, True), err
+
+
+def test_of_one_table_with_a_column_of_sites(tmp_path):
+    from flower_pca import from_frame
+
+    line = csv(tmp_path / "x.csv", ROWS, gap=(8, 0), site=["1", "2"] * 6)
+    sites = from_frame(make(str(tmp_path / "x.csv")), by="site")
+    refused(lambda: simulate("krylov", sites, n_components=1), tmp_path / "x.csv", line, "age")

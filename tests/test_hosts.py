@@ -1,0 +1,217 @@
+"""Virtual nodes that host many clients each: one message a node, and the bits of clients that are asked one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fake_grid
+import numpy as np
+import pytest
+from builders import synthetic
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message
+from results import assert_same_bits, assert_same_steps
+
+from flower_pca import ConfigError, Stream, simulate, track
+from flower_pca.strategies import PCAStrategy, TrackingStrategy
+
+pytestmark = pytest.mark.usefixtures("lines")
+
+N = 10
+
+
+def shards(dtype: Any = np.float64, apart: float = 0.1) -> list[np.ndarray]:
+    rng = np.random.default_rng(7)
+    sizes = rng.integers(5, 40, N)
+    X = synthetic(int(sizes.sum()), 12, 0.7 ** np.arange(12), seed=3)
+    return [(part + apart * i).astype(dtype) for i, part in enumerate(np.split(X, np.cumsum(sizes)[:-1]))]
+
+
+def asked(algorithm: str, grid: fake_grid.FakeGrid, *, n: int = N, hosted: str = "stacked", **settings: Any) -> Any:
+    return PCAStrategy(algorithm, n_components=3, min_nodes=n, hosted=hosted, **settings).fit(grid)
+
+
+def test_float32_rows_keep_their_bits() -> None:
+    assert_same_bits(
+        asked("krylov", fake_grid.hosts_of(shards(np.float32))), simulate("krylov", shards(np.float32), n_components=3)
+    )
+
+
+def test_noise_of_a_budget_comes_from_every_client() -> None:
+    result = asked("ssi(max_rounds=2)", fake_grid.hosts_of(shards()), dp="dp(epsilon=50.0, delta=1e-6, clip=10.0)")
+    assert result.privacy is not None
+    assert result.n_samples_ > 0
+
+
+def test_streams_are_followed_to_the_same_bits() -> None:
+    rng = np.random.default_rng(1)
+    batches = [[rng.standard_normal((6, 8)) for _ in range(3)] for _ in range(5)]
+    grid = fake_grid.hosts_of([Stream(b) for b in batches], each=2)
+    there = TrackingStrategy("st_miss", n_components=2, min_nodes=5, hosted="stacked").fit(grid)
+    assert_same_steps(there, track("st_miss", [Stream(b) for b in batches], n_components=2))
+
+
+def test_each_client_keeps_a_state_and_a_ledger_of_its_own(tmp_path: Any) -> None:
+    grid = fake_grid.hosts_of(shards(), memory_dir=tmp_path, max_messages_ever=2)
+    with pytest.raises(Exception, match="that is its max_messages_ever"):
+        asked("krylov", grid)
+    assert len(list(tmp_path.glob("flower_pca-ledger-*.npz"))) == N
+
+
+def test_a_client_that_fails_is_one_client_by_its_name(lines: list[str]) -> None:
+    rows = shards()
+    rows[5][0, 0] = np.nan
+    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="stacked").fit(fake_grid.hosts_of(rows))
+    assert result.n_samples_ == sum(len(X) for i, X in enumerate(rows) if i != 5)
+    assert any("client 5 was left out" in line and "NaN" in line for line in lines)
+    assert set(result.history[0].failures) == {"5"}
+
+
+def test_a_node_that_fails_is_all_its_clients() -> None:
+    grid = fake_grid.hosts_of(shards())
+    ill = grid.node(1)
+
+    def crashed(message: Message, reply: Message) -> Message:
+        if message.metadata.dst_node_id == ill and message.metadata.message_type == "train":
+            return Message(Error(code=2, reason="no more memory"), reply_to=message)
+        return reply
+
+    grid.tamper = crashed
+    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="stacked").fit(grid)
+    assert result.n_samples_ == sum(len(X) for i, X in enumerate(shards()) if i not in range(4, 8))
+    assert set(result.history[0].failures) == {"4", "5", "6", "7"}
+
+
+def test_a_checkpoint_goes_on_with_the_same_clients(tmp_path: Any) -> None:
+    path = tmp_path / "run.ckpt"
+
+    def stop(run: Any) -> None:
+        if len(run.history) == 3:
+            raise KeyboardInterrupt
+
+    strategy = PCAStrategy("krylov", n_components=3, min_nodes=N, hosted="stacked", checkpoint=path)
+    with pytest.raises(KeyboardInterrupt):
+        strategy.fit(fake_grid.hosts_of(shards()), on_round=stop)
+    resumed = strategy.fit(fake_grid.hosts_of(shards()))  # a new simulation, whose nodes have other ids
+    assert_same_bits(resumed, simulate("krylov", shards(), n_components=3))
+
+
+def test_the_steps_of_a_caller_reach_hosted_clients() -> None:
+    grid, strategy = fake_grid.hosts_of(shards()), PCAStrategy("krylov", n_components=3, min_nodes=N, hosted="stacked")
+    for number in range(1, 40):
+        sent = list(strategy.configure_train(number, ArrayRecord(), ConfigRecord(), grid))
+        if not sent:
+            break
+        assert len(sent) == len(grid.nodes)
+        arrays, _ = strategy.aggregate_train(number, grid.send_and_receive(sent))
+    here = simulate("krylov", shards(), n_components=3)
+    assert arrays is not None
+    np.testing.assert_array_equal(arrays["components"].numpy(), here.components_)
+
+
+def test_nodes_that_are_clients_themselves_are_refused_before_the_first_message() -> None:
+    with pytest.raises(ConfigError, match=r"Every node must be one that hosts clients where hosted='stacked'\. Got"):
+        asked("krylov", fake_grid.grid_of(shards()))
+
+
+def test_a_host_answers_no_message_for_one_client() -> None:
+    with pytest.raises(Exception, match="must be one for the clients that this node hosts"):
+        PCAStrategy("krylov", n_components=3).fit(fake_grid.hosts_of(shards()))
+
+
+@pytest.mark.parametrize("hosted", ["sums", 3, True])
+def test_the_ways_to_answer_are_checked(hosted: Any) -> None:
+    with pytest.raises(ConfigError, match="hosted must be one of None, 'stacked', 'summed'"):
+        PCAStrategy("krylov", hosted=hosted)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("krylov", {"evaluate": True, "monitor": True, "scale": "max_abs"}),
+        ("ssi(max_rounds=5)", {"fraction": 0.5, "scale": "std", "missing": "mean"}),
+        ("faps(max_rounds=4)", {}),
+        ("fed_oapm(max_rounds=4)", {}),
+        ("auto", {}),
+    ],
+)
+def test_sums_of_nodes_give_the_result_of_the_loop_in_process(algorithm: str, settings: dict[str, Any]) -> None:
+    rows = shards(apart=0.0)
+    if "missing" in settings:
+        rows[2][3, 4] = np.nan
+    there = asked(algorithm, fake_grid.hosts_of(rows), hosted="summed", **settings)
+    here = simulate(algorithm, rows, n_components=3, **settings)
+    np.testing.assert_allclose(there.components_, here.components_, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(there.explained_variance_, here.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(there.mean_, here.mean_, rtol=1e-12)
+    assert there.algorithm == here.algorithm
+    assert [record.answered for record in there.history] == [record.answered for record in here.history]
+    assert [record.bytes_up for record in there.history] == [record.bytes_up for record in here.history]
+
+
+def test_one_answer_of_each_node_is_in_the_memory_of_a_server_that_gets_sums() -> None:
+    grid, most = fake_grid.hosts_of(shards()), []
+    grid.tamper = lambda message, reply: (
+        most.append(sum(len(a.data) for r in reply.content.array_records.values() for a in r.values())) or reply
+    )
+    asked("krylov", grid, hosted="summed")
+    product = 12 * 13 * 8
+    assert max(most) < 2 * product  # of one client, though a node hosts four
+
+
+def test_a_client_that_fails_is_left_out_of_the_sum_by_its_name(lines: list[str]) -> None:
+    rows = shards()
+    rows[5][0, 0] = np.nan
+    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="summed").fit(fake_grid.hosts_of(rows))
+    assert result.n_samples_ == sum(len(X) for i, X in enumerate(rows) if i != 5)
+    assert any("client 5 was left out" in line and "NaN" in line for line in lines)
+    assert set(result.history[0].failures) == {"5"}
+
+
+def test_a_wrong_answer_is_found_by_the_node(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from flower_pca.clients import PCAClient
+
+    fit = PCAClient.fit
+
+    def wrong(self: PCAClient, parameters: Any, config: Any) -> Any:
+        arrays, n, metrics = fit(self, parameters, config)
+        if self._key == 6 and config["stage"] == "krylov":
+            arrays = [a * np.inf for a in arrays]
+        return arrays, n, metrics
+
+    monkeypatch.setattr(PCAClient, "fit", wrong)
+    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="summed").fit(fake_grid.hosts_of(shards()))
+    assert result.n_samples_ == sum(len(X) for i, X in enumerate(shards()) if i != 6)
+    assert any("client 6 was left out" in line and "must be finite" in line for line in lines)
+
+
+def test_clients_with_names_are_named_in_sums_too() -> None:
+    from flower_pca.rows.named import SiteRows
+
+    names = tuple(f"column {j:02d}" for j in range(12))
+    rows = [SiteRows(X, names, site=f"site {i}") for i, X in enumerate(shards())]
+    for hosted in ("stacked", "summed"):
+        result = asked("krylov", fake_grid.hosts_of(rows), hosted=hosted)
+        assert result.feature_names_in_ is not None
+        assert tuple(result.feature_names_in_) == names
+        assert result.site_names == {i: f"site {i}" for i in range(N)}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "text"),
+    [
+        ("uda", {}, r"The algorithm must be one whose clients get one message and send sums, where .* Got uda"),
+        ("dr_svd", {}, r"Got dr_svd\. Use krylov or ssi, or \"stacked\""),
+        ("consensus_rpca", {}, r"Got consensus_rpca"),
+        ("per_pca", {}, r"Got per_pca"),
+        ("krylov", {"mask": True}, r"mask must be left out where the answers of clients are summed\. Got one"),
+        ("ssi", {"channel": "air(noise_std=0.1)"}, r"channel must be left out where the answers of clients are summed"),
+    ],
+)
+def test_sums_are_refused_for_what_needs_more_than_sums(algorithm: str, settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        PCAStrategy(algorithm, n_components=2, hosted="summed", **settings)
+
+
+def test_sums_are_refused_for_trackers() -> None:
+    with pytest.raises(ConfigError, match=r"The algorithm must be one whose clients .* Got st_miss"):
+        TrackingStrategy("st_miss", n_components=2, hosted="summed")

@@ -1,0 +1,108 @@
+"""Names of columns are compared in one form; what still differs is shown so that a reader sees it."""
+
+import json
+import unicodedata
+
+import numpy as np
+import pytest
+
+from flower_pca import ConfigError, DataError, PCAResult, simulate
+from flower_pca.base.errors import ProtocolError
+from flower_pca.data.sources import make
+from flower_pca.rows.columns import Heading, digest, read_names
+from flower_pca.rows.named import SiteRows
+from flower_pca.rows.naming import clean, unlike
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.standard_normal((40, 3)) * [3.0, 2.0, 1.0]
+NAMES = ("größe", "café au lait", "puls")
+ODD = tuple(unicodedata.normalize("NFD", name) for name in (" größe", "café\nau  lait ", "\tpuls\u00a0"))
+
+
+def test_clean_is_a_form():
+    assert tuple(map(clean, ODD)) == NAMES
+    assert clean("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
+    for name in (*NAMES, *ODD, "a\x1bb", "", "\ud800", "x\u200b"):
+        assert clean(clean(name)) == clean(name)
+
+
+def test_sites_with_names_of_other_forms_are_one_table(tmp_path):
+    pd = pytest.importorskip("pandas")
+    a, b = pd.DataFrame(ROWS[:20], columns=NAMES), pd.DataFrame(ROWS[20:][:, ::-1], columns=ODD[::-1])
+    result = simulate("krylov", {"a": a, "b": b}, n_components=2)
+    assert set(result.feature_names_in_) == set(NAMES)
+    reference = simulate("krylov", [SiteRows(ROWS, NAMES)], n_components=2)
+    np.testing.assert_allclose(result.components_, reference.components_, atol=1e-12)
+    plain = pd.DataFrame(ROWS[20:], columns=NAMES)
+    assert np.array_equal(result.transform(b), result.transform(plain))
+    picked = simulate("krylov", {"a": a, "b": b}, n_components=1, columns=[ODD[2], NAMES[0]])
+    assert picked.feature_names_in_.tolist() == ["puls", "größe"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_files_are_read_in_that_form(kind, tmp_path):
+    pd = pytest.importorskip("pandas")
+    path = str(tmp_path / f"x.{kind}")
+    if kind == "npz":
+        np.savez(path, X=ROWS, columns=np.array(ODD))
+    else:
+        pytest.importorskip("pyarrow")
+        frame = pd.DataFrame(ROWS, columns=ODD)
+        frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+    assert make(path).names == NAMES
+    if kind != "npz":
+        assert make(f"{kind}(path={path!r}, columns=[{ODD[0]!r}], beside=[{ODD[2]!r}])").names == NAMES[:1]
+
+
+def test_names_that_become_one_are_refused():
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(DataError, match=r"must be named differently\. Got 'a' more than once\."):
+        simulate("krylov", [pd.DataFrame(ROWS, columns=["a", " a", "b"])], n_components=1)
+
+
+UNLIKE = {
+    "case": ("Age", "age", r"'age' and 'Age' differ only by case"),
+    "cyrillic": (
+        "\u0430ge",
+        "age",
+        "'age' and '\u0430ge' only look alike: 'age' has U[+]0061, '\u0430ge' has U[+]0430",
+    ),
+    "micro": ("\u00b5g", "\u03bcg", r"only look alike: '.g' has U\+03BC, '.g' has U\+00B5"),
+}
+
+
+@pytest.mark.parametrize("case", UNLIKE)
+def test_names_that_are_nearly_the_same_are_told_apart(case, tmp_path):
+    one, other, message = UNLIKE[case]
+    tables = [SiteRows(ROWS, (one, "b", "c")), SiteRows(ROWS, (other, "b", "c"))]
+    with pytest.raises(DataError, match=r"Got 3, without .* and with, beyond them, .*only "):
+        simulate("krylov", tables, n_components=1)
+    with pytest.raises(DataError, match=f"among .*{message}: rename one of them"):
+        simulate("krylov", tables[:1], n_components=1, columns=[other, "b"])
+    result = simulate("krylov", tables[1:], n_components=1)
+    with pytest.raises(ConfigError, match=f"{message}"):
+        result.transform(tables[0])
+    (tmp_path / "x.csv").write_text(f"{one},b\n1,2\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=f"Got .*{message}"):
+        make(f"csv(path={str(tmp_path / 'x.csv')!r}, columns=[{other!r}])")
+
+
+def test_names_that_are_others_are_no_pair():
+    assert unlike(["age", "bmi"], ["pulse", "_"]) == ""
+    assert unlike(["a_b"], ["a|b", "a b"]) == ""
+
+
+def test_names_from_another_machine_have_that_form_or_are_none():
+    for names in (["a\x1b[2J"], [" a"], ["a\u202eb"], [unicodedata.normalize("NFD", "é")]):
+        with pytest.raises(ProtocolError, match=r"must be different names of at most 200 characters, in normal form"):
+            read_names("An answer", {"columns": json.dumps(names)})
+        with pytest.raises(ProtocolError, match="in normal form"):
+            Heading.of(Heading(1, digest(names), tuple(names)).plain())
+
+
+def test_an_older_result_with_other_forms_is_matched(tmp_path):
+    result = simulate("krylov", [SiteRows(ROWS, NAMES)], n_components=1)
+    object.__setattr__(result, "feature_names_in_", np.array(ODD, dtype=object))
+    result.save(tmp_path / "x.npz")
+    again = PCAResult.load(tmp_path / "x.npz")
+    assert np.array_equal(again.transform(SiteRows(ROWS, NAMES)), again.transform(SiteRows(ROWS, ODD)))

@@ -1,0 +1,76 @@
+"""What is released: a source archive, the wheel that is made from it, and that wheel at work in a folder of its own."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import HeaderParser
+
+import pytest
+from pages import ROOT
+
+pytestmark = pytest.mark.slow
+
+USE = """
+import numpy as np, flower_pca
+from flower_pca.app import client_app, server_app
+shards = [np.random.default_rng(i).standard_normal((30, 4)) for i in range(3)]
+result = flower_pca.simulate("krylov", shards, n_components=2)
+print(flower_pca.__file__, result.status.ok, np.abs(result.mean_ - np.vstack(shards).mean(axis=0)).max() < 1e-14)
+"""
+
+
+def python(*words, folder, **environment):
+    """What Python prints that is called with these words, from a folder."""
+    run = subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=folder,
+        env={**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The unpacked source archive, and the wheel made from nothing else."""
+    folder = tmp_path_factory.mktemp("built")
+    build = ("-m", "hatchling", "build", "--directory", folder)
+    python(*build, "--target", "sdist", folder=ROOT)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder, filter="data")
+    source = folder / archive.name.removesuffix(".tar.gz")
+    python(*build, "--target", "wheel", folder=source)
+    (wheel,) = folder.glob("*.whl")
+    return source, wheel
+
+
+def test_the_wheel_has_the_package_and_nothing_else(built):
+    source, wheel = built
+    with zipfile.ZipFile(wheel) as opened:
+        files = {name for name in opened.namelist() if ".dist-info/" not in name}
+        (place,) = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
+        said = HeaderParser().parsestr(opened.read(place).decode())
+    package = {path.relative_to(ROOT).as_posix() for path in (ROOT / "flower_pca").rglob("*.py")}
+    assert files == package | {"flower_pca/py.typed"}
+    assert (said["Name"], said["License-Expression"], said["Requires-Python"]) == ("flower-pca", "Apache-2.0", ">=3.11")
+    assert said["Description-Content-Type"] == "text/markdown"
+    assert said.get_payload().startswith("# flower_pca")
+    assert {"simulation", "plot", "sklearn", "parquet", "datasets", "all"} == set(said.get_all("Provides-Extra"))
+    for name in ("README.md", "CHANGELOG.md", "LICENSE", "docs/index.md", "examples/quickstart.py", "hub/README.md"):
+        assert (source / name).read_bytes() == (ROOT / name).read_bytes()
+
+
+def test_the_wheel_works_where_it_is_installed(built, tmp_path):
+    _, wheel = built
+    pip = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")
+    python(*pip, "--target", tmp_path / "here", wheel, folder=tmp_path)
+    said = python("-c", USE, folder=tmp_path, PYTHONPATH=str(tmp_path / "here"))
+    assert said.split() == [str(tmp_path / "here/flower_pca/__init__.py"), "True", "True"]
+    command = "import sys; from flower_pca.cli import console; sys.argv = ['flower-pca', '--version']; console()"
+    assert "0.1.0" in python("-c", command, folder=tmp_path, PYTHONPATH=str(tmp_path / "here"))

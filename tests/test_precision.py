@@ -1,0 +1,198 @@
+"""Precision: numbers with fewer bits, rounded the same over every transport, and packed without a loss."""
+
+import numpy as np
+import pytest
+from builders import pooled, rotation, shards
+from fake_grid import grid_of
+from hypothesis import given
+from hypothesis import strategies as st
+from results import assert_same_bits
+
+from flower_pca import AirChannel, PCAResult, assembly, simulate
+from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.clients import client_app
+from flower_pca.rows import precision
+from flower_pca.rows.frame import Frame
+from flower_pca.strategies import PCAStrategy
+
+ROWS = [X @ rotation(60, 0) for X in shards([90, 50, 70], 0.8 ** np.arange(60), shift=0.1)]
+FEW = pytest.mark.parametrize("bits", [32, 16])
+LEAST = {32: 2.0**-24, 16: 2.0**-11}
+
+
+def drawn(seed):
+    """Columns of all sizes, whose entries are of all sizes too; some are 0, some lie next to a power of two."""
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((30, 6)) * 10.0 ** rng.uniform(-12, 3, (30, 6)) * 10.0 ** rng.integers(-120, 120, 6)
+    a[rng.random((30, 6)) < 0.1] = 0.0
+    a[:, seed % 6] *= seed % 2
+    a[0] = 2.0 ** np.ceil(np.log2(np.abs(a).max(axis=0) + 1e-300)) * (1.0 - 1e-6 * (seed % 3))
+    return np.asfortranarray(a) if seed % 2 else a
+
+
+@FEW
+@given(seed=st.integers(0, 10_000))
+def test_packing_loses_nothing_of_what_is_rounded(bits, seed):
+    a = drawn(seed)
+    small = precision.rounded(a, bits)
+    np.testing.assert_array_equal(precision.rounded(small, bits), small)
+    packed = precision.packed({"a": small}, bits)
+    assert packed["a"].dtype.itemsize * 8 == bits
+    again = precision.unpacked(packed)["a"]
+    np.testing.assert_array_equal(again, small)
+    assert (again.flags.c_contiguous, small.flags.c_contiguous) == (a.flags.c_contiguous,) * 2
+    assert precision.nbytes({"a": small}, bits) == 180 * bits // 8 + 12
+    large = np.abs(a) > 1e-8 * np.abs(a).max(axis=0)
+    assert (np.abs(small - a)[large] <= LEAST[bits] * np.abs(a)[large]).all()
+
+
+def test_what_is_not_rounded_travels_as_it_is():
+    a = np.random.default_rng(0).standard_normal((20, 3))
+    packed = precision.packed({"a": a, "n": np.array(3), "few": np.ones(3)}, 32)
+    assert packed["a"] is a
+    assert set(packed) == {"a", "n", "few"}
+    assert precision.nbytes({"a": a}, 64) == a.nbytes
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"a.exponents": np.zeros(2, np.int16)},
+        {"a": np.zeros((3, 2)), "a.exponents": np.zeros(2, np.int16)},
+        {"a": np.zeros((3, 2), np.float32), "a.exponents": np.zeros(3, np.int16)},
+        {"a": np.zeros((3, 2), np.float32), "a.exponents": np.zeros(2)},
+        {"a": np.zeros((3, 2, 1), np.float32), "a.exponents": np.zeros((2, 1), np.int16)},
+    ],
+)
+def test_arrays_that_were_not_packed_here_are_refused(arrays):
+    with pytest.raises(ProtocolError, match=r"a\.exponents of a message must be of numbers of 32 or 16 bits, one"):
+        precision.unpacked(arrays)
+
+
+def test_a_message_that_asks_for_other_bits_is_refused():
+    for bits in (np.array(8), np.array([32])):
+        with pytest.raises(ProtocolError, match=r"The bits of numbers in a message must be one of 64, 32, 16\. Got"):
+            precision.asked({precision.NAME: bits})
+
+
+def test_a_mean_is_rounded_only_where_that_is_nothing():
+    mean = np.random.default_rng(0).standard_normal(40)
+    for size, kept in ((1.0, False), (1e9, True)):
+        sent = precision.frame(Frame(size * mean), 32, n=1000, room=1000.0)
+        assert np.array_equal(sent.mean, size * mean) == kept
+
+
+SPEC = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
+REFUSED = [
+    ("krylov(tol=1e-9)", {"wire": "float32"}, "tol of krylov with wire='float32' must be at least 1e-07. Got 1e-09."),
+    ("ssi", {"wire": "float16"}, "tol of ssi with wire='float16' must be at least 0.001. Got 1e-06. Raise it, or use"),
+    ("ssi", {"wire": "float8"}, "wire must be one of 'auto', 'float64', 'float32', 'float16'. Got 'float8'."),
+    ("ssi(max_rounds=3)", {"wire": "float32", "dp": SPEC}, 'wire with dp must be "float64" or "auto", as there is'),
+    ("ssi", {"wire": "float32", "channel": AirChannel(noise_std=0.1)}, 'wire with a channel must be "float64" or'),
+    ("faps(tol=0.001)", {"wire": "float16"}, 'wire with faps must be "float64" or "auto", as rounding would build'),
+    ("exact_per_pca(local_components=1)", {"wire": "float32"}, 'wire with exact_per_pca must be "float64" or'),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "asked", "words"), REFUSED)
+def test_fewer_bits_than_a_run_needs_are_refused(algorithm, asked, words):
+    with pytest.raises(ConfigError) as caught:
+        assembly.question(algorithm, n_components=2, **asked)
+    assert str(caught.value).startswith(words)
+
+
+NONE = "as there is no tolerance that fewer bits would go with"
+TAKEN = [
+    ("krylov", {}, 64, "wire took float64, the fewest bits that go with tol=1e-08"),
+    ("krylov", {"tol": 1e-6}, 32, "wire took float32, the fewest bits that go with tol=1e-06"),
+    ("ssi", {"tol": 1e-3}, 16, "wire took float16, the fewest bits that go with tol=0.001"),
+    ("covariance", {}, 64, f"wire took float64, {NONE}"),
+    ("faps(tol=0.001)", {}, 64, f"wire took float64, {NONE}"),
+    ("ssi(max_rounds=3)", {"dp": SPEC}, 64, f"wire took float64, {NONE}"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "asked", "bits", "words"), TAKEN)
+def test_auto_takes_the_fewest_bits_that_go_with_the_tolerance(algorithm, asked, bits, words):
+    sent = []
+    found = simulate(algorithm, ROWS, n_components=2, wire="auto", on_round=lambda run: sent.append(run), **asked)
+    assert found.choices == (words,)
+    assert sent[0].standing.model.bits == bits
+    assert found.asked["wire"] == "auto"
+
+
+TOLS = pytest.mark.parametrize(("tol", "share"), [(1e-6, 0.56), (1e-3, 0.34)])
+
+
+@TOLS
+@pytest.mark.parametrize("algorithm", ["krylov", "ssi", "local_power(halve_every=2)"])
+def test_half_or_a_quarter_of_the_bytes_for_the_same_messages_and_angle(algorithm, tol, share):
+    whole, few = (simulate(algorithm, ROWS, n_components=3, tol=tol, wire=w) for w in ("float64", "auto"))
+    assert few.status.ok == whole.status.ok
+    assert abs(len(few.history) - len(whole.history)) <= max(1, len(whole.history) // 20)
+    assert few.history.bytes_up / len(few.history) < share * whole.history.bytes_up / len(whole.history) * 1.2
+    truth = pooled(ROWS).components[:3]
+    assert few.angle_to(truth) <= 1.2 * whole.angle_to(truth) + tol
+
+
+def test_bytes_of_krylov_halve_and_more():
+    sizes = {}
+    for tol, wire in ((1e-6, "float64"), (1e-6, "auto"), (1e-3, "float64"), (1e-3, "auto")):
+        history = simulate("krylov", ROWS, n_components=3, tol=tol, wire=wire).history
+        sizes[tol, wire] = history.bytes_up + history.bytes_down
+    assert sizes[1e-6, "auto"] < 0.56 * sizes[1e-6, "float64"]
+    assert sizes[1e-3, "auto"] < 0.36 * sizes[1e-3, "float64"]
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "krylov", "covariance", "ssi"])
+@pytest.mark.parametrize("wire", ["float32", "float16"])
+@pytest.mark.usefixtures("lines")
+def test_a_grid_gives_the_bits_of_the_run_in_process(algorithm, wire):
+    algorithm = algorithm if algorithm == "covariance" else f"{algorithm}(tol=0.001, max_rounds=6)"
+    grid = grid_of(ROWS)
+    there = PCAStrategy(algorithm, n_components=3, wire=wire).fit(grid)
+    here = simulate(algorithm, ROWS, n_components=3, wire=wire)
+    assert_same_bits(there, here)
+    assert [(r.bytes_up, r.bytes_down) for r in there.history] == [(r.bytes_up, r.bytes_down) for r in here.history]
+
+
+@pytest.mark.usefixtures("lines")
+def test_nodes_that_answer_from_fixed_statistics_and_hold_their_rank_serve_it(tmp_path):
+    app = client_app(
+        lambda context: ROWS[context.node_config["partition-id"]], max_rank=59, memory_dir=tmp_path, allow=["ssi"]
+    )
+    from fake_grid import FakeGrid
+
+    found = PCAStrategy("ssi(tol=1e-3, max_rounds=5)", n_components=3, wire="auto").fit(FakeGrid(app, 3))
+    assert not any(record.failures for record in found.history)
+    assert found.answers == "fixed"
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e60])
+def test_the_smallest_and_the_largest_data_stay_in_range(scale):
+    found = simulate("krylov", [scale * X for X in ROWS], n_components=3, tol=1e-3, wire="float16")
+    assert found.angle_to(pooled(ROWS).components[:3]) < 1e-2
+
+
+def test_rows_far_from_zero_lose_nothing_by_their_mean():
+    far = [X + 1e7 * np.arange(60) for X in ROWS]
+    found = simulate("krylov", far, n_components=3, tol=1e-6, wire="float32")
+    assert found.angle_to(simulate("krylov", far, n_components=3, tol=1e-6)) < 1e-5
+
+
+def test_single_precision_rows_are_sent_in_half_of_that():
+    rows = [X.astype(np.float32) for X in ROWS]
+    whole, few = (simulate("krylov", rows, n_components=3, tol=1e-3, wire=w).history for w in ("float64", "auto"))
+    assert few.bytes_up < 0.65 * whole.bytes_up
+
+
+def test_under_masks_blocks_are_rounded_and_the_answer_is_right():
+    whole, few = (simulate("krylov", ROWS, n_components=3, tol=1e-6, mask=True, wire=w) for w in ("float64", "auto"))
+    assert few.angle_to(whole) < 1e-5
+    assert few.history.bytes_down < whole.history.bytes_down
+
+
+def test_the_question_is_saved_with_its_wire(tmp_path):
+    found = simulate("ssi", ROWS, n_components=2, wire="float32")
+    kept = PCAResult.load(found.save(tmp_path / "r.npz"))
+    assert assembly.question(**kept.asked).wire == "float32"

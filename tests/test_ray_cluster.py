@@ -1,0 +1,169 @@
+"""Clusters of several machines: two Ray nodes on this one, which have different folders for temporary files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import deal, synthetic
+from results import assert_same_bits, assert_same_own
+
+from flower_pca import ConfigError, NotEnoughNodes, Ray, Stream, simulate, track
+from flower_pca.simulation.placed import Store
+
+ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # those of Ray and Flower, about their own files and processes
+    pytest.mark.slow,
+    pytest.mark.xdist_group("ray"),
+]
+
+SIZES = (40, 25, 30, 12, 9)
+
+
+def five() -> list[np.ndarray]:
+    return deal(synthetic(sum(SIZES), 12, 0.7 ** np.arange(12), seed=5), SIZES)
+
+
+def free_port() -> int:
+    with socket.socket() as line:
+        line.bind(("127.0.0.1", 0))
+        return int(line.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def two_machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a cluster of two Ray nodes with one core each."""
+    address, started = f"127.0.0.1:{free_port()}", []
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1", "--disable-usage-stats"]
+    head = ["--head", f"--port={address.partition(':')[2]}", "--node-ip-address=127.0.0.1", "--include-dashboard=false"]
+    memory = [f"--object-store-memory={100 * 2**20}"]
+    try:
+        for which, words in (("first", head), ("second", [f"--address={address}", "--node-ip-address=127.0.0.1"])):
+            folder = tmp_path_factory.mktemp(which)
+            environment = {**os.environ, "TMPDIR": str(folder), "RAY_max_direct_call_object_size": str(2**20)}
+            log = open(folder / "log.txt", "wb")  # noqa: SIM115
+            started.append(
+                subprocess.Popen(
+                    [*start, *words, *memory], env=environment, stdout=log, stderr=log, start_new_session=True
+                )
+            )
+            deadline = time.monotonic() + 90
+            while b"Ray runtime started" not in (folder / "log.txt").read_bytes():
+                assert time.monotonic() < deadline, (folder / "log.txt").read_text()
+                time.sleep(0.2)
+        yield address
+    finally:
+        for process in reversed(started):
+            os.killpg(process.pid, signal.SIGTERM)
+        for process in started:
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_machines_that_share_no_folder_give_the_same_bits(
+    two_machines: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[set[str]] = []
+    of = Store.of
+
+    def watched(shards: Any, each: int, *, seen: Any) -> Store:
+        stored.append({path for path in (str(tmp_path / "rows.npy"), "/none") if seen(path)})
+        return of(shards, each, seen=seen)
+
+    monkeypatch.setattr(Store, "of", watched)
+    np.save(tmp_path / "rows.npy", five()[0])
+    shards = [np.load(tmp_path / "rows.npy", mmap_mode="r"), *five()[1:]]
+    settings: dict[str, Any] = {"n_components": 2, "scale": "std"}
+    for algorithm in ("krylov", "consensus_rpca(max_rounds=3)"):
+        there = simulate(algorithm, shards, backend=Ray(clients_per_node=2, address=two_machines), **settings)
+        here = simulate(algorithm, five(), **settings)
+        assert_same_bits(there, here)
+        assert_same_own(there, here)
+    assert len(here.own) == 5
+    assert stored == [{str(tmp_path / "rows.npy")}] * 2  # which both machines see
+    assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob("flower_pca-*/own/*"))
+
+
+def test_a_folder_that_all_machines_see_is_used(two_machines: str, tmp_path: Path) -> None:
+    backend = Ray(clients_per_node=2, address=two_machines, folder=tmp_path)
+    assert_same_bits(
+        simulate("krylov", five(), n_components=2, backend=backend), simulate("krylov", five(), n_components=2)
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_there_is_refused(cluster: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"folder must be a folder that is there\. Got .*none\. Make it first"):
+        simulate("krylov", five(), n_components=2, backend=Ray(address=cluster, folder=tmp_path / "none"))
+
+
+def test_an_address_where_nothing_answers_is_tried_once() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    rule = rf"address must be that of a Ray cluster which can be reached\. Got {address}: .*refused.*\. Start one with"
+    with pytest.raises(ConfigError, match=rule):
+        simulate("krylov", five(), n_components=2, backend=Ray(address=address))
+    assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize("address", ["nonsense", "auto"])
+def test_an_address_that_is_none_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing: Any = lambda **settings: (_ for _ in ()).throw(ConnectionError("No running Ray. Start one"))  # noqa: E731
+    if address == "auto":  # where no cluster runs on this machine
+        monkeypatch.setattr(ray, "init", failing)
+    rule = (
+        rf"address must be that of a Ray cluster which can be reached\. Got {address}: (Invalid|No running Ray\. Start)"
+    )
+    with pytest.raises(ConfigError, match=rule):
+        simulate("krylov", five(), n_components=2, backend=Ray(address=address))
+
+
+def test_an_address_where_something_else_answers_is_refused() -> None:
+    with socket.socket() as line:
+        line.bind(("127.0.0.1", 0))
+        line.listen()
+
+        def greet() -> None:
+            other, _ = line.accept()
+            with other:
+                other.recv(64)
+                other.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=greet, daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{line.getsockname()[1]}"
+        with pytest.raises(
+            ConfigError, match=rf"Got {address}: something else answers there\. Start one with ray start"
+        ):
+            simulate("krylov", five(), n_components=2, backend=Ray(address=address))
+        thread.join()
+
+
+def test_a_worker_that_dies_ends_the_run_at_once_by_its_name(cluster: str) -> None:
+    class Fatal:
+        """Rows that kill the process which counts them."""
+
+        def __call__(self, step: int) -> Any:
+            if step == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return np.ones((4, 6)) * (step + 1)
+
+    streams = [Stream([np.random.default_rng(i).standard_normal((6, 6)) for _ in range(3)]) for i in range(3)]
+    streams.append(Stream(Fatal()))
+    rule = r"The workers of Ray must be all alive\. Got one that died \(actor [0-9a-f]+, process [0-9]+ on [0-9.]+\)\."
+    for each in (1, 2):
+        with pytest.raises(NotEnoughNodes, match=rule):
+            track("st_miss", streams, n_components=2, backend=Ray(clients_per_node=each, address=cluster))

@@ -1,0 +1,170 @@
+"""How sure a run is of its components: the angle that is left, what a small residual does not tell, and the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from builders import SPECTRUM, evenly, pooled, rotation, rows, shards, sine
+from fake_grid import grid_of, in_a_run
+
+from flower_pca import DP, Outcome, registry, simulate
+from flower_pca.strategies import PCAStrategy
+
+SUBSPACE = [name for name, entry in registry.TABLE.items() if entry.closing.name == "ritz"]
+SUMMED = [name for name in SUBSPACE if not registry.make(name).sums_remedy]
+MEASURED = 'faps(penalty="measured")'
+CLIENTS = {
+    "of all sizes": shards([120, 60, 200], SPECTRUM[:12], seed=3),
+    "alike": evenly(rows(900, SPECTRUM[:12], seed=4), 3),
+    "single precision": [X.astype(np.float32) for X in evenly(rows(600, SPECTRUM[:12], seed=5), 4)],
+}
+
+
+def reference(parts, k):
+    """The first k components of all rows together, and the mean variance of the other directions."""
+    whole = pooled([np.asarray(X, dtype=np.float64) for X in parts])
+    n, d = sum(len(X) for X in parts), parts[0].shape[1]
+    return whole.components[:k], float(whole.variances[k:].sum()) / (min(n, d) - k)
+
+
+def columns_of_all_sizes(*, orders, d=20, n=600, turned=False, seed=0):
+    X = rows(n, np.logspace(orders / 2, -orders / 2, d), seed=seed)
+    return evenly(X @ rotation(d, seed) if turned else X, 4)
+
+
+@pytest.mark.parametrize("parts", CLIENTS.values(), ids=CLIENTS)
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("name", [*SUBSPACE, MEASURED, "local_power(decay=False)"])
+def test_every_algorithm_says_what_angle_is_left(name, k, parts):
+    V, _ = reference(parts, k)
+    result = simulate(name, parts, n_components=k, seed=1)
+    assert result.sine_estimate_ is not None, result.status
+    assert sine(V, result.components_) <= 2.0 * result.sine_estimate_ + 1e-12
+    if result.status.outcome is Outcome.CONVERGED:
+        assert result.sine_estimate_ <= 1e-3
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_so_it_does_by_sums_alone(name):
+    parts = CLIENTS["of all sizes"]
+    masked = simulate(name, parts, n_components=3, seed=1, mask=True)
+    assert masked.sine_estimate_ is not None
+    assert sine(reference(parts, 3)[0], masked.components_) <= 2.0 * masked.sine_estimate_ + 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["krylov", "ssi", "local_power", "faps", "uda"])
+def test_nodes_of_a_deployment_help_to_say_it(name):
+    parts = CLIENTS["of all sizes"]
+    with in_a_run():
+        there = PCAStrategy(name, n_components=3, seed=1).fit(grid_of(parts))
+    here = simulate(name, parts, n_components=3, seed=1)
+    assert there.sine_estimate_ == pytest.approx(here.sine_estimate_, rel=1e-3, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["krylov", "ssi", "fed_oapm"])
+def test_the_gap_costs_no_message(name):
+    result = simulate(name, CLIENTS["alike"], n_components=3)
+    assert not result.history.of("ritz")
+    assert simulate("faps", CLIENTS["alike"], n_components=3).history[-1].stage == "ritz"
+
+
+def test_what_is_left_out_bounds_a_gap_that_nothing_has_looked_for():
+    parts = evenly(rows(900, np.r_[5.0, 4.0, 3.0, np.full(5, 0.5)], seed=0), 3)
+    for oversample in (0, 1):
+        result = simulate(f"ssi(oversample={oversample})", parts, n_components=3)
+        assert sine(reference(parts, 3)[0], result.components_) <= 2.0 * result.sine_estimate_ <= 1e-4
+
+
+@pytest.mark.parametrize("name", ["ssi", "fed_oapm"])
+def test_a_tie_but_for_little_is_not_taken_for_a_gap(name):
+    axes = np.diag([3.0, 2.0, 2.0 - 1e-9, 1.0, 0.5])
+    result = simulate(name, [np.vstack([axes, -axes])], n_components=2)
+    assert result.sine_estimate_ is None
+    assert result.status.outcome is Outcome.CONVERGED
+    assert "eigenvalues 2 and 3 differ by " in result.status.words
+    assert result.status.words.endswith(": which of their directions was found cannot be told")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("name", ["ssi", "fed_oapm"])
+def test_residuals_say_nothing_of_eigenvalues_below_tol(name, turned):
+    parts = columns_of_all_sizes(orders=6, turned=turned)
+    V, _ = reference(parts, 15)
+    rough = simulate(name, parts, n_components=15)
+    assert sine(V, rough.components_) > 0.01
+    assert rough.status.outcome is Outcome.STALLED
+    assert rough.status.words == (
+        "residuals are at most tol, but the eigenvalues of components 11 to 15 lie below tol=1e-06 times the first, "
+        'where they say nothing: use tol=1e-11, or scale="std"'
+    )
+    fine = simulate(name, parts, n_components=15, tol=1e-12)
+    assert fine.status.outcome is Outcome.CONVERGED
+    assert sine(V, fine.components_) <= 2.0 * fine.sine_estimate_ <= 0.1
+
+
+def test_small_eigenvalues_that_are_found_are_said_to_be():
+    parts = columns_of_all_sizes(orders=6)
+    result = simulate("krylov", parts, n_components=15)
+    assert sine(reference(parts, 15)[0], result.components_) <= 1e-6
+    assert result.status.outcome is Outcome.CONVERGED
+    assert "the eigenvalues of components 14 and 15 lie below tol=1e-08 times the first, and a sine of about" in (
+        result.status.words
+    )
+
+
+def test_beyond_the_precision_of_the_data_no_tol_helps():
+    parts = columns_of_all_sizes(orders=14)
+    result = simulate("ssi", parts, n_components=12)
+    assert result.status.outcome is Outcome.STALLED
+    assert result.status.words.endswith(': use scale="std", or ask for fewer components')
+
+
+@pytest.mark.parametrize("name", [*SUBSPACE, MEASURED, "local_power(decay=False)"])
+def test_rows_of_lower_rank_than_wanted_end_as_converged(name):
+    rng = np.random.default_rng(0)
+    parts = evenly(rng.standard_normal((300, 2)) @ rng.standard_normal((2, 10)), 4)
+    result = simulate(name, parts, n_components=4)
+    assert result.status.ok, result.status
+    assert result.status.words.endswith(
+        "; beside the first, components 3 and 4 have no variance but rounding: any directions would do"
+    )
+    assert len(result.history) <= 20
+    exact = simulate(name, parts, n_components=2)
+    assert exact.sine_estimate_ <= 1e-9
+    assert "rounding" not in exact.status.words
+
+
+@pytest.mark.parametrize("name", ["krylov", "ssi", "faps", "covariance"])
+@pytest.mark.parametrize("setting", [{}, {"mask": True}, {"scale": "max_abs"}, {"center": False}], ids=str)
+def test_the_noise_variance_beside_a_column_that_outweighs_it(name, setting):
+    rng = np.random.default_rng(0)
+    X = np.hstack([1e7 * rng.standard_normal((500, 1)), 0.1 * rng.standard_normal((500, 20))])
+    framed = X / np.abs(X).max(axis=0) if "scale" in setting else X
+    framed = framed - framed.mean(axis=0) if setting.get("center", True) else framed
+    left = np.sum(np.linalg.svd(framed, full_matrices=False)[1][1:] ** 2) / 499 / 20
+    result = simulate(name, evenly(X, 4), n_components=1, **setting)
+    assert result.noise_variance_ == pytest.approx(left, rel=1e-2 if "mask" in setting else 1e-6)
+
+
+def test_the_noise_variance_of_evaluated_rows_has_no_cancellation_whichever_way_they_lie():
+    rng = np.random.default_rng(0)
+    X = np.hstack([1e7 * rng.standard_normal((500, 1)), 0.1 * rng.standard_normal((500, 20))]) @ rotation(21, 0)
+    left = np.sum(np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[1][1:] ** 2) / 499 / 20
+    assert simulate("krylov", evenly(X, 4), n_components=1, evaluate=True).noise_variance_ == pytest.approx(left, 1e-6)
+
+
+@pytest.mark.parametrize("name", ["ssi(max_rounds=8)", "krylov(max_rounds=3)", "covariance"])
+def test_noise_counts_as_residual(name):
+    X = rows(8000, np.r_[1.0, 0.8, 0.7, 0.5 * 0.9 ** np.arange(12)], seed=0) @ rotation(15, 0)
+    V = pooled([X]).components[:3]
+    for epsilon in (0.3, 50.0):
+        budget = DP(epsilon=epsilon, delta=1e-6, clip=4.0, noise_seed=1)
+        result = simulate(name, evenly(X, 4), n_components=3, dp=budget)
+        if epsilon > 1.0:
+            assert result.status.ok
+            assert sine(V, result.components_) <= result.sine_estimate_ <= 0.25
+        else:
+            assert result.sine_estimate_ is None
+            assert "eigenvalues 3 and 4 differ by" in result.status.words
+            assert "of the first, and the noise is" in result.status.words

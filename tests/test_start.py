@@ -1,0 +1,177 @@
+"""A start from components that are known: fewer messages, the same answer, whatever it is given as."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import leading, pooled, rows, shards, sine, two_lead
+from fake_grid import grid_of
+from flwr.app import Array, ArrayRecord
+
+from flower_pca import ConfigError, PCAResult, cli, simulate, strategies
+from flower_pca.strategies import PCAStrategy, arrays_of
+
+K, DEVIATIONS = 4, 0.93 ** np.arange(30)
+OLD = shards([300] * 4, DEVIATIONS, seed=1)
+NEW = [np.vstack([shard, rows(15, DEVIATIONS, seed=9 + i)]) for i, shard in enumerate(OLD)]
+ITERATING = ("krylov", "ssi", "faps", "local_power", "fed_oapm")
+
+
+@pytest.fixture(scope="module")
+def earlier():
+    return simulate("krylov", OLD, n_components=K)
+
+
+def messages(result):
+    return len(result.history)
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-8])
+@pytest.mark.parametrize("scale", [None, "std"])
+@pytest.mark.parametrize("mask", [False, True])
+def test_krylov_needs_fewer_messages_for_the_same_answer(scale, mask, tol):
+    earlier = simulate("krylov", OLD, n_components=K, scale=scale)
+    asked = {"n_components": K, "scale": scale, "tol": tol, "mask": mask}
+    cold, warm = simulate("krylov", NEW, **asked), simulate("krylov", NEW, start=earlier, **asked)
+    truth = pooled(NEW, scale=scale)
+    assert cold.status.ok
+    assert warm.status.ok
+    assert messages(warm) < messages(cold)
+    assert sine(warm.components_, truth.components[:K]) < 10 * tol / truth.gap(K)
+
+
+@pytest.mark.parametrize("name", ITERATING)
+def test_the_answer_is_that_of_the_new_rows(name, earlier):
+    data = two_lead(4)
+    far = simulate("krylov", [shard[:, ::-1] for shard in data], n_components=2)  # a start that is no help
+    result = simulate(name, data, n_components=2, start=far)
+    assert result.status.ok
+    assert sine(result.components_, leading(data, 2)) < 1e-4
+
+
+@pytest.mark.slow
+def test_a_direction_that_is_new_is_found():
+    old = [np.pad(shard, ((0, 0), (0, 1))) for shard in OLD]  # the last column has no variance
+    grown = [shard.copy() for shard in old]
+    grown[1][:, -1] = 5.0 * np.random.default_rng(3).standard_normal(len(grown[1]))
+    start = simulate("krylov", old, n_components=K)
+    assert np.abs(start.components_[:, -1]).max() < 1e-12
+    for name in ("krylov", "ssi", "faps"):
+        result = simulate(name, grown, n_components=K, start=start, tol=1e-6)
+        assert result.status.ok
+        assert sine(result.components_, leading(grown, K)) < 1e-3
+
+
+def test_it_may_be_a_file_an_array_or_a_result_with_more_or_fewer_components(earlier, tmp_path):
+    cold = messages(simulate("krylov", NEW, n_components=K))
+    earlier.save(tmp_path / "earlier.npz")
+    for start in (earlier, tmp_path / "earlier.npz", str(tmp_path / "earlier.npz"), earlier.components_):
+        assert messages(simulate("krylov", NEW, n_components=K, start=start)) < cold
+    for k in (2, 8):
+        other = simulate("krylov", OLD, n_components=k)
+        result = simulate("krylov", NEW, n_components=K, start=other)
+        assert sine(result.components_, leading(NEW, K)) < 1e-6
+
+
+def test_columns_are_matched_by_name(earlier):
+    names = [f"c{j:02}" for j in range(len(DEVIATIONS))]
+    mixed = np.random.default_rng(0).permutation(len(names))
+    old = [pd.DataFrame(shard, columns=names)[[names[j] for j in mixed]] for shard in OLD]
+    new = [pd.DataFrame(shard, columns=names) for shard in NEW]
+    start = simulate("krylov", old, n_components=K, columns=[names[j] for j in mixed])
+    assert start.feature_names_in_.tolist() == [names[j] for j in mixed]
+    by_position = messages(simulate("krylov", NEW, n_components=K, start=earlier))
+    assert messages(simulate("krylov", new, n_components=K, start=start)) == by_position
+    some = names[::-1][:20]
+    result = simulate("krylov", new, n_components=K, start=start, columns=some)
+    assert result.feature_names_in_.tolist() == some
+    grown = [table.assign(weight=1.0) for table in new]
+    with pytest.raises(ConfigError, match=r"one with column weight\. Got none\. Start from a result that has it"):
+        simulate("krylov", grown, n_components=K, start=start, columns=["weight", *names])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "start", "reason"),
+    [
+        ("uda", OLD[0][:4], r"start must be asked of an algorithm that iterates\. Got uda\. Use krylov"),
+        ("krylov", np.full((2, 30), np.nan), r"must be finite rows\. Got shape \(2, 30\)\. Give one component per row"),
+        ("krylov", np.ones(30), r"must be finite rows\. Got shape \(30,\)"),
+        ("krylov", np.eye(5), r"number of columns must be 5, as in what this run asks\. Got 30\. Align the features"),
+    ],
+)
+def test_what_is_no_start_is_refused(algorithm, start, reason):
+    with pytest.raises(ValueError, match=reason):
+        simulate(algorithm, NEW, n_components=K, start=start)
+
+
+def test_a_budget_goes_as_far_as_the_start(earlier):
+    asked = {"n_components": K, "dp": "dp(epsilon=8.0, delta=1e-5, clip=6.0, noise_seed=1)", "seed": 2}
+    cold = simulate("ssi(max_rounds=1)", NEW, **asked)
+    warm = simulate("ssi(max_rounds=1)", NEW, start=earlier, **asked)
+    truth = leading(NEW, K)
+    assert sine(warm.components_, truth) < sine(cold.components_, truth)
+    assert warm.privacy == cold.privacy
+
+
+def test_a_lost_opening_begins_with_the_same_block(earlier):
+    here = lambda number: (0, 1, 2, 3) if number != 1 else (0, 1, 2)  # noqa: E731
+    masked = simulate("krylov", NEW, n_components=K, start=earlier, mask=True, participation=here)
+    assert sine(masked.components_, leading(NEW, K)) < 1e-6
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_strategy_takes_it_by_either_of_its_names(earlier):
+    reference = simulate("krylov", NEW, n_components=K, start=earlier)
+    found = PCAStrategy("krylov", n_components=K, start=earlier).fit(grid_of(NEW))
+    assert np.array_equal(found.components_, reference.components_)
+    result = strategies.Krylov(n_components=K).start(grid_of(NEW), arrays_of(earlier))
+    assert np.array_equal(result.arrays["components"].numpy(), reference.components_)
+    scaled = simulate("krylov", OLD, n_components=K, scale="std")
+    reference = simulate("krylov", NEW, n_components=K, scale="std", start=scaled)
+    result = strategies.Krylov(n_components=K, scale="std").start(grid_of(NEW), arrays_of(scaled))
+    assert np.array_equal(result.arrays["components"].numpy(), reference.components_)
+
+
+def test_other_arrays_are_left_aside_with_a_warning(lines):
+    weights = ArrayRecord({"weights": Array(np.eye(2))})
+    result = strategies.Krylov(n_components=2).start(grid_of(NEW), weights, num_rounds=3)
+    assert result.arrays["components"].numpy().shape == (2, 30)
+    assert "initial_arrays are left aside: PCA begins with components alone, and none is named so." in lines
+
+
+def test_a_strategy_has_flowers_names_for_what_it_has():
+    ours = PCAStrategy("ssi", fraction=0.5, min_nodes=3)
+    for given in ({"min_available_nodes": 3}, {"min_train_nodes": 3}, {"min_available_nodes": 2, "min_train_nodes": 3}):
+        assert PCAStrategy("ssi", fraction_train=0.5, **given).question == ours.question
+    assert strategies.SSI(fraction_train=0.5, min_available_nodes=3).question == ours.question
+    with pytest.raises(ConfigError, match=r"fraction_train beside fraction must be left out\. Got 0\.5\. Keep one"):
+        PCAStrategy("ssi", fraction=0.5, fraction_train=0.5)
+    with pytest.raises(ConfigError, match=r"min_train_nodes beside min_nodes must be left out\. Got 3\. Keep one"):
+        PCAStrategy("ssi", min_nodes=2, min_train_nodes=3)
+
+
+@pytest.mark.slow
+def test_the_command_line_begins_with_a_result(earlier, tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", np.vstack(NEW))
+    earlier.save(tmp_path / "earlier.npz")
+    words = ["run", str(tmp_path / "rows.npy"), "--clients", "4", "--components", str(K), "--algorithm", "krylov"]
+    found = []
+    for name, more in (("cold", []), ("warm", ["--start", str(tmp_path / "earlier.npz")])):
+        assert cli.main([*words, "--out", str(tmp_path / name), *more]) == 0
+        found.append(messages(PCAResult.load(tmp_path / name / "result.npz")))
+    assert found[1] < found[0]
+    assert cli.main([*words, "--out", str(tmp_path / "none"), "--start", str(tmp_path / "none.npz")]) == 2
+    assert "none.npz" in capsys.readouterr().err
+
+
+def test_the_estimator_begins_with_a_result(earlier):
+    federated = pytest.importorskip("flower_pca.estimator").FederatedPCA
+    names = [f"c{j:02}" for j in range(len(DEVIATIONS))][::-1]
+    old = [pd.DataFrame(shard, columns=names) for shard in OLD]
+    new = [pd.DataFrame(shard, columns=names) for shard in NEW]
+    first = federated(n_components=K, algorithm="krylov").fit(old)
+    cold, warm = (
+        federated(n_components=K, algorithm="krylov").fit(new),
+        federated(n_components=K, algorithm="krylov", start=first.result_).fit(new),
+    )
+    assert messages(warm.result_) < messages(cold.result_)
+    assert np.allclose(cold.components_, warm.components_, rtol=0, atol=1e-6)

@@ -1,0 +1,93 @@
+"""One table of questions and one of transports: whatever carries the messages, the loop in process has the same bits.
+
+A question that is listed for a transport is asked over it. Nodes answer over a grid in this process; hosts are virtual
+nodes of several clients each; Ray has a cluster. tests/deployment asks over a SuperLink.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from fake_grid import grid_of, hosts_of
+from questions import COLUMNS, NAMED, QUESTIONS
+from results import assert_same_bits, assert_same_own
+
+from flower_pca import PCAResult, Ray, simulate
+from flower_pca.strategies import PCAStrategy
+
+
+@functools.cache
+def here(question: str) -> PCAResult:
+    """The answer of the loop in process."""
+    asked = QUESTIONS[question]
+    return simulate(asked.algorithm, asked.shards, **asked.settings)
+
+
+def nodes(question: str, cluster: Callable[[], str]) -> PCAResult:
+    asked = QUESTIONS[question]
+    grid = grid_of(asked.shards, seed=list(QUESTIONS).index(question))
+    return NAMED[asked.name](**asked.given, **asked.settings).fit(grid)
+
+
+def hosts(question: str, cluster: Callable[[], str]) -> PCAResult:
+    asked = QUESTIONS[question]
+    strategy = PCAStrategy(asked.algorithm, min_nodes=len(asked.shards), hosted="stacked", **asked.settings)
+    result = strategy.fit(grid := hosts_of(asked.shards, each=2))
+    most = len(grid.nodes) * (1 + len(result.history))  # one message a round to a node, however many clients it hosts
+    assert len(grid.sent) <= most if "fraction" in asked.settings else len(grid.sent) == most
+    return result
+
+
+def ray(question: str, cluster: Callable[[], str], each: int = 1) -> PCAResult:
+    asked, backend = QUESTIONS[question], Ray(clients_per_node=each, address=cluster())
+    result = simulate(asked.algorithm, asked.shards, backend=backend, **asked.settings)
+    assert_same_own(result, here(question))
+    return result
+
+
+def ray_of_three(question: str, cluster: Callable[[], str]) -> PCAResult:
+    return ray(question, cluster, each=3)
+
+
+SENT = ["faps, scaled", "consensus_rpca, scaled", "krylov, masked", "krylov, counted by distance"]
+TRANSPORTS: dict[Callable[..., PCAResult], list[str]] = {
+    nodes: list(QUESTIONS),
+    hosts: [*SENT, "ssi, sampled", "dr_svd, plain", "uda, plain", "faps, by the largest"],
+    ray: [*SENT, "krylov, by name", "krylov, some columns"],
+    ray_of_three: SENT[:3],
+}
+ON_RAY = (pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore"))  # Ray's own
+
+
+@pytest.mark.parametrize(
+    ("transport", "question"),
+    [
+        pytest.param(transport, question, marks=ON_RAY if transport in (ray, ray_of_three) else ())
+        for transport, listed in TRANSPORTS.items()
+        for question in listed
+    ],
+)
+@pytest.mark.usefixtures("lines")
+def test_every_transport_gives_the_bits_of_the_loop_in_process(
+    transport: Callable[..., PCAResult], question: str, request: pytest.FixtureRequest
+) -> None:
+    there, reference = transport(question, lambda: request.getfixturevalue("cluster")), here(question)
+    assert_same_bits(there, reference)
+    for name in ("histograms_", "feature_names_in_"):
+        np.testing.assert_array_equal(getattr(there, name), getattr(reference, name), err_msg=name)
+    assert there.site_names == reference.site_names
+    if transport is hosts:
+        assert [r.bytes_up for r in there.history] == [r.bytes_up for r in reference.history]
+
+
+def test_questions_are_what_they_are_named_for() -> None:
+    assert len(here("consensus_rpca, scaled").own) == 5
+    assert here("faps, scaled").own == here("krylov, masked").own == {}
+    assert here("krylov, counted by distance").histograms_ is not None
+    for question, columns in (("krylov, by name", sorted(COLUMNS)), ("krylov, some columns", [*COLUMNS[::-1][:5]])):
+        assert here(question).feature_names_in_.tolist() == columns
+        assert here(question).site_names == {0: "site 0", 1: "site 1", 2: "site 2"}
+    assert {r.answered for r in here("ssi, sampled").history} == {2, 5}

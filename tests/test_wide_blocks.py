@@ -1,0 +1,124 @@
+"""oversample="auto": blocks as wide as a message of a stated size allows, after an opening that is as ever."""
+
+import numpy as np
+import pytest
+from builders import pooled, rotation, shards
+from fake_grid import FakeGrid, app_of, grid_of
+from results import assert_close, assert_same_bits
+
+from flower_pca import AirChannel, assembly, make, simulate
+from flower_pca.base.errors import ConfigError
+from flower_pca.core.drive import drive
+from flower_pca.simulation.here import Shards
+from flower_pca.simulation.sites import clients_of
+from flower_pca.strategies import PCAStrategy
+
+WIDE = "krylov(oversample='auto')"
+AUTO = "auto(oversample='auto')"
+
+
+def rows(d):
+    return [X @ rotation(d, 0) for X in shards([160, 90, 130], 0.97 ** np.arange(d), shift=0.1)]
+
+
+LONG = rows(400)
+P = 2**19 // (8 * 400)  # 163
+
+
+def test_blocks_are_as_wide_as_a_message_allows_and_the_opening_as_narrow_as_ever():
+    question = assembly.question(WIDE, n_components=3)
+    run, there = assembly.run(question), Shards(clients_of(LONG, missing=False))
+    message = run.pending(there.present())
+    assert int(message.arrays["width"]) == 5
+    run.advance(there.ask(message))
+    block = run.pending(there.present()).arrays["B"]
+    assert block.shape == (400, P)
+    assert np.abs(block.T @ block - np.eye(P)).max() < 1e-12
+    result = drive(run, there)
+    assert result.choices == (f"krylov took blocks of {P} columns, as wide as 512 kB of a message allow",)
+    assert result.algorithm == WIDE
+    assert result.angle_to(pooled(LONG).components[:3]) < 1e-6
+
+
+def test_it_takes_fewer_messages_never_more_than_columns_and_never_narrower_blocks():
+    narrow, wide = (simulate(name, LONG, n_components=3) for name in ("krylov", WIDE))
+    assert len(wide.history) < len(narrow.history) / 2
+    few = simulate(WIDE, rows(30), n_components=3)
+    assert few.choices == ("krylov took blocks of 30 columns, as wide as 512 kB of a message allow",)
+    assert [record.stage for record in few.history] == ["opening", "krylov"]
+    assert few.angle_to(pooled(rows(30)).components[:3]) < 1e-7
+    every = simulate(WIDE, rows(30), n_components=30)
+    assert len(every.history) == 1
+    long = [np.random.default_rng(i).standard_normal((6, 40_000)) for i in range(2)]
+    assert "blocks of 5 columns" in simulate(WIDE, long, n_components=3, max_rounds=1).choices[0]
+
+
+@pytest.mark.parametrize(("d", "taken"), [(5, "krylov"), (12, "covariance"), (361, "covariance"), (362, "krylov")])
+def test_beside_wide_blocks_covariance_is_cheap_up_to_the_size_of_a_message(d, taken):
+    found = simulate(AUTO, [np.random.default_rng(0).standard_normal((20, d))] * 2, n_components=3)
+    assert found.algorithm.split("(")[0] == taken
+
+
+@pytest.mark.parametrize("n_components", [3, 0.5])
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_fractions_and_scales_too(n_components, scale):
+    found = simulate(WIDE, LONG, n_components=n_components, scale=scale)
+    narrow = simulate("krylov", LONG, n_components=n_components, scale=scale)
+    assert found.n_components_ == narrow.n_components_
+    assert found.angle_to(narrow) < 1e-6
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.usefixtures("lines")
+def test_strategies_take_it_by_default_with_the_bits_of_the_run_in_process(mask):
+    there = PCAStrategy(n_components=1, mask=mask).fit(grid_of(LONG))
+    here = simulate(AUTO, LONG, n_components=1, mask=mask)
+    (assert_close if mask else assert_same_bits)(there, here)
+    assert there.choices == here.choices
+    assert there.choices[0].startswith("auto took krylov: covariance takes one message of 80,200 numbers")
+    assert there.choices[0].endswith(f"; krylov took blocks of {P} columns, as wide as 512 kB of a message allow")
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("algorithm", [WIDE, AUTO])
+def test_nodes_with_a_rank_keep_the_narrow_block(algorithm, tmp_path):
+    app = app_of(LONG, max_rank=399, memory_dir=tmp_path)
+    found = PCAStrategy(algorithm, n_components=1, min_nodes=3).fit(FakeGrid(app, 3))
+    assert found.algorithm == "krylov"
+    assert "krylov took blocks of 3 columns, as a client declines wider ones. client " in found.choices[0]
+    assert found.choices[0].endswith("its max_rank is 399")
+    assert not any(record.failures for record in found.history)
+    assert_close(found, simulate("krylov", LONG, n_components=1))  # but for the veil of a node with a rank
+
+
+def test_so_do_noise_and_a_channel():
+    dp = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
+    private = simulate("krylov(oversample='auto', max_rounds=2)", LONG, n_components=2, dp=dp)
+    assert private.choices == (
+        "krylov took narrow blocks, as always with dp, whose noise is dealt out before columns are known",
+    )
+    assert private.algorithm == "krylov(min_rounds=2, max_rounds=2)"
+    air = simulate(f"{WIDE[:-1]}, max_rounds=2)", LONG, n_components=2, channel=AirChannel(noise_std=1e-6, seed=0))
+    assert air.choices == ("krylov took narrow blocks, as always over a channel",)
+
+
+@pytest.mark.parametrize("messages", [1, 2])
+def test_a_run_goes_on_from_a_checkpoint_with_the_same_blocks(messages, tmp_path):
+    question, path = assembly.question(WIDE, n_components=3), tmp_path / "run.ckpt"
+
+    def stop(run):
+        if len(run.history) == messages:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drive(assembly.run(question), Shards(clients_of(LONG, missing=False)), checkpoint=path, on_round=stop)
+    found = drive(assembly.run(question), Shards(clients_of(LONG, missing=False)), checkpoint=path)
+    assert_same_bits(found, simulate(WIDE, LONG, n_components=3))
+
+
+def test_other_words_are_refused():
+    with pytest.raises(ConfigError) as caught:
+        make("krylov", oversample="wide")
+    assert str(caught.value) == "oversample of krylov must be a whole number, or \"auto\". Got 'wide'. Use 2."
+    with pytest.raises(ConfigError, match="max_basis of krylov must be"):
+        make("krylov", oversample="auto", max_basis=2)

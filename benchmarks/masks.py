@@ -93,7 +93,12 @@ def main() -> None:
     head = ["clients (neighbours)", "messages", "bytes / unmasked", "kB of keys a sum", *(f"ms {s}" for s in STEPS)]
     print(table([*head, "ms server a sum"], [row(*size) for size in sizes]))
     runs = [(clients, tracker) for tracker in (STMiss(), STMiss(solver="power")) for clients in (5, 10)]
-    print(table(["tracker", "clients", "messages", "bytes / unmasked", "largest sine between the spaces"], [tracked(*run) for run in runs]))
+    print(
+        table(
+            ["tracker", "clients", "messages", "bytes / unmasked", "largest sine between the spaces"],
+            [tracked(*run) for run in runs],
+        )
+    )
 
 
 if __name__ == "__main__":

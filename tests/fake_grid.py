@@ -117,7 +117,7 @@ class FakeGrid(Grid):
         raise NotImplementedError
 
     def get_node_ids(self) -> Iterable[int]:
-        return [int(n) for n in self.rng.permutation(np.array(list(self.nodes), dtype=np.int64))]
+        return [int(n) for n in self.rng.permutation(np.array(list(self.nodes), dtype=np.uint64))]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         identities = []

@@ -86,8 +86,8 @@ def test_real_messages_come_back_bit_for_bit(name, scale, monkeypatch):
         return content
 
     def answer(kind, writer):
-        def check(arrays, n, number, key, *about):
-            made = writer(arrays, n, number, key, *about)
+        def check(arrays, n, number, key, *about, **bits):
+            made = writer(arrays, n, number, key, *about, **bits)
             got = wire.read_reply(wire.write_reply(kind, *made), kind)
             assert same(got.arrays, {a: np.asarray(v) for a, v in arrays.items()})
             assert (got.number, got.key, got.num_examples, got.refusal) == (number, key, n, None)

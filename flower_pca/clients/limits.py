@@ -15,6 +15,7 @@ import numpy as np
 from flower_pca import registry, wire
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.parts import Kind
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages
 from flower_pca.stages.opening import Opening
@@ -48,6 +49,7 @@ _REALS: Final = (
     "rest",
 )  # neither negative nor next to 0
 _OPENINGS: Final = (Opening.name, SummedOpening.name)
+_SINGLE: Final = frozenset({Kind.BLOCK, Kind.EIGENVECTORS, Kind.EIGENVALUES, Kind.FACTOR, Kind.LIFTED})
 _SENDER: Final = "Check the sender."
 
 
@@ -93,11 +95,11 @@ def check_sizes(request: wire.Request, d: int | None) -> None:
 
 
 def bare(stage: str, arrays: Arrays) -> bool:
-    """Whether an answer can be no sum: of a stage that is not known, or with a node's own results of their own size."""
+    """Whether an answer can be no sum: of a stage that is not known, or with parts that mean something singly only."""
     if stage not in registry.STAGES:
         return True
     parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
-    return any(part.own and part.open for part in parts.values())
+    return any(part.open or part.kind in _SINGLE for part in parts.values())
 
 
 def _check_opening(request: wire.Request) -> None:

@@ -59,3 +59,42 @@ def test_a_masked_opening_is_of_raw_rows(tmp_path):
         sums.sum("summed_opening", asked, SUMMED, bounds, frame=Frame(scale=np.full(D, 2.0)))
     sums = Sums(signed(tmp_path / "own", SHARDS, max_rank=2), algorithm="krylov")
     sums.sum("summed_opening", asked, SUMMED, bounds, frame=Frame(own=True))
+
+
+def test_all_of_the_sum_of_c_counts_under_masks(tmp_path):
+    """What covariance sends has no block, and tells every direction."""
+    asked, shapes = {"columns": D}, {"C": (D * (D + 1) // 2,), "n": ()}
+    for most in (1, D - 1, D):
+        nodes = signed(tmp_path / str(most), SHARDS, max_rank=most)
+        sums = Sums(nodes, algorithm="covariance")
+        if most < D:
+            with pytest.raises(RefusedError, match=rf"at most {most}: that is its max_rank\. Got {D} with this"):
+                sums.sum("covariance", asked, shapes, dict.fromkeys(shapes, 1e6))
+        else:
+            assert np.isclose(sums.sum("covariance", asked, shapes, dict.fromkeys(shapes, 1e6))["n"], 4 * 97.5)
+
+
+def test_steps_of_a_nodes_own_count_under_masks(tmp_path):
+    """The sum of many own power steps has next to nothing of the block in it, and all of the leading direction."""
+    asked, shapes = {"Z": ONE, "steps": 50, "aligned": False}, {"Y": (D, 1), "n": ()}
+    sums = Sums(signed(tmp_path, SHARDS, max_rank=1), algorithm="local_power")
+    with pytest.raises(RefusedError, match=r"at most 1: that is its max_rank\. Got 2 with this message"):
+        sums.sum("local_power", asked, shapes, dict.fromkeys(shapes, 1e6))
+
+
+@pytest.mark.parametrize(
+    ("stage", "asked", "shapes"),
+    [
+        ("uda", {"rank": 2, "weighted": False}, {"V": (D, 2)}),
+        ("wda", {"rank": 2, "weighted": True}, {"V": (D, 2), "S": (2,)}),
+        ("dr_svd", {"step": 1, "block": ONE}, {"R": (1, 1)}),
+        ("dr_svd", {"step": 2, "block": ONE, "part": np.eye(1)}, {"B": (D, 1)}),
+        ("local_power", {"Z": ONE, "steps": 5, "aligned": True}, {"Y": (D, 1), "n": (), "X": (D, 1)}),
+        ("per_pca", {"measure": True}, {"norm": ()}),
+    ],
+)
+def test_what_is_no_sum_is_refused_under_masks(stage, asked, shapes, tmp_path):
+    """No strategy of ours asks for it, and with a rank to count it could be counted by nobody."""
+    sums = Sums(signed(tmp_path, SHARDS, allow=[stage]), algorithm=stage)
+    with pytest.raises(RefusedError, match=f"a sum that shows nothing of a node's own results. Got {stage}"):
+        sums.sum(stage, asked, shapes, dict.fromkeys(shapes, 1e6))

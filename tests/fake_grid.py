@@ -80,7 +80,7 @@ class FakeGrid(Grid):
 
     def add(self) -> int:
         """A node more."""
-        node, i = int(self.rng.integers(1, 2**62)), self._joined
+        node, i = int(self.rng.integers(1, 2**64, dtype=np.uint64)), self._joined
         config = {"partition-id": i} if self._partitions else {"which": i}
         self.nodes[node] = Context(self.number, node, config, RecordDict(), {})
         self._joined += 1
@@ -117,7 +117,7 @@ class FakeGrid(Grid):
         raise NotImplementedError
 
     def get_node_ids(self) -> Iterable[int]:
-        return [int(n) for n in self.rng.permutation(np.array(list(self.nodes), dtype=np.int64))]
+        return [int(n) for n in self.rng.permutation(np.array(list(self.nodes), dtype=np.uint64))]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         identities = []

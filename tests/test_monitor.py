@@ -300,6 +300,32 @@ def test_what_cannot_be_monitored_is_refused():
         Monitor(simulate("consensus_rpca", SHARDS, n_components=2, max_rounds=2))
 
 
+def test_a_result_with_noise_is_no_measure_of_rows():
+    noisy = simulate("ssi", SHARDS, n_components=2, max_rounds=3, dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)")
+    words = (
+        r"The result to monitor by must be of a run without dp\. Got noise in the variances that limits are made of\. "
+        r"Score against a result without a budget\."
+    )
+    with pytest.raises(ConfigError, match=words):
+        Monitor(noisy)
+
+
+def test_a_column_called_site_names_no_site():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(NEW, columns=[*"abcdefg", "site"])
+    monitor = Monitor(simulate("krylov", [pd.DataFrame(X, columns=frame.columns) for X in SHARDS], n_components=3))
+    found = monitor.anomalies(frame, monitor.limits(0.9))
+    assert {anomaly.site for anomaly in found} == {0}
+    assert found == monitor.anomalies({0: frame}, monitor.limits(0.9))
+
+
+def test_a_level_may_have_a_percent_sign():
+    monitor = Monitor(asked("centred"))
+    assert monitor.limits("99%") == monitor.limits(0.99)
+    with pytest.raises(ConfigError, match="level must be a finite number of at least"):
+        monitor.limits("high")
+
+
 def test_what_limits_cannot_be_had_is_said():
     result = asked("centred")
     with pytest.raises(ConfigError, match=r"Limits from the clients must be asked of a run with monitor=True"):

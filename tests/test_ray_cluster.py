@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -42,36 +44,36 @@ def free_port() -> int:
         return int(line.getsockname()[1])
 
 
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kindly, or else by force."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=30)
+
+
 @pytest.fixture(scope="module")
-def two_machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def two_machines() -> Iterator[str]:
     """The address of a cluster of two Ray nodes with one core each."""
-    address, started = f"127.0.0.1:{free_port()}", []
+    address = f"127.0.0.1:{free_port()}"
     start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1", "--disable-usage-stats"]
     head = ["--head", f"--port={address.partition(':')[2]}", "--node-ip-address=127.0.0.1", "--include-dashboard=false"]
     memory = [f"--object-store-memory={100 * 2**20}"]
-    try:
+    with contextlib.ExitStack() as stack:
         for which, words in (("first", head), ("second", [f"--address={address}", "--node-ip-address=127.0.0.1"])):
-            folder = tmp_path_factory.mktemp(which)
+            # Ray's sockets lie there, whose paths must be short.
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=which, ignore_cleanup_errors=True)))
             environment = {**os.environ, "TMPDIR": str(folder), "RAY_max_direct_call_object_size": str(2**20)}
-            log = open(folder / "log.txt", "wb")  # noqa: SIM115
-            started.append(
-                subprocess.Popen(
-                    [*start, *words, *memory], env=environment, stdout=log, stderr=log, start_new_session=True
-                )
-            )
+            log = stack.enter_context(open(folder / "log.txt", "wb"))
+            output: dict[str, Any] = {"stdout": log, "stderr": log, "start_new_session": True}
+            stack.callback(end, subprocess.Popen([*start, *words, *memory], env=environment, **output))
             deadline = time.monotonic() + 90
             while b"Ray runtime started" not in (folder / "log.txt").read_bytes():
                 assert time.monotonic() < deadline, (folder / "log.txt").read_text()
                 time.sleep(0.2)
         yield address
-    finally:
-        for process in reversed(started):
-            os.killpg(process.pid, signal.SIGTERM)
-        for process in started:
-            try:
-                process.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_machines_that_share_no_folder_give_the_same_bits(

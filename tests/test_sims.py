@@ -97,14 +97,14 @@ def test_a_curve_has_one_error_per_message_with_a_product(algorithm):
 
 
 def test_ssi_falls_at_the_rate_of_the_power_method():
-    curve = problems.trace("ssi", tiny(), measure=problems.sin_theta, seed=0, messages=80)
+    curve = problems.trace("ssi(oversample=0)", tiny(), measure=problems.sin_theta, seed=0, messages=80)
     np.testing.assert_allclose((curve[59] / curve[39]) ** (1 / 20), 1.1**-2, rtol=1e-3)
-    values = problems.trace("ssi", tiny(), measure=problems.rel_sv, seed=0, messages=80)
+    values = problems.trace("ssi(oversample=0)", tiny(), measure=problems.rel_sv, seed=0, messages=80)
     np.testing.assert_allclose((values[49] / values[39]) ** (1 / 10), 1.1**-4, rtol=2e-2)
 
 
 def test_a_curve_ends_at_its_target():
-    curve = problems.trace("ssi", tiny(), measure=problems.sin_theta, seed=0, messages=90, target=1e-2)
+    curve = problems.trace("ssi(oversample=0)", tiny(), measure=problems.sin_theta, seed=0, messages=90, target=1e-2)
     assert curve[-1] <= 1e-2 < curve[-2]
     assert problems.rounds_to(curve, 1e-2) == len(curve)
     assert problems.rounds_to(curve, 1e-9) is None
@@ -309,7 +309,7 @@ def test_wrong_options_are_named(argv, capsys):
 
 def test_leak_shows_ssi_giving_the_client_away_before_it_converges(tmp_path, monkeypatch):
     monkeypatch.setattr(leak, "SMALL", (30, 400, 5))
-    monkeypatch.setattr(leak, "FLAT", ("ssi(max_rounds=12)", "faps(max_rounds=6)"))
+    monkeypatch.setattr(leak, "FLAT", ("ssi(oversample=0, max_rounds=12)", "faps(max_rounds=6)"))
     monkeypatch.setattr(leak, "FALLING", ("faps(tol=1e-4)",))
     leak.main(["--only", "fig1a", "--out", str(tmp_path)])
     ssi, faps_flat, faps_falling = table(tmp_path / "leak_fig1a.csv")

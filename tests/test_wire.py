@@ -74,19 +74,20 @@ def answered(arrays=None, number=7, key=2):
 def test_real_messages_come_back_bit_for_bit(name, scale, monkeypatch):
     seen, write, fit, evaluate = set(), wire.write_request, wire.write_fit, wire.write_evaluate
 
-    def request(given, client, *, algorithm, run, extra, asks_names):
-        content = write(given, client, algorithm=algorithm, run=run, extra=extra, asks_names=asks_names)
+    def request(given, client, *, algorithm, run, extra, asks_names, alternative):
+        said = {"asks_names": asks_names, "alternative": alternative}
+        content = write(given, client, algorithm=algorithm, run=run, extra=extra, **said)
         got = wire.read_request(*wire.open_request(content, wire.kind(given.stage)))
         assert same(got.arrays, given.arrays_for(client))
         assert got.frame.same(given.frame)
         assert (got.algorithm, got.stage, got.run, got.number) == (name, given.stage, run, given.number)
-        assert got.asks_names is asks_names
+        assert (got.asks_names, got.alternative) == (asks_names, alternative)
         seen.add(given.stage)
         return content
 
     def answer(kind, writer):
-        def check(arrays, n, number, key, *about):
-            made = writer(arrays, n, number, key, *about)
+        def check(arrays, n, number, key, *about, **bits):
+            made = writer(arrays, n, number, key, *about, **bits)
             got = wire.read_reply(wire.write_reply(kind, *made), kind)
             assert same(got.arrays, {a: np.asarray(v) for a, v in arrays.items()})
             assert (got.number, got.key, got.num_examples, got.refusal) == (number, key, n, None)

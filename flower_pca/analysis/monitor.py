@@ -29,6 +29,7 @@ from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.result import PCAResult
+from flower_pca.rows.named import SiteRows
 from flower_pca.stages import histograms
 from flower_pca.stages.histograms import ROUNDING, distances
 
@@ -91,15 +92,19 @@ class Monitor:
 
     Args:
         result: What a run has returned. Its components must be all that is expected of a row: not those of a robust or
-            a personalized run.
+            a personalized run, nor of one with dp, whose variances have noise.
         n_components: How many of the components to use; all of them if left out. What the others explain is then part
             of SPE, and known to its limit from theory. Components whose variance is rounding never count.
     """
 
     def __init__(self, result: PCAResult, *, n_components: int | None = None) -> None:
+        what = "The result to monitor by"
         if isinstance(result, RobustResult | PersonalResult):
-            rule, remedy = "of a run whose components are all there is to say of a row", "Run krylov."
-            raise ConfigError("The result to monitor by", must=rule, got=type(result).__name__, then=remedy)
+            rule = "of a run whose components are all there is to say of a row"
+            raise ConfigError(what, must=rule, got=type(result).__name__, then="Run krylov.")
+        if result.privacy is not None:
+            got, remedy = "noise in the variances that limits are made of", "Score against a result without a budget."
+            raise ConfigError(what, must="of a run without dp", got=got, then=remedy)
         if n_components is not None:
             checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
         self._result = result
@@ -107,8 +112,7 @@ class Monitor:
         self._all = max(histograms.meaningful(variances), 1)
         self._k = min(self._all, n_components or self._all)
         if variances[0] <= 0.0:
-            rule, remedy = "of rows that vary", "Check the rows of the run."
-            raise ConfigError("The result to monitor by", must=rule, got="variances of 0", then=remedy)
+            raise ConfigError(what, must="of rows that vary", got="variances of 0", then="Check the rows of the run.")
         self._Z = np.ascontiguousarray(result.components_[: self._k].T, dtype=np.float64)
         self._variances = np.asarray(variances[: self._k], dtype=np.float64)
 
@@ -128,11 +132,11 @@ class Monitor:
         t2, spe = (np.concatenate(column) for column in zip(*parts, strict=True))
         return t2, spe
 
-    def limits(self, level: float = LEVEL, *, source: str | None = None, trained: bool = False) -> Limits:
+    def limits(self, level: float | str = LEVEL, *, source: str | None = None, trained: bool = False) -> Limits:
         """Limits that a share `level` of the rows keeps to.
 
         Args:
-            level: The share, in (0, 1), for each of both limits.
+            level: The share, in (0, 1), for each of both limits: 0.99 or "99%".
             source: "clients", from the rows of all clients, of which the run was asked to monitor; or "theory", for
                 rows of a normal law. If left out, from the clients where the result knows them.
             trained: Whether the rows that limits from theory are for are the run's own, not new ones.
@@ -140,19 +144,18 @@ class Monitor:
         Raises:
             ConfigError: If the result does not know what the source needs.
         """
-        checks.number("level", level, least=1e-6, most=1.0 - 2.0**-20, remedy="Try 0.99.")
-        if source is None:
-            source = "theory" if self._counts is None else "clients"
+        checks.number("level", share := checks.share(level), least=1e-6, most=1.0 - 2.0**-20, remedy="Try 0.99.")
+        source = ("theory" if self._counts is None else "clients") if source is None else source
         checks.choice("source", source, SOURCES)
         if source == "theory":
-            return self._theory(float(level), trained=trained)
+            return self._theory(float(share), trained=trained)
         if self._counts is None:
             rule, remedy = "asked of a run with monitor=True, for all of its components", 'Use source="theory".'
             raise ConfigError("Limits from the clients", must=rule, got="another", then=remedy)
-        t2, spe = (histograms.quantile(counts, level) for counts in self._counts)
-        rows = f"{int(self._counts[0].sum()):,}"
-        words = f"the quantile of the {rows} rows of all clients, at most {histograms.WIDTH - 1.0:.1%} above it"
-        return Limits(float(level), t2 * self._k, max(spe * self._rest, self._floor), words)
+        t2, spe = (histograms.quantile(counts, share) for counts in self._counts)
+        rows, above = int(self._counts[0].sum()), histograms.WIDTH - 1.0
+        words = f"the quantile of the {rows:,} rows of all clients, at most {above:.1%} above it"
+        return Limits(float(share), t2 * self._k, max(spe * self._rest, self._floor), words)
 
     def anomalies(self, sites: Any, limits: Limits, *, top: int = 3) -> list[Anomaly]:
         """The rows beyond a limit, one entry for each statistic that is, with the columns that contribute most.
@@ -164,10 +167,11 @@ class Monitor:
             top: How many columns to name.
         """
         checks.integer("top", top, least=1)
-        several = isinstance(sites, list | tuple) or getattr(sites, "ndim", 2) == 3
-        every = sites if several or isinstance(sites, Mapping) else [sites]
-        named = every if isinstance(every, Mapping) else {getattr(X, "site", "") or i: X for i, X in enumerate(every)}
-        return [found for site, X in named.items() for found in self._beyond(site, X, limits, top)]
+        if not isinstance(sites, Mapping):
+            several = isinstance(sites, list | tuple) or getattr(sites, "ndim", 2) == 3
+            every = sites if several else [sites]
+            sites = {(isinstance(X, SiteRows) and X.site) or i: X for i, X in enumerate(every)}
+        return [found for site, X in sites.items() for found in self._beyond(site, X, limits, top)]
 
     def _beyond(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:
         start, names = 0, self._names
@@ -226,8 +230,7 @@ class Monitor:
             t2 = k * (n - 1) / free * (1.0 + 1.0 / about) * special.fdtri(k, free, level)
         spe, assumed = self._box(level)
         whose = "the run's own" if trained else "new"
-        words = f"theory for {whose} rows of a normal law{assumed}"
-        return Limits(level, float(t2), max(spe, self._floor), words)
+        return Limits(level, float(t2), max(spe, self._floor), f"theory for {whose} rows of a normal law{assumed}")
 
     def _box(self, level: float) -> tuple[float, str]:
         """The limit of SPE by Box's g chi2(h); and what it assumes."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 
 _ALONE: Final = 0.99  # of the total variance: then one column is the first component
@@ -60,6 +61,15 @@ def identifiers(found: Mapping[int, bool], names: Sequence[str] | None, said: in
     why = {True: "which go up by one", False: "and is called as an identifier is"}
     kept = [(_name(j, names), why[counted]) for j, counted in found.items() if j != said]
     return tuple(f"{name} holds whole numbers, no two alike, {reason}. {_OUT}" for name, reason in kept)
+
+
+def first_lines(files: Iterable[str]) -> tuple[str, ...]:
+    """A hint about text files whose first line was taken for a row, as it is all numbers."""
+    first, *more = dict.fromkeys(files) or ("",)
+    if not first:
+        return ()
+    others = f", and of {labels.count(len(more), 'more file')}," if more else ""
+    return (f"The first line of {first}{others} was taken for a row of numbers; header=True makes it names.",)
 
 
 def _alone(sizes: Array, names: Sequence[str] | None, remedy: str) -> str:

@@ -21,7 +21,10 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     """A node's rows. Of what no message may tell, the path of a file and its words, nothing is kept."""
     if isinstance(data, LocalData | Stream):
         return data
-    rows = SiteRows.of(data, who="this node").quiet()
+    rows = SiteRows.of(data, who="this node")
+    for hint in hints.first_lines(() if rows.origin is None else rows.origin.guessed):
+        logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
+    rows = rows.quiet()
     rows = replace(rows, site=rows.site if rules.share_names else "")
     return LocalData(rows, who="this node", missing=True)  # whether NaN may be says the message
 

@@ -126,7 +126,7 @@ class PCAResult:
 
     @property
     def explained_variance_ratio_(self) -> Array:
-        """The share of the true total variance along each component, (k,); under noise, of their sum if it is more."""
+        """The share of the true total variance along each component, (k,); with dp a guess: see `certainty`."""
         total = self.total_variance_
         if self.privacy is not None:
             total = max(total, float(self.explained_variance_.sum()))
@@ -134,7 +134,7 @@ class PCAResult:
 
     @property
     def certainty(self) -> Certainty | None:
-        """What can be said of variances that noise lies on; None of a run without a privacy budget."""
+        """Bounds, all that can be said of variances that noise lies on; None of a run without a privacy budget."""
         return certainty(self)
 
     @property

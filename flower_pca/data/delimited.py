@@ -22,6 +22,7 @@ from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.data.cells import Cells
+from flower_pca.data.first_line import require_clear
 from flower_pca.data.reading import chosen, reading
 from flower_pca.data.table import Table
 from flower_pca.data.text import option, text_of
@@ -31,7 +32,6 @@ from flower_pca.rows.origin import Origin
 
 _HELD: Final = 2**18  # cells that are held as Python's numbers at a time
 _SHOWN: Final = 40  # characters of a cell that a message shows
-_WHOLE: Final = r"\s*\d+\s*"
 
 
 def csv(
@@ -64,10 +64,11 @@ def csv(
         records = filter(None, tables.reader(lines, delimiter=cells.sep))
         first, second = next(records, []), next(records, [])
         if header is None:
-            _require_clear(file, first, second)
+            require_clear(file, first, itertools.chain([second], records), cells)
         _require_separator(file, first, second, cells)
         _require_no_commas(file, first, second, cells)
-        header = not all(map(cells.number, first)) if header is None else bool(header)
+        guessed = header is None and all(map(cells.number, first))
+        header = not guessed if header is None else bool(header)
         names = [clean(cell) for cell in first] if header else [str(j + 1) for j in range(len(first))]
         features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
         place = {name: j for j, name in reversed([*enumerate(names)])}  # of a name that is there twice the first
@@ -91,7 +92,7 @@ def csv(
     rows = rows if rows.size else np.empty((0, len(features)))
     beside_rows = {name: cells.plain(found) for name, found in values.items()}
     line = functools.partial(line_of, file=file, cells=cells, encoding=encoding, header=header)
-    origin = Origin.of(file, len(rows), line)
+    origin = Origin.of(file, len(rows), line, guessed=guessed)
     return Table((rows,), features if header else (), beside_rows, words, str(file), origin)
 
 
@@ -105,24 +106,6 @@ def line_of(row: int, *, file: Path, cells: Cells, encoding: str | None, header:
                 break
             row, before = row - bool(record), reader.line_num
         return int(before) + 1
-
-
-def _require_clear(file: Path, first: Sequence[str], second: Sequence[str]) -> None:
-    """Refuse a first line that may be names or values: years, codes, or numbers of columns above other numbers."""
-    index = len(first) > 1 and not first[0].strip()
-    codes = first[1:] if index else first
-    if len(first) < 2 or len(set(codes)) != len(codes) or not all(re.fullmatch(_WHOLE, code) for code in codes):
-        return
-    counted = [int(code) for code in codes] == list(range(len(codes)))  # as pandas numbers columns without names
-    broken = not index and any(map(_broken, second))
-    if broken or counted:
-        got = f"{'an empty cell and ' if index else ''}whole numbers, {', '.join(codes[:3])}, ..."
-        remedy = f"Write csv(path={str(file)!r}, header=True) or header=False; of a folder, folder(..., header=True)."
-        raise DataError(f"The first line of {file}", must="clearly names, or clearly values", got=got, then=remedy)
-
-
-def _broken(cell: str) -> bool:
-    return re.fullmatch(r"\s*[-+]?\d+\s*", cell) is None and Cells(",", ".").number(cell)
 
 
 def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:

@@ -67,7 +67,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     Attributes:
         components_: Components as rows, (n_components_, n_features_in_), orthonormal, signs fixed.
         explained_variance_: Variance along each component, with divisor n - 1.
-        explained_variance_ratio_: Its share of the total variance.
+        explained_variance_ratio_: Its share of the total variance; with dp a guess: see `result_.certainty`.
         singular_values_: Singular values of all rows stacked, centred and scaled.
         mean_: Mean of all rows; zeros if not centred.
         scale_: What each column was divided by, or None.

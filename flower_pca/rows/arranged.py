@@ -59,6 +59,11 @@ class ArrangedRows(StoredRows):
         """Whether it is known of each row where it is from: not at nodes, which forget it."""
         return self._origin is not None
 
+    @property
+    def guessed(self) -> tuple[str, ...]:
+        """The files whose first line was taken for a row, which nobody has said that it is."""
+        return () if self._origin is None else self._origin.guessed
+
     def place(self, row: int) -> str:
         """Where a row is, in words: its file, and the line or the row there, where these are known."""
         if self._origin is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,13 @@ class Stretch:
         file: Its path.
         n: How many rows it has.
         line: From a row to the line that it is on, of a text file: looked up there where it is needed.
+        guessed: Whether its first line was taken for a row, which nobody has said that it is.
     """
 
     file: str
     n: int
     line: Callable[[int], int] | None = None
+    guessed: bool = False
 
     def place(self, row: int) -> str:
         """Where a row is, in words."""
@@ -45,9 +48,14 @@ class Origin:
     rows: range | Array | None = None
 
     @classmethod
-    def of(cls, file: object, n: int, line: Callable[[int], int] | None = None) -> Origin:
+    def of(cls, file: object, n: int, line: Callable[[int], int] | None = None, *, guessed: bool = False) -> Origin:
         """All rows of one file."""
-        return cls((Stretch(str(file), n, line),))
+        return cls((Stretch(str(file), n, line, guessed),))
+
+    @property
+    def guessed(self) -> tuple[str, ...]:
+        """The names of the files whose first line was taken for a row, which nobody has said that it is."""
+        return tuple(Path(part.file).name for part in self.stretches if part.guessed)
 
     @property
     def file(self) -> str:

@@ -52,14 +52,18 @@ def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = 
 
 
 def looked_at(result: PCAResult, clients: Sequence[LocalData]) -> PCAResult:
-    """The result, with hints about columns that are seen to number the rows, under a budget of noise without."""
+    """The result, with hints about what is seen of the rows, under a budget of noise without.
+
+    They are about columns that number the rows, and about first lines that may be names.
+    """
     if result.privacy is not None:  # nothing else is said of rows then
         return result
+    lines = hints.first_lines(file for client in clients for file in client.guessed)
     names = saved.plain(result.feature_names_in_)
     found = identifiers.found(clients, names)
     if not result.hints:
-        return replace(result, hints=hints.identifiers(found, names))
+        return replace(result, hints=(*lines, *hints.identifiers(found, names)))
     m = functools.reduce(merge, (client.moments() for client in clients))
     sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
     first = hints.identifier(sizes, names, clients) or result.hints
-    return replace(result, hints=(*first, *hints.identifiers(found, names, hints.alone(sizes))))
+    return replace(result, hints=(*lines, *first, *hints.identifiers(found, names, hints.alone(sizes))))

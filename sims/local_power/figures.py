@@ -105,7 +105,7 @@ def fig2b(opts: report.Options) -> report.Found:
 
 def fig4(opts: report.Options) -> report.Found:
     """The spread of Table 6 over its runs."""
-    rows: list[list[object]] = [["data", "method", "least", "quartile", "median", "quartile", "most"]]
+    rows: list[list[object]] = [["data", "method", "least", "lower quartile", "median", "upper quartile", "most"]]
     for bench in benches(opts):
         for method, algorithm in TABLE6_SPECS.items():
             finals = bench.finals(algorithm, bench.seeds(opts.seeds))

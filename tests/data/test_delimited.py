@@ -1,11 +1,14 @@
 """Text files as hospitals have them: decimal commas, encodings, indices without names, names that are there twice."""
 
 import io
+import itertools
 
 import numpy as np
 import pytest
 
 from flower_pca import ConfigError, DataError, simulate
+from flower_pca.clients.columns import node_rows
+from flower_pca.clients.rules import Rules
 from flower_pca.data import partition
 from flower_pca.data.sources import make, table
 
@@ -245,3 +248,84 @@ def test_a_comma_within_the_only_column_is_no_separator(tmp_path):
     assert np.array_equal(make(f"csv(path={path!r}, decimal=',')"), [[3.5], [4.25]])
     path = written(tmp_path / "y.csv", "weight, kg\n3.5\n4.25\n")
     assert np.array_equal(make(f"csv(path={path!r}, sep=';')"), [[3.5], [4.25]])
+
+
+NUMBERS = np.random.default_rng(5)
+HEADS = {
+    "wave numbers above whole numbers": (
+        "400.5,410.5,420.5,430.5,440.5,450.5,460.5",
+        NUMBERS.integers(380, 500, (40, 7)),
+    ),
+    "whole wave numbers": ("400,410,420,430,440,450,460", NUMBERS.integers(380, 500, (40, 7))),
+    "times": ("0.1,0.25,0.5,0.75,0.9", NUMBERS.random((300, 5)).round(2)),
+    "falling": ("4000,3990,3970,3960,3955,3910", NUMBERS.integers(3900, 4001, (12, 6))),
+    "four in equal steps": ("10,20,30,40", NUMBERS.integers(0, 50, (30, 4))),
+    "far away": ("9000,800,9100", NUMBERS.integers(0, 50, (9, 3))),
+    "far away, above smooth lines": ("9000.5,9100.5", np.sort(NUMBERS.random((60, 2)), axis=1)),
+    "with an index": (",0.5,0.7,0.75,1.5,2.25", np.c_[np.arange(40), NUMBERS.random((40, 5)).round(3) * 3]),
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_names_that_are_numbers_are_no_row(case, tmp_path):
+    head, rows = HEADS[case]
+    lines = "\n".join(",".join(f"{value:g}" for value in row) for row in rows)
+    path = written(tmp_path / "x.csv", f"{head}\n{lines}\n")
+    with pytest.raises(DataError, match=r"must be clearly names, or clearly values\. Got .*header=True\) or header=Fa"):
+        make(path)
+    named = make(f"csv(path={path!r}, header=True, beside={[''] if head.startswith(',') else []})")
+    assert named.names == tuple(name for name in head.split(",") if name)
+    assert len(named) == len(rows)
+    assert len(make(f"csv(path={path!r}, header=False)")) == len(rows) + 1
+
+
+@pytest.mark.parametrize("words", ["go up", "go down", "go in equal steps", "far from those of the lines below"])
+def test_what_is_odd_about_a_first_line_is_said(words, tmp_path):
+    head = {"go up": "1,2,3,5,6", "go down": "6,5,3,2,1", "go in equal steps": "1,3,5,7"}.get(words, "900,900,-900")
+    rows = np.random.default_rng(8).integers(0, 9, (150, head.count(",") + 1))
+    path = written(tmp_path / "x.csv", "\n".join([head, *(",".join(map(str, row)) for row in rows)]))
+    with pytest.raises(DataError, match=f"clearly values. Got numbers .*{words}"):
+        make(path)
+
+
+def test_files_of_ordinary_rows_without_names_are_read(tmp_path):
+    draw, path = np.random.default_rng(6), tmp_path / "x.csv"
+    kinds = {
+        "normal": lambda d: draw.standard_normal((200, d)),
+        "heavy": lambda d: draw.standard_cauchy((200, d)),
+        "few values": lambda d: draw.integers(1, 6, (200, d)),
+        "mostly zeros": lambda d: draw.poisson(0.1, (200, d)),
+        "rising columns": lambda d: draw.standard_normal((200, d)) + 3.0 * np.arange(d),
+        "curves": lambda d: np.cumsum(draw.standard_normal((200, d)), axis=1),
+        "all rising": lambda d: np.sort(draw.random((200, d)), axis=1),
+        "few rows": lambda d: draw.integers(0, 100, (4, d)),
+        "in time": lambda d: np.cumsum(draw.standard_normal((200, d)), axis=0),
+    }
+    refused = []
+    for kind, d in itertools.product(kinds, [2, 3, 4, 5, 8, 20] * 10):
+        np.savetxt(path, kinds[kind](d), delimiter=",", fmt="%.6g")
+        try:
+            make(str(path))
+        except DataError:
+            refused.append((kind, d))
+    assert len(refused) <= 3, refused  # of 540
+
+
+def test_that_the_first_line_was_taken_for_a_row_is_hinted_at(tmp_path):
+    rows = np.random.default_rng(7).standard_normal((60, 3))
+    for name in ("a", "b", "c"):
+        np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",")
+    shards = [make(str(tmp_path / f"{name}.csv")) for name in ("a", "b", "c")]
+    words = "was taken for a row of numbers; header=True makes it names."
+    assert simulate("krylov", shards[:1], n_components=2).hints == (f"The first line of a.csv {words}",)
+    assert simulate("krylov", shards, n_components=2).hints == (
+        f"The first line of a.csv, and of 2 more files, {words}",
+    )
+    told = make(f"csv(path={str(tmp_path / 'a.csv')!r}, header=False)")
+    assert simulate("krylov", [told], n_components=2).hints == ()
+
+
+def test_a_node_says_it_in_its_own_log(tmp_path, caplog):
+    np.savetxt(tmp_path / "a.csv", np.random.default_rng(7).standard_normal((9, 2)), delimiter=",")
+    node_rows(make(str(tmp_path / "a.csv")), Rules())
+    assert "Of this node's rows: The first line of a.csv was taken for a row of numbers" in caplog.text

@@ -159,9 +159,9 @@ class LowRank(Stage[LowRankState]):
 def _kept(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """The sum of the answers; beside it the key of each client, its rows, entries taken out, and far ones."""
     line = np.array([[reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])]], dtype=np.float64)
-    keys = np.empty(0, dtype=np.int64) if total is None else total.pop(_KEYS)
+    keys = np.empty(0, dtype=np.uint64) if total is None else total.pop(_KEYS)
     lines = np.empty((0, 3)) if total is None else total.pop(_CLIENTS)
-    beside = {_KEYS: np.append(keys, np.int64(client)), _CLIENTS: np.vstack([lines, line])}
+    beside = {_KEYS: np.append(keys, np.uint64(client)), _CLIENTS: np.vstack([lines, line])}
     return {**add(total, client, reply), **beside}
 
 

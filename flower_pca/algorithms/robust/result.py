@@ -84,7 +84,7 @@ class RobustResult(PCAResult):
         """The result with other keys of its clients, in the order of these."""
         if self.client_keys_ is None or self.clients_ is None:
             return self
-        new = np.array([keys.get(int(key), int(key)) for key in self.client_keys_], dtype=np.int64)
+        new = np.array([keys.get(int(key), int(key)) for key in self.client_keys_], dtype=np.uint64)
         order = np.argsort(new)
         return replace(self, client_keys_=new[order], clients_=self.clients_[order])
 

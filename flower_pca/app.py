@@ -90,9 +90,10 @@ def _load(context: Context) -> Any:
 def _own(node: Mapping[str, Any]) -> str | None:
     """Where the node's own rows are: its `data`, or `data-path`, as other Flower apps call it."""
     data, path = node.get("data"), node.get("data-path")
-    if data is not None and path is not None and data != path:
-        got = f"data={str(data)!r} and data-path={str(path)!r}"
-        raise ConfigError("The rows of this node", must="named once, as data", got=got, then="Keep one of them.")
+    with private():
+        if data is not None and path is not None and data != path:
+            got = f"data={str(data)!r} and data-path={str(path)!r}"
+            raise ConfigError("The rows of this node", must="named once, as data", got=got, then="Keep one of them.")
     return None if data is None and path is None else str(path if data is None else data)
 
 
@@ -118,7 +119,7 @@ def _simulated() -> bool:
 def _each(context: Context) -> int:
     """How many clients a node hosts: what the run-config says at a virtual one, else it is one itself."""
     given = int(context.run_config.get(_EACH, 1))
-    return given if given > 1 and _own(context.node_config) is None and _simulated() else 1
+    return given if given > 1 and _simulated() and _own(context.node_config) is None else 1
 
 
 def _hosts(context: Context) -> range:
@@ -169,7 +170,8 @@ def _settings(context: Context) -> dict[str, Any]:
 
 def _rules(context: Context) -> Rules:
     """The rules in the node-config. Nodes whose rows are the run's own are simulated, and have no foe."""
-    given = Rules.of_node_config(context.node_config)
+    with private():
+        given = Rules.of_node_config(context.node_config)
     if _own(context.node_config) is not None:
         return given
     seed = int(context.run_config.get("seed", 0) or 0)

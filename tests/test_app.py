@@ -173,10 +173,10 @@ def test_what_a_file_holds_stays_at_its_node(case, run, tmp_path):
     assert is_pca_of(result, shards)
     (reason,) = [why for record in result.history for why in record.failures.values()]
     assert reason == (
-        "The rows of this node must be readable, as its operator has named them. "
+        "The rows and the rules of this node must be readable, as its operator has named them. "
         "Got an error, which its own log has. Ask the node's operator."
     )
-    (own,) = [line for line in lines if "The rows of this node cannot be used: " in line]
+    (own,) = [line for line in lines if "The rows or the rules of this node cannot be used: " in line]
     assert "Geheim" in own or case == "no such source"
     assert not any("Geheim" in line for line in lines if line != own)
 

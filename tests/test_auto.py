@@ -1,12 +1,14 @@
 """algorithm="auto": krylov, or covariance where it is expected to cost less; the same over every transport."""
 
+import re
+
 import numpy as np
 import pytest
 from builders import pooled, rotation, shards
 from fake_grid import FakeGrid, app_of, grid_of
 from results import assert_close, assert_same_bits
 
-from flower_pca import AirChannel, PCAResult, assembly, make, simulate
+from flower_pca import AirChannel, ConfigError, PCAResult, assembly, make, simulate
 from flower_pca.algorithms.auto import Auto
 from flower_pca.algorithms.covariance import Covariance
 from flower_pca.algorithms.krylov import Krylov
@@ -47,7 +49,8 @@ FEW, MORE, MANY = rows(20), rows(60), rows(160)
 def test_the_choice_follows_from_columns_components_and_tolerance(d, k, tol, taken):
     found = simulate(f"auto(tol={tol})", [np.random.default_rng(0).standard_normal((12, d))] * 2, n_components=k)
     assert found.algorithm.split("(")[0] == taken
-    assert found.choices[0].startswith(f"auto took {taken}: covariance takes one message of {d * (d + 1) // 2:,} ")
+    assert found.choices[0].startswith(f"auto took {taken}, as ")
+    assert re.search(rf"covariance .* one .*message, of {d * (d + 1) // 2:,} numbers for {d} columns", found.choices[0])
 
 
 @pytest.mark.parametrize("mask", [False, True])
@@ -63,11 +66,29 @@ def test_it_is_to_the_bit_what_it_has_taken(data, mask):
     assert len(found.choices) == 1
 
 
-def test_words_say_what_was_taken_and_why():
-    assert simulate("auto", FEW, n_components=2).choices == (
-        "auto took covariance: covariance takes one message of 210 numbers for 20 columns, where krylov is expected to "
-        "take 4 of 640 together for tol=1e-08",
-    )
+WORDS = [
+    (20, 2, "covariance, as that is fewer messages: covariance takes one message, of 210 numbers for 20 columns, where "
+            "krylov is expected to take 4 messages, of 640 numbers together, for tol=1e-08"),
+    (8, 6, "krylov, as the first message, in which all algorithms are alike, is expected to answer all: covariance "
+           "would take one more message, of 36 numbers for 8 columns"),
+    (14, 5, "krylov, as covariance would save no message: covariance takes one message, of 105 numbers for 14 columns, "
+            "where krylov is expected to take 1 message, of 196 numbers together, for tol=1e-08"),
+    (160, 2, "krylov, as that is fewer numbers: covariance takes one message, of 12,880 numbers for 160 columns, where "
+             "krylov is expected to take 8 messages, of 10,240 numbers together, for tol=1e-08"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("d", "k", "words"), WORDS)
+def test_words_say_what_was_taken_and_why(d, k, words):
+    assert simulate("auto", rows(d), n_components=k).choices == (f"auto took {words}",)
+
+
+@pytest.mark.parametrize(("settings", "got"), [({}, "1000, the default of auto"), ({"max_rounds": 200}, "200")])
+def test_rounds_that_nobody_has_set_are_said_to_be_the_default_of_auto(settings, got):
+    rule = "at most 100, as every round takes a part of the budget"
+    with pytest.raises(ConfigError) as caught:
+        simulate("auto", FEW, n_components=2, dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)", **settings)
+    assert str(caught.value) == f"max_rounds with dp must be {rule}. Got {got}. Start with max_rounds=5."
 
 
 def test_parameters_of_krylov_are_handed_on():

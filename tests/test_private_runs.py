@@ -113,7 +113,11 @@ def test_what_was_spent_is_saved_with_the_result(tmp_path):
     [
         ("faps", {}, "dp must be asked of ssi, krylov or covariance. Got faps. Use ssi."),
         ("uda", {}, "Got uda."),
-        ("ssi", {}, "max_rounds of ssi with dp must be at most 100. Got 1000. Start with 5."),
+        (
+            *("ssi", {}),
+            "max_rounds with dp must be at most 100, as every round takes a part of the budget. Got 1000, the "
+            "default of ssi. Start with max_rounds=5.",
+        ),
         ("covariance", {"n_components": 0.9}, "n_components with dp must be a whole number. Got 0.9."),
         ("covariance", {"scale": "max_abs"}, "scale with dp must be None or \"std\". Got 'max_abs'."),
         ("covariance", {"scale": "std"}, "reach of dp with a scale must be given. Got none."),

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from flower_pca.algorithms.covariance import Covariance
 from flower_pca.algorithms.krylov import AUTO, MESSAGE, Krylov
+from flower_pca.base import labels
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
 
@@ -63,13 +64,25 @@ class Auto(Krylov):
         d, wide = model.d, self.oversample == AUTO
         rounds, many = self.expected(model)
         one = d * (d + 1) // 2
-        words = f"covariance takes one message of {one:,} numbers for {d:,} columns, where krylov is expected to take"
-        words = f"{words} {rounds} of {many:,} together for tol={self.tol:g}"
-        if rounds < (1 if wide else 2) or one > many or (wide and 8 * one > MESSAGE):
-            return self._krylov(model, f"auto took krylov: {words}")
+        sizes = f"one message, of {one:,} numbers for {d:,} columns"
+        both = f"covariance takes {sizes}, where krylov is expected to take {labels.count(rounds, 'message')}, of"
+        both = f"{both} {many:,} numbers together, for tol={self.tol:g}"
+        if rounds < 1:
+            why = "the first message, in which all algorithms are alike, is expected to answer all"
+            more = f"covariance would take one more {sizes.removeprefix('one ')}"
+            return self._krylov(model, f"auto took krylov, as {why}: {more}")
+        refusals = (
+            (rounds < 2 and not wide, "covariance would save no message"),
+            (one > many, "that is fewer numbers"),
+            (wide and 8 * one > MESSAGE, f"the message of covariance would be larger than {MESSAGE // 1024} kB"),
+        )
+        for holds, why in refusals:
+            if holds:
+                return self._krylov(model, f"auto took krylov, as {why}: {both}")
         if model.declined:
             return self._krylov(model, f"auto took krylov, as a client declines covariance. {model.declined}")
-        return Covariance(oversample=self.narrow.oversample), f"auto took covariance: {words}"
+        fewer = f"that is {'fewer messages' if rounds > 1 else 'no more numbers'}"
+        return Covariance(oversample=self.narrow.oversample), f"auto took covariance, as {fewer}: {both}"
 
     def expected(self, model: Model) -> tuple[int, int]:
         """Rounds that Krylov is expected to take after the opening, and the numbers that they send both ways."""

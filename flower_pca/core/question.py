@@ -211,8 +211,10 @@ class Question:
             raise ConfigError("dp", must=rule, got=algorithm.name, then="Use ssi.")
         rounds = algorithm.max_rounds if isinstance(algorithm, Iterative) else 1
         if rounds > _NOISY_ROUNDS:
-            what = f"max_rounds of {algorithm.name} with dp"
-            raise ConfigError(what, must=f"at most {_NOISY_ROUNDS}", got=rounds, then="Start with 5.")
+            most = f"at most {_NOISY_ROUNDS}, as every round takes a part of the budget"
+            usual = rounds == getattr(type(algorithm), "max_rounds", 0)
+            given = f"{rounds}, the default of {algorithm.spec.partition('(')[0]}" if usual else f"{rounds}"
+            raise ConfigError("max_rounds with dp", must=most, got=given, then="Start with max_rounds=5.")
         rules: tuple[tuple[bool, str, str, object, str], ...] = (
             (isinstance(self.n_components, int), "n_components with dp", "a whole number", self.n_components, _NAME),
             (self.scale != "max_abs", "scale with dp", 'None or "std"', repr(self.scale), _LARGEST),

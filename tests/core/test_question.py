@@ -72,7 +72,7 @@ REFUSED = {
     "fraction": ({"fraction": 0.5}, "The fraction of clients for krylov must be 1.0. Got 0.5. Use ssi, local_power"),
     "not summed": ({"algorithm": make("uda"), "mask": MaskedSums()}, "The algorithm under masks must be one whose"),
     "peaks": ({"scale": "max_abs", "mask": MaskedSums()}, "scale under masks must be None or 'std'"),
-    "endless": ({"dp": DP(epsilon=1.0, delta=1e-6, clip=1.0)}, "max_rounds of krylov with dp must be at most 100."),
+    "endless": ({"dp": DP(epsilon=1.0, delta=1e-6, clip=1.0)}, "max_rounds with dp must be at most 100, as every"),
     "late": (
         {"algorithm": make("ssi", max_rounds=3), "dp": DP(epsilon=1.0, delta=1e-6, clip=1.0),
          "mask": MaskedSums(self_masks=False)},

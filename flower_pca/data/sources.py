@@ -78,12 +78,13 @@ SOURCES: Final[dict[str, Callable[..., Table]]] = {
 }
 
 
-def make(spec: str) -> Any:
+def make(spec: str, needed: Sequence[str] | None = None) -> Any:
     """The rows that a spec string or a bare path names: a two-dimensional array, dense, memory-mapped or sparse.
 
-    Where their columns have names, or their lines numbers, they come as `SiteRows`, with these.
+    Where their columns have names, or their lines numbers, they come as `SiteRows`, with these. Where it matters, only
+    the `needed` columns are read: see `table_with`.
     """
-    found = table(spec)
+    found = table_with(spec, needed)
     return found.site_rows(found.rows) if found.names or found.text else found.rows
 
 
@@ -114,6 +115,19 @@ def table(spec: str, *, beside: Sequence[str] = (), columns: Sequence[str] | Non
     """
     with private():
         return _loaded(_source(spec), spec, tuple(beside), columns)
+
+
+def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = ()) -> Table:
+    """The rows, of whose columns those that are needed have to be numbers, alike at all sites; the others as they are.
+
+    So what a run of some columns has read can be read again, without a word of the columns that it has left out.
+    """
+    try:
+        return table(spec, beside=beside)
+    except DataError:
+        if needed is None:
+            raise
+        return table(spec, beside=beside, columns=tuple(map(str, needed)))
 
 
 def _loaded(load: Callable[..., Table], spec: str, beside: tuple[str, ...], columns: Sequence[str] | None) -> Table:

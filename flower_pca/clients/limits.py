@@ -15,8 +15,11 @@ import numpy as np
 from flower_pca import registry, wire
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.parts import Kind
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages
+from flower_pca.stages.opening import Opening
+from flower_pca.stages.summed_opening import SummedOpening
 
 STEPS: Final = 10_000  # products in a message at most, whatever loops it asks for
 WIDEST: Final = 1000  # columns that may be asked for at any node; more, up to d, where rows are longer
@@ -45,6 +48,8 @@ _REALS: Final = (
     "variances",
     "rest",
 )  # neither negative nor next to 0
+_OPENINGS: Final = (Opening.name, SummedOpening.name)
+_SINGLE: Final = frozenset({Kind.BLOCK, Kind.EIGENVECTORS, Kind.EIGENVALUES, Kind.FACTOR, Kind.LIFTED})
 _SENDER: Final = "Check the sender."
 
 
@@ -57,6 +62,7 @@ def check(request: wire.Request) -> None:
         if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
             rule = f"at most {LARGEST:g} in size"
             raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
+    _check_opening(request)
     plain = messages.plain(request.arrays)
     steps = math.prod(max(1.0, float(np.max(plain[n], initial=1))) for n in _LOOPS if n in plain)
     if steps > STEPS:
@@ -89,11 +95,19 @@ def check_sizes(request: wire.Request, d: int | None) -> None:
 
 
 def bare(stage: str, arrays: Arrays) -> bool:
-    """Whether an answer can be no sum: of a stage that is not known, or with a node's own results of their own size."""
+    """Whether an answer can be no sum: of a stage that is not known, or with parts that mean something singly only."""
     if stage not in registry.STAGES:
         return True
     parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
-    return any(part.own and part.open for part in parts.values())
+    return any(part.open or part.kind in _SINGLE for part in parts.values())
+
+
+def _check_opening(request: wire.Request) -> None:
+    """An opening's products are of raw rows, whatever the frame: what is counted of them must be of raw rows too."""
+    stage = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
+    if stage in _OPENINGS and request.frame.arrays:
+        got = f"a frame with {', '.join(request.frame.arrays)}"
+        raise ProtocolError("What an opening asks for", must="of raw rows", got=got, then=_SENDER)
 
 
 def _check_number(name: str, a: Array) -> None:

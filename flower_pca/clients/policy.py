@@ -58,6 +58,7 @@ class Policy:
             remedy = "Write PCAClient(data, context=context, max_messages=...)."
             raise ConfigError("max_messages", must="used with the node's context", got="no context", then=remedy)
         self._rules, self._served, self._context, self._fixed = rules, served, context, fixed
+        self._bare: Arrays = {}  # the answer to the message at hand, before masks
         self._group = ""  # in which the sum that a message belongs to is taken; "" without masks
 
     def admit(self, request: wire.Request) -> None:
@@ -164,8 +165,10 @@ class Policy:
         if self._rules.max_rank is None or not isinstance(data, LocalData):
             return None
         size, scale = self._sizes(data), request.frame.scale
+        self._bare = {}
 
         def laid(stage: str, arrays: Arrays, up: Arrays) -> Arrays:
+            self._bare = up
             block, kinds = told.blocks(arrays, data.d), registry.STAGES[stage].parts(arrays, data.d)
             veiled = dict(up)
             for name, a in up.items():
@@ -221,7 +224,7 @@ class Policy:
         if most is None:
             return
         group = (self._group or ANONYMOUS) if masked else ""
-        columns, whole = told.columns(stage, request, data.d, {} if masked else up), data.origin
+        columns, whole = told.columns(stage, request, data.d, self._bare if masked else up), data.origin
         if data.places is not None:  # of the columns that the run leaves out, nothing is told
             chosen, columns = columns, np.zeros((whole.d, columns.shape[1]))
             columns[data.places] = chosen

@@ -93,7 +93,8 @@ def _sites(given: argparse.Namespace, result: Any) -> tuple[dict[Any, Any], str]
     from flower_pca.data import partition, sources
 
     needed, found = None if given.partition is None else partition.column(given.partition), ""
-    table = sources.table(given.data, beside=() if needed is None else (needed,))
+    beside = () if needed is None else (needed,)
+    table = sources.table_with(given.data, result.feature_names_in_, beside=beside)
     if given.partition is None and len(table.parts) == 1:
         found = _column_of_sites(given.data, table, result)
         if not found:

@@ -37,6 +37,8 @@ from flower_pca.strategies.log import log
 server_app = ServerApp()
 
 _EACH: Final = "shards-per-node"
+_GUARDED: Final = ("sign-key", "trusted-keys", "masked-only")  # rules of a node that others count on to have rows
+_LARGEST: Final = 10**7  # entries that a run may have a real node draw
 
 
 @server_app.main()
@@ -105,6 +107,12 @@ def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
         remedy = "Start the SuperNode with --node-config 'data=\"/path/x.npy\"'."
         raise ConfigError("The node-config of this node", must=f"one with {names}", got="neither", then=remedy)
     if not _simulated():
+        if guarded := [rule for rule in _GUARDED if node.get(rule)]:
+            remedy = "Name its data in its node-config: whoever sends the run knows all rows that it draws."
+            raise ConfigError("The rows of a node with " + guarded[0], must="its own", got="none", then=remedy)
+        if (size := sources.size_drawn(asked)) > _LARGEST:
+            rule = f"of at most {_LARGEST:,} entries, n d of the rows and d d of each client"
+            raise ConfigError("Rows that a node draws", must=rule, got=f"{size:,}", then="Ask for fewer.")
         log(WARNING, "This node has no data of its own: it plays part %s of %s.", node["partition-id"], asked)
 
 

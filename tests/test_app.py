@@ -197,6 +197,26 @@ def test_a_real_node_with_a_number_plays_drawn_rows_only(run, tmp_path, monkeypa
     assert any("rows that are drawn from a seed. Got neither." in line for line in lines)
 
 
+@pytest.mark.parametrize("rule", [{"masked-only": True}, {"sign-key": "/k"}, {"trusted-keys": "/k"}])
+def test_a_node_that_others_trust_plays_no_rows_that_the_server_knows(rule, run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    peer = {**simulated(4)[3], **rule}
+    result, lines = run([*nodes, peer], engine=False)
+    assert is_pca_of(result, shards)
+    (name,) = rule
+    words = f"The rows of a node with {name} must be its own. Got none. Name its data in its node-config: whoever"
+    assert any(words in line for line in lines)
+
+
+@pytest.mark.parametrize("spec", ["n=1000000,d=1000", "n=20,d=20000,clients=1", "n=5000,d=2000,clients=5000"])
+def test_no_run_makes_a_real_node_draw_rows_without_end(spec, run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    result, lines = run([*nodes, simulated(4)[3]], engine=False, data=f"synthetic({spec})")
+    assert is_pca_of(result, shards)
+    words = "Rows that a node draws must be of at most 10,000,000 entries, n d of the rows and d d of each client. Got"
+    assert any(words in line for line in lines)
+
+
 def test_an_actor_of_ray_is_a_virtual_node_and_its_driver_is_not(monkeypatch):
     ray, actor = ModuleType("ray"), None
     ray.is_initialized = lambda: True

@@ -94,6 +94,17 @@ def drawn(spec: str) -> bool:
     return getattr(load, "func", load) in DRAWN
 
 
+def size_drawn(spec: str) -> int:
+    """How many numbers are drawn at most: of the rows, or of the directions of all clients."""
+    load = _source(spec)
+    source = load.func if isinstance(load, partial) else load
+    given = {name: p.default for name, p in inspect.signature(source).parameters.items()}
+    given |= load.keywords if isinstance(load, partial) else {}
+    n, d, clients = (given.get(name, 1) for name in ("n", "d", "clients"))
+    sizes = [size if isinstance(size, int) else 0 for size in (n, d, clients)]  # others are refused by name
+    return max(sizes[0] * sizes[1], sizes[2] * sizes[1] ** 2)
+
+
 def table(spec: str, *, beside: Sequence[str] = (), columns: Sequence[str] | None = None) -> Table:
     """The rows with what is known of them.
 

@@ -140,7 +140,7 @@ class PCAClient(NumPyClient):
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
         data = asked(self._rows(), request.frame.names, self._rules)
         with naming(request):
-            limits.check_sizes(request, data.d)
+            limits.check_sizes(request, data.d, getattr(data, "n", None))
         if isinstance(data, LocalData) and data.n < self._rules.min_rows:
             got = "fewer" if quiet(request.stage, request.arrays) else data.n
             remedy = "Ask again when it has more."

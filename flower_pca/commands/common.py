@@ -16,6 +16,7 @@ from typing import Any
 
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.commands import speech
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES
 from flower_pca.rows.columns import wanted
@@ -175,11 +176,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[
 
 @contextmanager
 def speaking() -> Iterator[None]:
-    """What is warned of becomes lines on standard error."""
+    """What is warned of becomes lines on standard error, each once."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
-        yield
-    sys.stderr.write("".join(f"flower-pca: {warning.message}\n" for warning in said))
+        try:
+            yield
+        finally:
+            lines = dict.fromkeys(speech.spoken(str(warning.message)) for warning in said)
+            sys.stderr.write("".join(f"flower-pca: {line}\n" for line in lines))
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

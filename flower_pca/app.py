@@ -37,6 +37,8 @@ from flower_pca.strategies.log import log
 server_app = ServerApp()
 
 _EACH: Final = "shards-per-node"
+_GUARDED: Final = ("sign-key", "trusted-keys", "masked-only")  # rules of a node that others count on to have rows
+_LARGEST: Final = 10**7  # entries that a run may have a real node draw
 
 
 @server_app.main()
@@ -90,9 +92,10 @@ def _load(context: Context) -> Any:
 def _own(node: Mapping[str, Any]) -> str | None:
     """Where the node's own rows are: its `data`, or `data-path`, as other Flower apps call it."""
     data, path = node.get("data"), node.get("data-path")
-    if data is not None and path is not None and data != path:
-        got = f"data={str(data)!r} and data-path={str(path)!r}"
-        raise ConfigError("The rows of this node", must="named once, as data", got=got, then="Keep one of them.")
+    with private():
+        if data is not None and path is not None and data != path:
+            got = f"data={str(data)!r} and data-path={str(path)!r}"
+            raise ConfigError("The rows of this node", must="named once, as data", got=got, then="Keep one of them.")
     return None if data is None and path is None else str(path if data is None else data)
 
 
@@ -104,6 +107,12 @@ def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
         remedy = "Start the SuperNode with --node-config 'data=\"/path/x.npy\"'."
         raise ConfigError("The node-config of this node", must=f"one with {names}", got="neither", then=remedy)
     if not _simulated():
+        if guarded := [rule for rule in _GUARDED if node.get(rule)]:
+            remedy = "Name its data in its node-config: whoever sends the run knows all rows that it draws."
+            raise ConfigError("The rows of a node with " + guarded[0], must="its own", got="none", then=remedy)
+        if (size := sources.size_drawn(asked)) > _LARGEST:
+            rule = f"of at most {_LARGEST:,} entries, n d of the rows and d d of each client"
+            raise ConfigError("Rows that a node draws", must=rule, got=f"{size:,}", then="Ask for fewer.")
         log(WARNING, "This node has no data of its own: it plays part %s of %s.", node["partition-id"], asked)
 
 
@@ -118,7 +127,7 @@ def _simulated() -> bool:
 def _each(context: Context) -> int:
     """How many clients a node hosts: what the run-config says at a virtual one, else it is one itself."""
     given = int(context.run_config.get(_EACH, 1))
-    return given if given > 1 and _own(context.node_config) is None and _simulated() else 1
+    return given if given > 1 and _simulated() and _own(context.node_config) is None else 1
 
 
 def _hosts(context: Context) -> range:
@@ -169,7 +178,8 @@ def _settings(context: Context) -> dict[str, Any]:
 
 def _rules(context: Context) -> Rules:
     """The rules in the node-config. Nodes whose rows are the run's own are simulated, and have no foe."""
-    given = Rules.of_node_config(context.node_config)
+    with private():
+        given = Rules.of_node_config(context.node_config)
     if _own(context.node_config) is not None:
         return given
     seed = int(context.run_config.get("seed", 0) or 0)

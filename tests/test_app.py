@@ -173,10 +173,10 @@ def test_what_a_file_holds_stays_at_its_node(case, run, tmp_path):
     assert is_pca_of(result, shards)
     (reason,) = [why for record in result.history for why in record.failures.values()]
     assert reason == (
-        "The rows of this node must be readable, as its operator has named them. "
+        "The rows and the rules of this node must be readable, as its operator has named them. "
         "Got an error, which its own log has. Ask the node's operator."
     )
-    (own,) = [line for line in lines if "The rows of this node cannot be used: " in line]
+    (own,) = [line for line in lines if "The rows or the rules of this node cannot be used: " in line]
     assert "Geheim" in own or case == "no such source"
     assert not any("Geheim" in line for line in lines if line != own)
 
@@ -195,6 +195,26 @@ def test_a_real_node_with_a_number_plays_drawn_rows_only(run, tmp_path, monkeypa
     result, lines = run([*nodes, *simulated(4)[3:]], engine=False, data=nodes[0]["data"])
     assert is_pca_of(result, shards)
     assert any("rows that are drawn from a seed. Got neither." in line for line in lines)
+
+
+@pytest.mark.parametrize("rule", [{"masked-only": True}, {"sign-key": "/k"}, {"trusted-keys": "/k"}])
+def test_a_node_that_others_trust_plays_no_rows_that_the_server_knows(rule, run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    peer = {**simulated(4)[3], **rule}
+    result, lines = run([*nodes, peer], engine=False)
+    assert is_pca_of(result, shards)
+    (name,) = rule
+    words = f"The rows of a node with {name} must be its own. Got none. Name its data in its node-config: whoever"
+    assert any(words in line for line in lines)
+
+
+@pytest.mark.parametrize("spec", ["n=1000000,d=1000", "n=20,d=20000,clients=1", "n=5000,d=2000,clients=5000"])
+def test_no_run_makes_a_real_node_draw_rows_without_end(spec, run, tmp_path):
+    nodes, shards = deployed(tmp_path)
+    result, lines = run([*nodes, simulated(4)[3]], engine=False, data=f"synthetic({spec})")
+    assert is_pca_of(result, shards)
+    words = "Rows that a node draws must be of at most 10,000,000 entries, n d of the rows and d d of each client. Got"
+    assert any(words in line for line in lines)
 
 
 def test_an_actor_of_ray_is_a_virtual_node_and_its_driver_is_not(monkeypatch):

@@ -471,7 +471,7 @@ def test_one_node_with_other_columns_does_not_outvote_the_rest(position):
     assert is_pca_of(result, [X for i, X in enumerate(SHARDS) if i != position])
 
 
-def test_rows_that_cannot_be_loaded_are_an_error_reply():
+def test_rows_that_cannot_be_loaded_are_a_refusal_without_a_path():
     def load(context):
         if context.node_config["partition-id"] == BAD:
             raise FileNotFoundError("rows.npy")
@@ -479,7 +479,7 @@ def test_rows_that_cannot_be_loaded_are_an_error_reply():
 
     grid = FakeGrid(client_app(load), 5)
     result = strategies.Krylov(n_components=2).fit(grid)
-    assert "rows.npy" in result.history[0].failures[str(grid.node(BAD))]
+    assert "Got an error (FileNotFoundError), which its own log has." in result.history[0].failures[str(grid.node(BAD))]
     assert is_pca_of(result, OTHERS)
 
 

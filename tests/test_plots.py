@@ -164,6 +164,27 @@ def test_errors_are_those_of_the_pooled_components():
     np.testing.assert_allclose(ax.lines[0].get_xdata(), np.average(left, weights=[60, 25]), rtol=1e-7)
 
 
+HOSPITALS = dict(enumerate(sorted(f"hospital {j}" for j in range(25))))
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("what", ["errors", "scores"])
+def test_of_many_clients_with_names_some_are_named_and_each_at_its_place(what, k):
+    parts = [np.random.default_rng(i).standard_normal((6, 4)) for i in range(25)]
+    given = replace(simulate("krylov", parts, n_components=k), site_names=HOSPITALS)
+    drawn = figure(given, what, shards=parts)
+    axis = drawn.axes[0].xaxis if what == "errors" else drawn.axes[-1].yaxis
+    told = {
+        round(float(place)): text.get_text()
+        for place, text in zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+    }
+    assert len(told) > 5
+    assert told == {place: HOSPITALS[place] for place in told}
+    plain = figure(replace(given, site_names={}), what, shards=parts)
+    axis = plain.axes[0].xaxis if what == "errors" else plain.axes[-1].yaxis
+    assert axis.get_label_text() == "client"
+
+
 def test_loadings_are_bars_of_the_heaviest_columns_largest_first_with_their_names():
     given = replace(result(), feature_names_in_=np.array([f"name {j}" for j in range(12)], dtype=object))
     panels = figure(given, "loadings").axes[:3]

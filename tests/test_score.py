@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from test_cli import flower_pca
 
-from flower_pca import PCAResult, simulate
+from flower_pca import DataError, PCAResult, simulate
 from flower_pca.analysis.monitor import Monitor
+from flower_pca.base import archive
 from flower_pca.data import sources
 
 rng = np.random.default_rng(0)
@@ -162,3 +163,35 @@ def test_what_is_refused_is_said_in_a_sentence(case, place, capsys, monkeypatch)
     code, said, err = score(capsys, place, "today.csv", *words)
     assert (code, said) == (2, "")
     assert err.startswith(f"flower-pca: {sentence}")
+
+
+def test_the_very_data_of_a_run_of_some_columns_are_scored_and_transformed(tmp_path, capsys):
+    draw, data = np.random.default_rng(3), tmp_path / "sites"
+    data.mkdir()
+    for site, extra in (("north", "note"), ("south", "remark")):
+        lines = [f"{a:.4f},{b:.4f},{c:.4f},{site}" for a, b, c in draw.standard_normal((20, 3))]
+        (data / f"{site}.csv").write_text("\n".join([f"bmi,age,glucose,{extra}", *lines]))
+    out, scores = tmp_path / "out", tmp_path / "scores.npy"
+    assert flower_pca(capsys, "run", data, "--columns", "glucose,bmi", "--out", out)[0] == 0
+    code, said, err = flower_pca(capsys, "score", out / "result.npz", data)
+    assert (code, err) == (0, "")
+    assert "of 40 rows" in said
+    code, _, err = flower_pca(capsys, "transform", out / "result.npz", data, "-o", scores)
+    assert (code, err) == (0, "")
+    result = PCAResult.load(out / "result.npz")
+    wanted = sources.table(str(data), columns=("glucose", "bmi")).rows
+    np.testing.assert_allclose(np.load(scores), (wanted - wanted.mean(axis=0)) @ result.components_.T, atol=1e-10)
+    np.testing.assert_allclose(result.transform(str(data)), np.load(scores))
+    np.testing.assert_allclose(result.transform(str(data / "south.csv")), np.load(scores)[20:])
+
+
+@pytest.mark.parametrize("command", ["transform", "score"])
+def test_a_tracking_result_is_said_to_be_one(command, tmp_path, capsys):
+    path = archive.write(tmp_path / "tracking.npz", "tracking result", {}, {})
+    more = ["-o", tmp_path / "s.npy"] if command == "transform" else []
+    code, _, err = flower_pca(capsys, command, path, tmp_path / "x.csv", *more)
+    assert code == 2
+    assert f"The result must be that of a run. Got a tracking result, {path}, whose components change" in err
+    assert "There is no transform and no score of it; flower-pca show tells of it." in err
+    with pytest.raises(DataError, match=r"Got a tracking result\. Use TrackingResult\.load\.$"):
+        PCAResult.load(path)

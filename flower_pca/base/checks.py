@@ -14,13 +14,13 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, DataError
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A remedy for a misspelt name: the nearest known one, or the advice to choose one."""
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
+    """A remedy for a misspelt name: the nearest known one, or else what to do, as a rule to choose one."""
     names = list(known)
     close = difflib.get_close_matches(word.lower(), names, n=1)
     if close:
         return f"Did you mean {close[0]!r}?"
-    return "Choose one of these." if names else "Leave it out."
+    return otherwise if names else "Leave it out."
 
 
 def integer(

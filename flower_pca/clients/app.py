@@ -10,12 +10,11 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from flower_pca import wire
-from flower_pca.base.errors import ConfigError, FlowerPCAError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient
 from flower_pca.clients.columns import node_rows, notice
 from flower_pca.clients.keywords import RuleKeywords
-from flower_pca.clients.refusals import refusal
+from flower_pca.clients.refusals import RefusalError, refusal, told
 from flower_pca.clients.rules import Rules
 
 Load: TypeAlias = Callable[[Context], Any]
@@ -72,7 +71,11 @@ def register(
     ready = Ready(load, rules, keywords)
 
     def serve(message: Message, context: Context, kind: str) -> Message:
-        if played := hosts(context) if hosts else ():
+        try:
+            played = hosts(context) if hosts else ()
+        except Exception as error:  # whatever it is, Flower would send its words to the server
+            return Message(wire.write_reply(kind, *ready.refused(error, kind, {}, context)), reply_to=message)
+        if played:
             from flower_pca.clients import host  # which no other node needs
 
             content = host.serve(message.content, kind, context, played, ready.answer)
@@ -90,11 +93,14 @@ def register(
 
     @app.query(action)
     def query(message: Message, context: Context) -> Message:
-        if played := hosts(context) if hosts else ():
-            from flower_pca import hosted
+        try:
+            if played := hosts(context) if hosts else ():
+                from flower_pca import hosted
 
-            return Message(hosted.write_properties(played), reply_to=message)
-        properties = ConfigRecord(dict(ready.client(context).get_properties({})))
+                return Message(hosted.write_properties(played), reply_to=message)
+            properties = ConfigRecord(dict(ready.client(context).get_properties({})))
+        except Exception as error:
+            raise RefusalError(ready.told(error, context)) from None  # of which Flower sends the words
         return Message(RecordDict({"getpropertiesres.properties": properties}), reply_to=message)
 
 
@@ -102,9 +108,9 @@ def _served(content: RecordDict, kind: str, context: Context, ready: Ready) -> R
     config: wire.Config = {"number": 0}
     try:
         parameters, config = wire.open_request(content, kind)
-    except FlowerPCAError as error:
+        return wire.write_reply(kind, *ready.answer(kind, parameters, config, context))
+    except Exception as error:
         return wire.write_reply(kind, *ready.refused(error, kind, config, context))
-    return wire.write_reply(kind, *ready.answer(kind, parameters, config, context))
 
 
 class Ready:
@@ -140,11 +146,15 @@ class Ready:
         """What the node's client returns to a message."""
         try:
             served = self.client(context)
-        except FlowerPCAError as error:  # the rows cannot be used: the server is told which node, and why
+        except Exception as error:  # the rows cannot be used: the server is told which node, and why
             return self.refused(error, kind, config, context)
         return served.evaluate(parameters, config) if kind == wire.EVALUATE else served.fit(parameters, config)
 
-    def refused(self, error: FlowerPCAError, kind: str, config: wire.Config, context: Context) -> Returned:
+    def told(self, error: Exception, context: Context) -> str:
+        """What the server is told of an error."""
+        return told(error, discreet=self._discreet(context))
+
+    def refused(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
         """What a node returns that has no client to answer."""
         first: Any = 0.0 if kind == wire.EVALUATE else []
         return first, 0, refusal(error, config, _key(context), discreet=self._discreet(context))
@@ -156,9 +166,10 @@ class Ready:
     def _discreet(self, context: Context) -> bool:
         try:
             return self._rules_of(context).discreet
-        except ConfigError:
+        except Exception:  # which is what the refusal is about
             return True
 
 
 def _key(context: Context) -> int:
-    return int(context.node_config.get("partition-id", wire.NO_KEY))
+    given = context.node_config.get("partition-id", wire.NO_KEY)
+    return given if isinstance(given, int) else wire.NO_KEY

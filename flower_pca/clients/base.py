@@ -19,7 +19,7 @@ from flwr.client import NumPyClient
 
 from flower_pca import assembly, registry, wire
 from flower_pca.base import archive
-from flower_pca.base.errors import ConfigError, FlowerPCAError, ProtocolError
+from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, limits
 from flower_pca.clients.columns import about, asked, node_rows
@@ -92,7 +92,7 @@ class PCAClient(NumPyClient):
         try:
             request = wire.read_request(parameters, config)
             arrays, n = self._answer(request)
-        except FlowerPCAError as error:
+        except Exception as error:
             return [], 0, self._refuse(error, config)
         own = {**about(rows := self._rows(), request, self._rules, self._site), **self._policy.declines(request, rows)}
         return wire.write_fit(arrays, n, request.number, self._key, own, bits=request.bits)
@@ -105,7 +105,7 @@ class PCAClient(NumPyClient):
                 rule, remedy = f"of the stage {wire.EVALUATE}", "Send it as train."
                 raise ProtocolError("An evaluate message", must=rule, got=request.stage, then=remedy)
             arrays, n = self._answer(request)
-        except FlowerPCAError as error:
+        except Exception as error:
             return 0.0, 0, self._refuse(error, config)
         return wire.write_evaluate(arrays, n, request.number, self._key)
 
@@ -140,7 +140,7 @@ class PCAClient(NumPyClient):
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
         data = asked(self._rows(), request.frame.names, self._rules)
         with naming(request):
-            limits.check_sizes(request, data.d)
+            limits.check_sizes(request, data.d, getattr(data, "n", None))
         if isinstance(data, LocalData) and data.n < self._rules.min_rows:
             got = "fewer" if quiet(request.stage, request.arrays) else data.n
             remedy = "Ask again when it has more."
@@ -236,7 +236,7 @@ class PCAClient(NumPyClient):
         self._data = rows = node_rows(self._data, self._rules)
         return rows
 
-    def _refuse(self, error: FlowerPCAError, config: wire.Config) -> wire.Config:
+    def _refuse(self, error: Exception, config: wire.Config) -> wire.Config:
         own: wire.Config = {wire.SITE: self._site} if self._site else {}
         return refusal(error, config, self._key, discreet=self._rules.discreet, about=own)
 

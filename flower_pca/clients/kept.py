@@ -17,7 +17,7 @@ from typing import Any, Final
 from flwr.app import Context
 
 from flower_pca.base import archive
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.errors import ConfigError, DataError, private
 
 fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None  # none on Windows
 
@@ -68,7 +68,12 @@ def key_of(context: Context) -> int:
 
 def folder_of(path: Path) -> None:
     """Make the folder of a file, if there is none, for its owner only."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        got, remedy = f"{path.parent} ({error.strerror})", "Name another, or let the user of this process make it."
+        with private():
+            raise ConfigError("The folder of what a node keeps", must="possible", got=got, then=remedy) from error
 
 
 @contextlib.contextmanager

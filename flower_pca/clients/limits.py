@@ -2,7 +2,8 @@
 
 Every number has its range, so that none makes a node work without end, ask for memory beyond that of its rows, or
 compute with what overflows. A message makes at most `STEPS` products of the rows and a block of at most
-max(d, `WIDEST`) columns; what it asks for takes no more memory than a few such blocks beside the rows.
+max(d, `WIDEST`) columns. What a few bytes of it ask for, a width or all of C_i, takes no more memory than the rows in
+float64 taken twice and `SPARE` bytes; but every node makes blocks of `NARROW` columns, however long they are.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from flower_pca.stages.summed_opening import SummedOpening
 
 STEPS: Final = 10_000  # products in a message at most, whatever loops it asks for
 WIDEST: Final = 1000  # columns that may be asked for at any node; more, up to d, where rows are longer
+NARROW: Final = 50  # columns of a node's own making that may be asked for at any node
+SPARE: Final = 10**8  # bytes that a node has beside its rows taken twice
+_BLOCKS: Final = 7  # of one width at a time, in an opening, which makes the most of them
+_SQUARES: Final = 4  # matrices as large as C_i at a time, where it is packed
 LARGEST: Final = 1e150  # of entries: squares do not overflow
 SMALLEST: Final = 1e-150  # of numbers that may be divided by, but for 0 itself, which stands for none
 _LOOPS: Final = ("steps", "inner_steps")  # arrays of a message that say how often a node repeats its work
@@ -75,8 +80,11 @@ def check(request: wire.Request) -> None:
         _check_number(name, a)
 
 
-def check_sizes(request: wire.Request, d: int | None) -> None:
-    """Refuse a frame that no strategy sends, and blocks wider than any; `d` is None of a stream that has not begun."""
+def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> None:
+    """Refuse a frame that no strategy sends, and what takes too much memory beside n rows.
+
+    Of a stream there is no n, and no d until it has begun.
+    """
     framed = _framed(request)
     for name, a in framed.items():
         if a.shape != (d,) or a.dtype.kind != "f":
@@ -92,6 +100,24 @@ def check_sizes(request: wire.Request, d: int | None) -> None:
         if columns > most:
             rule = f"of at most {most} columns"
             raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
+        room = columns if d is None or n is None or a.ndim == 2 else max(NARROW, widest(n, d))
+        if min(columns, d or columns) > room:
+            rule = f"of at most {room} columns, for which a node of so few rows has memory"
+            raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
+    stage = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
+    if stage == registry.Covariance.name and n is not None and d is not None and not has_room(n, d):
+        rule = f"of fewer columns, or of nodes with more rows: C_i of {d} columns takes more memory than a node has"
+        raise ProtocolError("A run of covariance", must=rule, got="too many columns", then="Ask for krylov.")
+
+
+def widest(n: int, d: int) -> int:
+    """How many columns a block of a node's own making may have, by the memory that it takes."""
+    return (16 * n * d + SPARE) // (8 * d * _BLOCKS)
+
+
+def has_room(n: int, d: int) -> bool:
+    """Whether a node of n rows has memory for C_i (d x d)."""
+    return 8 * _SQUARES * d * d <= 16 * n * d + SPARE
 
 
 def bare(stage: str, arrays: Arrays) -> bool:

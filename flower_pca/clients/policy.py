@@ -196,6 +196,8 @@ class Policy:
             return {wire.DECLINES: f"it serves {', '.join(sorted(self._served))}"}
         if asked and most is not None and isinstance(rows, LocalData) and most < rows.d:
             return {wire.DECLINES: f"its max_rank is {most}"}
+        if asked and isinstance(rows, LocalData) and not limits.has_room(rows.n, rows.d):
+            return {wire.DECLINES: f"it has no memory for all pairs of {rows.d} columns"}
         return {}
 
     def _weigh_count(self, book: Ledger) -> None:
@@ -218,8 +220,7 @@ class Policy:
     def _weigh_rank(
         self, book: Ledger, stage: str, request: wire.Request, data: LocalData, up: Arrays, *, masked: bool
     ) -> None:
-        most = self._rules.max_rank
-        if most is None:
+        if (most := self._rules.max_rank) is None:
             return
         group = (self._group or ANONYMOUS) if masked else ""
         columns, whole = told.columns(stage, request, data.d, self._bare if masked else up), data.origin

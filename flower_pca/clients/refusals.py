@@ -21,22 +21,36 @@ def quiet(stage: object, names: Iterable[str]) -> bool:
     return stage == messages.STAGE or noise.asked(names)
 
 
-def refusal(
-    error: FlowerPCAError, config: wire.Config, key: int, *, discreet: bool, about: wire.Config | None = None
-) -> wire.Config:
-    """What the server is told of an error; `about` is what the node says of itself.
+def told(error: Exception, *, discreet: bool) -> str:
+    """What the server is told of an error.
 
-    What speaks of the node's files and their cells stays in its own log. Under masks, under noise, and always at a node
-    that is `discreet`, it is not told what was found in the rows.
+    What speaks of the node's files and their cells stays in its own log; so does what is no refusal of ours, whose
+    words are of Python's or of a library's making. A node that is `discreet` does not say what was found in its rows.
     """
-    text, number, names = str(error), config.get("number"), str(config.get("names", "")).split(",")
+    text, log = str(error), logging.getLogger("flwr")
+    if not isinstance(error, FlowerPCAError):
+        log.error("This node cannot answer: %s", text, exc_info=error)
+        got, remedy = f"an error ({type(error).__name__}), which its own log has", "Ask the node's operator."
+        return sentence("This node", "able to answer", got, remedy)
     if error.private:
-        logging.getLogger("flwr").warning("The rows of this node cannot be used: %s", text)
+        log.warning("The rows or the rules of this node cannot be used: %s", text)
         got, remedy = "an error, which its own log has", "Ask the node's operator."
-        text = sentence("The rows of this node", "readable, as its operator has named them", got, remedy)
-    elif isinstance(error, DataError) and (discreet or quiet(config.get("stage"), names)):
+        return sentence("The rows and the rules of this node", "readable, as its operator has named them", got, remedy)
+    if isinstance(error, DataError) and discreet:
         rule, _, got = text.partition(" Got ")
-        text = f"{rule} {got.partition('. ')[2]}"
+        return f"{rule} {got.partition('. ')[2]}"
+    return text
+
+
+def refusal(
+    error: Exception, config: wire.Config, key: int, *, discreet: bool, about: wire.Config | None = None
+) -> wire.Config:
+    """What a node answers that cannot; `about` is what it says of itself.
+
+    Under masks and under noise every node is `discreet`.
+    """
+    number, names = config.get("number"), str(config.get("names", "")).split(",")
+    text = told(error, discreet=discreet or quiet(config.get("stage"), names))
     return wire.refusal(text, number if isinstance(number, int) else -1, key, about)
 
 
@@ -45,7 +59,7 @@ def naming(request: wire.Request) -> Iterator[None]:
     """Turn what a malformed message makes of Python into a refusal; in words that tell of no row where they may not."""
     try:
         yield
-    except FlowerPCAError:
+    except (FlowerPCAError, OSError):  # of the machine and its files no message is the cause
         raise
     except Exception as error:  # whatever a message makes of numpy, scipy or Python: it shall not end the node
         kind = type(error).__name__

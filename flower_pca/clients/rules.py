@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca import registry
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, private
 from flower_pca.dp.gaussian import calibrated
 from flower_pca.dp.noise import Floor
 
@@ -236,4 +236,5 @@ class Rules:
             return None
         from flower_pca.masking.identity import Identity  # with cryptography, which no other client needs
 
-        return Identity.load(self.sign_key, self.trusted_keys)
+        with private():
+            return Identity.load(self.sign_key, self.trusted_keys)

@@ -19,6 +19,7 @@ from flower_pca.rows.origin import Origin
 
 Reader = Callable[..., Table]
 
+_NAMED: Final = "Give the files of all clients names of columns, or of none."
 _ALIGN: Final = "Give every client the same features, or name those of the run with columns=[...]."
 
 
@@ -88,9 +89,12 @@ def _like(first: Table, table: Table, one: Path, other: Path) -> Table:
     if table.names and first.names:
         rule, got = f"those of {one.name}", f"{len(table.names)}, {difference(table.names, first.names)}"
     else:
-        rule = f"those of {one.name}: {listed(first.names)}" if first.names else f"{d}, as in {one.name}"
-        got = listed(table.names) or f"{rows.shape[-1]}"
-    raise DataError(f"The columns of {other}", must=rule, got=got, then=_ALIGN)
+        count = f"{d} without names, as in {one.name}" if table.names else f"{d}, as in {one.name}"
+        rule = f"those of {one.name}: {listed(first.names)}" if first.names else count
+        got = listed(table.names) or f"{rows.shape[-1]}{' without names' if first.names else ''}"
+    raise DataError(
+        f"The columns of {other}", must=rule, got=got, then=_ALIGN if bool(table.names) == bool(first.names) else _NAMED
+    )
 
 
 def _natural(file: Path) -> list[Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.rows.columns import listed, no_numbers
+from flower_pca.rows.columns import no_numbers
 from flower_pca.rows.naming import clean, doubled, nameless, unlike
 
 
@@ -68,8 +68,11 @@ def chosen(
             raise no_numbers(file, {name: unfit[name]})
         if name not in names:
             near, known = unlike([name], names), [name for name in names if name]
-            remedy = f"{near}." if near else checks.did_you_mean(name, known)
-            raise ConfigError(f"A column of {file}", must=f"one of {listed(known)}", got=repr(name), then=remedy)
+            counted = known == [str(j + 1) for j in range(len(names))]
+            other = f"They have no names: they are 1 to {len(names)}." if counted else "Name others, or mend the file."
+            remedy = f"{near}." if near else checks.did_you_mean(name, known, other)
+            rule = "there, for all that are asked for"
+            raise ConfigError(f"The columns of {file}", must=rule, got=f"none called {name!r}", then=remedy)
     if columns is None and not features and unfit:
         raise no_numbers(file, unfit)
     return features, apart, {} if columns is not None else unfit

@@ -78,12 +78,13 @@ SOURCES: Final[dict[str, Callable[..., Table]]] = {
 }
 
 
-def make(spec: str) -> Any:
+def make(spec: str, needed: Sequence[str] | None = None) -> Any:
     """The rows that a spec string or a bare path names: a two-dimensional array, dense, memory-mapped or sparse.
 
-    Where their columns have names, or their lines numbers, they come as `SiteRows`, with these.
+    Where their columns have names, or their lines numbers, they come as `SiteRows`, with these. Where it matters, only
+    the `needed` columns are read: see `table_with`.
     """
-    found = table(spec)
+    found = table_with(spec, needed)
     return found.site_rows(found.rows) if found.names or found.text else found.rows
 
 
@@ -91,6 +92,17 @@ def drawn(spec: str) -> bool:
     """Whether these rows are drawn from a seed, and no file is read for them."""
     load = _source(spec)
     return getattr(load, "func", load) in DRAWN
+
+
+def size_drawn(spec: str) -> int:
+    """How many numbers are drawn at most: of the rows, or of the directions of all clients."""
+    load = _source(spec)
+    source = load.func if isinstance(load, partial) else load
+    given = {name: p.default for name, p in inspect.signature(source).parameters.items()}
+    given |= load.keywords if isinstance(load, partial) else {}
+    n, d, clients = (given.get(name, 1) for name in ("n", "d", "clients"))
+    sizes = [size if isinstance(size, int) else 0 for size in (n, d, clients)]  # others are refused by name
+    return max(sizes[0] * sizes[1], sizes[2] * sizes[1] ** 2)
 
 
 def table(spec: str, *, beside: Sequence[str] = (), columns: Sequence[str] | None = None) -> Table:
@@ -103,6 +115,19 @@ def table(spec: str, *, beside: Sequence[str] = (), columns: Sequence[str] | Non
     """
     with private():
         return _loaded(_source(spec), spec, tuple(beside), columns)
+
+
+def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = ()) -> Table:
+    """The rows, of whose columns those that are needed have to be numbers, alike at all sites; the others as they are.
+
+    So what a run of some columns has read can be read again, without a word of the columns that it has left out.
+    """
+    try:
+        return table(spec, beside=beside)
+    except DataError:
+        if needed is None:
+            raise
+        return table(spec, beside=beside, columns=tuple(map(str, needed)))
 
 
 def _loaded(load: Callable[..., Table], spec: str, beside: tuple[str, ...], columns: Sequence[str] | None) -> Table:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_NAMED: Final = 16  # clients up to which each has its name
 _MOST: Final = 12  # pictures beside each other
 _COLUMNS: Final = ("rows", "shared", "own", "rest")
 
@@ -60,12 +59,16 @@ def between(drawn: Figure, result: PersonalResult) -> None:
     keys, own = spaces(result)
     ax = drawn.subplots()
     _matrix(ax, distances(own), np.arange(len(own)), "client")
-    if len(own) <= _NAMED:
-        names = _names(result, keys)
+    names = _names(result, keys)
+    if len(own) <= clients.NAMED:
         style.named(ax, names)
         style.named(ax, names, axis="x")
-        ax.set(xlabel="", ylabel="")
-        ax.set_ylim(len(own) - 0.5, -0.5)
+    elif result.site_names:
+        style.numbered(ax, len(own), first=0, names=names)
+        style.numbered(ax, len(own), first=0, names=names, axis="y")
+    else:
+        return
+    ax.set(xlabel="", ylabel="", xlim=(-0.5, len(own) - 0.5), ylim=(len(own) - 0.5, -0.5))
 
 
 def plane(drawn: Figure, result: PersonalResult) -> None:
@@ -94,7 +97,7 @@ def errors(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None
     """The error of each client's rows, with the shared components alone and with its own ones as well."""
     found = shares(result, shards)
     assert found is not None
-    names = _names(result, found.clients) if len(found.clients) <= _NAMED else []
+    names = _names(result, found.clients) if len(found.clients) <= clients.NAMED or result.site_names else []
     pairs = {"with own components": found.rest, "shared components only": found.without}
     clients.pairs(drawn, pairs, names, title="Reconstruction error", words="mean squared error of a row")
 
@@ -106,7 +109,7 @@ def split(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
     parts = {"shared": found.shared, "own": found.own, "rest": found.rest}
     whole = np.maximum(sum(parts.values()), np.finfo(float).tiny)
     count, left = len(found.clients), np.zeros(len(found.clients))
-    few = count <= _NAMED
+    few = count <= clients.NAMED
     if few:
         drawn.set_size_inches(style.SINGLE[0], max(2.4, 1.5 + 0.26 * count))
     ax = drawn.subplots()
@@ -117,13 +120,15 @@ def split(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
             ax.bar(range(count), part / whole, bottom=left, width=0.9, color=colour, label=word)
         left = left + part / whole
     words = "share of the mean square of a row"
-    style.tidy(ax, "What rows consist of", words if few else "client", "" if few else words, grid="x" if few else "y")
+    names = _names(result, found.clients) if few or result.site_names else []
+    below = "" if names else "client"
+    style.tidy(ax, "What rows consist of", words if few else below, "" if few else words, grid="x" if few else "y")
     style.percent(ax, axis="x" if few else "y")
     if few:
-        style.named(ax, _names(result, found.clients))
+        style.named(ax, names)
         ax.set_xlim(0.0, 1.0)
     else:
-        style.numbered(ax, count, first=0)
+        style.numbered(ax, count, first=0, names=names)
         ax.set_ylim(0.0, 1.0)
     style.key(drawn, ncols=3)
 

@@ -43,7 +43,7 @@ def by_client(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None)
     share = _known(result, shards).by_client if result.clients_ is None else result.clients_[:, 1]
     names = clients.named(result, len(share))
     ax = clients.bars(drawn, share, names, title="Entries taken out, by client", words="share of the entries")
-    style.percent(ax, axis="x" if names else "y")
+    style.percent(ax, axis="x" if 0 < len(names) <= clients.NAMED else "y")
 
 
 def where(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:

@@ -153,12 +153,16 @@ def decades(ax: Axes, values: np.ndarray[Any, Any]) -> None:
     ax.set_ylim(10.0**low, 10.0**high)
 
 
-def numbered(ax: Axes, count: int, *, first: int = 1, axis: Literal["x", "y"] = "x") -> None:
-    """Room for `count` marks along an axis; each with its number while they are few."""
+def numbered(ax: Axes, count: int, *, first: int = 1, axis: Literal["x", "y"] = "x", names: Sequence[str] = ()) -> None:
+    """Room for `count` marks along an axis; each with its number while they are few; or some with names."""
     low, high = first - 0.65, first + count - 0.35
     limits, along = (ax.set_xlim, ax.xaxis) if axis == "x" else (ax.set_ylim, ax.yaxis)
     limits(low, high)
-    if count <= _TICKED:
+    if names:
+        places, words = thinned(names)
+        fonts: dict[str, Any] = {"fontfamily": letters.family("".join(words))}
+        along.set_ticks([first + i for i in places], words, rotation=90 if axis == "x" else 0, **fonts)
+    elif count <= _TICKED:
         along.set_ticks(range(first, first + count))
     else:
         along.set_major_locator(integers())
@@ -174,6 +178,12 @@ def named(ax: Axes, names: Sequence[str], *, axis: Literal["x", "y"] = "y") -> N
         ax.set_yticks(range(len(words)), words, **fonts)
         ax.set_ylim(len(words) - 0.4, -0.6)
     ax.tick_params(axis=axis, length=0)
+
+
+def thinned(names: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Where some of the names stand, as many as have room, and these."""
+    places = list(range(0, len(names), -(-len(names) // _TICKED)))
+    return places, [name_of(names[i]) for i in places]
 
 
 def name_of(name: str) -> str:

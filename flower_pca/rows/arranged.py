@@ -78,7 +78,7 @@ class ArrangedRows(StoredRows):
     def asked(self, names: tuple[str, ...] | None) -> Self:
         """The columns that a run asks for: these, or without names all of them, which must then all hold numbers."""
         if names is None and self.words:
-            raise no_numbers(self._file, self.words)
+            raise no_numbers(self._file, self.words, file=bool(self._source))
         return self if names is None else self.arranged(names)
 
     def arranged(self, names: tuple[str, ...]) -> Self:

@@ -27,7 +27,8 @@ _COUNT, _DIGEST = "columns.count", "columns.digest"
 LONGEST: Final = 200  # characters of a name that is told
 _MOST: Final = 20  # names that a message lists
 _NAME: Final = "Name the columns of the run (columns=[...]), or align the files."
-_APART: Final = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."
+_OTHERS: Final = "Choose others with columns=[...], or encode them."
+_APART: Final = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."  # of files
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Columns:
         lacking = [name for name in wanted if name not in place]
         for name in lacking:
             if words and name in words:
-                raise no_numbers(self.who, {name: words[name]})
+                raise no_numbers(self.who, {name: words[name]}, file=False)
         if lacking:
             got = f"none called {listed(map(repr, lacking))} among {listed(self.names)}"
             rule, near = "there, for all that the run names", unlike(lacking, self.names)
@@ -193,10 +194,10 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
     return f"{said} ({near})" if near else said
 
 
-def no_numbers(who: object, words: Mapping[str, str]) -> DataError:
+def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> DataError:
     """The error about columns that cannot be used; by name, what is in each, and where.
 
-    They hold no numbers, have no name, or share one with others.
+    They hold no numbers, have no name, or share one with others. Only readers of a `file` can keep columns apart.
     """
     what, got = f"The columns of {who}", listed(words.values())
     if odd := [bad for name, bad in words.items() if unnamed(name, bad)]:
@@ -207,7 +208,8 @@ def no_numbers(who: object, words: Mapping[str, str]) -> DataError:
         return DataError(what, must="named differently", got=listed(odd), then=remedy)
     decimal = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
     thousands = any(re.search(r"'[-+]?\d{1,3}(,\d{3})+(\.\d+)?'", word) for word in words.values())
-    remedy = f"Read decimal commas with decimal=','. {_APART}" if decimal else _APART
+    remedy = _APART if file else _OTHERS
+    remedy = f"Read decimal commas with decimal=','. {remedy}" if decimal else remedy
     remedy = f"Take out commas between thousands. {remedy}" if thousands else remedy
     return DataError(what, must="numbers", got=got, then=remedy)
 

@@ -52,7 +52,7 @@ def named(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
     if isinstance(X, str | os.PathLike):
         from flower_pca.data import sources
 
-        X = sources.make(os.fspath(X))
+        X = sources.make(os.fspath(X), names)
     rows = SiteRows.of(X, who=_WHO)
     by_name = names is not None or bool(known)
     if by_name != (rows.names is not None):

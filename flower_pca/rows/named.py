@@ -60,7 +60,7 @@ class SiteRows:
     def whole(self, who: str = "the rows") -> SiteRows:
         """The same, if all columns hold numbers."""
         if self.words:
-            raise no_numbers(self.source or self.site or who, self.words)
+            raise no_numbers(self.source or self.site or who, self.words, file=bool(self.source))
         return self
 
     @property
@@ -109,7 +109,7 @@ def _framed(frame: Any, who: str, site: str) -> SiteRows:
     kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
     if not kept:
         with private():
-            raise no_numbers(who, words)
+            raise no_numbers(who, words, file=False)
     return SiteRows(np.column_stack(list(kept.values())), tuple(kept), words, site=site)
 
 

@@ -73,10 +73,10 @@ def frame(whole: Frame, bits: int, *, n: int, room: float) -> Frame:
 def asked(arrays: Mapping[str, Array]) -> int:
     """The bits that a message asks for."""
     bits = arrays.get(NAME, np.array(64))
-    if bits.ndim or int(bits) not in FLOORS:
+    if bits.ndim or bits.item() not in FLOORS:
         rule, got = f"one of {', '.join(map(str, FLOORS))}", f"{bits}"[:50]
         raise ProtocolError("The bits of numbers in a message", must=rule, got=got, then="Check the sender.")
-    return int(bits)
+    return int(bits.item())
 
 
 def plain(arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -211,7 +211,7 @@ class Stream:
         if self._wanted is not None:
             return self._picked(batch, columns, words, who)
         if words:
-            raise no_numbers(who, words)
+            raise no_numbers(who, words, file=False)
         heading = Heading(batch.shape[1]) if columns is None else columns.heading
         before, self._heading = self._heading, heading
         if before is not None and heading.digest != before.digest:

@@ -136,6 +136,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     """The message in what a NumPyClient's fit or evaluate gets."""
     check_spoken("A message", config, "another strategy", newest=str(config.get(VERSION_KEY, VERSION)))
     arrays = precision.unpacked(by_name("A message", parameters, config))
+    precision.asked(arrays)  # refused now, before anything is done for an answer that could not be sent
     own = bool(np.any(arrays.pop(_OWN, False)))
     parts: dict[str, Any] = {part: arrays.pop(name, None) for name, part in _FRAME.items()}
     frame = Frame(**parts, own=own, names=read_names("A message", config))

@@ -2,6 +2,7 @@
 
 import io
 import json
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -283,3 +284,46 @@ def test_no_proof_makes_a_node_take_memory_for_every_pair_of_columns():
     node = Node(0, X, allow="consensus_rpca")
     with pytest.raises(RefusedError, match="message of a proof must be a block for more than 16 columns"):
         node.ask("consensus_rpca", {**CONSENSUS, "U": many, "lam": 1.0, "proof": True}, algorithm="consensus_rpca")
+
+
+LONG = np.random.default_rng(5).standard_normal((60, 5000))
+WIDE = {"peaks": np.array(False), "seed": np.array(0), "width": np.array(5000)}
+
+
+@pytest.mark.parametrize(
+    ("stage", "arrays", "words"),
+    [
+        ("opening", WIDE, "width of a message must be of at most 374 columns, for which a node of so few rows has"),
+        ("covariance", {"columns": np.array(5000)}, "A run of covariance must be of fewer columns, or of nodes with"),
+    ],
+)
+def test_a_few_bytes_take_no_memory_beyond_the_rows_taken_twice(stage, arrays, words):
+    node = Node(0, LONG)
+    node.ask("opening", {**WIDE, "width": np.array(2)}, algorithm="krylov")
+    tracemalloc.start()
+    try:
+        with pytest.raises(RefusedError, match=words):
+            node.ask(stage, arrays, algorithm="covariance")
+        assert tracemalloc.get_traced_memory()[1] <= 2 * LONG.nbytes + 1e8
+        node.ask("opening", {**WIDE, "width": np.array(374)}, algorithm="krylov")
+        assert tracemalloc.get_traced_memory()[1] <= 2 * LONG.nbytes + 1e8
+    finally:
+        tracemalloc.stop()
+
+
+def test_c_of_as_many_columns_as_there_is_memory_for_is_told():
+    node = Node(0, LONG[:, :1700])
+    node.ask("opening", {**WIDE, "width": np.array(2)}, algorithm="covariance")
+    tracemalloc.start()
+    try:
+        node.ask("covariance", {"columns": np.array(1700)}, algorithm="covariance")
+        assert tracemalloc.get_traced_memory()[1] <= 2 * 8 * 60 * 1700 + 1e8
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_node_without_memory_for_all_of_c_says_so_before_it_is_asked():
+    node = Node(0, LONG)
+    parameters, config = request("opening", {**WIDE, "width": np.array(2)}, None, "r", 1, "krylov")
+    _, _, metrics = node.client.fit(parameters, {**config, "alternative": "covariance"})
+    assert metrics["declines"] == "it has no memory for all pairs of 5000 columns"

@@ -329,3 +329,9 @@ def test_a_node_says_it_in_its_own_log(tmp_path, caplog):
     np.savetxt(tmp_path / "a.csv", np.random.default_rng(7).standard_normal((9, 2)), delimiter=",")
     node_rows(make(str(tmp_path / "a.csv")), Rules())
     assert "Of this node's rows: The first line of a.csv was taken for a row of numbers" in caplog.text
+
+
+def test_of_a_column_that_a_file_without_names_lacks_it_is_said_what_there_is(tmp_path):
+    path = written(tmp_path / "x.csv", "1.5,2.5\n3.5,1\n")
+    with pytest.raises(ConfigError, match=r"Got none called 'age'\. They have no names: they are 1 to 2\.$"):
+        make(f"csv(path={path!r}, columns=['age'])")

@@ -62,7 +62,9 @@ def test_what_does_not_fit_is_named(tmp_path):
         make(str(tmp_path))
     (tmp_path / "b.csv").unlink()
     np.save(tmp_path / "c.npy", np.ones((2, 3)))
-    with pytest.raises(DataError, match=r"c\.npy must be those of a\.csv: age, bmi\. Got 3\."):
+    with pytest.raises(
+        DataError, match=r"c\.npy must be those of a\.csv: age, bmi\. Got 3 without names\. Give the files of all"
+    ):
         make(str(tmp_path))
     with pytest.raises(ConfigError, match=r"^columns of .*c\.npy must be left out\."):
         make(f"folder(path={str(tmp_path)!r}, columns=['age'])")
@@ -72,3 +74,13 @@ def test_what_does_not_fit_is_named(tmp_path):
         make(f"folder(path={str(tmp_path / 'none')!r})")
     with pytest.raises(DataError, match=r"a\.csv must be a folder with one file per client\."):
         make(f"folder(path={str(tmp_path / 'a.csv')!r})")
+
+
+def test_a_file_with_names_beside_files_without_is_said_to_have_them(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((2, 2)))
+    (tmp_path / "b.csv").write_text("age,bmi\n1,2\n")
+    words = (
+        r"b\.csv must be 2 without names, as in a\.npy\. Got age, bmi\. Give the files of all clients names of columns"
+    )
+    with pytest.raises(DataError, match=words):
+        make(str(tmp_path))

@@ -61,8 +61,13 @@ def test_text_may_stay_beside_the_columns_that_a_run_names(patients):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"columns": ["bmj"]}, r"^A column of .* must be one of age, site, bmi\. Got 'bmj'\. Did you mean 'bmi'\?"),
-        ({"beside": ["sit"]}, r"Got 'sit'\. Did you mean 'site'\?"),
+        ({"columns": ["bmj"]}, r"Got none called 'bmj'\. Did you mean 'bmi'\?$"),
+        (
+            {"columns": ["glucose"]},
+            r"^The columns of .* must be there, for all that are asked for\. Got none called 'g",
+        ),
+        ({"columns": ["glucose"]}, r"Got none called 'glucose'\. Name others, or mend the file\.$"),
+        ({"beside": ["sit"]}, r"Got none called 'sit'\. Did you mean 'site'\?"),
         ({"columns": "age"}, r"^columns must be a list of names\. Got 'age'\. Write columns=\['a', 'b'\]\."),
         ({"beside": 3}, r"^beside must be a list of names\. Got 3\."),
     ],

@@ -1,0 +1,91 @@
+"""Nothing of a node's machine leaves it: no path, no cell, no words of an error that nobody foresaw."""
+
+import numpy as np
+import pytest
+from dishonest import Node, request
+from fake_grid import Context, in_a_run
+from flwr.app import Message, RecordDict
+
+from flower_pca import app, wire
+from flower_pca.core.stage import Broadcast
+from flower_pca.masking.group import identity
+from flower_pca.rows.frame import Frame
+
+X = np.random.default_rng(5).standard_normal((60, 4))
+RUN = {"data": "synthetic", "partition": "iid", "algorithm": "krylov", "columns": ""}
+OPENING = {"peaks": np.array(False), "seed": np.array(0), "width": np.array(2)}
+UNREADABLE = "The rows and the rules of this node must be readable, as its operator has named them. Got an error, which"
+UNABLE = "This node must be able to answer. Got an error ({}), which its own log has. Ask the node's operator."
+
+
+@pytest.fixture
+def tell(tmp_path):
+    """What the server is told by the app of a node with this node-config, of a message of some kind."""
+    np.save(tmp_path / "rows.npy", X)
+
+    def ask(node, kind, **run):
+        context = Context(hash(tmp_path) % 2**60, 5, node, RecordDict(), {**RUN, **run})
+        broadcast = Broadcast("opening", 7, OPENING, Frame(), (1,))
+        content = wire.write_request(broadcast, 1, algorithm="krylov", run="r", extra={})
+        try:
+            content = app.client_app(Message(content, dst_node_id=5, message_type=kind), context).content
+        except Exception as error:  # of which Flower sends the words
+            return str(error)
+        assert kind == "train"
+        return str(content.config_records["fitres.metrics"]["refusal"])
+
+    return ask
+
+
+CASES = {
+    "a file that is not there": ({"data": "{}/Geheim.npy"}, {}, UNREADABLE),
+    "a cell": ({"data": "csv(path='{}/cells.csv', columns=['a', 'b'])"}, {}, UNREADABLE),
+    "two paths": ({"data": "{}/rows.npy", "data-path": "{}/Geheim.npy"}, {}, UNREADABLE),
+    "two paths, asked as hosts": ({"data": "{}/rows.npy", "data-path": "{}/x"}, {"shards_per_node": 9}, UNREADABLE),
+    "trusted keys": ({"data": "{}/rows.npy", "trusted-keys": "{}/Geheim"}, {}, UNREADABLE),
+    "a key to sign with": ({"data": "{}/rows.npy", "sign-key": "{}/Geheim"}, {}, UNREADABLE),
+    "a rule": ({"data": "{}/rows.npy", "min-rows": "Geheim"}, {}, UNREADABLE),
+    "a folder": ({"data": "{}/rows.npy", "memory-dir": "{}/rows.npy/Geheim", "max-rank": 3}, {}, UNREADABLE),
+    "a number": ({"data": "{}/rows.npy", "batch": "Geheim"}, {}, UNABLE.format("ValueError")),
+    "a key of the run": ({"partition-id": 0, "num-partitions": 3}, {"seed": "x"}, UNABLE.format("ValueError")),
+}
+
+
+@pytest.mark.parametrize("kind", ["train", "query"])
+@pytest.mark.parametrize("case", CASES)
+def test_no_path_and_no_cell_leaves_a_node(case, kind, tell, tmp_path):
+    node, run, words = CASES[case]
+    if kind == "query" and case == "a folder":
+        pytest.skip("nothing is kept of a query")
+    (tmp_path / "cells.csv").write_text("a,b\n1,2\n3,Geheim\n")
+    node = {name: v.format(tmp_path) if isinstance(v, str) else v for name, v in node.items()}
+    with in_a_run() as lines:
+        told = tell(node, kind, **{name.replace("_", "-"): value for name, value in run.items()})
+    assert told.startswith(words)
+    assert "Geheim" not in told
+    assert str(tmp_path) not in told
+    assert any(
+        "of this node cannot be used: " in line or "This node cannot answer: " in line for line in lines
+    )  # the operator is told all of it
+
+
+def test_an_error_that_nobody_foresaw_is_told_by_its_class(monkeypatch):
+    node = Node(0, X)
+    monkeypatch.setattr(node.client._policy, "weigh", lambda *given: (_ for _ in ()).throw(OSError("/Geheim")))
+    _, _, metrics = node.client.fit(*request("ssi", {"Z": np.eye(4)[:, :1]}))
+    assert metrics["refusal"] == UNABLE.format("OSError")
+
+
+@pytest.mark.parametrize("bits", [7, 0, -32, np.inf, np.nan, "32", [32, 32]])
+@pytest.mark.parametrize("masked", [False, True])
+def test_bits_that_no_answer_can_have_are_refused_before_anything_is_kept(bits, masked, monkeypatch):
+    node = Node(0, X)
+    arrays = {"Z": np.eye(4)[:, :2]}
+    if masked:
+        arrays = {"mask.step": np.array(0), "mask.single": np.array(False), "mask.setup": identity()}
+    parameters, config = request("masked" if masked else "ssi", arrays, None, "r", 1, "ssi")
+    monkeypatch.setattr(type(node.client._store), "save", lambda *given: pytest.fail("something was kept"))
+    config["names"] = f"{config['names']},wire.bits"
+    said, n, metrics = node.client.fit([*parameters, np.array(bits)], config)
+    assert (said, n) == ([], 0)
+    assert "The bits of numbers in a message must be one of 64, 32, 16. Got" in metrics["refusal"]

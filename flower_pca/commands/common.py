@@ -209,6 +209,12 @@ def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
     except FileNotFoundError as error:
         remedy = "Give the result.npz that a run has written."
         raise DataError("The result", must="there", got=f"no file {path}", then=remedy) from error
+    except DataError as error:
+        if archive.kind(path) != "tracking result":
+            raise
+        got = f"a tracking result, {path}, whose components change from step to step"
+        remedy = "There is no transform and no score of it; flower-pca show tells of it."
+        raise DataError("The result", must="that of a run", got=got, then=remedy) from error
 
 
 def share(text: str) -> float:

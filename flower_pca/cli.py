@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.base.version import __version__
-from flower_pca.commands import audit, compare, keys, listing, rules, run, score, show, speech, track, transform
+from flower_pca.commands import audit, common, compare, keys, listing, rules, run, score, show, speech, track, transform
 
 _COMMANDS: Final = (run, compare, transform, score, track, show, listing, audit, rules, keys)
 _CODES: Final = "exit codes: 0 well; 1 the run failed or did not converge; 2 bad usage or input; 130 interrupted"
@@ -24,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command, and return its exit code."""
     given = _parser().parse_args(arguments)
     try:
-        return int(given.run(given))
+        with common.speaking():
+            return int(given.run(given))
     except FlowerPCAError as error:
         sys.stderr.write(f"flower-pca: {speech.spoken(str(error))}\n")
         return FAILED if isinstance(error, NotEnoughNodes) else USAGE  # what else there is, is wrong with the input

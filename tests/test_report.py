@@ -15,6 +15,7 @@ import pytest
 from builders import shards
 
 from flower_pca import PCAResult, report, simulate
+from flower_pca.analysis.monitor import Monitor
 from flower_pca.plots import available
 
 pytestmark = pytest.mark.xdist_group("browser")  # one for all pages
@@ -48,6 +49,12 @@ def tables(given, tmp_path, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
         return page(given, tmp_path, **options)
+
+
+def test_a_run_that_was_asked_to_monitor_says_its_limits(result, tmp_path):
+    monitored = simulate("krylov", sites(), n_components=3, monitor=True)
+    assert f"Limits: {Monitor(monitored).limits()}." in tables(monitored, tmp_path)
+    assert "Limits" not in tables(result, tmp_path)
 
 
 class Reader(HTMLParser):

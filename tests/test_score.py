@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from test_cli import flower_pca
 
-from flower_pca import PCAResult, simulate
+from flower_pca import DataError, PCAResult, simulate
 from flower_pca.analysis.monitor import Monitor
+from flower_pca.base import archive
 from flower_pca.data import sources
 
 rng = np.random.default_rng(0)
@@ -182,3 +183,15 @@ def test_the_very_data_of_a_run_of_some_columns_are_scored_and_transformed(tmp_p
     np.testing.assert_allclose(np.load(scores), (wanted - wanted.mean(axis=0)) @ result.components_.T, atol=1e-10)
     np.testing.assert_allclose(result.transform(str(data)), np.load(scores))
     np.testing.assert_allclose(result.transform(str(data / "south.csv")), np.load(scores)[20:])
+
+
+@pytest.mark.parametrize("command", ["transform", "score"])
+def test_a_tracking_result_is_said_to_be_one(command, tmp_path, capsys):
+    path = archive.write(tmp_path / "tracking.npz", "tracking result", {}, {})
+    more = ["-o", tmp_path / "s.npy"] if command == "transform" else []
+    code, _, err = flower_pca(capsys, command, path, tmp_path / "x.csv", *more)
+    assert code == 2
+    assert f"The result must be that of a run. Got a tracking result, {path}, whose components change" in err
+    assert "There is no transform and no score of it; flower-pca show tells of it." in err
+    with pytest.raises(DataError, match=r"Got a tracking result\. Use TrackingResult\.load\.$"):
+        PCAResult.load(path)

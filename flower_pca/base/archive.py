@@ -23,6 +23,7 @@ from flower_pca.base.errors import DataError, FlowerPCAError
 from flower_pca.base.linalg import Array
 
 _HEADER = "header.json"
+_LOADERS = {"result": "PCAResult.load", "tracking result": "TrackingResult.load"}  # by kind
 APART = "apart"  # in the metadata of a dataclass's field: whoever packs the dataclass packs this by other means
 
 
@@ -73,7 +74,9 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
         header, arrays = _load(stream)
     if header.get("kind") != kind:
         rule = f"{_a(kind)} that flower_pca has saved"
-        raise DataError(str(path), must=rule, got=_a(str(header.get("kind"))), then="Check the path.")
+        found = str(header.get("kind"))
+        remedy = f"Use {_LOADERS[found]}." if found in _LOADERS and kind in _LOADERS else "Check the path."
+        raise DataError(str(path), must=rule, got=_a(found), then=remedy)
     return header, arrays
 
 

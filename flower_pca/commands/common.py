@@ -16,6 +16,7 @@ from typing import Any
 
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.commands import speech
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES
 from flower_pca.rows.columns import wanted
@@ -175,11 +176,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[
 
 @contextmanager
 def speaking() -> Iterator[None]:
-    """What is warned of becomes lines on standard error."""
+    """What is warned of becomes lines on standard error, each once."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
-        yield
-    sys.stderr.write("".join(f"flower-pca: {warning.message}\n" for warning in said))
+        try:
+            yield
+        finally:
+            lines = dict.fromkeys(speech.spoken(str(warning.message)) for warning in said)
+            sys.stderr.write("".join(f"flower-pca: {line}\n" for line in lines))
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -205,6 +209,12 @@ def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
     except FileNotFoundError as error:
         remedy = "Give the result.npz that a run has written."
         raise DataError("The result", must="there", got=f"no file {path}", then=remedy) from error
+    except DataError as error:
+        if archive.kind(path) != "tracking result":
+            raise
+        got = f"a tracking result, {path}, whose components change from step to step"
+        remedy = "There is no transform and no score of it; flower-pca show tells of it."
+        raise DataError("The result", must="that of a run", got=got, then=remedy) from error
 
 
 def share(text: str) -> float:

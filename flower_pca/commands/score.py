@@ -6,7 +6,6 @@ import argparse
 import csv
 import io
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -65,11 +64,8 @@ def run(given: argparse.Namespace) -> int:
     monitor = Monitor(result, n_components=given.components)
     limits = monitor.limits(given.level, source=given.limits, trained=given.trained)
     sites, column = _sites(given, result)
-    with common.speaking():
-        scored = {site: monitor.score(X) for site, X in sites.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # which has been said
-        found = monitor.anomalies(sites, limits, top=given.top)
+    scored = {site: monitor.score(X) for site, X in sites.items()}
+    found = monitor.anomalies(sites, limits, top=given.top)
     rows, beyond = sum(len(s.t2) for s in scored.values()), sum(int(s.beyond(limits).sum()) for s in scored.values())
     if out is not None:
         _write(out, scored, limits, found)

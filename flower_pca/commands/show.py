@@ -50,7 +50,7 @@ def print_result(result: Any) -> None:
         *([] if result.mse_ is None else [f"mean squared error of a row: {result.mse_:.6g}"]),
         *_limits(result),
         *([] if result.privacy is None else [f"privacy: {result.privacy}", str(result.certainty)]),
-        *(f"{words}: {value}" for words, value in _family(result).items()),
+        *(f"{words}: {value:.6g}" for words, value in _family(result).items() if value is not None),
         *([str(result.status)] if result.status.ok else []),
         *result.choices,
         *(f"hint: {speech.spoken(hint)}" for hint in result.hints),

@@ -38,8 +38,7 @@ def run(given: argparse.Namespace) -> int:
     result = common.result_of(given.result, missing=given.missing)
     rows = sources.make(given.data, result.feature_names_in_)
     client = None if given.own is None else own.components(given.own, result)
-    with common.speaking():
-        scores = result.transform(rows) if client is None else result.transform(rows, client=client)
+    scores = result.transform(rows) if client is None else result.transform(rows, client=client)
     with archive.replacing(path) as file:
         if kind == ".npy":
             np.save(file, scores)

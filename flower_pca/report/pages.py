@@ -13,6 +13,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.algorithms.robust.result import RobustResult
+from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import labels
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
@@ -40,7 +41,7 @@ def of(result: PCAResult | TrackingResult, shards: Shards) -> tuple[list[str], l
         figures, said = {**noise.facts(result, known), **figures}, [html.paragraph(str(known), "said"), *said]
     if shards is not None and not tables:
         tables = [_clients(result, shards)]
-    said = [*said, *([] if tables else [sites(result)])]
+    said = [*said, *_limits(result), *([] if tables else [sites(result)])]
     last = [messages(result.history), failures(result.history, result.site_names)]
     return [html.facts({**_facts(result), **figures}), *said], [_components(result), *tables, *last]
 
@@ -77,6 +78,11 @@ def _facts(result: PCAResult) -> dict[str, str]:
     if result.mse_ is not None:
         facts["mean squared error"] = f"{result.mse_:.4g}"
     return facts
+
+
+def _limits(result: PCAResult) -> list[str]:
+    """What T2 and SPE of a row stay below, if the run was asked to monitor."""
+    return [] if result.histograms_ is None else [html.paragraph(f"Limits: {Monitor(result).limits()}.", "said")]
 
 
 def sites(result: PCAResult | TrackingResult) -> str:

@@ -27,7 +27,7 @@ WIDEST: Final = 1000  # columns that may be asked for at any node; more, up to d
 NARROW: Final = 50  # columns of a node's own making that may be asked for at any node
 SPARE: Final = 10**8  # bytes that a node has beside its rows taken twice
 _BLOCKS: Final = 7  # of one width at a time, in an opening, which makes the most of them
-_SQUARES: Final = 4  # matrices as large as C_i at a time, where it is packed
+_SQUARES: Final = {False: 4, True: 7}  # matrices as large as C_i at a time, where it is packed; and where it is masked
 LARGEST: Final = 1e150  # of entries: squares do not overflow
 SMALLEST: Final = 1e-150  # of numbers that may be divided by, but for 0 itself, which stands for none
 _LOOPS: Final = ("steps", "inner_steps")  # arrays of a message that say how often a node repeats its work
@@ -105,7 +105,7 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
             rule = f"of at most {room} columns, for which a node of so few rows has memory"
             raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
     stage = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
-    if stage == registry.Covariance.name and n is not None and d is not None and not has_room(n, d):
+    if stage == registry.Covariance.name and n is not None and d is not None and not has_room(request.stage, n, d):
         rule = f"of fewer columns, or of nodes with more rows: C_i of {d} columns takes more memory than a node has"
         raise ProtocolError("A run of covariance", must=rule, got="too many columns", then="Ask for krylov.")
 
@@ -115,9 +115,9 @@ def widest(n: int, d: int) -> int:
     return (16 * n * d + SPARE) // (8 * d * _BLOCKS)
 
 
-def has_room(n: int, d: int) -> bool:
-    """Whether a node of n rows has memory for C_i (d x d)."""
-    return 8 * _SQUARES * d * d <= 16 * n * d + SPARE
+def has_room(stage: str, n: int, d: int) -> bool:
+    """Whether a node of n rows has memory for C_i (d x d), by itself or under masks, as this message is."""
+    return 8 * _SQUARES[stage == messages.STAGE] * d * d <= 16 * n * d + SPARE
 
 
 def bare(stage: str, arrays: Arrays) -> bool:

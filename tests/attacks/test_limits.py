@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 from builders import unequal
-from dishonest import Node, RefusedError, request
+from dishonest import Node, RefusedError, Sums, request, signed
 from fake_grid import FakeGrid, app_of, in_a_run, is_pca_of
 
 from flower_pca import DataError, NotEnoughNodes, PCAResult, TrackingResult, registry, simulate, strategies, track, wire
@@ -327,3 +327,10 @@ def test_a_node_without_memory_for_all_of_c_says_so_before_it_is_asked():
     parameters, config = request("opening", {**WIDE, "width": np.array(2)}, None, "r", 1, "krylov")
     _, _, metrics = node.client.fit(parameters, {**config, "alternative": "covariance"})
     assert metrics["declines"] == "it has no memory for all pairs of 5000 columns"
+
+
+def test_c_that_fits_by_itself_alone_is_refused_under_masks(tmp_path):
+    sums = Sums(signed(tmp_path, [LONG[:, :1700], LONG[:, 1:1701]]), algorithm="covariance")
+    parts = {"C": (1700 * 1701 // 2,), "n": ()}
+    with pytest.raises(RefusedError, match="A run of covariance must be of fewer columns"):
+        sums.sum("covariance", {"columns": np.array(1700)}, parts, dict.fromkeys(parts, 1e6))

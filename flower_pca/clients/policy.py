@@ -29,8 +29,7 @@ from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
 _ANSWERED: Final = "flower_pca.answered"
-_PRODUCTS: Final = (Kind.PRODUCT, Kind.LOCAL_PRODUCT)
-_SQUARED: Final = (Kind.SQUARES,)
+_VEILED: Final = (Kind.PRODUCT, Kind.LOCAL_PRODUCT, Kind.SQUARES)
 _ROUNDING: Final = 1e-9  # of budgets that are added up
 _LOUDEST: Final = 256.0  # of a run's budget in a node's eyes: epsilon of about 200
 _OPERATOR: Final = "Ask the node's operator."
@@ -169,11 +168,10 @@ class Policy:
 
         def laid(stage: str, arrays: Arrays, up: Arrays) -> Arrays:
             self._bare = up
-            block, kinds = told.blocks(arrays, data.d), registry.STAGES[stage].parts(arrays, data.d)
-            veiled = dict(up)
+            kinds, veiled = registry.STAGES[stage].parts(arrays, data.d), dict(up)
             for name, a in up.items():
-                if kinds[name].kind in _SQUARED or (kinds[name].kind in _PRODUCTS and a.shape == block.shape):
-                    veiled[name] = told.veil(a, block, size, scale, system_bits)
+                if kinds[name].kind in _VEILED:
+                    veiled[name] = told.veil(a, kinds[name], arrays, size, scale, system_bits)
             return veiled
 
         return laid

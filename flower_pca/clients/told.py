@@ -20,8 +20,9 @@ import numpy as np
 
 from flower_pca import registry, wire
 from flower_pca.base import linalg
+from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.parts import TELLING
+from flower_pca.core.parts import TELLING, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.dp.draw import Bits, normals
 from flower_pca.masking import messages
@@ -73,16 +74,27 @@ class Told:
         return Told(told.known, linalg.complement(factor.T, told.known).T)
 
 
-def veil(answer: Array, Z: Array, size: Array, scale: Array | None, bits: Bits) -> Array:
+def veil(answer: Array, part: Part, arrays: Arrays, size: Array, scale: Array | None, bits: Bits) -> Array:
     """An answer with noise that hides what does not count: a product C_i Z of rows in the frame, or a sum of squares.
 
-    An entry of a product is of size s_a |w| / scale_a, with w of its column of Z; its noise is 1e-12 of that. Squares
-    are those of the rows and of their products.
+    An entry of a product is of size s_a |w| / scale_a, with w of its column of Z; its noise is 1e-12 of that. Which
+    block of the message is its Z, a message may try to hide: it is taken to be the longest of those of its shape.
+    Squares are those of the rows and of their products.
     """
-    size = size if scale is None else size / scale
-    lengths = linalg.column_norms(Z * size[:, None])
+    d, size = len(size), size if scale is None else size / scale
+    if answer.shape != part.shape:  # of a block that is a vector, say
+        rule, got = f"one whose products have shape {part.shape}", f"shape {answer.shape}"
+        raise ProtocolError("A message", must=rule, got=got, then="Check the sender.")
     if answer.ndim:
-        return np.asarray(answer + _VEIL * np.outer(size, lengths) * normals(answer.shape, bits))
+        alike = [a.reshape(d, -1) for a in _blocks(arrays, d) if a.shape == answer.shape]
+        if not alike:
+            rule, remedy = "with a block of as many columns", "Check the sender."
+            raise ProtocolError("Products of a message", must=rule, got=f"shape {answer.shape}", then=remedy)
+        lengths = np.max([linalg.column_norms(a * size[:, None]) for a in alike], axis=0)
+        noise = np.outer(size, lengths) * normals((d, len(lengths)), bits)
+        return np.asarray(answer + _VEIL * noise.reshape(answer.shape))
+    Z = blocks(arrays, d)
+    lengths = linalg.column_norms(Z * size[:, None])
     squares = float(size @ size + (lengths @ lengths) * (1.0 + np.sum(Z * Z)))
     return np.asarray(answer + _VEIL * squares * normals((), bits))
 
@@ -102,10 +114,14 @@ def columns(stage: str, request: wire.Request, d: int, up: Arrays) -> Array:
 
 def blocks(arrays: Arrays, d: int) -> Array:
     """All that can stand for columns in a message, side by side."""
-    found = [a.reshape(d, -1) for a in arrays.values() if a.ndim and len(a) == d]
+    return np.hstack([np.empty((d, 0)), *(a.reshape(d, -1) for a in _blocks(arrays, d))]).astype(np.float64)
+
+
+def _blocks(arrays: Arrays, d: int) -> list[Array]:
+    found = [a for a in arrays.values() if a.ndim and len(a) == d]
     if "seed" in arrays and "width" in arrays:
         found.append(drawn(d, int(arrays["width"]), int(arrays["seed"])))
-    return np.hstack([np.empty((d, 0)), *found]).astype(np.float64)
+    return found
 
 
 def _units(columns: Array) -> Array:

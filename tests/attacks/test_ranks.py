@@ -98,3 +98,46 @@ def test_what_is_no_sum_is_refused_under_masks(stage, asked, shapes, tmp_path):
     sums = Sums(signed(tmp_path, SHARDS, allow=[stage]), algorithm=stage)
     with pytest.raises(RefusedError, match=f"a sum that shows nothing of a node's own results. Got {stage}"):
         sums.sum(stage, asked, shapes, dict.fromkeys(shapes, 1e6))
+
+
+def tiny(node, stage, named, extra, key, algorithm):
+    """The columns of C_i but the first, from parts of a block that are too short to count."""
+    sizes, found = np.sqrt(np.sum(CENTRED**2, axis=0)), np.zeros((D, D))
+    for j in range(D):
+        t = 0.9e-13 * sizes[0] / sizes[j]
+        z = ONE[:, 0] + (t if j else 0.0) * np.eye(D)[j]
+        answer = node.ask(stage, {named: z[:, None], **extra}, algorithm=algorithm)[key].reshape(D)
+        found[:, j] = (answer - found[:, 0]) / t if j else answer
+    return found[:, 1:]
+
+
+WAYS = [
+    ("ssi", "Z", {}, "Y"),
+    ("ritz", "Z", {}, "Y"),
+    ("krylov", "B", {}, "S"),
+    ("opening", "block", {"peaks": False}, "product"),
+]
+JUNK = [{}, {"junk": np.zeros(D)}, {"junk": np.zeros((D, 3))}, {"a": np.zeros((D, 1))}, {"seed": 0, "width": 0}]
+
+
+@pytest.mark.parametrize("junk", JUNK)
+@pytest.mark.parametrize(("stage", "named", "extra", "key"), WAYS)
+def test_arrays_beside_the_block_take_no_veil_off(stage, named, extra, key, junk):
+    node, true = Node(0, X, max_rank=1), (CENTRED if stage == "opening" else X)
+    algorithm = stage if stage in ("ssi", "krylov") else "krylov"
+    asked = {**junk, **extra}
+    assert error_of(tiny(node, stage, named, asked, key, algorithm), (true.T @ true)[:, 1:]) > 0.5
+
+
+@pytest.mark.parametrize("junk", [{}, {"junk": np.zeros((D, D))}])
+def test_nor_does_a_block_that_is_a_vector(junk):
+    with pytest.raises(RefusedError, match=r"one whose products have shape \(12,\)\. Got shape \(12, 12\)"):
+        Node(0, X, max_rank=1).ask("ssi", {"Z": ONE[:, 0], **junk})
+    found = np.zeros((D, D))
+    node, sizes = Node(0, X, max_rank=1), np.sqrt(np.sum(CENTRED**2, axis=0))
+    for j in range(D):
+        t = 0.9e-13 * sizes[0] / sizes[j]
+        asked = {"peaks": False, "block": ONE[:, 0] + (t if j else 0.0) * np.eye(D)[j], **junk}
+        answer = node.ask("opening", asked, algorithm="krylov")["product"]
+        found[:, j] = (answer - found[:, 0]) / t if j else answer
+    assert error_of(found[:, 1:], (CENTRED.T @ CENTRED)[:, 1:]) > 0.5

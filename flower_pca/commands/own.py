@@ -59,7 +59,7 @@ def components(path: str, result: Any) -> tuple[Array, str]:
         rule, remedy = "own components for the columns of the result", "Give those of its run."
         raise DataError(path, must=rule, got="others", then=remedy)
     if len(arrays[OWN]) > (most := result.local_components):
-        rule, got = f"at most {most} own components, as the run of the result has", len(arrays[OWN])
-        raise DataError(path, must=rule, got=got, then="Give those of its run.")
+        rule, count = f"at most {most} own components, as the run of the result has", len(arrays[OWN])
+        raise DataError(path, must=rule, got=count, then="Give those of its run.")
     order = range(result.n_features_in_) if columns is None or names is None else [columns.index(n) for n in names]
     return np.asarray(arrays[OWN][:, list(order)]), str(header.get("site") or "")

@@ -39,7 +39,7 @@ def notice(data: LocalData | Stream) -> None:
 def asked(data: LocalData | Stream, names: tuple[str, ...] | None, rules: Rules) -> LocalData | Stream:
     """The columns that a message asks for: those it names, or all, which must then all be numbers."""
     if isinstance(data, Stream):
-        return data.asked(names)
+        return data.asked(names, one_by_one=rules.share_names)
     what, there = "The columns of this node", set(data.names or ())
     if names is None:
         if data.words and not rules.share_names:

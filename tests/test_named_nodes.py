@@ -76,6 +76,15 @@ def test_a_node_may_keep_names_to_itself(mask):
     is_pooled(named_, NAMES, 1e-9)
 
 
+@pytest.mark.parametrize("columns", [["age"], ["hiv"], [*NAMES[:-1], "hiv"], [*NAMES, "city"], [*NAMES[:-1]]])
+def test_a_node_that_keeps_names_to_itself_confirms_no_guess(columns):
+    text = refused(nodes([*shards()[:2], WORDS], share_names=False), columns=columns)
+    rule = "The columns of this node must be all named by a run that names any: it tells no names."
+    assert f"{rule} Got {len(columns)} names, of 4 columns. Name all of them, or none" in text
+    said = text.replace("this node's operator", "")
+    assert not any(repr(name) in said or f"column {name}" in said for name in (*NAMES, "hiv", "city"))
+
+
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_node_with_other_columns_is_left_out_and_told_why(mask):
     text = refused(nodes([*shards()[:2], MORE]), mask=mask)

@@ -37,7 +37,8 @@ def of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]:
     if high < _APART * low:
         return ()
     j, i = int(np.argmax(sizes)), int(np.argmin(np.where(sizes >= low, sizes, np.inf)))
-    sizes_of = f"{_name(j, names)} has a deviation of {high:.3g}, {_name(i, names)} one of {sizes[i]:.3g}"
+    larger, smaller = (str(number if names is None else names[number]) for number in (j, i))
+    sizes_of = f"column {larger} has a deviation of {high:.3g}, column {smaller} one of {sizes[i]:.3g}"
     return (f'Columns differ much in size: {sizes_of}. Use scale="std" if they are measured in different units.',)
 
 

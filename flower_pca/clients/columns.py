@@ -39,7 +39,7 @@ def notice(data: LocalData | Stream) -> None:
 def asked(data: LocalData | Stream, names: tuple[str, ...] | None, rules: Rules) -> LocalData | Stream:
     """The columns that a message asks for: those it names, or all, which must then all be numbers."""
     if isinstance(data, Stream):
-        return data.asked(names)
+        return data.asked(names, one_by_one=rules.share_names)
     what, there = "The columns of this node", set(data.names or ())
     if names is None:
         if data.words and not rules.share_names:
@@ -49,11 +49,15 @@ def asked(data: LocalData | Stream, names: tuple[str, ...] | None, rules: Rules)
     if data.names is None:
         remedy = "Give all nodes names of columns, or name none."
         raise RefusalError(what, must="named, as the run names its own", got=f"{data.d} without names", then=remedy)
+    if not rules.share_names and set(names) != there:  # else each refusal, and each answer, would confirm a guess
+        got = f"{len(names)} names, of {len(there)} columns"
+        remedy = "Name all of them, or none, or ask the node's operator."
+        raise RefusalError(what, must="all named by a run that names any: it tells no names", got=got, then=remedy)
     if texts := [name for name in names if name in data.words]:
         raise RefusalError(what, must="numbers", got=f"text in column {listed(texts)}", then="Name others.")
     if lacking := [repr(name) for name in names if name not in there]:
         remedy = "Ask the node's operator, or name others."
-        near = unlike([name for name in names if name not in there], there) if rules.share_names else ""
+        near = unlike([name for name in names if name not in there], there)
         got = f"{len(there)}, without {listed(lacking)}{f' ({near})' if near else ''}"
         raise RefusalError(what, must="at least those that the run names", got=got, then=remedy)
     return data.arranged(names)

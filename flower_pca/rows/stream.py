@@ -85,6 +85,7 @@ class Stream:
         self._words: Mapping[str, str] = {}  # columns of it that hold no numbers
         self._heading: Heading | None = None
         self._wanted: tuple[str, ...] | None = None
+        self._one_by_one = True  # whether a run may name some columns only, and learn which there are
         checks.integer("min_rows", min_rows, least=1)
         cut = not (callable(source) or isinstance(source, list | tuple | Iterator | Queue))
         if cut:
@@ -100,9 +101,9 @@ class Stream:
             raise ConfigError("batch", must="given with an array only", got=repr(batch), then=remedy)
         self._check_mask(cut)
 
-    def asked(self, names: tuple[str, ...] | None) -> Self:
-        """The stream, of whose batches a run wants these columns; without names, all."""
-        self._wanted = names
+    def asked(self, names: tuple[str, ...] | None, *, one_by_one: bool = True) -> Self:
+        """The stream, of whose batches a run wants these columns; without names, all. Some only if `one_by_one`."""
+        self._wanted, self._one_by_one = names, one_by_one
         return self
 
     @property
@@ -225,6 +226,9 @@ class Stream:
         if columns is None:
             rule, remedy = "named, as the run names its columns", "Give data with names of columns."
             raise DataError(what, must=rule, got=f"{batch.shape[1]} without names", then=remedy)
+        if not self._one_by_one and set(self._wanted) != set(there):
+            rule, got = "all named by a run that names any", f"{len(self._wanted)} names, of {len(there)} columns"
+            raise DataError(what, must=f"{rule}: it tells no names", got=got, then="Name all of them, or none.")
         if lacking := [repr(name) for name in self._wanted if name not in {*there, *words}]:
             got = f"{len(there)}, without {listed(lacking)}"
             raise DataError(what, must="at least those that the run names", got=got, then="Name others.")

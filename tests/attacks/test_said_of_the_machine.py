@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from dishonest import Node, request
+from dishonest import Node, RefusedError, request
 from fake_grid import Context, in_a_run
 from flwr.app import Message, RecordDict
 
@@ -10,6 +10,8 @@ from flower_pca import app, wire
 from flower_pca.core.stage import Broadcast
 from flower_pca.masking.group import identity
 from flower_pca.rows.frame import Frame
+from flower_pca.rows.named import SiteRows
+from flower_pca.rows.stream import Stream
 
 X = np.random.default_rng(5).standard_normal((60, 4))
 RUN = {"data": "synthetic", "partition": "iid", "algorithm": "krylov", "columns": ""}
@@ -89,3 +91,17 @@ def test_bits_that_no_answer_can_have_are_refused_before_anything_is_kept(bits, 
     said, n, metrics = node.client.fit([*parameters, np.array(bits)], config)
     assert (said, n) == ([], 0)
     assert "The bits of numbers in a message must be one of 64, 32, 16. Got" in metrics["refusal"]
+
+
+@pytest.mark.parametrize("guess", ["b", "Geheim"])
+def test_a_stream_that_keeps_names_to_itself_confirms_no_guess(guess):
+    batches = [SiteRows(X[:40], ("a", "b", "c", "d"))]
+    node = Node(0, Stream(batches), share_names=False, allow=["st_miss"])
+    P = np.ones((1, 1))
+    step = {"P": P, "block": P, "step": np.array(0), "lap": np.array(0), "refine": np.array(0)}
+    with pytest.raises(RefusedError) as error:
+        node.ask("st_miss", step, Frame(names=(guess,)))
+    assert "must be all named by a run that names any: it tells no names. Got 1 names, of 4 columns." in str(
+        error.value
+    )
+    assert guess not in str(error.value).split()

@@ -2,14 +2,17 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
 from builders import deal, mixed
 from test_report_kinds import COLUMNS, split, spoilt, stepped
 
-from flower_pca import PCAResult, TrackingResult, cli, simulate
+from flower_pca import DataError, PCAResult, TrackingResult, cli, simulate
+from flower_pca.base import archive
 from flower_pca.clients import kept
+from flower_pca.commands import own
 
 
 def flower_pca(capsys, *words):
@@ -75,7 +78,7 @@ def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp
     assert "along the 2 components that all clients share; --own FILE adds those of a client" in said
     own = out / "flower_pca-own-1.npz"
     code, said, _ = flower_pca(capsys, *transform, "--own", own)
-    assert f"along the 2 components that all clients share, and a client's own in {own}" in said
+    assert f"along the 2 components that all clients share, and the own ones of b in {own}" in said
     with (tmp_path / "scores.csv").open() as file:
         assert next(csv.reader(file)) == ["component_1", "component_2", "own_1"]
         scores = np.array([[float(cell) for cell in row] for row in csv.reader(file)])
@@ -162,3 +165,23 @@ def test_show_and_a_report_of_a_run_of_steps(tmp_path, capsys):
     code, _, err = flower_pca(capsys, "show", tmp_path / "bad.npz")
     assert code == 2
     assert "must be a result that flower_pca has saved" in err
+
+
+@pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
+def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_path):
+    parts = split()
+    result = simulate("exact_per_pca(local_components=1)", parts, n_components=2)
+    more = simulate("exact_per_pca(local_components=2)", parts, n_components=2)
+    for algorithm, arrays, message in [
+        ("per_pca(max_rounds=5)", result.own[1], "must be own components of exact_per_pca. Got those of per_pca."),
+        (more.algorithm, more.own[1], "must be at most 1 own components, as the run of the result has. Got 2."),
+    ]:
+        header = {"algorithm": algorithm, "site": "b", "columns": list(map(str, result.feature_names_in_))}
+        path = str(archive.write(tmp_path / "own.npz", "own result", header, arrays))
+        with pytest.raises(DataError, match=re.escape(message)):
+            own.components(path, result)
+    header["algorithm"] = "exact_per_pca"
+    path = str(archive.write(tmp_path / "own.npz", "own result", header, result.own[1]))
+    found, site = own.components(path, result)
+    np.testing.assert_array_equal(found, result.own[1]["components"])
+    assert site == "b"

@@ -24,7 +24,7 @@ def test_huge_entries_are_not_taken_for_infinite() -> None:
         result = simulate("krylov", [GOOD * 1e60], n_components=1, scale=scale)
         assert sine(result.components_, reference.components[:1]) <= 1e-7
     with pytest.raises(
-        DataError, match=r"of client 0 must be of usual size, at most 1e\+65, .* Got 4\.334e\+150 in column 4"
+        DataError, match=r"of client 0 must be of usual size, at most 1e\+65, .* Got a larger one in column 4"
     ):
         simulate("krylov", [GOOD * 1e150], n_components=1)
 

@@ -57,7 +57,8 @@ def test_a_column_that_is_too_small_to_be_scaled_is_named(scale):
 
 
 HUGE = (
-    r"The data of {} must be of usual size, at most 1e\+65, or 1e\+16 in single precision\. Got 1e\+300 in column 2\."
+    r"The data of {} must be of usual size, at most 1e\+65, or 1e\+16 in single precision\. "
+    r"Got a larger one in column 2\."
 )
 
 
@@ -81,7 +82,7 @@ def test_a_node_says_so_and_the_others_go_on():
     result = strategy.fit(grid)
     assert result.n_samples_ == 120
     (reason,) = [why for record in result.history for why in record.failures.values()]
-    assert "must be of usual size, at most 1e+65, or 1e+16 in single precision. Got 1e+300 in column 2." in reason
+    assert "must be of usual size, at most 1e+65, or 1e+16 in single precision. Got a larger one in column 2." in reason
 
 
 @pytest.mark.parametrize("size", [1e-17, 1e-10, 1e15])
@@ -91,7 +92,7 @@ def test_single_precision_is_no_reason_to_refuse(size):
 
 
 def test_what_single_precision_cannot_hold_is_refused():
-    with pytest.raises(DataError, match=r"1e\+16 in single precision\. Got 8"):
+    with pytest.raises(DataError, match=r"1e\+16 in single precision\. Got a larger one"):
         simulate("krylov", [(GOOD * 1e18).astype(np.float32)], n_components=2)
     with pytest.raises(DataError, match=r"of usual size, 1e-18 at least\. Got squares of"):
         simulate("krylov", [(GOOD * 1e-22).astype(np.float32)], n_components=2)

@@ -29,6 +29,7 @@ SPARE: Final = 10**8  # bytes that a node has beside its rows taken twice
 _BLOCKS: Final = 7  # of one width at a time, in an opening, which makes the most of them
 _SQUARES: Final = {False: 4, True: 7}  # matrices as large as C_i at a time, where it is packed; and where it is masked
 LARGEST: Final = 1e150  # of entries: squares do not overflow
+LONGEST: Final = 1e60  # of the entries of a block: its product with rows of usual size does not overflow
 SMALLEST: Final = 1e-150  # of numbers that may be divided by, but for 0 itself, which stands for none
 _LOOPS: Final = ("steps", "inner_steps")  # arrays of a message that say how often a node repeats its work
 _SIZES: Final = ("width", "rank", "k", "own")  # how many columns a node shall make of its own
@@ -100,6 +101,10 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
         if columns > most:
             rule = f"of at most {most} columns"
             raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
+        block = a.ndim and len(a) == d and (a.ndim == 2 or name == "block")
+        if block and np.max(np.abs(a), initial=0.0) > LONGEST:
+            rule = f"at most {LONGEST:g} in size"
+            raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
         room = columns if d is None or n is None or a.ndim == 2 else max(NARROW, widest(n, d))
         if min(columns, d or columns) > room:
             rule = f"of at most {room} columns, for which a node of so few rows has memory"

@@ -35,8 +35,11 @@ def write(result: Any, folder: Path) -> list[str]:
     return [_NAME.format(key) for key in result.own]
 
 
-def components(path: str, result: Any) -> Array:
-    """The own components of a client in such a file, for the columns of a personalized result."""
+def components(path: str, result: Any) -> tuple[Array, str]:
+    """The own components of a client in such a file, for the columns of a personalized result; and whose they are.
+
+    That is the name of a site; "" where the file has none.
+    """
     from flower_pca.algorithms.personal.result import OWN, PersonalResult
 
     if not isinstance(result, PersonalResult):
@@ -47,10 +50,16 @@ def components(path: str, result: Any) -> Array:
     except FileNotFoundError as error:
         remedy = "Give a file that run --own, or a node, has written."
         raise DataError("The file of own components", must="there", got=f"no file {path}", then=remedy) from error
+    made, wanted = (str(name).partition("(")[0] for name in (header.get("algorithm"), result.algorithm))
+    if made != wanted:
+        raise DataError(path, must=f"own components of {wanted}", got=f"those of {made}", then="Give those of its run.")
     columns, names = header.get("columns"), result.feature_names_in_
     there = OWN in arrays and arrays[OWN].shape[1:] == (result.n_features_in_,)
     if not there or (columns is not None and names is not None and sorted(columns) != sorted(names)):
         rule, remedy = "own components for the columns of the result", "Give those of its run."
         raise DataError(path, must=rule, got="others", then=remedy)
+    if len(arrays[OWN]) > (most := result.local_components):
+        rule, count = f"at most {most} own components, as the run of the result has", len(arrays[OWN])
+        raise DataError(path, must=rule, got=count, then="Give those of its run.")
     order = range(result.n_features_in_) if columns is None or names is None else [columns.index(n) for n in names]
-    return np.asarray(arrays[OWN][:, list(order)])
+    return np.asarray(arrays[OWN][:, list(order)]), str(header.get("site") or "")

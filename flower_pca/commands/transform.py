@@ -37,7 +37,7 @@ def run(given: argparse.Namespace) -> int:
         raise ConfigError("The file for the scores", must=rule, got=path.name, then="Write -o scores.npy.")
     result = common.result_of(given.result, missing=given.missing)
     rows = sources.make(given.data, result.feature_names_in_)
-    client = None if given.own is None else own.components(given.own, result)
+    client, site = (None, "") if given.own is None else own.components(given.own, result)
     scores = result.transform(rows) if client is None else result.transform(rows, client=client)
     with archive.replacing(path) as file:
         if kind == ".npy":
@@ -50,11 +50,11 @@ def run(given: argparse.Namespace) -> int:
     if given.json:
         common.print_json({"rows": n, "components": k, "own_components": k - result.n_components_, "out": str(path)})
     else:
-        sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{_whose(result, given.own)}\n")
+        sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{_whose(result, given.own, site)}\n")
     return 0
 
 
-def _whose(result: Any, file: str | None) -> str:
+def _whose(result: Any, file: str | None, site: str) -> str:
     """Whose components they are along, where some are shared by all clients and others are a client's own."""
     from flower_pca.algorithms.personal.result import PersonalResult
 
@@ -64,4 +64,5 @@ def _whose(result: Any, file: str | None) -> str:
     shared = f": along the {'component' if k == 1 else f'{k:,} components'} that all clients share"
     if file is None:
         return f"{shared}; --own FILE adds those of a client"
-    return f"{shared}, and a client's own in {file}"
+    own_ones = f"the own ones of {site}" if site else "a client's own"
+    return f"{shared}, and {own_ones} in {file}"

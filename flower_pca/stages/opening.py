@@ -98,7 +98,8 @@ class Opening(Stage[OpeningState]):
         gaps = "gaps" in arrays
         if not gaps:
             data.complete()
-        block = block.astype(data.dtype, copy=False)
+        with np.errstate(over="ignore"):
+            block = block.astype(data.dtype, copy=False)
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
         by_rows = np.array(int(data.answers == "rows"))
         parts = (
@@ -110,7 +111,7 @@ class Opening(Stage[OpeningState]):
         )
         with np.errstate(over="ignore", invalid="ignore"):
             up = functools.reduce(functools.partial(_merge, block), parts)
-        usable.require_size(data, up["m2"], up["product"])
+        usable.require_size(data, up["m2"])
         # What the client remembers is of another frame, and maybe of another set of clients: it starts afresh.
         return {**up, "peak": data.peak()} if arrays["peaks"] else up, {}
 

@@ -20,18 +20,24 @@ _LEAST: Final = 1e-290  # of squares: what is smaller has lost its digits, or so
 _LEAST_SINGLE: Final = 1e-36  # likewise, in single precision
 _SINGLE: Final = 1e-10  # between the two precisions
 _LARGEST: Final = 1e139  # of sums of squares
+_LARGEST_SINGLE: Final = 1e37  # likewise, in single precision
 _USUAL: Final = "1e-145 at least"
 
 
-def require_size(data: Any, *sums: Array) -> None:
-    """Raise DataError if the rows of a client are so large that their sums of squares are none."""
-    if all(float(np.abs(a).max(initial=0.0)) <= _LARGEST for a in sums):  # which NaN is not
+def require_size(data: Any, squares: Array) -> None:
+    """Raise DataError if the rows of a client are so large that their sums of squares are none.
+
+    It hangs on the rows alone, not on what is asked of them, and says nothing of how large they are: else a server
+    could ask with larger and larger blocks until it is told so, and measure the rows by that.
+    """
+    largest = _LARGEST_SINGLE if data.dtype == np.float32 else _LARGEST
+    if float(np.sum(squares, dtype=np.float64)) <= largest:  # which NaN is not
         return
     rule = "of usual size, at most 1e+65, or 1e+16 in single precision"
     remedy = "Scale the data, or mend it: a number so large often stands for a missing value."
     peak, names = data.peak(), getattr(data, "names", None)
     j = int(np.argmax(peak))
-    got = f"{peak[j]:.4g} in column {j if names is None else names[j]}"
+    got = f"a larger one in column {j if names is None else names[j]}"
     raise DataError(f"The data of {data.who}", must=rule, got=got, then=remedy)
 
 

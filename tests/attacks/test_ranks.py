@@ -141,3 +141,28 @@ def test_nor_does_a_block_that_is_a_vector(junk):
         answer = node.ask("opening", asked, algorithm="krylov")["product"]
         found[:, j] = (answer - found[:, 0]) / t if j else answer
     assert error_of(found[:, 1:], (CENTRED.T @ CENTRED)[:, 1:]) > 0.5
+
+
+@pytest.mark.parametrize("size", [1e60, 1e75, 1e139])
+@pytest.mark.parametrize(("stage", "named", "extra", "key"), WAYS)
+def test_no_refusal_compares_a_product_with_a_number_of_the_server(stage, named, extra, key, size):
+    """A node of another size says the same: what is refused is the message, not what it makes of the rows."""
+    algorithm, said = stage if stage in ("ssi", "krylov") else "krylov", set()
+    for rows in (X, 1e12 * X, 1e-12 * X):
+        node = Node(0, rows, max_rank=1)
+        try:
+            node.ask(stage, {named: size * ONE, **extra}, algorithm=algorithm)
+            said.add("answered")
+        except RefusedError as error:
+            said.add(str(error))
+    if size > 1e60:
+        assert said == {f"{named} of a message must be at most 1e+60 in size. Got larger entries. Check the sender."}
+    else:
+        assert said == {"answered"}
+
+
+def test_what_is_told_of_rows_too_large_is_no_number_of_theirs():
+    rows = X.copy()
+    rows[3, 2] = 1.2345e80
+    with pytest.raises(RefusedError, match=r"of usual size, at most 1e\+65.* Got a larger one in column 2\. Scale"):
+        Node(0, rows).ask("opening", {"peaks": False, "block": ONE}, algorithm="krylov")

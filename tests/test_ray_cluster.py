@@ -87,6 +87,9 @@ def test_machines_that_share_no_folder_give_the_same_bits(
         return of(shards, each, seen=seen)
 
     monkeypatch.setattr(Store, "of", watched)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(mine))
     np.save(tmp_path / "rows.npy", five()[0])
     shards = [np.load(tmp_path / "rows.npy", mmap_mode="r"), *five()[1:]]
     settings: dict[str, Any] = {"n_components": 2, "scale": "std"}
@@ -97,7 +100,7 @@ def test_machines_that_share_no_folder_give_the_same_bits(
         assert_same_own(there, here)
     assert len(here.own) == 5
     assert stored == [{str(tmp_path / "rows.npy")}] * 2  # which both machines see
-    assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob("flower_pca-*/own/*"))
+    assert not list(mine.iterdir())  # nothing is left behind
 
 
 def test_a_folder_that_all_machines_see_is_used(two_machines: str, tmp_path: Path) -> None:

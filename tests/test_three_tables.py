@@ -60,7 +60,7 @@ def test_the_command_matches_files_by_name(folder, capsys):
     is_pooled(run(capsys, folder, "--columns", ",".join(NAMES)), NAMES)
     add(folder, "less")
     assert "Got 3, without 'beat'." in run(capsys, folder)
-    assert "trier.csv must be one of weight, age, size. Got 'beat'." in run(
+    assert "trier.csv must be there, for all that are asked for. Got none called 'beat'." in run(
         capsys, folder, "--columns", ",".join(NAMES)
     )
     assert "columns must be names of columns. Got 'a,,b'." in run(capsys, folder, "--columns", "a,,b")

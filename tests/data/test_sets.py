@@ -54,7 +54,7 @@ def test_a_local_set_of_hugging_face(local):
     assert np.array_equal(chosen.rows, wanted[:, [3, 0]])
     with pytest.raises(DataError, match=r"must be numbers\. Got 's0' in column site\."):
         make(f"hugging_face(name={local!r})")
-    with pytest.raises(ConfigError, match=r"must be one of x, v, site, z\. Got 'w'"):
+    with pytest.raises(ConfigError, match=r"must be there, for all that are asked for\. Got none called 'w'"):
         make(f"hugging_face(name={local!r}, columns=['w'])")
 
 

@@ -57,10 +57,11 @@ def test_each_client_keeps_a_state_and_a_ledger_of_its_own(tmp_path: Any) -> Non
     assert len(list(tmp_path.glob("flower_pca-ledger-*.npz"))) == N
 
 
-def test_a_client_that_fails_is_one_client_by_its_name(lines: list[str]) -> None:
+@pytest.mark.parametrize("hosted", ["stacked", "summed"])
+def test_a_client_that_fails_is_one_client_by_its_name(lines: list[str], hosted: str) -> None:
     rows = shards()
     rows[5][0, 0] = np.nan
-    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="stacked").fit(fake_grid.hosts_of(rows))
+    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted=hosted).fit(fake_grid.hosts_of(rows))
     assert result.n_samples_ == sum(len(X) for i, X in enumerate(rows) if i != 5)
     assert any("client 5 was left out" in line and "NaN" in line for line in lines)
     assert set(result.history[0].failures) == {"5"}
@@ -156,15 +157,6 @@ def test_one_answer_of_each_node_is_in_the_memory_of_a_server_that_gets_sums() -
     asked("krylov", grid, hosted="summed")
     product = 12 * 13 * 8
     assert max(most) < 2 * product  # of one client, though a node hosts four
-
-
-def test_a_client_that_fails_is_left_out_of_the_sum_by_its_name(lines: list[str]) -> None:
-    rows = shards()
-    rows[5][0, 0] = np.nan
-    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="summed").fit(fake_grid.hosts_of(rows))
-    assert result.n_samples_ == sum(len(X) for i, X in enumerate(rows) if i != 5)
-    assert any("client 5 was left out" in line and "NaN" in line for line in lines)
-    assert set(result.history[0].failures) == {"5"}
 
 
 def test_a_wrong_answer_is_found_by_the_node(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,9 +100,10 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         )
         super().__init__(waits, checkpoint)
         self._start = None if start is None else starts.known(start)
-        made = self._made()  # which checks what to start from
+        if start is not None:
+            self._made()  # which checks what to start from
         if hosted == SUMMED:
-            require_sums(made, question.channel)
+            require_sums(self._made(), question.channel)
 
     @property
     def algorithm(self) -> Algorithm[Any]:

@@ -35,7 +35,8 @@ from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
 from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.algorithms.ssi import SSI as SSI
 from flower_pca.base import checks, spec
-from flower_pca.base.errors import ConfigError, DataError, ProtocolError
+from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.core import parts
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays, Stage
@@ -229,9 +230,7 @@ def answer(
         return STAGES[stage].client(arrays, data, memory)
     with np.errstate(all="ignore"):
         up, after = STAGES[stage].client(arrays, fixed(data), memory)
-    if not all(np.isfinite(a).all() for a in up.values()):
-        remedy = "Check the frame and the block."
-        raise DataError("The answer of this node", must="finite", got="others", then=remedy)
+    parts.require_finite(up)
     return up, after
 
 

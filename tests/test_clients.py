@@ -203,7 +203,7 @@ MALFORMED = {
     "two clips": ("ssi", {**NOISED, "dp.clip": [1.0, 1.0]}, FLOOR, ("ssi", "TypeError)")),
     "a clip in words": ("ssi", {**NOISED, "dp.clip": "x"}, FLOOR, "dp.clip of a message must be"),
     "a clip beyond all": ("ssi", {**NOISED, "dp.clip": 1e300}, FLOOR, "dp.clip of a message must be at most 1e+150"),
-    "two seeds": ("ssi", {"Z": ONE, "seed": [1, 2], "width": 1}, RANK, ("ssi", "TypeError: ")),
+    "two seeds": ("ssi", {"Z": ONE, "seed": [1, 2], "width": 1}, RANK, ("ssi", "TypeError)")),
     "a seed below 0": ("ssi", {"Z": ONE, "seed": -1, "width": 1}, RANK, "seed of a message must be from 0 to"),
     "a width below 0": (
         "ssi",

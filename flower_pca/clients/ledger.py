@@ -46,7 +46,7 @@ class Ledger:
     """What was told.
 
     Attributes:
-        answered: Messages answered.
+        answered: Messages that came, if they are counted, refused ones too.
         spent: Privacy spent on noised answers, as the sum of mu^2, mu = clip^2 / deviation (`flower_pca.dp.gaussian`).
         beyond: Masked sums that it gave no answer to, as that was beyond a bound, say: each tells of this node alone.
         groups: Those with whom the rows were summed under masks.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Final
 
@@ -11,13 +11,14 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 
 from flower_pca import registry, wire
-from flower_pca.assembly import Veil
+from flower_pca.answering import Veil
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, ledger, limits, told
 from flower_pca.clients.ledger import ANONYMOUS, Ledger
+from flower_pca.clients.offered import everything
 from flower_pca.clients.refusals import RefusalError
-from flower_pca.clients.rules import Rules, everything
+from flower_pca.clients.rules import Rules
 from flower_pca.core.parts import Kind
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
@@ -49,7 +50,7 @@ class Policy:
         self,
         rules: Rules,
         *,
-        served: frozenset[str],
+        served: Set[str],
         context: Context | None = None,
         fixed: Callable[[LocalData], FixedData] | None = None,
     ) -> None:
@@ -80,7 +81,7 @@ class Policy:
         if unnamed and self._rules.allow is None:
             rule = "one whose answers compare no rows, or one that this node's operator has named"
             raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then="Ask the node's operator.")
-        if not asked <= self._served:
+        if asked - self._served:
             rule = f"one of those that this node serves ({', '.join(sorted(self._served))})"
             got = ", ".join(sorted(asked - self._served))
             raise RefusalError("The algorithm", must=rule, got=got, then="Ask the node's operator.")

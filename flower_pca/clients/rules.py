@@ -63,7 +63,7 @@ class Rules:
             folder of .pub files. The node then takes part in masked sums only with peers who have signed their keys
             with one of these. Not to be had from the server.
         max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.
-        max_messages_ever: The same over all runs, while its rows stay the same.
+        max_messages_ever: The same over all runs, while its rows stay the same; refused ones count too.
         max_rank: The rank, at most, of all products with C_i that it tells while its rows stay the same, over all runs;
             under masks, that each group of nodes tells together. After d independent columns a server knows C_i. d / 2
             is a sensible choice.

@@ -169,7 +169,7 @@ def test_a_stage_without_a_bound_gives_no_noised_answer(name):
         ({"Z": 1.001 * np.eye(3)[:, :1]}, "The norm of Z with noise must be at most 1. Got 1.001."),
         ({"Z": np.ones((3, 2))}, "The norm of Z with noise must be at most 1. Got 2.449"),
         ({"Z": 1e12 * np.eye(3)[None]}, "Z with noise must be a matrix. Got 3 dimensions."),
-        ({"Z": 1e12 * np.eye(3)[0]}, "Z with noise must be a matrix. Got 1 dimensions."),
+        ({"Z": 1e12 * np.eye(3)[0]}, "Z with noise must be a matrix. Got 1 dimension."),
         ({"dp.noise": np.array(0.0)}, "each above 0. Got 1, 0, 9."),
         ({"dp.clip": np.array(-1.0)}, "each above 0. Got -1, 1, 9."),
         ({"dp.budget": np.array(np.inf)}, "each above 0. Got 1, 1, inf."),

@@ -111,7 +111,7 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
             rule = f"of at most {labels.count(room, 'column')}, for which a node of so few rows has memory"
             raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
     stage = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
-    if stage == registry.Covariance.name and n is not None and d is not None and not has_room(request.stage, n, d):
+    if stage == "covariance" and n is not None and d is not None and not has_room(request.stage, n, d):
         rule = f"of fewer columns, or of nodes with more rows: C_i of {d} columns takes more memory than a node has"
         raise ProtocolError("A run of covariance", must=rule, got="too many columns", then="Ask for krylov.")
 

@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import Context
 
 from flower_pca import wire
-from flower_pca.assembly import Veil
+from flower_pca.answering import Veil
 from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, ledger, told
 from flower_pca.clients.ledger import ANONYMOUS, Ledger

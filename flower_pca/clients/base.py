@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Unpack
 from flwr.app import Context
 from flwr.client import NumPyClient
 
-from flower_pca import assembly, registry, wire
+from flower_pca import answering, registry, wire
 from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
@@ -161,7 +161,7 @@ class PCAClient(NumPyClient):
         try:
             demands, veil = self._account.demands(request, data), self._account.veil(request, data)
             sources: Any = {"fixed": self._fixed, "grain": self._grain, "demands": demands, "veil": veil}
-            return assembly.answer(request.stage, request.arrays, data, before, **sources)
+            return answering.answer(request.stage, request.arrays, data, before, **sources)
         except SpentError as error:
             self._account.lose(data)
             self._account.fail(request, data)
@@ -194,7 +194,7 @@ class PCAClient(NumPyClient):
         stage = messages.inner_stage(request.arrays) if masked else request.stage  # none in the set-up of masks
         if self._own_file is None or stage is None:
             return
-        if own := registry.own(stage, messages.plain(after), data):
+        if own := answering.own(stage, messages.plain(after), data):
             header = {"algorithm": request.algorithm, "run": request.run, "columns": getattr(data, "names", None)}
             with kept.locked(self._own_file):
                 place = kept.own_place(self._own_file, request.algorithm)

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from flower_pca.base import archive
+from flower_pca.base import archive, labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.clients import kept
 from flower_pca.clients.refusals import RefusalError
@@ -84,7 +84,8 @@ class Ledger:
             self.groups[found].missing = self.groups[found].lost(here)
             return self.groups[found].key
         if len(self.groups) >= groups:
-            rule = f"in one of at most {groups} groups, of whom at most {lost} may be lost: its max_groups and max_lost"
+            count = labels.count(groups, "group")
+            rule = f"in one of at most {count}, of whom at most {lost} may be lost: its max_groups and max_lost"
             remedy = "Ask the node's operator: each group more, and each loss, tells what the members do not share."
             raise RefusalError("The peers of this node in a masked sum", must=rule, got="others", then=remedy)
         self.groups.append(Group(here))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
 import numpy as np
@@ -10,8 +11,9 @@ from flwr.app import ConfigRecord, Context
 from flower_pca import registry, wire
 from flower_pca.base.errors import ConfigError
 from flower_pca.clients import limits
+from flower_pca.clients.offered import everything
 from flower_pca.clients.refusals import RefusalError
-from flower_pca.clients.rules import Rules, everything
+from flower_pca.clients.rules import Rules
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import messages
@@ -33,7 +35,7 @@ class Policy:
         context: Its Flower context, which counts the messages of a run.
     """
 
-    def __init__(self, rules: Rules, *, served: frozenset[str], context: Context | None = None) -> None:
+    def __init__(self, rules: Rules, *, served: Set[str], context: Context | None = None) -> None:
         if rules.max_messages is not None and context is None:
             remedy = "Write PCAClient(data, context=context, max_messages=...)."
             raise ConfigError("max_messages", must="used with the node's context", got="no context", then=remedy)
@@ -59,7 +61,7 @@ class Policy:
         if unnamed and self._rules.allow is None:
             rule = "one whose answers compare no rows, or one that this node's operator has named"
             raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then="Ask the node's operator.")
-        if not asked <= self._served:
+        if asked - self._served:
             rule = f"one of those that this node serves ({', '.join(sorted(self._served))})"
             got = ", ".join(sorted(asked - self._served))
             raise RefusalError("The algorithm", must=rule, got=got, then="Ask the node's operator.")

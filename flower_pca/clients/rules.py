@@ -10,14 +10,14 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
+from flower_pca.clients.offered import WithoutRows, everything
 from flower_pca.dp.gaussian import calibrated
 from flower_pca.dp.noise import Floor
 
@@ -32,11 +32,6 @@ _UNSIGNED: Final = (
     "to unmask what this node sends. Give trusted_keys against a server that is not honest."
 )
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
-
-
-def everything() -> tuple[str, ...]:
-    """All that a node can be asked for by name: algorithms, trackers, and the counts of monitoring."""
-    return (*registry.ALGORITHMS, *registry.TRACKERS, *registry.BESIDE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,10 +182,10 @@ class Rules:
         return cls(**given)
 
     @property
-    def served(self) -> frozenset[str]:
+    def served(self) -> Set[str]:
         """The names of the algorithms that are served."""
         if self.allow is None:
-            return frozenset(name for name in everything() if not registry.STAGES[name].by_row)
+            return WithoutRows()
         return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Self
 
@@ -12,7 +12,8 @@ import numpy as np
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.rows.arranged import ArrangedRows
-from flower_pca.rows.frame import Frame, ImplicitRows, Moments, apply, filled, merge, near
+from flower_pca.rows.frame import Frame, Moments, apply, filled, merge, near
+from flower_pca.rows.implicit import ImplicitRows, product
 from flower_pca.rows.spread import Spread
 
 _SMALL: Final = 2**15  # entries below which framing a block is cheaper than putting its products right
@@ -71,14 +72,12 @@ class LocalData(ArrangedRows):
 
     def matmat(self, Z: Array, *, reuse: int = _REUSE) -> Array:
         """X'(XZ). `reuse`: how many such products a run makes of these rows, which decides whether X'X pays."""
-        Z = np.ascontiguousarray(Z, dtype=self.dtype)
+        Z = np.ascontiguousarray(Z, dtype=np.float64 if self.sparse else self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
-            product = self._spread.times(Z, self.frame) if self._near else self.gram() @ Z
-            return np.asarray(product, dtype=self.dtype)
-        total = np.zeros(Z.shape)
-        for B in self._factors():
-            total += B.T @ (B @ Z)
-        return total.astype(self.dtype, copy=False)
+            known = self._spread.times(Z, self.frame) if self._near else self.gram() @ Z
+            return np.asarray(known, dtype=self.dtype)
+        blocks, frame = self._bare()
+        return product(blocks, Z, frame).astype(self.dtype, copy=False)
 
     def scores(self, Z: Array) -> Array:
         """XZ: the coordinates of the rows, n x p."""
@@ -126,6 +125,13 @@ class LocalData(ArrangedRows):
             yield from (ImplicitRows(block, self.frame) for block in self._stored())
         else:
             yield from self.rows()
+
+    def _bare(self) -> tuple[Iterable[Any], Frame]:
+        """Blocks of rows, and the frame that is still to be taken off their products."""
+        if self.sparse:
+            self.complete()
+            return [self._filled], self._applied
+        return (self._stored(), self.frame) if self._implicit else (self.rows(), Frame())
 
     def dense(self) -> Iterator[Array]:
         """Blocks of framed rows as arrays, of sparse rows too."""

@@ -13,11 +13,14 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows.frame import Frame, ImplicitRows, Moments, centred, filled, merge, sparse_moments, stored
+from flower_pca.rows.frame import Frame, Moments, centred, filled, merge, sparse_moments, stored
+from flower_pca.rows.implicit import ImplicitRows
 
 _BLOCK: Final = 2**17  # entries of a block of rows, which a processor's own memory holds while it is worked on
 _FEWEST: Final = 64  # rows of it, however long they are
-_SAMPLE: Final = 64  # rows to judge all of them by
+_SAMPLE: Final = 2**14  # entries to judge all of them by, of
+_MOST: Final = 64  # rows, or of
+_LEAST: Final = 9  # however long they are
 _SINGLE: Final = 128  # rows whose sums single precision may hold, before they are added in double
 
 
@@ -69,7 +72,8 @@ class StoredRows:
 
     def sample(self) -> Array:
         """A few stored rows, dense ones, from all over the table."""
-        rows = np.asarray(self._X[:: -(-self.n // _SAMPLE)])
+        few = min(max(_SAMPLE // self.d, _LEAST), _MOST)
+        rows = np.asarray(self._X[:: -(-self.n // few)])
         return rows if self._places is None else rows[:, self._places]
 
     def there(self) -> Moments:

@@ -57,7 +57,7 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
 
     The frame is taken off once, from what all blocks come to.
     """
-    W = Z if frame.scale is None else Z / frame.scale[:, None]
+    W = Z if frame.scale is None else (Z / frame.scale[:, None]).astype(Z.dtype, copy=False)
     less = None if frame.mean is None else frame.mean @ W
     total, sums = None, np.zeros(Z.shape[1])
     for S in blocks:

@@ -11,12 +11,14 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
+from flower_pca.rows import deviations
 from flower_pca.rows.arranged import ArrangedRows
-from flower_pca.rows.frame import Frame, Moments, apply, filled, merge, near
+from flower_pca.rows.frame import Frame, Moments, apply, filled, near
 from flower_pca.rows.implicit import ImplicitRows, product
 from flower_pca.rows.spread import Spread
 
 _SMALL: Final = 2**15  # entries below which framing a block is cheaper than putting its products right
+_ANYHOW: Final = 2**14  # entries of X'X that are few, however few rows there are
 _REUSE: Final = 4  # products that a run makes of the rows at least
 _HELD: Final = 2**26  # entries of a dense copy that may be held for a factorisation
 _DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
@@ -74,7 +76,7 @@ class LocalData(ArrangedRows):
         """X'(XZ). `reuse`: how many such products a run makes of these rows, which decides whether X'X pays."""
         Z = np.ascontiguousarray(Z, dtype=np.float64 if self.sparse else self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
-            known = self._spread.times(Z, self.frame) if self._near else self.gram() @ Z
+            known = self.gram() @ Z if self.missing else self._spread.times(Z, self.frame)
             return np.asarray(known, dtype=self.dtype)
         blocks, frame = self._bare()
         return product(blocks, Z, frame).astype(self.dtype, copy=False)
@@ -131,7 +133,13 @@ class LocalData(ArrangedRows):
         if self.sparse:
             self.complete()
             return [self._filled], self._applied
-        return (self._stored(), self.frame) if self._implicit else (self.rows(), Frame())
+        mean, scale = self.frame.mean, self.frame.scale
+        if self._implicit:
+            return self._stored(), self.frame
+        if self.missing or mean is None:
+            return self.rows(), Frame()
+        most = mean.astype(self.dtype)  # of which single precision leaves a rest
+        return deviations.about(self._stored(), most), Frame(None if self.dtype == mean.dtype else mean - most, scale)
 
     def dense(self) -> Iterator[Array]:
         """Blocks of framed rows as arrays, of sparse rows too."""
@@ -155,20 +163,24 @@ class LocalData(ArrangedRows):
 
         Of rows whose gaps are filled with their own means, they are those of whole rows; else of the values there.
         """
-        return functools.reduce(merge, (moments for moments, _ in self._centred()))
+        return self._moments(self._own)
 
     def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
         """By blocks of stored rows: the moments, and the product of the rows less their own mean with a block.
 
-        All rows are one block where X'X pays, which later messages need as well.
+        Dense rows without gaps are one block; by way of X'X where that pays, which later messages need as well.
         """
-        if self._gram_pays(block.shape[1], _REUSE) and not self.missing:
+        if self.sparse or self.missing:
+            yield from ((moments, rows.T @ (rows @ block)) for moments, rows in self._about_means(self._own))
+        elif self._gram_pays(block.shape[1], _REUSE):
             yield self._spread.moments, self._spread.gram @ block
         else:
-            yield from ((moments, rows.T @ (rows @ block)) for moments, rows in self._centred())
+            yield deviations.product(self._deviations(), self.n, self._mean, block, self.dtype)
 
-    def _centred(self) -> Iterator[tuple[Moments, Any]]:
-        return self._about_means(self.own_fill() if self.frame.own and self.missing else None)
+    @property
+    def _own(self) -> Array | None:
+        """What stands in the gaps of these rows where that is their own mean."""
+        return self.own_fill() if self.frame.own and self.missing else None
 
     def top(self, k: int) -> tuple[Array, Array]:
         """The leading eigenvectors (d x r) and eigenvalues (r) of X'X, with r = min(k, rank)."""
@@ -191,18 +203,19 @@ class LocalData(ArrangedRows):
         return linalg.largest(functools.partial(self.matmat, reuse=steps), self.d, steps)
 
     def _gram_pays(self, p: int, reuse: int) -> bool:
-        # n d^2 flops to form it, then 2 d^2 p a product instead of 4 n d p; never larger than the rows themselves.
+        # In one unit of measured time: n d^2 to form X'X, and a product is 30 d^2 with it, and n d (57 + 2 p) without,
+        # since narrow ones wait for memory. X'X is small beside the rows, or in any case.
         # A pure rule of sizes, not of what is cached, so that a resumed run takes the same path to the bit.
-        if self.sparse or not self._keep or self.d > self.n:
+        if self.sparse or not self._keep or self.d > self.n or self.d**2 > max(self.n * self.d // 8, _ANYHOW):
             return False
-        return self.n * self.d <= reuse * p * (4 * self.n - 2 * self.d)
+        return self.n * self.d <= reuse * ((57 + 2 * p) * self.n - 30 * self.d)
 
     @functools.cached_property
     def _gram(self) -> Array:
         self.complete()
         if self.sparse:
             return self.matmat(np.eye(self.d))
-        if self._keep and self.d <= self.n and self._near:
+        if self._keep and self.d <= self.n and not self.missing:
             return self._spread.framed(self.frame)
         total = np.zeros((self.d, self.d))
         for block in self.rows():
@@ -213,8 +226,7 @@ class LocalData(ArrangedRows):
     def _spread(self) -> Spread:
         """Of the stored rows, for all their views."""
         if "spread" not in self.known:
-            parts = (Spread.of(*part) for part in self._about_means(None))
-            self.known["spread"] = functools.reduce(Spread.joined, parts)
+            self.known["spread"] = Spread.of(self._deviations(), self.n, self._mean, self.dtype)
         found: Spread = self.known["spread"]
         return found
 

@@ -15,10 +15,9 @@ from flower_pca.rows import deviations
 from flower_pca.rows.arranged import ArrangedRows
 from flower_pca.rows.frame import Frame, Moments, apply, filled, near
 from flower_pca.rows.implicit import ImplicitRows, product
-from flower_pca.rows.spread import Spread
+from flower_pca.rows.spread import Spread, pays
 
 _SMALL: Final = 2**15  # entries below which framing a block is cheaper than putting its products right
-_ANYHOW: Final = 2**14  # entries of X'X that are few, however few rows there are
 _REUSE: Final = 4  # products that a run makes of the rows at least
 _HELD: Final = 2**26  # entries of a dense copy that may be held for a factorisation
 _DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
@@ -203,12 +202,8 @@ class LocalData(ArrangedRows):
         return linalg.largest(functools.partial(self.matmat, reuse=steps), self.d, steps)
 
     def _gram_pays(self, p: int, reuse: int) -> bool:
-        # In one unit of measured time: n d^2 to form X'X, and a product is 30 d^2 with it, and n d (57 + 2 p) without,
-        # since narrow ones wait for memory. X'X is small beside the rows, or in any case.
         # A pure rule of sizes, not of what is cached, so that a resumed run takes the same path to the bit.
-        if self.sparse or not self._keep or self.d > self.n or self.d**2 > max(self.n * self.d // 8, _ANYHOW):
-            return False
-        return self.n * self.d <= reuse * ((57 + 2 * p) * self.n - 30 * self.d)
+        return not self.sparse and self._keep and pays(self.n, self.d, p, reuse)
 
     @functools.cached_property
     def _gram(self) -> Array:

@@ -38,13 +38,13 @@ def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
 
 
 def known(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Mapping[str, type[R]]) -> type[R]:
-    """The class of the result in a file, of these that have been imported; the registry imports all of the package.
+    """The class of the result in a file, of these that have been imported; the registry can import all of the package.
 
     Another one is defined elsewhere, and no file may choose what is imported.
     """
     name = header.get("class", "PCAResult")
     if name not in kinds:
-        importlib.import_module("flower_pca.registry")
+        importlib.import_module("flower_pca.registry").load()
     if name not in kinds:
         rule, remedy = "of a class that is known here", f"Import {header.get('module', 'the module of that class')}."
         raise DataError(f"The result in {path}", must=rule, got=f"a {name}", then=remedy)

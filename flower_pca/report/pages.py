@@ -96,8 +96,8 @@ def traffic(history: History) -> dict[str, str]:
     """What the messages of a run amount to."""
     return {
         "messages": f"{len(history):,}",
-        "sent by clients": html.size(history.bytes_up),
-        "sent to clients": html.size(history.bytes_down),
+        "sent by clients": labels.size(history.bytes_up),
+        "sent to clients": labels.size(history.bytes_down),
         "time": f"{sum(record.seconds for record in history):.3g} s",
     }
 
@@ -143,7 +143,7 @@ def _worst(errors: Array) -> Array:
 def _message(record: Round) -> list[str]:
     error = f"{record.metrics['error']:.1e}" if "error" in record.metrics else ""
     answered = f"{record.answered:,}/{record.asked:,}"
-    sizes = (html.size(record.bytes_up), html.size(record.bytes_down))
+    sizes = (labels.size(record.bytes_up), labels.size(record.bytes_down))
     return [f"{record.number + 1}", record.stage, error, answered, *sizes, f"{record.seconds:.2g}"]
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
@@ -180,7 +181,7 @@ def stored(X: Any, who: str) -> Any:
     rows: Any = X if isinstance(X, np.memmap) or hasattr(X, "tocsr") else np.asarray(X)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         rule = "a two-dimensional array of real numbers, one row per sample"
-        got = f"{rows.ndim} dimensions of dtype {rows.dtype}"
+        got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
         remedy = "Convert it first; a vector becomes x[:, None]."
         raise DataError(f"The data of {who}", must=rule, got=got, then=remedy)
     if hasattr(rows, "tocsr"):

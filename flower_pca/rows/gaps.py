@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
@@ -19,7 +20,7 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
     rows = np.asarray(given)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
         rule = "a two-dimensional array of real numbers, one row per sample, NaN where missing"
-        got = f"{rows.ndim} dimensions of dtype {rows.dtype}"
+        got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
         raise DataError(f"The data of {who}", must=rule, got=got, then="Convert it first; a vector becomes x[None].")
     rows = rows.astype(np.float64, order="C")  # products then have the same bits however they were stored
     if np.isinf(rows).any():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, TypeAlias, Unpack
 
-from flower_pca import assembly, registry
+from flower_pca import answering, assembly, registry
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
@@ -116,7 +116,7 @@ def simulate(
     result = drive(assembly.run(question, judged=False, start=start), there, checkpoint=checkpoint, on_round=watch)
     stage = registry.closing(question.algorithm).name
     frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
-    own = {i: registry.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
+    own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
     result = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
     result = looked_at(result, [client.framed(frame, keep=False) for client in clients])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from flower_pca import assembly
+from flower_pca import answering
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.stage import Arrays, Broadcast, Reply
@@ -64,7 +64,7 @@ class InProcess:
         bits = self._bits[i] if self._bits else system_bits
         given: Any = {"bits": bits, "grain": seeded_grain(self._seed, i), "fixed": self._source}
         arrays = message.arrays_for(i)
-        up, self.memories[i] = assembly.answer(message.stage, arrays, data, self.memories[i], **given)
+        up, self.memories[i] = answering.answer(message.stage, arrays, data, self.memories[i], **given)
         return up
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:

@@ -13,7 +13,7 @@ from dishonest import NUMBERS, Node, RefusedError, Sums
 
 from flower_pca import Stream, assembly, make, registry
 from flower_pca.clients import limits
-from flower_pca.clients.rules import everything
+from flower_pca.clients.offered import everything
 from flower_pca.core.drive import rounds
 from flower_pca.masking import messages
 from flower_pca.masking.messages import Phase

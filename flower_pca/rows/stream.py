@@ -66,6 +66,7 @@ class Stream:
         who: str = WHO,
     ) -> None:
         self.who, self._source, self._missing, self._batch = who, source, missing, batch
+        self._queue = source if isinstance(source, Queue) else None
         self._out = None if out is None else Path(out)
         self._keep = keep
         self.min_rows = min_rows
@@ -137,8 +138,8 @@ class Stream:
 
     def take(self, step: int, cursor: Array) -> Taken:
         """The rows for a step; a queue goes by its cursor instead."""
-        if isinstance(self._source, Queue):
-            rows, behind, left = self._source.after(cursor.astype(np.uint8).tobytes())
+        if self._queue is not None:
+            rows, behind, left = self._queue.after(cursor.astype(np.uint8).tobytes())
             return Taken(self._checked(rows, step), left, np.frombuffer(behind, dtype=np.uint8).copy())
         if isinstance(self._source, Iterator):
             rows, left = self._advance(step)

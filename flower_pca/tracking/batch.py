@@ -87,7 +87,7 @@ def resumed(memory: Arrays, data: Stream) -> Arrays:
 def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
     seen = ~np.isnan(Y)
     Y0 = np.where(seen, Y, 0.0)
-    energy = float(np.sum(Y0**2))
+    energy = float(np.vdot(Y0, Y0))
     d = len(arrays["P"]) if "P" in arrays else int(arrays["d"]) if "d" in arrays else Y.shape[1]
     if d != Y.shape[1]:
         rule = f"{d}, as in the run so far"
@@ -140,7 +140,7 @@ def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
 
 
 def _hand_back(data: Stream, step: int, filled: Filled, Y: Array) -> None:
-    outliers = np.where(filled.found, Y - filled.rows, 0.0)
+    outliers = np.where(filled.found, Y - filled.rows, 0.0) if filled.found.any() else np.zeros_like(Y)
     data.hand_back(step, Completed(filled.rows, outliers, filled.found, np.isnan(Y)))
 
 

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from flower_pca.base import archive, checks
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.columns import Columns, Heading, listed, no_numbers
+from flower_pca.rows.completed import Completed, written
 from flower_pca.rows.gaps import rows_with_gaps
 from flower_pca.rows.named import SiteRows
 
-_KIND, _BATCH = "completed batch", "batch-"
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
 
 
@@ -36,15 +36,6 @@ class Taken:
     rows: Array | None
     left: int
     cursor: Array
-
-
-@dataclass(frozen=True)
-class Completed:
-    """A batch as the node keeps it for itself: completed rows, the outliers taken out of them, and where those are."""
-
-    rows: Array
-    outliers: Array
-    found: Array
 
 
 class Stream:
@@ -164,9 +155,7 @@ class Stream:
         if self._keep:
             self.completed[step] = batch
         if self._out is not None:
-            self._out.mkdir(mode=0o700, parents=True, exist_ok=True)
-            arrays = {"rows": batch.rows, "outliers": batch.outliers, "found": batch.found}
-            archive.write(self._out / f"{_BATCH}{step:06d}.npz", _KIND, {"step": step}, arrays, private=True)
+            batch.write(self._out, step)
 
     def write_to(self, folder: str | os.PathLike[str]) -> None:
         """Write what is completed to this folder, if no other has been given."""
@@ -174,9 +163,7 @@ class Stream:
 
     def take_over(self, folder: Path) -> None:
         """Keep, if this stream is to, what its copy in another process has written to this folder."""
-        for path in sorted(folder.glob(f"{_BATCH}*.npz")) if self._keep else ():
-            header, arrays = archive.read(path, _KIND)
-            self.completed[int(header["step"])] = Completed(**arrays)
+        self.completed |= dict(written(folder)) if self._keep else {}
 
     def _advance(self, step: int) -> tuple[Any, int]:
         """The batch of an iterator; it is asked for one more, to know whether it ends."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -17,10 +17,12 @@ from flower_pca.base import linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Shape
-from flower_pca.core.stage import Arrays, add
-from flower_pca.rows.stream import NO_CURSOR, Completed, Stream
+from flower_pca.core.stage import Arrays, Merge, add
+from flower_pca.rows.completed import Completed
+from flower_pca.rows.stream import NO_CURSOR, Stream
 
-COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers")
+_MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")  # once a batch is completed
+COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,9 @@ def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Ar
         filled = Filled(Y0, np.zeros_like(seen), energy, 0)
     else:
         filled = complete(arrays, Y0, seen, arrays["P"], None)
-    _hand_back(data, int(arrays["step"]), filled, Y0)
-    counts = np.array([len(Y), filled.misfit, energy, filled.deficient, filled.found.sum()], dtype=np.float64)
-    return {"L": filled.rows, "found": filled.found, "counts": counts}
+    _hand_back(data, int(arrays["step"]), filled, Y)
+    counts = [len(Y), filled.misfit, energy, filled.deficient, filled.found.sum(), Y.size - seen.sum()]
+    return {"L": filled.rows, "found": filled.found, "counts": np.array(counts, dtype=np.float64)}
 
 
 def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
@@ -100,8 +102,7 @@ def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
     B = linalg.complement(B, arrays["P"]) if outside else B
     S = L.T @ (L @ B)
     S = linalg.complement(S, arrays["P"]) if outside else S
-    rows, misfit, energy, deficient, outliers = memory["counts"]
-    counts = {"rows": rows, "misfit": misfit, "energy": energy, "deficient": deficient, "outliers": outliers}
+    counts = dict(zip(_MEASURED, memory["counts"], strict=True))
     return {"S": S, **{name: np.array(value) for name, value in counts.items()}, "left": memory["left"]}
 
 
@@ -122,12 +123,24 @@ def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     Y = memory["Y"]
     seen = ~np.isnan(Y)
     Y0 = np.where(seen, Y, 0.0)
-    _hand_back(data, int(memory["at"][0]), complete(arrays, Y0, seen, arrays["P"], memory["found"]), Y0)
+    _hand_back(data, int(memory["at"][0]), complete(arrays, Y0, seen, arrays["P"], memory["found"]), Y)
 
 
-def _hand_back(data: Stream, step: int, filled: Filled, Y0: Array) -> None:
-    outliers = np.where(filled.found, Y0 - filled.rows, 0.0)
-    data.hand_back(step, Completed(filled.rows, outliers, filled.found))
+def _hand_back(data: Stream, step: int, filled: Filled, Y: Array) -> None:
+    outliers = np.where(filled.found, Y - filled.rows, 0.0)
+    data.hand_back(step, Completed(filled.rows, outliers, filled.found, np.isnan(Y)))
+
+
+def apart(merge: Merge) -> Merge:
+    """`merge`, which beside its total keeps the counts of each client, in the order of COUNTS, under "each"."""
+
+    def merged(total: Any, client: int, reply: Arrays) -> Any:
+        both = merge(total, client, reply)
+        each = {} if total is None else total["each"]
+        each[client] = tuple(float(reply[name]) for name in COUNTS)
+        return {**both, "each": each}
+
+    return merged
 
 
 def aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:

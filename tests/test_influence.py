@@ -208,7 +208,5 @@ def test_the_command_names_the_site_and_the_report_has_a_table(tmp_path, capsys)
     assert "south is far off" in page
     assert main(["show", str(tmp_path / "out" / "result.npz"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["influence"][0]["name"] == "south"
-    with pytest.raises(SystemExit), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["flower-pca"])
-        raise SystemExit(main(["run", *given, "--mask"]))
+    assert main(["run", *given, "--mask"]) != 0
     assert "--influence under masks" in capsys.readouterr().err

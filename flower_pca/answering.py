@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from flower_pca import registry
-from flower_pca.base.errors import DataError, ProtocolError
-from flower_pca.core.parts import ROUNDED
+from flower_pca.base.errors import ProtocolError
+from flower_pca.core.parts import ROUNDED, require_finite
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import draw, noise
 from flower_pca.masking import messages
@@ -90,9 +90,7 @@ def unmasked(
         return registry.STAGES[stage].client(arrays, data, memory)
     with np.errstate(all="ignore"):
         up, after = registry.STAGES[stage].client(arrays, fixed(data), memory)
-    if not all(np.isfinite(a).all() for a in up.values()):
-        remedy = "Check the frame and the block."
-        raise DataError("The answer of this node", must="finite", got="others", then=remedy)
+    require_finite(up)
     return up, after
 
 

@@ -113,9 +113,6 @@ class FakeGrid(Grid):
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
         raise NotImplementedError
 
-    def get_nodes(self) -> Iterable[Any]:
-        raise NotImplementedError
-
     def get_node_ids(self) -> Iterable[int]:
         return [int(n) for n in self.rng.permutation(np.array(list(self.nodes), dtype=np.uint64))]
 

@@ -96,6 +96,11 @@ class Node:
         """While this file is there, the node stops in the middle of its next message; `reached` tells."""
         return self._federation.folder / f"{self.partition}.stall"
 
+    @property
+    def dies(self):
+        """While this file is there, the process of the node's ClientApp ends in every message after so many."""
+        return self.stall.with_suffix(".dies")
+
     def stalled(self):
         wait(f"a message at partition {self.partition}", self.stall.with_suffix(".reached").exists)
 

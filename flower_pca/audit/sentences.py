@@ -132,10 +132,9 @@ LASTING: Final = (
         left_open=True,
     ),
     Line(
-        ("max_rank", "allow"),
+        ("max_rank",),
         lambda r: r.max_rank is not None and bool(estimating(r)),
-        "More by {estimates}: their answers are no products with C, and only the blocks count. allow leaves them out.",
-        left_open=True,
+        "By {estimates} as many numbers as on so many directions: each column of an answer counts as one.",
     ),
     Line(
         ("max_epsilon", "max_delta"),

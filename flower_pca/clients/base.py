@@ -18,7 +18,7 @@ from flwr.client import NumPyClient
 
 from flower_pca import answering, registry, wire
 from flower_pca.base import archive
-from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, limits
 from flower_pca.clients.account import Account
@@ -164,8 +164,12 @@ class PCAClient(NumPyClient):
             return answering.answer(request.stage, request.arrays, data, before, **sources)
         except SpentError as error:
             self._account.lose(data)
+            self._account.fail(request, data)
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
+            raise
+        except (DataError, ArithmeticError, ValueError):
+            self._account.fail(request, data)
             raise
 
     @property

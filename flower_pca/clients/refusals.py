@@ -51,7 +51,16 @@ def refusal(
     """
     number, names = config.get("number"), str(config.get("names", "")).split(",")
     text = told(error, discreet=discreet or quiet(config.get("stage"), names))
-    return wire.refusal(text, number if isinstance(number, int) else -1, key, about)
+    lasting = _lasting(error, masked=config.get("stage") == messages.STAGE)
+    return wire.refusal(text, number if isinstance(number, int) else -1, key, about, lasting=lasting)
+
+
+def _lasting(error: Exception, *, masked: bool) -> bool:
+    """Whether further messages of the run are refused too: what a rule forbids, and what has cost the node something.
+
+    Under masks, where rules say who may be summed with whom, so is all that a set-up or its keys are refused for.
+    """
+    return isinstance(error, (RefusalError, messages.SpentError)) or (masked and isinstance(error, ProtocolError))
 
 
 @contextmanager
@@ -62,7 +71,7 @@ def naming(request: wire.Request) -> Iterator[None]:
     """
     try:
         yield
-    except (FlowerPCAError, OSError):  # of the machine and its files no message is the cause
+    except (FlowerPCAError, OSError, MemoryError):  # of the machine and its files no message is the cause
         raise
     except Exception as error:  # whatever a message makes of numpy, scipy or Python: it shall not end the node
         logging.getLogger("flwr").error("This node cannot work on a message: %s", error, exc_info=error)

@@ -123,7 +123,7 @@ class Run:
             now = self._standing
             if self._roll.lost:
                 self._terms.reopen()
-                self._standing, self._roll = now.restarted(whole=self._whole), self._roll.reopened()
+                self._standing, self._roll = now.restarted(self._roll, whole=self._whole), self._roll.reopened()
             elif (status := now.stage.status(now.state)) is not None:
                 self._standing = now.left(status, here, self._roll, self._terms)
             elif to := self._roll.audience(self._call, here, number=len(self._history.of(now.stage.name))):

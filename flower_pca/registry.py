@@ -101,6 +101,7 @@ _OTHERS: Final = {
     "summed_opening": "stages.summed_opening:SummedOpening",
     "ritz": "stages.ritz:RayleighRitz",
     "evaluate": "stages.evaluate:Evaluate",
+    "influence": "stages.influence:Influence",
     "low_rank": "algorithms.robust.closing:LowRank",
     "personal": "algorithms.personal.closing:PersonalClosing",
 }

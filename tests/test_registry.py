@@ -190,6 +190,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "summed_opening",
         "ritz",
         "evaluate",
+        "influence",
         "monitor",
         "low_rank",
         "personal",
@@ -202,5 +203,5 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
         f"The stage must be one of {SERVED}, {TRACKED}, monitor, opening, private_opening, summed_opening, ritz, "
-        "evaluate, low_rank, personal. Got 'ritzy'. Install the same flower_pca everywhere."
+        "evaluate, influence, low_rank, personal. Got 'ritzy'. Install the same flower_pca everywhere."
     )

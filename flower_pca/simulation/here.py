@@ -14,8 +14,9 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.drive import Driven, drive
-from flower_pca.core.question import AskedHere, Question
+from flower_pca.core.question import Question
 from flower_pca.core.result import PCAResult
+from flower_pca.core.settings import AskedHere
 from flower_pca.dp.draw import seeded_bits
 from flower_pca.rows.fixed import fixed
 from flower_pca.simulation.backend import Ray

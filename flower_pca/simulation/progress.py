@@ -87,7 +87,8 @@ class Bar:
         if self._handle is None:
             from IPython.display import display
 
-            self._handle = display(page, display_id=True)
+            show: Any = display  # which has types in some versions of IPython only
+            self._handle = show(page, display_id=True)
         else:
             self._handle.update(page)
 

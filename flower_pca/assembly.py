@@ -32,6 +32,7 @@ from flower_pca.rows import precision
 from flower_pca.rows.columns import wanted
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
+from flower_pca.stages import by_columns, unsuited
 from flower_pca.stages import start as starts
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.histograms import Histograms
@@ -103,6 +104,7 @@ def _heard(asked: Question) -> Question:
         rule = "1.0, as clients forget what they keep whenever others are asked"
         what = f"The fraction of clients for {asked.algorithm.name} under masks"
         raise ConfigError(what, must=rule, got=asked.fraction, then="Use ssi, or leave the masks out.")
+    unsuited.check(asked)
     if asked.channel is not None:
         registry.require_over_air(asked.algorithm)
     if asked.monitor and registry.closing(asked.algorithm) is not RayleighRitz:
@@ -122,6 +124,8 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     """
     masked, noisy = asked.mask is not None, (asked.dp is not None, asked.channel is not None)
     algorithm, choices = beforehand(_heard(asked).algorithm, *noisy)
+    if asked.split == "columns":
+        return _under(asked.mask, by_columns.run(asked, algorithm, choices, started=start is not None))
     bits, tol = (asked.bits, asked.tol) if registry.rounds(algorithm) else (64, None)
     choices |= {"wire": precision.why(bits, tol)} if asked.wire == "auto" else {}
     if asked.dp is None:
@@ -228,6 +232,7 @@ def answer(
     def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
         arrays = precision.plain(arrays)
         up, after = registry.answer(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
+        up = by_columns.counted(up, data)
         return (up if veil is None else veil(stage, arrays, up)), after
 
     if stage != messages.STAGE:

@@ -44,6 +44,7 @@ from flower_pca.dp.opening import PrivateOpening
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.stages import by_columns
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.opening import Opening
@@ -98,8 +99,8 @@ ALGORITHMS: Final[dict[str, type[Algorithm[Any]]]] = {name: entry.algorithm for 
 CHOOSERS: Final[dict[str, type[Algorithm[Any]]]] = {"auto": Auto}  # of one of them: no message is of a chooser
 STAGES: Final[dict[str, type[Stage[Any]]]] = {
     **ALGORITHMS,
-    **TRACKERS,
-    **{stage.name: stage for stage in (Opening, PrivateOpening, SummedOpening, RayleighRitz, Evaluate, Histograms)},
+    **{**TRACKERS, **by_columns.BOTH},
+    **{stage.name: stage for stage in (Opening, PrivateOpening, SummedOpening, Evaluate, Histograms)},
     **{entry.closing.name: entry.closing for entry in TABLE.values()},
 }
 
@@ -155,8 +156,8 @@ def over_air(stage: Stage[Any]) -> bool:
 def require_over_air(stage: Stage[Any]) -> None:
     """Require a stage whose replies a channel can add up."""
     if not over_air(stage):
-        remedy = "Use fed_oapm, ssi, krylov or faps."
-        raise ConfigError("An algorithm over the air", must="one that sums replies", got=stage.name, then=remedy)
+        rule, remedy = "one that sums replies", "Use fed_oapm, ssi, krylov or faps."
+        raise ConfigError("An algorithm over the air", must=rule, got=stage.name, then=remedy)
 
 
 def entry(algorithm: type[Any]) -> Entry:
@@ -230,8 +231,7 @@ def answer(
     with np.errstate(all="ignore"):
         up, after = STAGES[stage].client(arrays, fixed(data), memory)
     if not all(np.isfinite(a).all() for a in up.values()):
-        remedy = "Check the frame and the block."
-        raise DataError("The answer of this node", must="finite", got="others", then=remedy)
+        raise DataError("The answer of this node", must="finite", got="others", then="Check the frame and the block.")
     return up, after
 
 

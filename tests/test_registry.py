@@ -191,6 +191,8 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "evaluate",
         "monitor",
         "low_rank",
+        "columns_opening",
+        "loadings",
         "personal",
     }
     X = np.arange(6.0).reshape(3, 2)

@@ -13,7 +13,6 @@ from flwr.app import ConfigRecord, Context
 from flower_pca import registry, wire
 from flower_pca.assembly import Veil
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, ledger, limits, told
 from flower_pca.clients.ledger import ANONYMOUS, Ledger
 from flower_pca.clients.refusals import RefusalError
@@ -163,7 +162,7 @@ class Policy:
         """Noise on products that hides what `max_rank` does not count; None where there is no such rule."""
         if self._rules.max_rank is None or not isinstance(data, LocalData):
             return None
-        size, scale = self._sizes(data), request.frame.scale
+        size, scale = told.sizes(data, self._fixed), request.frame.scale
         self._bare = {}
 
         def laid(stage: str, arrays: Arrays, up: Arrays) -> Arrays:
@@ -222,27 +221,23 @@ class Policy:
     ) -> None:
         if (most := self._rules.max_rank) is None:
             return
-        group = (self._group or ANONYMOUS) if masked else ""
+        group = told.key((self._group or ANONYMOUS) if masked else "", data)
         columns, whole = told.columns(stage, request, data.d, self._bare if masked else up), data.origin
         if data.places is not None:  # of the columns that the run leaves out, nothing is told
             chosen, columns = columns, np.zeros((whole.d, columns.shape[1]))
             columns[data.places] = chosen
-        known = book.told_in(group, whole.d).with_products(columns, self._sizes(whole))
-        if known.rank > most:
+        known = book.told_in(group, whole.d).with_products(columns, told.sizes(whole, self._fixed))
+        if (rank := known.rank + book.beside(group)) > most:
             rule = f"at most {most}: that is its max_rank"
             remedy = _OPERATOR if masked else "Run the strategy with mask=True, or ask the node's operator."
             what = "The rank of all blocks that this node has answered"
-            raise RefusalError(what, must=rule, got=f"{known.rank} with this message", then=remedy)
+            raise RefusalError(what, must=rule, got=f"{rank} with this message", then=remedy)
         book.told[group] = known
-
-    def _sizes(self, data: LocalData) -> Array:
-        """The roots of the columns' sums of squares about their means; from the statistics that answers come from."""
-        return np.sqrt((data if self._fixed is None else self._fixed(data)).moments().m2)
 
     def _path(self, data: LocalData | Stream) -> Path:
         """The ledger of these rows; of a stream, whose rows change, that of the node."""
         if isinstance(data, LocalData):
-            mark = f"{data.n}x{data.origin.d}-{data.origin.fingerprint():08x}"
+            mark = data.mark
         else:
             mark = "stream" if self._context is None else f"stream-{kept.key_of(self._context)}"
         return kept.ledger_file(self._rules.memory_dir, mark)

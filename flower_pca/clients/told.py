@@ -13,6 +13,7 @@ a direction that does not count is known with an error of ten times its size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +27,9 @@ from flower_pca.core.parts import TELLING, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.dp.draw import Bits, normals
 from flower_pca.masking import messages
+from flower_pca.rows.fixed import FixedData
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.turned import TurnedData
 from flower_pca.stages.opening import drawn
 
 TOLERANCE: Final = 1e-13  # of the length of a column: a thousand roundings of double precision
@@ -72,6 +76,21 @@ class Told:
             return Told(self.known, factor)
         told = self._with(V[long].T)
         return Told(told.known, linalg.complement(factor.T, told.known).T)
+
+
+def sizes(data: LocalData, fixed: Callable[[LocalData], FixedData] | None) -> Array:
+    """The roots of the columns' sums of squares about their means; from the statistics that answers come from."""
+    if isinstance(data, TurnedData):  # of which products are asked as they are
+        return np.asarray(np.sqrt(data.squares))
+    return np.asarray(np.sqrt((data if fixed is None else fixed(data)).moments().m2))
+
+
+def key(group: str, data: object) -> str:
+    """By what a ledger knows what is told in a group: of rows, or of columns that are prepared in one way."""
+    if not isinstance(data, TurnedData):
+        return group
+    split = data.split
+    return f"people.{group}.{split.scale if split.scale else 'raw'}{'-centred' * split.center}"
 
 
 def veil(answer: Array, part: Part, arrays: Arrays, size: Array, scale: Array | None, bits: Bits) -> Array:

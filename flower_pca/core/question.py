@@ -23,12 +23,13 @@ from flower_pca.rows.columns import wanted
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
+SPLITS: Final = ("rows", "columns")
 _NOISY_ROUNDS: Final = 100  # a budget over more than so many rounds leaves nothing but noise
 _NAME: Final = "Name a number."
 _LARGEST: Final = "A largest value cannot be told privately."
+_REACH: Final = "Bound the raw rows."
 _EXACT: Final = "An exact error would tell about single rows."
 _COUNTS: Final = "Exact counts would tell about single rows."
-_REACH: Final = "Bound the raw rows."
 
 
 class Asked(TypedDict, total=False):
@@ -47,6 +48,7 @@ class Asked(TypedDict, total=False):
     dp: DP | str | None
     channel: AirChannel | str | None
     wire: str
+    split: str
 
 
 class AskedHere(Asked, total=False):
@@ -97,6 +99,9 @@ class Question:
         wire: With how many bits blocks and products travel: "float64"; "float32", for a `tol` of 1e-7 at least;
             "float16", column by column, for one of 1e-3; or "auto", the fewest of these that go with `tol`. With `dp`
             or a channel it is float64, and for faps, robust and personalized PCA, whose clients keep what they send.
+        split: "rows": clients hold the same columns of different people; or "columns": different columns of the same
+            people, each centred and scaled by its own client, whose loadings stay there, while everybody sees the
+            scores; for krylov, auto, ssi, local_power and covariance, at nodes whose rules allow it.
 
     Raises:
         ConfigError: If a value is not valid, or does not go with the others.
@@ -118,16 +123,15 @@ class Question:
     dp: DP | None = None
     channel: AirChannel | None = None
     wire: str = "float64"
+    split: str = "rows"
 
     def __post_init__(self) -> None:
         kinds = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": AirChannel}
         for name, kind in kinds.items():
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
-                remedy = "Use the short form to give it as a string."
-                raise ConfigError(
-                    f"{name} of a Question", must=f"of class {kind.__name__}", got=repr(given), then=remedy
-                )
+                rule, remedy = f"of class {kind.__name__}", "Use the short form to give it as a string."
+                raise ConfigError(f"{name} of a Question", must=rule, got=repr(given), then=remedy)
         checks.choice("center", self.center, (True, False, None))
         checks.choice("scale", self.scale, SCALES)
         checks.choice("missing", self.missing, MISSING)
@@ -138,6 +142,7 @@ class Question:
         checks.choice("monitor", self.monitor, (True, False))
         checks.integer("min_clients", self.min_clients, least=1)
         checks.choice("wire", self.wire, precision.WIRES)
+        checks.choice("split", self.split, SPLITS)
         self._check_bits()
         object.__setattr__(self, "columns", wanted(self.columns))
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
@@ -230,7 +235,7 @@ class Question:
     def _check_masks(self, mask: MaskedSums) -> None:
         """Refuse what sums alone cannot answer."""
         summable(self.algorithm, self.channel)
-        if self.scale == "max_abs":
+        if self.scale == "max_abs" and self.split == "rows":
             rule = "None or 'std', which follow from sums"
             raise ConfigError("scale under masks", must=rule, got="'max_abs'", then="Use 'std'.")
         if self.dp is not None and mask.bound is not None:

@@ -238,7 +238,7 @@ class Run:
         own = {client: arrays for client, arrays in now.stage.personal(now.state).items() if client in asked}
         # The opening speaks of raw rows: the frame is what it asks for.
         frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.sent_frame
-        frame = frame.named(now.model.wanted)
+        frame = frame.named(now.model.wanted, now.model.split)
         self._sent = Broadcast(now.stage.name, self._history.count, self._arrays(), frame, to, own)
         self._began = time.perf_counter()
         return self._sent

@@ -23,7 +23,7 @@ class ArrangedRows(StoredRows):
     def __init__(self, X: Any, *, who: str, missing: bool) -> None:
         given = SiteRows.of(X, who=who)
         who = f"{who} ({given.site})" if given.site else who
-        self.site, self.words = given.site, given.words
+        self.site, self.words, self.ids = given.site, given.words, given.ids
         self._columns: Columns | None = None
         self._source, self._origin = given.source, given.origin
         self._file = given.source or who
@@ -111,5 +111,5 @@ class ArrangedRows(StoredRows):
 
 _SHARED = (
     *("_X", "_places", "n", "d", "missing", "who", "known"),
-    *("site", "origin", "places", "_columns", "_file", "_source", "_origin", "words"),
+    *("site", "origin", "places", "_columns", "_file", "_source", "_origin", "words", "ids"),
 )

@@ -64,6 +64,11 @@ class LocalData(ArrangedRows):
         view.frame, view._keep, view._child = Frame(), True, None
         return view
 
+    @property
+    def mark(self) -> str:
+        """What tells these rows, whichever columns are asked for, from others."""
+        return f"{self.n}x{self.origin.d}-{self.origin.fingerprint():08x}"
+
     def complete(self) -> None:
         """Raise DataError if values are missing and the frame does not say what takes their place."""
         if self.missing and self._applied.fill is None:

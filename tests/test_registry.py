@@ -202,6 +202,6 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
     with pytest.raises(ProtocolError) as caught:
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
-        f"The stage must be one of {SERVED}, {TRACKED}, opening, private_opening, summed_opening, ritz, evaluate, "
-        "monitor, low_rank, personal. Got 'ritzy'. Install the same flower_pca everywhere."
+        f"The stage must be one of {SERVED}, {TRACKED}, columns_opening, loadings, opening, private_opening, "
+        "summed_opening, evaluate, monitor, ritz, low_rank, personal. Got 'ritzy'. Install the same flower_pca everywhere."
     )

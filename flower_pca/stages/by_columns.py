@@ -162,7 +162,12 @@ class Loadings(Stage[LoadingsState]):
 
     @staticmethod
     def client(arrays: Arrays, data: TurnedData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        return {"n": np.array(data.n)}, {"U": arrays["U"], "values": arrays["values"]}
+        U, values = arrays["U"], arrays["values"]
+        if U.ndim != 2 or values.shape != U.shape[1:] or len(U) != data.d:
+            rule = f"({data.d}, k) and (k,), for as many people as this party has"
+            got = f"{U.shape} and {values.shape}"
+            raise ProtocolError("The shapes of U and values", must=rule, got=got, then="Check the sender.")
+        return {"n": np.array(data.n)}, {"U": U, "values": values}
 
     @staticmethod
     def own(memory: Arrays, data: TurnedData) -> Arrays:

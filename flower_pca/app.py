@@ -25,7 +25,8 @@ from flwr.serverapp import Grid, ServerApp
 from flower_pca import clients, registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
-from flower_pca.clients.rules import Rules, everything
+from flower_pca.clients.offered import everything
+from flower_pca.clients.rules import Rules
 from flower_pca.data import partition, sources
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.data.table import take

@@ -43,12 +43,12 @@ class Added:
 
     Attributes:
         sum: The sum; None if no client has answered.
-        failures: Why there is no answer, by client.
+        failures: Why there is no answer, and whether there will be none in this run, by client.
         sites: What clients are called, of those that say so.
     """
 
     sum: Sum | None
-    failures: Mapping[int, str]
+    failures: Mapping[int, tuple[str, bool]]
     sites: Mapping[int, str]
 
 
@@ -156,7 +156,8 @@ def write_sum(added: Added) -> RecordDict:
 def read_sum(content: RecordDict) -> Added:
     """The sum in the records of a node's reply."""
     told: Mapping[str, Any] = content.config_records[_SUMMED]
-    failures, sites = ({int(i): text for i, text in json.loads(told[of]).items()} for of in (_FAILURES, _SITES))
+    failures = {int(i): (why, lasting) for i, (why, lasting) in json.loads(told[_FAILURES]).items()}
+    sites = {int(i): text for i, text in json.loads(told[_SITES]).items()}
     if _PLAYED not in told:
         return Added(None, failures, sites)
     arrays = dict(zip(told[_NAMES], wire.read_arrays(content.array_records[_ARRAYS]), strict=True))

@@ -253,6 +253,7 @@ def test_a_column_without_a_value_and_people_who_are_all_alike():
         ),
         ({"algorithm": "ssi", "fraction": 0.5}, 'fraction with split="columns" must be 1.0, as no other party has'),
         ({"evaluate": True}, 'evaluate with split="columns" must be False, as the variance left out says it exactly'),
+        ({"influence": True}, 'influence with split="columns" must be False, as without a client'),
         ({"monitor": True}, 'monitor with split="columns" must be False, as limits for new people need the columns'),
         (
             {"wire": "float32", "tol": 1e-6},

@@ -18,7 +18,7 @@ FLOORS = (
     ("algorithms", "tracking", "dp"),
     ("registry", "analysis"),
     ("masking", "plots"),
-    ("assembly", "report"),
+    ("answering", "assembly", "report"),
     ("wire", "data"),
     ("hosted",),
     ("strategies", "clients"),

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
@@ -108,10 +108,10 @@ class Krylov(Iterative[KrylovState]):
             return self, ""
         own = self.width(model.n_components)
         if model.declined:
-            words = f"krylov took blocks of {own} columns, as a client declines wider ones. {model.declined}"
-            return self.narrow, words
+            blocks = f"blocks of {labels.count(own, 'column')}"
+            return self.narrow, f"krylov took {blocks}, as a client declines wider ones. {model.declined}"
         p = max(own, min(model.d, MESSAGE // (8 * model.d)))
-        words = f"krylov took blocks of {p} columns, as wide as {MESSAGE // 1024} kB of a message allow"
+        words = f"krylov took blocks of {labels.count(p, 'column')}, as wide as {MESSAGE // 1024} kB of a message allow"
         given: Any = {f.name: getattr(self, f.name) for f in fields(Krylov)}
         return Widened(**{**given, "oversample": _NARROW + p - own}), words
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import assembly, registry
-from flower_pca.clients.rules import Rules, everything
+from flower_pca.clients.offered import everything
+from flower_pca.clients.rules import Rules
 from flower_pca.core.drive import rounds
 from flower_pca.core.parts import Kind
 from flower_pca.masking import messages

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.base.linalg import Array
+
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 def column_names(names: Iterable[Any] | None, count: int) -> list[str]:
@@ -54,6 +56,14 @@ def count(number: int, what: str) -> str:
 def noun(number: int, what: str) -> str:
     """The word for one of these things, or for several."""
     return what if number == 1 else f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
+
+
+def size(number: float) -> str:
+    """So many bytes: "606 B", "35.2 kB"."""
+    power = 0
+    while float(f"{number:.3g}") >= 1000.0 and power < len(_UNITS) - 1:
+        number, power = number / 1000.0, power + 1
+    return f"{number:.3g} {_UNITS[power]}"
 
 
 def rows(result: Any) -> str:

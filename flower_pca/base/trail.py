@@ -33,6 +33,9 @@ class Recorded(Protocol):
     def lines(self, newest: int) -> Array:
         """The newest steps, one by row."""
 
+    def figures(self) -> dict[str, Array]:
+        """What a result needs of them, and the totals of all steps."""
+
     def recalled(self, lines: Array) -> Self:
         """With the steps that `lines` has written."""
 

@@ -78,7 +78,10 @@ def register(
         if played:
             from flower_pca.clients import host  # which no other node needs
 
-            content = host.serve(message.content, kind, context, played, ready.answer)
+            try:
+                content = host.serve(message.content, kind, context, played, ready.answer)
+            except Exception as error:
+                raise RefusalError(ready.told(error, context)) from None  # of which Flower sends the words
         else:
             content = _served(message.content, kind, context, ready)
         return Message(content, reply_to=message)

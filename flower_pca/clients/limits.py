@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca import registry, wire
+from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Kind
@@ -99,7 +100,7 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     for name, a in plain.items():
         columns = a.shape[1] if a.ndim == 2 else int(np.max(a, initial=0)) if name in _SIZES else 0
         if columns > most:
-            rule = f"of at most {most} columns"
+            rule = f"of at most {labels.count(most, 'column')}"
             raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
         block = a.ndim and len(a) == d and (a.ndim == 2 or name == "block")
         if block and np.max(np.abs(a), initial=0.0) > LONGEST:
@@ -107,10 +108,10 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
             raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
         room = columns if d is None or n is None or a.ndim == 2 else max(NARROW, widest(n, d))
         if min(columns, d or columns) > room:
-            rule = f"of at most {room} columns, for which a node of so few rows has memory"
+            rule = f"of at most {labels.count(room, 'column')}, for which a node of so few rows has memory"
             raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
     stage = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
-    if stage == registry.Covariance.name and n is not None and d is not None and not has_room(request.stage, n, d):
+    if stage == "covariance" and n is not None and d is not None and not has_room(request.stage, n, d):
         rule = f"of fewer columns, or of nodes with more rows: C_i of {d} columns takes more memory than a node has"
         raise ProtocolError("A run of covariance", must=rule, got="too many columns", then="Ask for krylov.")
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from flower_pca import wire
 from flower_pca.base.errors import ProtocolError
-from flower_pca.clients.refusals import RefusalError, quiet
+from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import Rules
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
@@ -58,14 +58,6 @@ def seen(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
 def size(data: LocalData) -> int:
     """How many rows a node's table has, where its columns are what a run is about too."""
     return data.d if isinstance(data, TurnedData) else data.n
-
-
-def require_enough(rows: int, rules: Rules, request: wire.Request) -> None:
-    """Refuse to answer from fewer rows than the node's rule wants."""
-    if rows < rules.min_rows:
-        got = "fewer" if quiet(request.stage, request.arrays) else rows
-        remedy = "Ask again when it has more."
-        raise RefusalError("The rows of this node", must=f"at least {rules.min_rows}", got=got, then=remedy)
 
 
 def described(data: LocalData | Stream) -> dict[str, object]:

@@ -18,7 +18,7 @@ from flower_pca.core.standing import Standing
 
 NEWEST: Final = 1000  # messages that a run without an end keeps
 _MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message
-LAYOUT: Final = 6  # grows with every change of what is kept
+LAYOUT: Final = 7  # grows with every change of what is kept
 _PLACE: Final = ("index", "halfway", "last")  # of a standing
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps", "bits")
 
@@ -35,6 +35,14 @@ def identity(standing: Standing, model: Model, roll: Roll, channel: AirChannel |
         **{name: getattr(model, name) for name in _IDENTITY},
         "wanted": None if model.wanted is None else list(model.wanted),
     }
+
+
+def so_far(standing: Standing) -> Model | None:
+    """What a run of steps has found by now; None before its first step is over, and of a run without steps."""
+    state = standing.state
+    if standing.finished or not isinstance(state, Recorded) or not state.record:
+        return None
+    return replace(standing.known(whole=True), left=state.figures())
 
 
 def packed(

@@ -239,6 +239,8 @@ def result_fields(model: Model) -> dict[str, Any]:
         "answers": model.answers,
         "fill_": model.frame.fill,
         "histograms_": model.histograms,
+        "influence_": model.left.get("influence"),
+        "influence_keys_": model.left.get("influence_keys"),
         "feature_names_in_": saved.columns(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,
         "choices": tuple(model.choices.values()),

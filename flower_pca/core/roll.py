@@ -7,8 +7,8 @@ Theory of operation. A client is in one of four states, and nothing but what sta
 | unknown | no opening has asked it yet            | by openings, and to ANYONE | the run begins, or it is back     |
 | member  | its rows are in mean, scale and totals | by all messages            | an opening is complete with it    |
 | unfit   | the newest opening asked it in vain    | by the next opening        | an opening is complete without it |
-| banned  | its answer was wrong, it refused, or   | by nothing any more        | a failure of it is a lasting one  |
-|         | it was silent for too long             |                            |                                   |
+| banned  | its answer was wrong, a rule of its    | by nothing any more, until | a failure of it is a lasting one  |
+|         | own refuses, or it failed too often    | it is readmitted           |                                   |
 
 A message goes to one of five audiences (`Call`):
 
@@ -118,10 +118,15 @@ class Roll:
         here = tuple(client for client in clients if client not in self.banned)
         if len(here) < self.min_clients:
             out = len(self.banned)
-            got = f"{len(here)}" + (f", and {out} left out, the first because: {self.why.rstrip('.')}" if out else "")
+            got = f"{len(here)}" + (f", and {out} left out{self.because}" if out else "")
             rule = f"at least {self.min_clients}"
             raise NotEnoughNodes("The clients present", must=rule, got=got, then="Start more, or lower the minimum.")
         return here
+
+    @property
+    def because(self) -> str:
+        """The first failure, as the end of a sentence; empty without one."""
+        return f", the first because: {self.why.rstrip('.')}" if self.why else ""
 
     def audience(self, call: Call, here: tuple[int, ...], *, number: int) -> tuple[int, ...]:
         """Whom to ask of those here, by the message of a stage with this number; nobody if it needs absent ones."""
@@ -223,7 +228,7 @@ class Roll:
         silent = self.silent + 1
         if silent >= _MOST_SILENT:
             got = f"{count or 'none'} in {silent} successive rounds"
-            got += f", the first because: {self.why.rstrip('.')}" if self.why else ""
+            got += self.because
             rule, remedy = f"at least {least if least > 1 else 'one'}", "Look at these clients."
             raise NotEnoughNodes("The usable answers to a message", must=rule, got=got, then=remedy)
         return replace(self, silent=silent)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from flower_pca.base import labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError, private
 from flower_pca.data import folder as folders
@@ -141,8 +142,8 @@ def _loaded(load: Callable[..., Table], spec: str, beside: tuple[str, ...], colu
     loaded: Table = load()
     for part in loaded.parts:
         if part.ndim != 2:
-            remedy = "A vector becomes x[:, None]."
-            raise DataError(f"The data of {spec}", must="a table", got=f"{part.ndim} dimensions", then=remedy)
+            got, remedy = labels.count(part.ndim, "dimension"), "A vector becomes x[:, None]."
+            raise DataError(f"The data of {spec}", must="a table", got=got, then=remedy)
     return loaded if columns is None else loaded.picked(tuple(columns))
 
 

@@ -34,7 +34,8 @@ _WORDS, _BITS, _FRACTION = 4, 48, 96
 _GRAIN: Final = 2.0  # steps, the deviation of each client's noise
 _NOTHING: Final = 9.0  # deviations of all their noise, more than it ever has
 COUNTS: Final = frozenset({
-    "n", "rows", "single", "count", "counts", "far", "taken", "left", "deficient", "outliers", "clients", "probed",
+    "n", "rows", "single", "count", "counts", "far", "taken", "left", "deficient", "missing", "outliers", "clients",
+    "probed",
 })  # fmt: skip
 
 

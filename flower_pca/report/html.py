@@ -14,7 +14,6 @@ from typing import Final
 
 SHOWN: Final = 40  # rows of a table; the whole of it is in the result
 
-_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 # Nothing but the data in the file itself may be loaded, whatever a client's name or a title has in it.
 _HEAD: Final = """\
 <!doctype html>
@@ -133,14 +132,6 @@ def table(
 def sentence(words: str) -> str:
     """Words that begin with a capital and end with a full stop."""
     return f"{words[:1].upper()}{words[1:]}."
-
-
-def size(count: float) -> str:
-    """So many bytes."""
-    power = 0
-    while count >= 1000.0 and power < len(_UNITS) - 1:
-        count, power = count / 1000.0, power + 1
-    return f"{count:.3g} {_UNITS[power]}"
 
 
 def _line(tag: str, kinds: Sequence[str], cells: Iterable[str]) -> str:

@@ -70,6 +70,11 @@ class ArrangedRows(StoredRows):
             return self._origin.place(row)
         return f"row {row}{f' of {self.source}' if self.source else ''} (from 0 on)"
 
+    @property
+    def mark(self) -> str:
+        """What tells these rows, whichever columns are asked for, from others."""
+        return f"{self.n}x{self.origin.d}-{self.origin.fingerprint():08x}"
+
     @functools.cached_property
     def heading(self) -> Heading:
         """What these rows say of their columns."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.split import Split
@@ -87,45 +88,6 @@ def merge(a: Moments, b: Moments) -> Moments:
     mean = a.mean + delta * (b.seen / divisor)
     m2 = a.m2 + b.m2 + delta**2 * (a.seen * b.seen / divisor)
     return Moments(a.n + b.n, mean, m2, np.asarray(seen) if partial else None)
-
-
-class ImplicitRows:
-    """Stored rows S in a frame, (S - 1 mean') / scale, without ever forming them: sparse ones, or ones that are `near`.
-
-    What is subtracted is subtracted from products, which costs digits where the mean is large beside the deviations.
-    """
-
-    def __init__(self, S: Any, frame: Frame) -> None:
-        self._S, self._mean, self._scale = S, frame.mean, frame.scale
-        self.shape = S.shape
-
-    def __matmul__(self, Z: Array) -> Array:
-        Z = Z.astype(np.float64, copy=False)  # what is subtracted here would cost single precision its last digits
-        Z = Z if self._scale is None else Z / self._scale[:, None]
-        Y = np.asarray(self._S @ Z)
-        if self._mean is not None:
-            Y -= self._mean @ Z
-        return Y
-
-    @property
-    def T(self) -> Adjoint:
-        """The adjoint, as an operator."""
-        return Adjoint(self._S, self._mean, self._scale)
-
-
-@dataclass(frozen=True)
-class Adjoint:
-    """The adjoint of sparse rows in a frame."""
-
-    S: Any
-    mean: Array | None
-    scale: Array | None
-
-    def __matmul__(self, Y: Array) -> Array:
-        Y = Y.astype(np.float64, copy=False)
-        Z = self.S.T @ Y
-        Z = Z if self.mean is None else Z - np.outer(self.mean, Y.sum(axis=0))
-        return np.asarray(Z if self.scale is None else Z / self.scale[:, None])
 
 
 def centred(block: Array, dtype: np.dtype[Any]) -> tuple[Moments, Array]:
@@ -212,9 +174,11 @@ def near(frame: Frame, rows: Array) -> bool:
     """
     if frame.mean is None:
         return True
-    scale = 1.0 if frame.scale is None else frame.scale
-    distances = np.sqrt(np.square((rows - frame.mean) / scale).sum(axis=1))
-    return bool(np.linalg.norm(frame.mean / scale) <= _NEAR * np.median(distances))
+    length, away = frame.mean, rows - frame.mean
+    if frame.scale is not None:
+        length, away = length / frame.scale, away / frame.scale
+    squares = np.sort(np.einsum("ij,ij->i", away, away))
+    return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(squares[(len(squares) - 1) // 2]))
 
 
 def stored(X: Any, who: str) -> Any:
@@ -225,7 +189,7 @@ def stored(X: Any, who: str) -> Any:
     rows: Any = X if isinstance(X, np.memmap) or hasattr(X, "tocsr") else np.asarray(X)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         rule = "a two-dimensional array of real numbers, one row per sample"
-        got = f"{rows.ndim} dimensions of dtype {rows.dtype}"
+        got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
         remedy = "Convert it first; a vector becomes x[:, None]."
         raise DataError(f"The data of {who}", must=rule, got=got, then=remedy)
     if hasattr(rows, "tocsr"):

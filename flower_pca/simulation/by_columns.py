@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
-from flower_pca import assembly, registry
+from flower_pca import answering, assembly
 from flower_pca.base import labels
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.question import Question
@@ -51,7 +51,7 @@ def simulate(
         there = Shards(parties.turned, seed=question.seed, source=source)
         run = assembly.run(question, judged=False, start=start)
         result = drive(run, there, checkpoint=checkpoint, on_round=watch)
-        own = {i: registry.own(Loadings.name, there.memories[i], parties.turned[i]) for i in public}
+        own = {i: answering.own(Loadings.name, there.memories[i], parties.turned[i]) for i in public}
     result = parties.handed_over(result, dict(own))
     watch.end(result)
     found: ColumnsResult = result

@@ -8,14 +8,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, TypeAlias, Unpack
 
-from flower_pca import assembly, registry
+from flower_pca import answering, assembly, registry
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.drive import Driven, drive
-from flower_pca.core.question import AskedHere, Question
+from flower_pca.core.question import Question
 from flower_pca.core.result import PCAResult
+from flower_pca.core.settings import AskedHere
 from flower_pca.dp.draw import seeded_bits
 from flower_pca.rows.fixed import fixed
 from flower_pca.simulation import by_columns
@@ -125,7 +126,7 @@ def simulate(
     result = drive(assembly.run(question, judged=False, start=start), there, checkpoint=checkpoint, on_round=watch)
     stage = registry.closing(question.algorithm).name
     frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
-    own = {i: registry.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
+    own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
     result = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
     result = looked_at(result, [client.framed(frame, keep=False) for client in clients])

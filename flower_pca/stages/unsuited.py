@@ -18,6 +18,7 @@ _RULES: Final[dict[str, tuple[object, str, str]]] = {
     "fraction": (1.0, "1.0, as no other party has the columns of one that is not asked", _LEAVE),
     "evaluate": (False, "False, as the variance left out says it exactly", "Read left_out_variance_."),
     "monitor": (False, "False, as limits for new people need the columns of all parties", _LEAVE),
+    "influence": (False, "False, as without a client there are no columns of its own to compare", _LEAVE),
     "wire": (("float64", "auto"), '"float64", as loadings are made of the scores that are sent', _LEAVE),
 }
 

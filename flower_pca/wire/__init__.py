@@ -46,6 +46,7 @@ _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fi
 _OWN: Final = "frame.own"
 _ASKS, SITE = "asks_names", "site"  # in messages: whether names are asked for; in answers: what a node is called
 _ALTERNATIVE, DECLINES = "alternative", "declines"  # what may be asked instead later; why the node would not serve it
+_LASTING: Final = "lasting"  # whether a refusal is one of all further messages
 _ANSWER: Final = "An answer"
 
 
@@ -70,13 +71,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """A client's answer as the server reads it; `refusal` says why there is none."""
+    """A client's answer as the server reads it; `refusal` says why there is none, `lasting` whether it stays so."""
 
     number: int
     key: int
     arrays: Arrays
     num_examples: int
     refusal: str | None = None
+    lasting: bool = False
     heading: Heading | None = None
     site: str = ""
     declines: str = ""
@@ -164,9 +166,10 @@ def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> 
     return float(arrays["squares"]) / num_examples, num_examples, metrics
 
 
-def refusal(reason: str, number: int, key: int, about: Config | None = None) -> Config:
-    """The metrics of a client that gives no answer, and says why."""
-    return {**(about or {}), **SPOKEN, "number": number, "key": key, "names": "", "refusal": reason}
+def refusal(reason: str, number: int, key: int, about: Config | None = None, *, lasting: bool = True) -> Config:
+    """The metrics of a client that gives no answer, and says why; `lasting` if no message of the run gets one."""
+    said: Config = {"number": number, "key": key, "names": "", "refusal": reason, _LASTING: lasting}
+    return {**(about or {}), **SPOKEN, **said}
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
@@ -201,7 +204,8 @@ def read_answer(
     number, key = value_of(_ANSWER, metrics, "number", int), value_of(_ANSWER, metrics, "key", int)
     site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
     if "refusal" in metrics:
-        return Answer(number, key, {}, num_examples, harmless(value_of(_ANSWER, metrics, "refusal", str)), site=site)
+        why, lasting = harmless(value_of(_ANSWER, metrics, "refusal", str)), bool(metrics.get(_LASTING, True))
+        return Answer(number, key, {}, num_examples, why, lasting, site=site)
     if kind == EVALUATE:
         names = value_of(_ANSWER, metrics, "names", str).split(",")
         return Answer(

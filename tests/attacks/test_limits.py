@@ -11,7 +11,17 @@ from builders import unequal
 from dishonest import Node, RefusedError, Sums, request, signed
 from fake_grid import FakeGrid, app_of, in_a_run, is_pca_of
 
-from flower_pca import DataError, NotEnoughNodes, PCAResult, TrackingResult, registry, simulate, strategies, track, wire
+from flower_pca import (
+    DataError,
+    NotEnoughNodes,
+    PCAResult,
+    TrackingResult,
+    answering,
+    simulate,
+    strategies,
+    track,
+    wire,
+)
 from flower_pca.base import archive, errors
 from flower_pca.base.errors import ProtocolError
 from flower_pca.clients import limits
@@ -42,7 +52,7 @@ def test_no_threshold_makes_a_node_loop(stage, lam, sigma):
     else:
         assert node.ask(stage, asked, algorithm="consensus_rpca")["G"].shape == (2, 2)
     data = LocalData(X)  # nor without the check
-    registry.answer(stage, {name: np.asarray(a, dtype=float) for name, a in asked.items()}, data, {})
+    answering.unmasked(stage, {name: np.asarray(a, dtype=float) for name, a in asked.items()}, data, {})
 
 
 def longer(stage="ssi"):

@@ -14,7 +14,7 @@ from dishonest import NUMBERS, Node, RefusedError, Sums
 
 from flower_pca import Stream, assembly, make, registry
 from flower_pca.clients import limits
-from flower_pca.clients.rules import everything
+from flower_pca.clients.offered import everything
 from flower_pca.core.drive import rounds
 from flower_pca.masking import messages
 from flower_pca.masking.messages import Phase
@@ -53,7 +53,8 @@ def genuine():
 
     for name in registry.ALGORITHMS:
         few = {"max_rounds": 3} if hasattr(make(name), "max_rounds") else {}
-        settings = [{"evaluate": True}, {"missing": "mean", "monitor": registry.closing(make(name)).name == "ritz"}]
+        plain = registry.closing(make(name)).name == "ritz"
+        settings = [{"evaluate": True}, {"missing": "mean", **dict.fromkeys(("monitor", "influence"), plain)}]
         settings += [{"dp": "dp(epsilon=9, delta=1e-6, clip=4.0)"}] * make(name).bounded
         for given in settings:
             run = assembly.run(assembly.question(name, n_components=2, **few, **given))

@@ -17,6 +17,7 @@ from flower_pca import (
     RobustTracking,
     STMiss,
     Stream,
+    answering,
     assembly,
     registry,
     strategies,
@@ -165,9 +166,9 @@ class Steps:
         for i in message.to:
             arrays = message.arrays_for(i)
             stage = messages.inner_stage(arrays)
-            up, after = assembly.answer(message.stage, arrays, self.streams[i], self.memories[i])
+            up, after = answering.answer(message.stage, arrays, self.streams[i], self.memories[i])
             if stage is not None:
-                plain = assembly.answer(stage, messages.plain(arrays), self.streams[i], messages.plain(after))[0]
+                plain = answering.answer(stage, messages.plain(arrays), self.streams[i], messages.plain(after))[0]
                 self.uploads.append((messages.bounds(arrays), plain))
             self.memories[i] = after
             self.came[-1][i] = up

@@ -24,6 +24,7 @@ from flower_pca.core.terms import NoTerms
 from flower_pca.dp.plan import planned
 from flower_pca.rows import precision
 from flower_pca.rows.columns import wanted
+from flower_pca.stages import by_columns, unsuited
 from flower_pca.stages import start as starts
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.histograms import Histograms
@@ -95,6 +96,7 @@ def _heard(asked: Question) -> Question:
         rule = "1.0, as clients forget what they keep whenever others are asked"
         what = f"The fraction of clients for {asked.algorithm.name} under masks"
         raise ConfigError(what, must=rule, got=asked.fraction, then="Use ssi, or leave the masks out.")
+    unsuited.check(asked)
     if asked.channel is not None:
         registry.require_over_air(asked.algorithm)
     if registry.closing(asked.algorithm) is not RayleighRitz:
@@ -116,6 +118,8 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     """
     masked, noisy = asked.mask is not None, (asked.dp is not None, asked.channel is not None)
     algorithm, choices = beforehand(_heard(asked).algorithm, *noisy)
+    if asked.split == "columns":
+        return _under(asked.mask, by_columns.run(asked, algorithm, choices, started=start is not None))
     bits, tol = (asked.bits, asked.tol) if registry.rounds(algorithm) else (64, None)
     choices |= {"wire": precision.why(bits, tol)} if asked.wire == "auto" else {}
     if asked.dp is None:

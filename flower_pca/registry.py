@@ -102,6 +102,8 @@ _OTHERS: Final = {
     "ritz": "stages.ritz:RayleighRitz",
     "evaluate": "stages.evaluate:Evaluate",
     "influence": "stages.influence:Influence",
+    "columns_opening": "stages.by_columns:ColumnsOpening",
+    "loadings": "stages.by_columns:Loadings",
     "low_rank": "algorithms.robust.closing:LowRank",
     "personal": "algorithms.personal.closing:PersonalClosing",
 }

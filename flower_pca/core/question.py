@@ -22,6 +22,7 @@ from flower_pca.rows.columns import wanted
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
+SPLITS: Final = ("rows", "columns")
 _NOISY_ROUNDS: Final = 100  # a budget over more than so many rounds leaves nothing but noise
 _NAME: Final = "Name a number."
 _LARGEST: Final = "A largest value cannot be told privately."
@@ -76,6 +77,9 @@ class Question:
         wire: With how many bits blocks and products travel: "float64"; "float32", for a `tol` of 1e-7 at least;
             "float16", column by column, for one of 1e-3; or "auto", the fewest of these that go with `tol`. With `dp`
             or a channel it is float64, and for faps, robust and personalized PCA, whose clients keep what they send.
+        split: "rows": clients hold the same columns of different people; or "columns": different columns of the same
+            people, each centred and scaled by its own client, whose loadings stay there, while everybody sees the
+            scores; for krylov, auto, ssi, local_power and covariance, at nodes whose rules allow it.
 
     Raises:
         ConfigError: If a value is not valid, or does not go with the others.
@@ -98,16 +102,15 @@ class Question:
     dp: DP | None = None
     channel: AirChannel | None = None
     wire: str = "float64"
+    split: str = "rows"
 
     def __post_init__(self) -> None:
         kinds = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": AirChannel}
         for name, kind in kinds.items():
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
-                remedy = "Use the short form to give it as a string."
-                raise ConfigError(
-                    f"{name} of a Question", must=f"of class {kind.__name__}", got=repr(given), then=remedy
-                )
+                rule, remedy = f"of class {kind.__name__}", "Use the short form to give it as a string."
+                raise ConfigError(f"{name} of a Question", must=rule, got=repr(given), then=remedy)
         checks.choice("center", self.center, (True, False, None))
         checks.choice("scale", self.scale, SCALES)
         checks.choice("missing", self.missing, MISSING)
@@ -118,6 +121,7 @@ class Question:
             checks.choice(name, getattr(self, name), (True, False))
         checks.integer("min_clients", self.min_clients, least=1)
         checks.choice("wire", self.wire, precision.WIRES)
+        checks.choice("split", self.split, SPLITS)
         self._check_bits()
         object.__setattr__(self, "columns", wanted(self.columns))
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
@@ -214,7 +218,7 @@ class Question:
         if self.influence:
             rule = f"False, as {_ALONE['influence']}"
             raise ConfigError("influence under masks", must=rule, got=True, then=_ONE)
-        if self.scale == "max_abs":
+        if self.scale == "max_abs" and self.split == "rows":
             rule = "None or 'std', which follow from sums"
             raise ConfigError("scale under masks", must=rule, got="'max_abs'", then="Use 'std'.")
         if self.dp is not None and mask.bound is not None:

@@ -165,6 +165,7 @@ class Asked(TypedDict, total=False):
     dp: DP | str | None
     channel: AirChannel | str | None
     wire: str
+    split: str
 
 
 class AskedHere(Asked, total=False):

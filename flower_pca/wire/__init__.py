@@ -84,7 +84,7 @@ class Answer:
     declines: str = ""
 
 
-def told(config: Mapping[str, Any]) -> Config:
+def told(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config without its empty texts: Flower's mods, which count its bytes, stumble over them."""
     return {name: value for name, value in config.items() if value != ""}
 

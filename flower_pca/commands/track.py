@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ examples:
   flower-pca track rows.csv --batch 24 --rank 3 --clients 4 --detect --threshold 0.5
   flower-pca track rows.npy --batch 60 --rank 5 --clients 6 --mask
   flower-pca track rows.npy --batch 60 --rank 5 --detect --events steps.jsonl --checkpoint run.npz --resume
+  flower-pca track rows.npy --batch 60 --rank 5 --detect --live live.html
   flower-pca track frames.npy --batch 20 --rank 8 --algorithm "robust_tracking(smallest_outlier=40)"
 """
 
@@ -48,6 +50,8 @@ def add(commands: Any) -> None:
     common.argument_of_masks(parser)
     text = "append a line of JSON to this file once a step is over"
     parser.add_argument("--events", type=Path, metavar="FILE", help=text)
+    text = "draw where the run stands into this page, FILE.html, every few seconds; a browser loads it again by itself"
+    parser.add_argument("--live", type=Path, metavar="FILE", help=text)
     text = "keep the state in this file after every message; a run that has come to its end removes it"
     parser.add_argument("--checkpoint", type=Path, metavar="FILE", help=text)
     text = "go on from the checkpoint, and append to the events; where there is no checkpoint yet, begin"
@@ -80,10 +84,11 @@ def run(given: argparse.Namespace) -> int:
         raise no_rows(given.data)
     streams = deal(rows, given.batch, given.clients)
     settings: dict[str, Any] = {"n_components": given.rank, "seed": given.seed}
-    settings |= {"mask": mask, "checkpoint": checkpoint, "on_step": _watchers(given)}
+    settings |= {"mask": mask, "checkpoint": checkpoint}
+    title = f"The subspace of {common.title(given.data)}"
     try:
-        with common.progress("starting") as on_round:
-            result = track(tracker, streams, **settings, on_round=on_round)
+        with _watched(given, title) as on_step, common.progress("starting") as on_round:
+            result = track(tracker, streams, **settings, on_round=on_round, on_step=on_step)
     except KeyboardInterrupt:
         if checkpoint is None or not checkpoint.exists():
             raise
@@ -95,7 +100,7 @@ def run(given: argparse.Namespace) -> int:
     with common.writing(place) as draft:
         lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
         lines.append(_picture(result, draft / "tracking.png", place))
-        report.write(result, draft / "report.html", title=f"The subspace of {common.title(given.data)}")
+        report.write(result, draft / "report.html", title=title)
         lines.append(f"report            {place / 'report.html'}")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
@@ -127,20 +132,26 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
     return path
 
 
-def _watchers(given: argparse.Namespace) -> Callable[[StepRecord], None]:
-    """What is done with every step: a line of the events, and a sentence where a change is declared."""
+@contextmanager
+def _watched(given: argparse.Namespace, title: str) -> Iterator[Callable[[StepRecord], None]]:
+    """What is done with every step: a line of the events, a page, and a sentence where a change is declared."""
+    from flower_pca.report.live import Live
     from flower_pca.tracking.events import Events
 
-    events = None if given.events is None else Events(given.events, resume=given.resume)
+    watchers: list[Callable[[StepRecord], None]] = []
+    if given.events is not None:
+        watchers.append(Events(given.events, resume=given.resume))
 
     def after(record: StepRecord) -> None:
-        if events is not None:
-            events(record)
+        for watcher in watchers:
+            watcher(record)
         if record.change is not None:
             sys.stderr.write(f"flower-pca: {record.change}\n")
             sys.stderr.flush()
 
-    return after
+    with nullcontext() if given.live is None else Live(given.live, title=title) as live:
+        watchers += [] if live is None else [live]
+        yield after
 
 
 def _picture(result: Any, path: Path, place: Path) -> str:

@@ -171,7 +171,7 @@ def test_what_a_file_holds_stays_at_its_node(case, run, tmp_path):
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
     result, lines = run([*nodes, {"data": spec.format(str(path))}])
     assert is_pca_of(result, shards)
-    (reason,) = {why for record in result.history for why in record.failures.values()}  # of both times it is asked
+    (reason,) = {why for record in result.history for why in record.failures.values()}  # it was asked twice
     assert reason == (
         "The rows and the rules of this node must be readable, as its operator has named them. "
         "Got an error, which its own log has. Ask the node's operator."

@@ -131,6 +131,11 @@ class Stream:
         """Whether another process can take the same batches; not so for an iterator."""
         return not isinstance(self._source, Iterator)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether any batch can be had again as it was, and at no cost: of arrays and of lists."""
+        return self._batch is not None or isinstance(self._source, list | tuple)
+
     def take(self, step: int, cursor: Array) -> Taken:
         """The rows for a step; a queue goes by its cursor instead."""
         if self._queue is not None:

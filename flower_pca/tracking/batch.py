@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from flower_pca.base import linalg
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Shape
 from flower_pca.core.stage import Arrays, Merge, add
@@ -69,6 +69,19 @@ def lasting(memory: Arrays) -> Arrays:
         return {}
     kept: Arrays = {name: memory[name] for name in ("left", "cursor", "Y") if name in memory}
     return {**kept, "at": np.array([memory["at"][0], -1])}
+
+
+def resumed(memory: Arrays, data: Stream) -> Arrays:
+    """The memory of a client whose stream has been made anew: with the same rows so far, and maybe more to come."""
+    if "at" not in memory or not data.at_rest:
+        return memory
+    step = int(memory["at"][0])
+    taken = data.take(step, NO_CURSOR)
+    none = np.zeros((0, 0))
+    if not np.array_equal(none if taken.rows is None else taken.rows, memory.get("Y", none), equal_nan=True):
+        got, remedy = f"one of others at {data.who}, step {step}", "Give that run's rows, or choose another checkpoint."
+        raise ConfigError("The checkpoint", must="one of these very rows", got=got, then=remedy)
+    return {**memory, "left": np.array(taken.left)}
 
 
 def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:

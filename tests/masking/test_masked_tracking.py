@@ -8,7 +8,6 @@ from fake_grid import FakeGrid, in_a_run
 from masked import step_of
 from stepwise import STEPS, R, batches, problem
 
-from sims.over_air import moving
 from flower_pca import (
     AirChannel,
     ConfigError,
@@ -29,6 +28,7 @@ from flower_pca.core.stage import Failure, Reply
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.masking import messages
 from flower_pca.strategies import TrackingStrategy
+from sims.over_air import moving
 
 pytestmark = pytest.mark.slow
 

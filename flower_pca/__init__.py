@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from flower_pca.simulation import from_frame as from_frame
     from flower_pca.simulation import simulate as simulate
     from flower_pca.simulation import track as track
+    from flower_pca.stages.columns_result import ColumnsResult as ColumnsResult
     from flower_pca.tracking.result import TrackingResult as TrackingResult
 
 _HOMES: Final = {
@@ -58,6 +59,7 @@ _HOMES: Final = {
     "flower_pca.rows.named": ("SiteRows",),
     "flower_pca.rows.stream": ("Stream",),
     "flower_pca.simulation": ("Ray", "from_frame", "simulate", "track"),
+    "flower_pca.stages.columns_result": ("ColumnsResult",),
     "flower_pca.tracking.result": ("TrackingResult",),
 }
 _HOME: Final = {name: home for home, names in _HOMES.items() for name in names}

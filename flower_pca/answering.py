@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from flower_pca import registry
-from flower_pca.base.errors import DataError, ProtocolError
-from flower_pca.core.parts import ROUNDED
+from flower_pca.base.errors import ProtocolError
+from flower_pca.core.parts import ROUNDED, require_finite
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import draw, noise
 from flower_pca.masking import messages
@@ -19,6 +19,7 @@ from flower_pca.rows import precision
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.stages import by_columns
 
 Veil: TypeAlias = Callable[[str, Arrays, Arrays], Arrays]  # of a stage's name, its message and the answer
 
@@ -45,6 +46,7 @@ def answer(
     def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
         arrays = precision.plain(arrays)
         up, after = unmasked(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
+        up = by_columns.counted(up, data)
         return (up if veil is None else veil(stage, arrays, up)), after
 
     if stage != messages.STAGE:
@@ -90,9 +92,7 @@ def unmasked(
         return registry.STAGES[stage].client(arrays, data, memory)
     with np.errstate(all="ignore"):
         up, after = registry.STAGES[stage].client(arrays, fixed(data), memory)
-    if not all(np.isfinite(a).all() for a in up.values()):
-        remedy = "Check the frame and the block."
-        raise DataError("The answer of this node", must="finite", got="others", then=remedy)
+    require_finite(up)
     return up, after
 
 

@@ -111,7 +111,7 @@ CASES = [
     ({"answers": "exact"}, "no number of the server meets a row (answers=exact)", "make rounding"),
     ({"missing": "mean", "min_rows": 9}, "where there are 9 such rows or more", "its own means fill them"),
     ({"allow": ["krylov", "st_miss"]}, "under masks too, by st_miss: they compare rows by design", "dcf_pca: they"),
-    ({"max_rank": 3, "allow": ["faps", "ssi"]}, "More by faps: their answers are no products", "More by faps, ssi"),
+    ({"max_rank": 3, "allow": ["faps", "ssi"]}, "By faps as many numbers as on so many directions", "By faps, ssi"),
     ({"max_messages": 12, "max_messages_ever": 99}, "99 messages at most, over all runs.", "Rules: all"),
     ({"share_names": False}, "How many columns it has, and a digest of their names.", "What its columns are called"),
     ({"noise_seed": 1}, "noise_seed is for simulations only", "Rules: all"),

@@ -186,7 +186,7 @@ def test_the_result_so_far_can_be_had_after_a_run_was_broken_off_and_from_anothe
 def test_a_run_that_goes_on_leaves_no_step_out(keep, tmp_path):
     """It is stopped after every message in turn, before what is known is kept and after that."""
     reference, messages = [], []
-    track(STMiss(keep=keep), clients(), n_components=R, on_step=reference.append, on_round=messages.append)
+    track(STMiss(keep=keep), clients(2, steps=4), n_components=R, on_step=reference.append, on_round=messages.append)
     for stop_before in (False, True):
         for at in range(1, len(messages)):
             told, path, count = [], tmp_path / f"{at}{stop_before}.npz", [0]
@@ -203,12 +203,12 @@ def test_a_run_that_goes_on_leaves_no_step_out(keep, tmp_path):
 
             given = {"n_components": R, "checkpoint": path, "on_step": tell}
             with pytest.raises(StopError):
-                track(STMiss(keep=keep), clients(), on_round=count_up, **given)
+                track(STMiss(keep=keep), clients(2, steps=4), on_round=count_up, **given)
             count[0] = -(10**6)
-            track(STMiss(keep=keep), clients(), **given)
+            track(STMiss(keep=keep), clients(2, steps=4), **given)
             steps = [record.step for record in told]
             again = [one for one, two in itertools.pairwise(steps) if one == two]
-            assert list(dict.fromkeys(steps)) == list(range(STEPS))
+            assert list(dict.fromkeys(steps)) == list(range(4))
             assert len(again) <= int(stop_before)
             for record in told:
                 same, one = plain(reference[record.step]), plain(record)

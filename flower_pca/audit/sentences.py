@@ -94,6 +94,17 @@ SEEN: Final = (
     ),
     Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
     Line(
+        ("split_columns",),
+        lambda r: r.split_columns and not noised(r),
+        "The scores of each person, told to all parties of a run over columns; without masks how alike any two people "
+        "are by this node's columns, and so few columns up to a rotation: split_columns agrees to that.",
+    ),
+    Line(
+        ("split_columns",),
+        lambda r: not r.split_columns,
+        "Nothing of single people by runs whose parties hold different columns: split_columns is not set.",
+    ),
+    Line(
         ("noise_seed",),
         lambda r: r.noise_seed is not None,
         "The noise of masks, by whoever knows its seed: noise_seed is for simulations only.",
@@ -132,10 +143,9 @@ LASTING: Final = (
         left_open=True,
     ),
     Line(
-        ("max_rank", "allow"),
+        ("max_rank",),
         lambda r: r.max_rank is not None and bool(estimating(r)),
-        "More by {estimates}: their answers are no products with C, and only the blocks count. allow leaves them out.",
-        left_open=True,
+        "By {estimates} as many numbers as on so many directions: each column of an answer counts as one.",
     ),
     Line(
         ("max_epsilon", "max_delta"),

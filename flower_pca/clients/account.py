@@ -14,14 +14,14 @@ from typing import Final
 import numpy as np
 from flwr.app import Context
 
-from flower_pca import registry, wire
+from flower_pca import wire
 from flower_pca.answering import Veil
 from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, ledger, told
 from flower_pca.clients.ledger import ANONYMOUS, Ledger
 from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import Rules
-from flower_pca.core.parts import Kind
+from flower_pca.core import parts
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.dp.draw import system_bits
@@ -30,8 +30,8 @@ from flower_pca.masking.demands import Demands
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.rows.turned import TurnedData
 
-_VEILED: Final = (Kind.PRODUCT, Kind.LOCAL_PRODUCT, Kind.SQUARES)
 _ROUNDING: Final = 1e-9  # of budgets that are added up
 _OPERATOR: Final = "Ask the node's operator."
 
@@ -82,6 +82,16 @@ class Account:
             with ledger.opened(self._path(data)) as book:
                 book.beyond += 1
 
+    def fail(self, request: wire.Request, data: LocalData | Stream) -> None:
+        """Count a refusal of numbers that rows and message make together: it compares them, as an answer does.
+
+        It counts even where nothing more may be told; from then on nothing is.
+        """
+        if self._rules.max_rank is not None and isinstance(data, LocalData):
+            group = self._group_of(request, data)
+            with ledger.opened(self._path(data)) as book:
+                book.told[group] = book.told_in(group, data.origin.d).with_one_more()
+
     def veil(self, request: wire.Request, data: LocalData | Stream) -> Veil | None:
         """Noise on products that hides what `max_rank` does not count; None where there is no such rule."""
         if self._rules.max_rank is None or not isinstance(data, LocalData):
@@ -91,10 +101,12 @@ class Account:
 
         def laid(stage: str, arrays: Arrays, up: Arrays) -> Arrays:
             self._bare = up
-            kinds, veiled = registry.STAGES[stage].parts(arrays, data.d), dict(up)
-            for name, a in up.items():
-                if kinds[name].kind in _VEILED:
-                    veiled[name] = told.veil(a, kinds[name], arrays, size, scale, system_bits)
+            kinds, veiled = told.kinds(stage, arrays, data.d), dict(up)
+            with np.errstate(all="ignore"):
+                for name, a in up.items():
+                    if kinds[name].kind in told.VEILED:
+                        veiled[name] = told.veil(a, kinds[name], arrays, size, scale, system_bits)
+            parts.require_finite(veiled)
             return veiled
 
         return laid
@@ -126,27 +138,35 @@ class Account:
     ) -> None:
         if (most := self._rules.max_rank) is None:
             return
-        group = (self._group or ANONYMOUS) if masked else ""
-        columns, whole = told.columns(stage, request, data.d, self._bare if masked else up), data.origin
+        group, d = self._group_of(request, data), data.origin.d
+        size = self._sizes(data.origin)
+        columns = told.asked(stage, request, data.d)
         if data.places is not None:  # of the columns that the run leaves out, nothing is told
-            chosen, columns = columns, np.zeros((whole.d, columns.shape[1]))
+            chosen, columns = columns, np.zeros((d, columns.shape[1]))
             columns[data.places] = chosen
-        known = book.told_in(group, whole.d).with_products(columns, self._sizes(whole))
-        if known.rank > most:
+        known = book.told_in(group, d).with_products(columns, size)
+        for mark, count in told.own(stage, request, data.d, self._bare if masked else up):
+            known = known.with_own(mark, count)
+        if (rank := known.rank + book.otherwise(group)) > most:
             rule = f"at most {most}: that is its max_rank"
             remedy = _OPERATOR if masked else "Run the strategy with mask=True, or ask the node's operator."
             what = "The rank of all blocks that this node has answered"
-            raise RefusalError(what, must=rule, got=f"{known.rank} with this message", then=remedy)
+            raise RefusalError(what, must=rule, got=f"{rank} with this message", then=remedy)
         book.told[group] = known
+
+    def _group_of(self, request: wire.Request, data: LocalData) -> str:
+        return told.key((self._group or ANONYMOUS) if request.stage == messages.STAGE else "", data)
 
     def _sizes(self, data: LocalData) -> Array:
         """The roots of the columns' sums of squares about their means; from the statistics that answers come from."""
+        if isinstance(data, TurnedData):  # of which products are asked as they are
+            return np.asarray(np.sqrt(data.squares))
         return np.sqrt((data if self._fixed is None else self._fixed(data)).moments().m2)
 
     def _path(self, data: LocalData | Stream) -> Path:
         """The ledger of these rows; of a stream, whose rows change, that of the node."""
         if isinstance(data, LocalData):
-            mark = f"{data.n}x{data.origin.d}-{data.origin.fingerprint():08x}"
+            mark = data.mark
         else:
             mark = "stream" if self._context is None else f"stream-{kept.key_of(self._context)}"
         return kept.ledger_file(self._rules.memory_dir, mark)

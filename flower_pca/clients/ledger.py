@@ -50,7 +50,7 @@ class Ledger:
         spent: Privacy spent on noised answers, as the sum of mu^2, mu = clip^2 / deviation (`flower_pca.dp.gaussian`).
         beyond: Masked sums that it gave no answer to, as that was beyond a bound, say: each tells of this node alone.
         groups: Those with whom the rows were summed under masks.
-        told: What products have told, by the key of the group; "" without masks.
+        told: What answers have told of C_i, by the key of the group; "" without masks.
     """
 
     answered: int = 0
@@ -62,6 +62,11 @@ class Ledger:
     def told_in(self, group: str, d: int) -> Told:
         """What was told of d columns in this group."""
         return self.told.get(group) or Told.nothing(d)
+
+    def otherwise(self, key: str) -> int:
+        """What was told of the same columns prepared in other ways: each tells of another matrix."""
+        ways = key.rpartition(".")[0]
+        return sum(told.rank for other, told in self.told.items() if ways and other != key and other.startswith(ways))
 
     def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None) -> str:
         """The key of the group in which these others are summed with; a new one, if there may be one more.
@@ -101,6 +106,8 @@ def opened(path: Path) -> Iterator[Ledger]:
         groups = [[sorted(group.peers), sorted(group.missing)] for group in ledger.groups]
         counts = {"answered": ledger.answered, "spent": ledger.spent, "beyond": ledger.beyond}
         header = {**counts, "groups": groups, "told": sorted(ledger.told)}
+        header["beside"] = {key: told.beside for key, told in ledger.told.items()}
+        header["answers"] = {key: sorted(told.answers) for key, told in ledger.told.items()}
         arrays = {f"known.{key}": told.known for key, told in ledger.told.items()}
         arrays |= {f"rest.{key}": told.rest for key, told in ledger.told.items()}
         archive.write(path, _KIND, header, arrays, private=True)
@@ -110,7 +117,11 @@ def _read(path: Path) -> Ledger:
     try:
         header, arrays = archive.read(path, _KIND)
         groups = [Group(frozenset(peers), frozenset(missing)) for peers, missing in header["groups"]]
-        told = {key: Told(arrays[f"known.{key}"], arrays[f"rest.{key}"]) for key in header["told"]}
+        beside, answers = header["beside"], header["answers"]
+        told = {
+            key: Told(arrays[f"known.{key}"], arrays[f"rest.{key}"], int(beside[key]), frozenset(answers[key]))
+            for key in header["told"]
+        }
         return Ledger(int(header["answered"]), float(header["spent"]), int(header["beyond"]), groups, told)
     except FileNotFoundError:
         return Ledger()

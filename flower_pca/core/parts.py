@@ -13,12 +13,14 @@ answer holds, by name. It needs the message only, so server and client work out 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
 import numpy as np
 
+from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
 Shape: TypeAlias = tuple[int | None, ...]
@@ -124,6 +126,13 @@ def fault(a: Array, part: Part) -> tuple[str, str] | None:
     if part.kind is Kind.ROWS and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
         return f"a whole number between 1 and {_MOST_ROWS:g}", f"{a}"
     return None
+
+
+def require_finite(answer: Mapping[str, Array]) -> None:
+    """Raise DataError, in words that tell nothing of it, unless an answer can be sent."""
+    if not all(np.isfinite(a).all() for a in answer.values()):
+        remedy = "Check the frame and the block."
+        raise DataError("The answer of this node", must="finite", got="others", then=remedy)
 
 
 def _fits(found: tuple[int, ...], shape: Shape) -> bool:

@@ -21,6 +21,7 @@ from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.rows import precision
 from flower_pca.rows.columns import COLUMNS, LONGEST, Heading, read_names
 from flower_pca.rows.frame import Frame
+from flower_pca.rows.split import Split
 from flower_pca.wire.reading import (
     LAYOUT,
     LAYOUT_KEY,
@@ -118,6 +119,8 @@ def write_request(
     }
     if message.frame.names is not None:
         config[COLUMNS] = json.dumps(message.frame.names)
+    if message.frame.split is not None:
+        config.update(message.frame.split.plain())
     ins, content = "evaluateins" if message.stage == EVALUATE else "fitins", RecordDict()
     content.array_records[f"{ins}.parameters"] = ArrayRecord([np.asarray(a) for a in arrays.values()])
     content.config_records[f"{ins}.config"] = ConfigRecord(config)
@@ -141,7 +144,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     precision.asked(arrays)  # refused now, before anything is done for an answer that could not be sent
     own = bool(np.any(arrays.pop(_OWN, False)))
     parts: dict[str, Any] = {part: arrays.pop(name, None) for name, part in _FRAME.items()}
-    frame = Frame(**parts, own=own, names=read_names("A message", config))
+    frame = Frame(**parts, own=own, names=read_names("A message", config), split=Split.of(config))
     algorithm, stage, run = (value_of("A message", config, name, str) for name in ("algorithm", "stage", "run"))
     asks, instead = bool(config.get(_ASKS, False)), str(config.get(_ALTERNATIVE, ""))
     return Request(algorithm, stage, run, value_of("A message", config, "number", int), arrays, frame, asks, instead)

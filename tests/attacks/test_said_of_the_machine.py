@@ -80,7 +80,7 @@ def test_an_error_that_nobody_foresaw_is_told_by_its_class(monkeypatch):
     assert metrics["refusal"] == UNABLE.format("OSError")
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyError, TypeError, AttributeError, MemoryError])
+@pytest.mark.parametrize("error", [ValueError, KeyError, TypeError, AttributeError])
 def test_nor_are_the_words_of_one_that_comes_while_rows_are_worked_on(error, monkeypatch):
     """A cell in them, say: could not convert string to float: '...'."""
     node = Node(0, X)

@@ -4,6 +4,7 @@ Paths of a container become those of its volumes, and names of hosts this machin
 """
 
 import contextlib
+import itertools
 import os
 import re
 import shlex
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 import yaml
 from local_superlink import end_all, free_ports
-from pages import ROOT
+from pages import ROOT, blocks, text
 
 from flower_pca import PCAResult, keys, simulate
 
@@ -197,6 +198,21 @@ def test_an_image_is_of_the_wheel_and_of_files_that_are_there(name):
     assert install.endswith("--only-binary :all: /wheels/*.whl")  # so that no board compiles for hours
     assert told(instructions, "FROM")[-1] == "python:3.11-slim"
     assert told(instructions, "USER") == ["1000:1000"]
+
+
+def test_what_the_page_does_with_containers_can_be_done():
+    words = [line.split() for block in blocks("docs/edge.md", "sh") for line in block.splitlines() if "docker " in line]
+    assert {command[1] for command in words} == {"compose", "build", "run"}
+    for command in words:
+        for option, given in itertools.pairwise(command):
+            if option == "--file":
+                assert told(dockerfile(given), "ENTRYPOINT") == ['["flower-supernode"]']
+            if option == "cp":
+                service, path = given.split(":")
+                assert path.startswith(SERVICES[service]["volumes"][-1].split(":")[1])
+            if (command[1], option) == ("compose", "--rm"):
+                assert given in SERVICES
+    assert "--host superlink" in text("docs/edge.md")  # the name by which nodes call it
 
 
 def test_the_services_are_restarted_and_have_what_their_words_name():

@@ -29,7 +29,22 @@ if TYPE_CHECKING:
     from flower_pca.estimator import FederatedPCA as FederatedPCA
     from flower_pca.estimator import to_sklearn as to_sklearn
     from flower_pca.masking import MaskedSums as MaskedSums
-    from flower_pca.registry import *  # noqa: F403  # the algorithms, for type checkers
+    from flower_pca.registry import DCFPCA as DCFPCA
+    from flower_pca.registry import DRSVD as DRSVD
+    from flower_pca.registry import FAPS as FAPS
+    from flower_pca.registry import SSI as SSI
+    from flower_pca.registry import UDA as UDA
+    from flower_pca.registry import WDA as WDA
+    from flower_pca.registry import ConsensusRPCA as ConsensusRPCA
+    from flower_pca.registry import Covariance as Covariance
+    from flower_pca.registry import DistPCA as DistPCA
+    from flower_pca.registry import ExactPerPCA as ExactPerPCA
+    from flower_pca.registry import FedOAPM as FedOAPM
+    from flower_pca.registry import Krylov as Krylov
+    from flower_pca.registry import LocalPower as LocalPower
+    from flower_pca.registry import PerPCA as PerPCA
+    from flower_pca.registry import RobustTracking as RobustTracking
+    from flower_pca.registry import STMiss as STMiss
     from flower_pca.registry import make as make
     from flower_pca.rows.named import SiteRows as SiteRows
     from flower_pca.rows.projection import Projection as Projection

@@ -19,6 +19,7 @@ examples:
   flower-pca track rows.csv --batch 24 --rank 3 --clients 4 --detect --threshold 0.5
   flower-pca track rows.npy --batch 60 --rank 5 --clients 6 --mask
   flower-pca track rows.npy --batch 60 --rank 5 --detect --events steps.jsonl --checkpoint run.npz --resume
+  flower-pca track rows.npy --batch 60 --rank 5 --detect --live live.html
   flower-pca track frames.npy --batch 20 --rank 8 --algorithm "robust_tracking(smallest_outlier=40)"
 """
 
@@ -48,6 +49,8 @@ def add(commands: Any) -> None:
     common.argument_of_masks(parser)
     text = "append a line of JSON to this file once a step is over"
     parser.add_argument("--events", type=Path, metavar="FILE", help=text)
+    text = "draw where the run stands into this page, FILE.html, every few seconds; a browser loads it again by itself"
+    parser.add_argument("--live", type=Path, metavar="FILE", help=text)
     text = "keep the state in this file after every message; a run that has come to its end removes it"
     parser.add_argument("--checkpoint", type=Path, metavar="FILE", help=text)
     text = "go on from the checkpoint, and append to the events; where there is no checkpoint yet, begin"
@@ -66,6 +69,7 @@ def run(given: argparse.Namespace) -> int:
     from flower_pca.data import sources
     from flower_pca.data.reading import no_rows
     from flower_pca.masking import MaskedSums
+    from flower_pca.report.watching import watching
     from flower_pca.simulation import track
 
     checks.integer("--batch", given.batch, least=1)
@@ -80,10 +84,14 @@ def run(given: argparse.Namespace) -> int:
         raise no_rows(given.data)
     streams = deal(rows, given.batch, given.clients)
     settings: dict[str, Any] = {"n_components": given.rank, "seed": given.seed}
-    settings |= {"mask": mask, "checkpoint": checkpoint, "on_step": _watchers(given)}
+    settings |= {"mask": mask, "checkpoint": checkpoint}
+    title = f"The subspace of {common.title(given.data)}"
     try:
-        with common.progress("starting") as on_round:
-            result = track(tracker, streams, **settings, on_round=on_round)
+        with (
+            watching(events=given.events, live=given.live, title=title, resume=given.resume) as on_step,
+            common.progress("starting") as on_round,
+        ):
+            result = track(tracker, streams, **settings, on_round=on_round, on_step=_aloud(on_step))
     except KeyboardInterrupt:
         if checkpoint is None or not checkpoint.exists():
             raise
@@ -95,7 +103,7 @@ def run(given: argparse.Namespace) -> int:
     with common.writing(place) as draft:
         lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
         lines.append(_picture(result, draft / "tracking.png", place))
-        report.write(result, draft / "report.html", title=f"The subspace of {common.title(given.data)}")
+        report.write(result, draft / "report.html", title=title)
         lines.append(f"report            {place / 'report.html'}")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
@@ -127,15 +135,11 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
     return path
 
 
-def _watchers(given: argparse.Namespace) -> Callable[[StepRecord], None]:
-    """What is done with every step: a line of the events, and a sentence where a change is declared."""
-    from flower_pca.tracking.events import Events
-
-    events = None if given.events is None else Events(given.events, resume=given.resume)
+def _aloud(on_step: Callable[[StepRecord], None]) -> Callable[[StepRecord], None]:
+    """`on_step`, and a sentence on standard error where a change is declared."""
 
     def after(record: StepRecord) -> None:
-        if events is not None:
-            events(record)
+        on_step(record)
         if record.change is not None:
             sys.stderr.write(f"flower-pca: {record.change}\n")
             sys.stderr.flush()

@@ -1,14 +1,15 @@
 """A run of steps as it goes on: the record of each step, the result so far, marks of what was filled in."""
 
 import itertools
+import json
 import threading
 
 import numpy as np
 import pytest
 from fake_grid import FakeGrid, hosts_of
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
-from flower_pca import NotEnoughNodes, RobustTracking, STMiss, Stream, simulate, strategies, track
+from flower_pca import ConfigError, NotEnoughNodes, RobustTracking, STMiss, Stream, app, simulate, strategies, track
 from flower_pca.base import linalg
 from flower_pca.clients import client_app
 from flower_pca.tracking.record import ClientStep, StepRecord
@@ -255,3 +256,28 @@ def test_the_steps_before_the_first_rows_count_for_the_batch_alone():
     assert told[1].movement == pytest.approx(
         linalg.sin_theta(*(Z.T for Z in told[0].result_so_far().components_[:2])), abs=1e-12
     )
+
+
+def test_the_app_writes_events_and_a_page_into_its_output_folder(tmp_path):
+    for k, own in enumerate(clients(2)):
+        np.save(tmp_path / f"{k}.npy", np.vstack(own))
+    config = {
+        "algorithm": "st_miss", "n-components": R, "output": str(tmp_path / "out"), "min-nodes": 2, "steps": 3,
+        "events": "steps.jsonl", "live": "live.html", "checkpoint": "run.ckpt",
+    }  # fmt: skip
+
+    def run(**more):
+        grid = FakeGrid(app.client_app, 2)
+        for k, context in enumerate(grid.nodes.values()):
+            context.node_config = {"data": str(tmp_path / f"{k}.npy"), "batch": 12, "allow": "st_miss"}
+            context.run_config = {**config, **more}
+        app.server_app(grid, Context(1, 0, {}, RecordDict(), {**config, **more}))
+
+    run()
+    lines = (tmp_path / "out/steps.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 1, 2]
+    assert "The run has ended: 3 steps" in (tmp_path / "out/live.html").read_text()
+    with pytest.raises(ConfigError, match=r"The file of events must be new or empty\. Got .*steps\.jsonl"):
+        run()
+    with pytest.raises(ConfigError, match=r"events must be left out with krylov\. Got 'steps\.jsonl'\."):
+        run(algorithm="krylov")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +69,7 @@ def run(given: argparse.Namespace) -> int:
     from flower_pca.data import sources
     from flower_pca.data.reading import no_rows
     from flower_pca.masking import MaskedSums
+    from flower_pca.report.watching import watching
     from flower_pca.simulation import track
 
     checks.integer("--batch", given.batch, least=1)
@@ -87,8 +87,11 @@ def run(given: argparse.Namespace) -> int:
     settings |= {"mask": mask, "checkpoint": checkpoint}
     title = f"The subspace of {common.title(given.data)}"
     try:
-        with _watched(given, title) as on_step, common.progress("starting") as on_round:
-            result = track(tracker, streams, **settings, on_round=on_round, on_step=on_step)
+        with (
+            watching(events=given.events, live=given.live, title=title, resume=given.resume) as on_step,
+            common.progress("starting") as on_round,
+        ):
+            result = track(tracker, streams, **settings, on_round=on_round, on_step=_aloud(on_step))
     except KeyboardInterrupt:
         if checkpoint is None or not checkpoint.exists():
             raise
@@ -132,26 +135,16 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
     return path
 
 
-@contextmanager
-def _watched(given: argparse.Namespace, title: str) -> Iterator[Callable[[StepRecord], None]]:
-    """What is done with every step: a line of the events, a page, and a sentence where a change is declared."""
-    from flower_pca.report.live import Live
-    from flower_pca.tracking.events import Events
-
-    watchers: list[Callable[[StepRecord], None]] = []
-    if given.events is not None:
-        watchers.append(Events(given.events, resume=given.resume))
+def _aloud(on_step: Callable[[StepRecord], None]) -> Callable[[StepRecord], None]:
+    """`on_step`, and a sentence on standard error where a change is declared."""
 
     def after(record: StepRecord) -> None:
-        for watcher in watchers:
-            watcher(record)
+        on_step(record)
         if record.change is not None:
             sys.stderr.write(f"flower-pca: {record.change}\n")
             sys.stderr.flush()
 
-    with nullcontext() if given.live is None else Live(given.live, title=title) as live:
-        watchers += [] if live is None else [live]
-        yield after
+    return after
 
 
 def _picture(result: Any, path: Path, place: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -72,20 +73,27 @@ def fit(P: Array, Y: Array, seen: Array) -> tuple[Array, int]:
 
 def _normal(P: Array, weights: Array) -> Array:
     """P'diag(w)P for every row w of the weights, m x r x r: the weights times all products of two columns of P."""
-    d, r = P.shape
-    i, j = np.triu_indices(r)
-    columns, packed = np.ascontiguousarray(P.T), np.zeros((len(weights), len(i)))
-    step = max(1, _PAIRS // len(i))
-    pairs, first = np.empty((len(i), min(step, d))), np.searchsorted(i, np.arange(r + 1))
+    (d, r), count = P.shape, P.shape[1] * (P.shape[1] + 1) // 2
+    columns, packed = np.ascontiguousarray(P.T), np.zeros((len(weights), count))
+    step = max(1, _PAIRS // count)
+    first, place = _places(r)
+    pairs = np.empty((count, min(step, d)))
     for start in range(0, d, step):
         part = columns[:, start : start + step]
         held = pairs[:, : part.shape[1]]
         for k in range(r):
             np.multiply(part[k:], part[k], out=held[first[k] : first[k + 1]])
         packed += weights[:, start : start + step] @ held.T
+    return np.take(packed, place, axis=1)
+
+
+@lru_cache(maxsize=4)
+def _places(r: int) -> tuple[list[int], Array]:
+    """Where the products with each of r columns begin, those with the columns before it left out; and all r x r."""
+    i, j = np.triu_indices(r)
     place = np.empty((r, r), dtype=np.intp)
     place[i, j] = place[j, i] = np.arange(len(i))
-    return np.take(packed, place, axis=1)
+    return np.searchsorted(i, np.arange(r + 1)).tolist(), place
 
 
 def _normal_by_row(P: Array, seen: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.power import Power
 
 _NULL: Final = 1e-8  # a Ritz value so far below the first has no power step to gain from
+_ROUNDED: Final = 1e-8  # error that rounding may leave, that of masks' fixed point included
 _NEARLY: Final = 1e-5  # error from which a power step leaves Ritz vectors orthonormal but for its square
 _TINY: Final = float(np.finfo(float).tiny)
 
@@ -29,6 +30,7 @@ class Solver:
         products: Messages so far.
         error: Estimated sine of the angle to the true space, ||residual|| / gap.
         values: Ritz values, largest first, at most r + 1.
+        stuck: Whether the power method's error has not fallen any more, and is as small as rounding may leave it.
         Z, CZ: The first r Ritz vectors, until `onward` has been asked; their products, from a Krylov space.
     """
 
@@ -42,6 +44,7 @@ class Solver:
     products: int = 0
     error: float = np.inf
     values: Array | None = None
+    stuck: bool = False
     Z: Array | None = None
     CZ: Array | None = None
 
@@ -59,16 +62,17 @@ class Solver:
 
     def step(self, S: Array, qr_every: int) -> Solver:
         """After S = C block (and noise, maybe)."""
-        products = self.products + 1
         if self.power is None:
-            return replace(self._extended(S), heard=S, products=products)
+            return self._extended(S)
+        products = self.products + 1
         if self.power.inside:
             power = self.power.step(S, qr_every)
             return replace(self, power=power, block=power.block, products=products)
         values, Z, CZ, residuals = linalg.rayleigh_ritz(self.block, S)
         error = float(np.linalg.norm(residuals)) / max(float(values[-1]), _TINY)
         power = replace(self.power, U=Z).step(CZ, qr_every)  # the columns are in the order of the values from here on
-        return replace(self, power=power, block=power.block, products=products, values=values, Z=Z, error=error)
+        found: dict[str, Any] = {"values": values, "Z": Z, "error": error, "stuck": self.error <= error <= _ROUNDED}
+        return replace(self, power=power, block=power.block, products=products, **found)
 
     @property
     def beyond(self) -> float:
@@ -98,7 +102,7 @@ class Solver:
         gap = last - float(self.values[-1]) if len(self.values) > self.r else last
         rounding = 64.0 * np.finfo(float).eps * float(self.values[0]) / max(gap, _TINY)
         left = self.error * (min(beyond / max(last, _TINY), 1.0) if self.power is None else 1.0)
-        return left <= max(tol, rounding) or self.products >= products
+        return self.stuck or left <= max(tol, rounding) or self.products >= products
 
     def estimate(self) -> tuple[Array, Array]:
         """The basis, d x r, one power step beyond what the error speaks of, and its values, in one order."""
@@ -134,4 +138,5 @@ class Solver:
         Z, CZ = Q @ W[:, :r], CQ @ W[:, :r]
         following = float(values[r]) if len(values) > r else 0.0
         error = float(np.linalg.norm(CZ - Z * values[:r])) / max(float(values[r - 1]) - following, _TINY)
-        return replace(self, Q=Q, CQ=CQ, T=T, error=error, values=values[: r + 1], Z=Z, CZ=CZ)
+        found: dict[str, Any] = {"values": values[: r + 1], "Z": Z, "CZ": CZ, "error": error}
+        return replace(self, Q=Q, CQ=CQ, T=T, heard=S, products=self.products + 1, **found)

@@ -33,6 +33,7 @@ from flower_pca.core.parts import TELLING, Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.dp.draw import Bits, normals
 from flower_pca.masking import messages
+from flower_pca.rows.turned import TurnedData
 from flower_pca.stages.opening import drawn
 
 TOLERANCE: Final = 1e-13  # of the length of a column: a thousand roundings of double precision
@@ -111,6 +112,14 @@ class Told:
         told = self._with(linalg.orth(rest[long].T))
         kept = TOLERANCE * rest[:_LEFT]
         return replace(told, rest=linalg.complement(kept.T, told.known).T if long.any() else kept, short=float(short))
+
+
+def key(group: str, data: object) -> str:
+    """By what a ledger knows what is told in a group: of rows, or of columns that are prepared in one way."""
+    if not isinstance(data, TurnedData):
+        return group
+    split = data.split
+    return f"people.{group}.{split.scale if split.scale else 'raw'}{'-centred' * split.center}"
 
 
 def veil(answer: Array, part: Part, arrays: Arrays, size: Array, scale: Array | None, bits: Bits) -> Array:

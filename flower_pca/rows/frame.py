@@ -10,6 +10,7 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.rows.split import Split
 
 _NEAR: Final = 4.0
 
@@ -20,7 +21,8 @@ class Frame:
 
     `fill` is what stands in x for a missing value, column by column; with None, none may be missing. With `own` it is
     the mean of the client's own values, and `fill` only in columns of which it has none. With `names`, these are the
-    columns, in this order; without, they are those that all clients have, sorted by name if they have names.
+    columns, in this order; without, they are those that all clients have, sorted by name if they have names. With a
+    `split` clients hold different columns of the same people, and each prepares its own as that says.
     """
 
     mean: Array | None = None
@@ -28,6 +30,7 @@ class Frame:
     fill: Array | None = None
     own: bool = False
     names: tuple[str, ...] | None = None
+    split: Split | None = None
 
     def same(self, other: Frame) -> bool:
         """Whether both frames map every row alike."""
@@ -37,9 +40,14 @@ class Frame:
         moved = alike and _equal(self.mean, other.mean) and _equal(self.scale, other.scale)
         return moved and _equal(self.fill, other.fill)
 
-    def named(self, names: tuple[str, ...] | None) -> Frame:
+    def named(self, names: tuple[str, ...] | None, split: Split | None = None) -> Frame:
         """The same, of these columns; this very frame if it is of them, which clients know without comparing."""
-        return self if self.names == names else replace(self, names=names)
+        return self if (self.names, self.split) == (names, split) else replace(self, names=names, split=split)
+
+    @property
+    def bare(self) -> Frame:
+        """Which columns, without what becomes of their values."""
+        return Frame(names=self.names, split=self.split)
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -80,45 +88,6 @@ def merge(a: Moments, b: Moments) -> Moments:
     mean = a.mean + delta * (b.seen / divisor)
     m2 = a.m2 + b.m2 + delta**2 * (a.seen * b.seen / divisor)
     return Moments(a.n + b.n, mean, m2, np.asarray(seen) if partial else None)
-
-
-class ImplicitRows:
-    """Stored rows S in a frame, (S - 1 mean') / scale, without ever forming them: sparse ones, or ones that are `near`.
-
-    What is subtracted is subtracted from products, which costs digits where the mean is large beside the deviations.
-    """
-
-    def __init__(self, S: Any, frame: Frame) -> None:
-        self._S, self._mean, self._scale = S, frame.mean, frame.scale
-        self.shape = S.shape
-
-    def __matmul__(self, Z: Array) -> Array:
-        Z = Z.astype(np.float64, copy=False)  # what is subtracted here would cost single precision its last digits
-        Z = Z if self._scale is None else Z / self._scale[:, None]
-        Y = np.asarray(self._S @ Z)
-        if self._mean is not None:
-            Y -= self._mean @ Z
-        return Y
-
-    @property
-    def T(self) -> Adjoint:
-        """The adjoint, as an operator."""
-        return Adjoint(self._S, self._mean, self._scale)
-
-
-@dataclass(frozen=True)
-class Adjoint:
-    """The adjoint of sparse rows in a frame."""
-
-    S: Any
-    mean: Array | None
-    scale: Array | None
-
-    def __matmul__(self, Y: Array) -> Array:
-        Y = Y.astype(np.float64, copy=False)
-        Z = self.S.T @ Y
-        Z = Z if self.mean is None else Z - np.outer(self.mean, Y.sum(axis=0))
-        return np.asarray(Z if self.scale is None else Z / self.scale[:, None])
 
 
 def centred(block: Array, dtype: np.dtype[Any]) -> tuple[Moments, Array]:
@@ -205,9 +174,11 @@ def near(frame: Frame, rows: Array) -> bool:
     """
     if frame.mean is None:
         return True
-    scale = 1.0 if frame.scale is None else frame.scale
-    distances = np.sqrt(np.square((rows - frame.mean) / scale).sum(axis=1))
-    return bool(np.linalg.norm(frame.mean / scale) <= _NEAR * np.median(distances))
+    length, away = frame.mean, rows - frame.mean
+    if frame.scale is not None:
+        length, away = length / frame.scale, away / frame.scale
+    squares = np.sort(np.einsum("ij,ij->i", away, away))
+    return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(squares[(len(squares) - 1) // 2]))
 
 
 def stored(X: Any, who: str) -> Any:

@@ -13,11 +13,15 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows.frame import Frame, ImplicitRows, Moments, centred, filled, merge, sparse_moments, stored
+from flower_pca.rows import deviations
+from flower_pca.rows.frame import Frame, Moments, centred, filled, merge, sparse_moments, stored
+from flower_pca.rows.implicit import ImplicitRows
 
 _BLOCK: Final = 2**17  # entries of a block of rows, which a processor's own memory holds while it is worked on
 _FEWEST: Final = 64  # rows of it, however long they are
-_SAMPLE: Final = 64  # rows to judge all of them by
+_SAMPLE: Final = 2**14  # entries to judge all of them by, of
+_MOST: Final = 64  # rows, or of
+_LEAST: Final = 9  # however long they are
 _SINGLE: Final = 128  # rows whose sums single precision may hold, before they are added in double
 
 
@@ -37,8 +41,8 @@ class StoredRows:
         if self.n == 0 or self.d == 0:
             what = f"The data of {who}{f', {self.source},' if self.source else ''}"
             raise DataError(what, must="at least one row and one column", got=self._X.shape, then="Leave it out.")
-        self.missing = self._gaps(allowed=missing)
         self.known: dict[Any, Any] = {}  # what follows from the stored rows alone, for all their views
+        self.missing = self._gaps(allowed=missing)
 
     @property
     def sparse(self) -> bool:
@@ -69,13 +73,14 @@ class StoredRows:
 
     def sample(self) -> Array:
         """A few stored rows, dense ones, from all over the table."""
-        rows = np.asarray(self._X[:: -(-self.n // _SAMPLE)])
+        few = min(max(_SAMPLE // self.d, _LEAST), _MOST)
+        rows = np.asarray(self._X[:: -(-self.n // few)])
         return rows if self._places is None else rows[:, self._places]
 
     def there(self) -> Moments:
         """The moments of the values that are there."""
         if "moments" not in self.known:
-            self.known["moments"] = functools.reduce(merge, (moments for moments, _ in self._about_means(None)))
+            self.known["moments"] = self._moments(None)
         found: Moments = self.known["moments"]
         return found
 
@@ -104,6 +109,29 @@ class StoredRows:
         """What stands for missing values where these are the rows' own: their mean; 0 in a column without any."""
         return self.there().mean
 
+    @property
+    def _sums(self) -> Array:
+        """The sums of the columns of dense rows."""
+        if "sums" not in self.known:
+            self.known["sums"] = deviations.sums(self._stored(), self.d)
+        found: Array = self.known["sums"]
+        return found
+
+    @property
+    def _mean(self) -> Array:
+        """The means of the columns of dense rows without gaps, to a few roundings; 0 where their sum overflows."""
+        return np.where(np.isfinite(self._sums), self._sums / self.n, 0.0)
+
+    def _deviations(self) -> Iterator[Array]:
+        """Blocks of dense rows without gaps less that mean, each in the memory of the one before."""
+        return deviations.about(self._stored(), self._mean)
+
+    def _moments(self, fill: Array | None) -> Moments:
+        """The moments of the values that are there, or with `fill` of all rows."""
+        if not self.sparse and not self.missing:
+            return deviations.moments(self._deviations(), self.n, self._mean)
+        return functools.reduce(merge, (moments for moments, _ in self._about_means(fill)))
+
     def _about_means(self, fill: Array | None) -> Iterator[tuple[Moments, Any]]:
         """Blocks of stored rows: the moments of each, and its rows less its own mean; with `fill` in their gaps.
 
@@ -131,6 +159,8 @@ class StoredRows:
 
     def _gaps(self, *, allowed: bool) -> int:
         """How many values are missing."""
+        if not self.sparse and (self._X.dtype.kind != "f" or np.isfinite(self._sums).all()):
+            return 0
         blocks = (block.data if self.sparse else block for block in self._stored())
         place = self.place if self.located or not allowed else None  # nodes, which allow gaps, tell no places
         return checks.finite(self.who, blocks, missing=allowed, names=self.names, place=place)

@@ -170,9 +170,8 @@ class Krylov(Iterative[KrylovState]):
         T = np.block([[state.T, old], [old.T, state.block.T @ S]])
         width = state.k + self.oversample
         room = np.inf if state.fraction is not None else self.max_basis * width
-        count = state.k if Q.shape[1] + S.shape[1] <= room else 2 * width
-        whole = state.warm or state.fraction is not None
-        values, W = linalg.eigh_descending(T) if whole else linalg.eigh_leading(T, count)
+        some = state.k if Q.shape[1] + S.shape[1] <= room else 2 * width
+        values, W = linalg.eigh_leading(T, len(T) if state.warm or state.fraction is not None else some)
         k, error = self._judge(state, values, self._residuals(state, Q, CQ, values, W))
         first = max(float(values[0]), np.finfo(float).tiny)
         block = linalg.krylov_block(S, Q, first)

@@ -51,5 +51,5 @@ def product(deviations: Iterable[Array], n: int, mean: Array, Z: Array, dtype: n
             rows = D.astype(dtype, copy=False)
             total += rows.T @ (rows @ Z)
     rest = left / n
-    total -= np.outer(n * rest, rest @ Z)
+    total -= (n * rest)[:, None] * (rest @ Z)
     return Moments(n, mean + rest, np.maximum(squares - n * rest**2, 0.0)), total

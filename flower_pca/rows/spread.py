@@ -62,7 +62,7 @@ class Spread:
         Z = Z if frame.scale is None else Z / frame.scale[:, None]
         e = self._offset(frame)
         product = self.gram @ Z
-        product += np.outer(self.moments.n * e, e @ Z)
+        product += np.dot((self.moments.n * e)[:, None], (e @ Z)[None])
         return product if frame.scale is None else product / frame.scale[:, None]
 
     def framed(self, frame: Frame) -> Array:

@@ -110,17 +110,12 @@ class StoredRows:
         return self.there().mean
 
     @property
-    def _sums(self) -> Array:
-        """The sums of the columns of dense rows."""
-        if "sums" not in self.known:
-            self.known["sums"] = deviations.sums(self._stored(), self.d)
-        found: Array = self.known["sums"]
-        return found
-
-    @property
     def _mean(self) -> Array:
-        """The means of the columns of dense rows without gaps, to a few roundings; 0 where their sum overflows."""
-        return np.where(np.isfinite(self._sums), self._sums / self.n, 0.0)
+        """The means of the columns of dense rows, to a few roundings; not finite where an entry is not, or their sum."""
+        if "mean" not in self.known:
+            self.known["mean"] = deviations.sums(self._stored(), self.d) / self.n
+        found: Array = self.known["mean"]
+        return found
 
     def _deviations(self) -> Iterator[Array]:
         """Blocks of dense rows without gaps less that mean, each in the memory of the one before."""
@@ -159,7 +154,7 @@ class StoredRows:
 
     def _gaps(self, *, allowed: bool) -> int:
         """How many values are missing."""
-        if not self.sparse and (self._X.dtype.kind != "f" or np.isfinite(self._sums).all()):
+        if not self.sparse and (self._X.dtype.kind != "f" or np.isfinite(self._mean).all()):
             return 0
         blocks = (block.data if self.sparse else block for block in self._stored())
         place = self.place if self.located or not allowed else None  # nodes, which allow gaps, tell no places

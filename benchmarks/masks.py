@@ -80,7 +80,7 @@ def tracked(clients: int, tracker: STMiss) -> list[object]:
     plain, masked = (track(tracker, problem.batches(clients), n_components=10, mask=mask) for mask in (False, True))
     told, before = (r.history.bytes_up + r.history.bytes_down for r in (masked, plain))
     spans = zip(masked.components_, plain.components_, strict=True)
-    apart = max(np.linalg.norm(A - (A @ B.T) @ B, 2) for A, B in spans)  # the power method has them in no order
+    apart = max(np.linalg.norm(A - (A @ B.T) @ B, 2) for A, B in spans)
     messages = f"{len(plain.history)} and {len(masked.history)}"
     return [tracker.spec, clients, messages, f"{told / before:.3f}", f"{apart:.0e}"]
 

@@ -19,6 +19,7 @@ from flower_pca.rows import precision
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.stages import by_columns
 
 Veil: TypeAlias = Callable[[str, Arrays, Arrays], Arrays]  # of a stage's name, its message and the answer
 
@@ -45,6 +46,7 @@ def answer(
     def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
         arrays = precision.plain(arrays)
         up, after = unmasked(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
+        up = by_columns.counted(up, data)
         return (up if veil is None else veil(stage, arrays, up)), after
 
     if stage != messages.STAGE:

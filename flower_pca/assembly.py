@@ -15,18 +15,20 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
-from flower_pca.core.question import AskedHere, Question, summable
+from flower_pca.core.question import Question, summable
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
-from flower_pca.core.settings import DP, MaskedSums
+from flower_pca.core.settings import DP, AskedHere, MaskedSums
 from flower_pca.core.stage import Stage
 from flower_pca.core.terms import NoTerms
 from flower_pca.dp.plan import planned
 from flower_pca.rows import precision
 from flower_pca.rows.columns import wanted
+from flower_pca.stages import by_columns, unsuited
 from flower_pca.stages import start as starts
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.histograms import Histograms
+from flower_pca.stages.influence import Influence
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.stages.start import Start
@@ -94,11 +96,14 @@ def _heard(asked: Question) -> Question:
         rule = "1.0, as clients forget what they keep whenever others are asked"
         what = f"The fraction of clients for {asked.algorithm.name} under masks"
         raise ConfigError(what, must=rule, got=asked.fraction, then="Use ssi, or leave the masks out.")
+    unsuited.check(asked)
     if asked.channel is not None:
         registry.require_over_air(asked.algorithm)
-    if asked.monitor and registry.closing(asked.algorithm) is not RayleighRitz:
-        rule, remedy = "asked of an algorithm whose components are all there is to say of a row", "Use krylov."
-        raise ConfigError("monitor", must=rule, got=asked.algorithm.name, then=remedy)
+    if registry.closing(asked.algorithm) is not RayleighRitz:
+        for name in ("monitor", "influence"):
+            if getattr(asked, name):
+                rule, remedy = "asked of an algorithm whose components are all there is to say of a row", "Use krylov."
+                raise ConfigError(name, must=rule, got=asked.algorithm.name, then=remedy)
     if asked.bits < 64 and asked.wire != "auto" and not registry.rounds(asked.algorithm):
         rule, remedy = '"float64" or "auto", as rounding would build up in what clients keep', "Leave it out."
         raise ConfigError(f"wire with {asked.algorithm.name}", must=rule, got=repr(asked.wire), then=remedy)
@@ -113,6 +118,8 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     """
     masked, noisy = asked.mask is not None, (asked.dp is not None, asked.channel is not None)
     algorithm, choices = beforehand(_heard(asked).algorithm, *noisy)
+    if asked.split == "columns":
+        return _under(asked.mask, by_columns.run(asked, algorithm, choices, started=start is not None))
     bits, tol = (asked.bits, asked.tol) if registry.rounds(algorithm) else (64, None)
     choices |= {"wire": precision.why(bits, tol)} if asked.wire == "auto" else {}
     if asked.dp is None:
@@ -136,6 +143,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     roll = Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=masked)
     after: list[Stage[Any]] = [Evaluate()] if asked.evaluate else []
     after += [Histograms()] if asked.monitor else []
+    after += [Influence()] if asked.influence else []
     stages: tuple[Stage[Any], ...] = (opening, algorithm, registry.closing(algorithm)(), *after)
     kind = registry.result(algorithm)
     made = Run(stages, model=model, roll=roll, result=kind, terms=terms, channel=asked.channel, asked=asked.plain())

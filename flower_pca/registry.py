@@ -101,6 +101,9 @@ _OTHERS: Final = {
     "summed_opening": "stages.summed_opening:SummedOpening",
     "ritz": "stages.ritz:RayleighRitz",
     "evaluate": "stages.evaluate:Evaluate",
+    "influence": "stages.influence:Influence",
+    "columns_opening": "stages.by_columns:ColumnsOpening",
+    "loadings": "stages.by_columns:Loadings",
     "low_rank": "algorithms.robust.closing:LowRank",
     "personal": "algorithms.personal.closing:PersonalClosing",
 }

@@ -171,12 +171,12 @@ def test_what_a_file_holds_stays_at_its_node(case, run, tmp_path):
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
     result, lines = run([*nodes, {"data": spec.format(str(path))}])
     assert is_pca_of(result, shards)
-    (reason,) = [why for record in result.history for why in record.failures.values()]
+    (reason,) = {why for record in result.history for why in record.failures.values()}  # it was asked twice
     assert reason == (
         "The rows and the rules of this node must be readable, as its operator has named them. "
         "Got an error, which its own log has. Ask the node's operator."
     )
-    (own,) = [line for line in lines if "The rows or the rules of this node cannot be used: " in line]
+    (own,) = {line for line in lines if "The rows or the rules of this node cannot be used: " in line}
     assert "Geheim" in own or case == "no such source"
     assert not any("Geheim" in line for line in lines if line != own)
 

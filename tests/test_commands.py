@@ -29,7 +29,7 @@ BIN = Path(sys.executable).parent
 SYSTEM = {"cat", "cd", "kill", "pip", "ssh-keygen", "export", "."}  # checked one by one below
 FLOWER = {"flower-superlink": (), "flower-supernode": (), "flwr": ("run", "ls", "supernode", "build", "list", "stop")}
 PYTHON = {"python", "python3.11", ".venv/bin/python"}
-TOOLS = {".venv/bin/ruff", ".venv/bin/mypy"}
+TOOLS = {".venv/bin/ruff", ".venv/bin/mypy", ".venv/bin/codespell"}
 
 
 def commands(page):

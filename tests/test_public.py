@@ -14,10 +14,10 @@ from flower_pca import registry
 PACKAGE = Path(flower_pca.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 OTHERS = {
-    "AirChannel", "ConfigError", "DP", "DataError", "FederatedPCA", "FlowerPCAError", "History", "MaskedSums",
-    "NotEnoughNodes", "Outcome", "PCAResult", "PersonalResult", "Projection", "ProtocolError", "Question", "Ray",
-    "RobustResult", "Round", "SiteRows", "Spent", "Status", "Stream", "TrackingResult", "__version__", "from_frame",
-    "make", "simulate", "to_sklearn", "track",
+    "AirChannel", "ColumnsResult", "ConfigError", "DP", "DataError", "FederatedPCA", "FlowerPCAError", "History",
+    "MaskedSums", "NotEnoughNodes", "Outcome", "PCAResult", "PersonalResult", "Projection", "ProtocolError", "Question",
+    "Ray", "RobustResult", "Round", "SiteRows", "Spent", "Status", "Stream", "TrackingResult", "__version__",
+    "from_frame", "make", "simulate", "to_sklearn", "track",
 }  # fmt: skip
 
 

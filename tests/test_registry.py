@@ -190,8 +190,11 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "summed_opening",
         "ritz",
         "evaluate",
+        "influence",
         "monitor",
         "low_rank",
+        "columns_opening",
+        "loadings",
         "personal",
     }
     X = np.arange(6.0).reshape(3, 2)
@@ -202,5 +205,6 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
         f"The stage must be one of {SERVED}, {TRACKED}, monitor, opening, private_opening, summed_opening, ritz, "
-        "evaluate, low_rank, personal. Got 'ritzy'. Install the same flower_pca everywhere."
+        "evaluate, influence, columns_opening, loadings, low_rank, personal. Got 'ritzy'. "
+        "Install the same flower_pca everywhere."
     )

@@ -1,14 +1,15 @@
 """A run of steps as it goes on: the record of each step, the result so far, marks of what was filled in."""
 
 import itertools
+import json
 import threading
 
 import numpy as np
 import pytest
 from fake_grid import FakeGrid, hosts_of
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
-from flower_pca import NotEnoughNodes, RobustTracking, STMiss, Stream, simulate, strategies, track
+from flower_pca import ConfigError, NotEnoughNodes, RobustTracking, STMiss, Stream, app, simulate, strategies, track
 from flower_pca.base import linalg
 from flower_pca.clients import client_app
 from flower_pca.tracking.record import ClientStep, StepRecord
@@ -186,7 +187,7 @@ def test_the_result_so_far_can_be_had_after_a_run_was_broken_off_and_from_anothe
 def test_a_run_that_goes_on_leaves_no_step_out(keep, tmp_path):
     """It is stopped after every message in turn, before what is known is kept and after that."""
     reference, messages = [], []
-    track(STMiss(keep=keep), clients(), n_components=R, on_step=reference.append, on_round=messages.append)
+    track(STMiss(keep=keep), clients(2, steps=4), n_components=R, on_step=reference.append, on_round=messages.append)
     for stop_before in (False, True):
         for at in range(1, len(messages)):
             told, path, count = [], tmp_path / f"{at}{stop_before}.npz", [0]
@@ -203,12 +204,12 @@ def test_a_run_that_goes_on_leaves_no_step_out(keep, tmp_path):
 
             given = {"n_components": R, "checkpoint": path, "on_step": tell}
             with pytest.raises(StopError):
-                track(STMiss(keep=keep), clients(), on_round=count_up, **given)
+                track(STMiss(keep=keep), clients(2, steps=4), on_round=count_up, **given)
             count[0] = -(10**6)
-            track(STMiss(keep=keep), clients(), **given)
+            track(STMiss(keep=keep), clients(2, steps=4), **given)
             steps = [record.step for record in told]
             again = [one for one, two in itertools.pairwise(steps) if one == two]
-            assert list(dict.fromkeys(steps)) == list(range(STEPS))
+            assert list(dict.fromkeys(steps)) == list(range(4))
             assert len(again) <= int(stop_before)
             for record in told:
                 same, one = plain(reference[record.step]), plain(record)
@@ -255,3 +256,28 @@ def test_the_steps_before_the_first_rows_count_for_the_batch_alone():
     assert told[1].movement == pytest.approx(
         linalg.sin_theta(*(Z.T for Z in told[0].result_so_far().components_[:2])), abs=1e-12
     )
+
+
+def test_the_app_writes_events_and_a_page_into_its_output_folder(tmp_path):
+    for k, own in enumerate(clients(2)):
+        np.save(tmp_path / f"{k}.npy", np.vstack(own))
+    config = {
+        "algorithm": "st_miss", "n-components": R, "output": str(tmp_path / "out"), "min-nodes": 2, "steps": 3,
+        "events": "steps.jsonl", "live": "live.html", "checkpoint": "run.ckpt",
+    }  # fmt: skip
+
+    def run(**more):
+        grid = FakeGrid(app.client_app, 2)
+        for k, context in enumerate(grid.nodes.values()):
+            context.node_config = {"data": str(tmp_path / f"{k}.npy"), "batch": 12, "allow": "st_miss"}
+            context.run_config = {**config, **more}
+        app.server_app(grid, Context(1, 0, {}, RecordDict(), {**config, **more}))
+
+    run()
+    lines = (tmp_path / "out/steps.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 1, 2]
+    assert "The run has ended: 3 steps" in (tmp_path / "out/live.html").read_text()
+    with pytest.raises(ConfigError, match=r"The file of events must be new or empty\. Got .*steps\.jsonl"):
+        run()
+    with pytest.raises(ConfigError, match=r"events must be left out with krylov\. Got 'steps\.jsonl'\."):
+        run(algorithm="krylov")

@@ -94,6 +94,17 @@ SEEN: Final = (
     ),
     Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
     Line(
+        ("split_columns",),
+        lambda r: r.split_columns and not noised(r),
+        "The scores of each person, told to all parties of a run over columns; without masks how alike any two people "
+        "are by this node's columns, and so few columns up to a rotation: split_columns agrees to that.",
+    ),
+    Line(
+        ("split_columns",),
+        lambda r: not r.split_columns,
+        "Nothing of single people by runs whose parties hold different columns: split_columns is not set.",
+    ),
+    Line(
         ("noise_seed",),
         lambda r: r.noise_seed is not None,
         "The noise of masks, by whoever knows its seed: noise_seed is for simulations only.",

@@ -30,6 +30,7 @@ from flower_pca.masking.demands import Demands
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.rows.turned import TurnedData
 
 _ROUNDING: Final = 1e-9  # of budgets that are added up
 _OPERATOR: Final = "Ask the node's operator."
@@ -87,7 +88,7 @@ class Account:
         It counts even where nothing more may be told; from then on nothing is.
         """
         if self._rules.max_rank is not None and isinstance(data, LocalData):
-            group = self._group_of(request)
+            group = self._group_of(request, data)
             with ledger.opened(self._path(data)) as book:
                 book.told[group] = book.told_in(group, data.origin.d).with_one_more()
 
@@ -137,7 +138,7 @@ class Account:
     ) -> None:
         if (most := self._rules.max_rank) is None:
             return
-        group, d = self._group_of(request), data.origin.d
+        group, d = self._group_of(request, data), data.origin.d
         size = self._sizes(data.origin)
         columns = told.asked(stage, request, data.d)
         if data.places is not None:  # of the columns that the run leaves out, nothing is told
@@ -146,24 +147,26 @@ class Account:
         known = book.told_in(group, d).with_products(columns, size)
         for mark, count in told.own(stage, request, data.d, self._bare if masked else up):
             known = known.with_own(mark, count)
-        if known.rank > most:
+        if (rank := known.rank + book.otherwise(group)) > most:
             rule = f"at most {most}: that is its max_rank"
             remedy = _OPERATOR if masked else "Run the strategy with mask=True, or ask the node's operator."
             what = "The rank of all blocks that this node has answered"
-            raise RefusalError(what, must=rule, got=f"{known.rank} with this message", then=remedy)
+            raise RefusalError(what, must=rule, got=f"{rank} with this message", then=remedy)
         book.told[group] = known
 
-    def _group_of(self, request: wire.Request) -> str:
-        return (self._group or ANONYMOUS) if request.stage == messages.STAGE else ""
+    def _group_of(self, request: wire.Request, data: LocalData) -> str:
+        return told.key((self._group or ANONYMOUS) if request.stage == messages.STAGE else "", data)
 
     def _sizes(self, data: LocalData) -> Array:
         """The roots of the columns' sums of squares about their means; from the statistics that answers come from."""
+        if isinstance(data, TurnedData):  # of which products are asked as they are
+            return np.asarray(np.sqrt(data.squares))
         return np.sqrt((data if self._fixed is None else self._fixed(data)).moments().m2)
 
     def _path(self, data: LocalData | Stream) -> Path:
         """The ledger of these rows; of a stream, whose rows change, that of the node."""
         if isinstance(data, LocalData):
-            mark = f"{data.n}x{data.origin.d}-{data.origin.fingerprint():08x}"
+            mark = data.mark
         else:
             mark = "stream" if self._context is None else f"stream-{kept.key_of(self._context)}"
         return kept.ledger_file(self._rules.memory_dir, mark)

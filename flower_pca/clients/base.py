@@ -28,6 +28,7 @@ from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy
 from flower_pca.clients.refusals import RefusalError, naming, refusal
 from flower_pca.clients.rules import Rules
+from flower_pca.clients.split import described, seen, size
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import messages
@@ -94,7 +95,8 @@ class PCAClient(NumPyClient):
             arrays, n = self._answer(request)
         except Exception as error:
             return [], 0, self._refuse(error, config)
-        own = {**about(rows := self._rows(), request, self._rules, self._site), **self._policy.declines(request, rows)}
+        rows = seen(self._rows(), request)
+        own = {**about(rows, request, self._rules, self._site), **self._policy.declines(request, rows)}
         return wire.write_fit(arrays, n, request.number, self._key, own, bits=request.bits)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
@@ -139,10 +141,10 @@ class PCAClient(NumPyClient):
             self._account.count(self._rows())
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
-        data = asked(self._rows(), request.frame.names, self._rules)
+        data = asked(self._rows(), request, self._rules)
         with naming(request):
             limits.check_sizes(request, data.d, getattr(data, "n", None))
-        if isinstance(data, LocalData) and data.n < self._rules.min_rows:
+        if isinstance(data, LocalData) and size(data) < self._rules.min_rows:
             remedy = "Ask again when it has more."
             rule = f"at least {self._rules.min_rows}"
             raise RefusalError("The rows of this node", must=rule, got="fewer", then=remedy)
@@ -195,7 +197,7 @@ class PCAClient(NumPyClient):
         if self._own_file is None or stage is None:
             return
         if own := answering.own(stage, messages.plain(after), data):
-            header = {"algorithm": request.algorithm, "run": request.run, "columns": getattr(data, "names", None)}
+            header = {"algorithm": request.algorithm, "run": request.run, **described(data)}
             with kept.locked(self._own_file):
                 place = kept.own_place(self._own_file, request.algorithm)
                 archive.write(place, "own result", header, own, private=True)
@@ -243,4 +245,4 @@ def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> in
         return 0
     if noise.asked(request.arrays):  # how many there are is told with noise only
         return 1
-    return data.n if isinstance(data, LocalData) else int(up["rows"])  # of a stream, the batch of this step
+    return size(data) if isinstance(data, LocalData) else int(up["rows"])  # of a stream, the batch of this step

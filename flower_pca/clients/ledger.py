@@ -63,6 +63,11 @@ class Ledger:
         """What was told of d columns in this group."""
         return self.told.get(group) or Told.nothing(d)
 
+    def otherwise(self, key: str) -> int:
+        """What was told of the same columns prepared in other ways: each tells of another matrix."""
+        ways = key.rpartition(".")[0]
+        return sum(told.rank for other, told in self.told.items() if ways and other != key and other.startswith(ways))
+
     def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None) -> str:
         """The key of the group in which these others are summed with; a new one, if there may be one more.
 

@@ -86,6 +86,8 @@ class Rules:
             that no number of a server meets a row; with memory_dir they are kept. "exact": likewise, from sums that
             are the same on every machine and in any order of the rows, several times as costly once. "rows": products
             of rows, for a server that is trusted with them.
+        split_columns: Whether the node takes part in runs whose parties hold different columns of the same people. The
+            server and all parties then see each person's scores; without masks the server sees products with X_p X_p'.
         missing: What stands for the node's missing values, in runs that allow for any: "own_mean", the mean of its own
             values in that column; or "mean" where it lets the run choose that of all nodes. Then a server can tell
             the rows with a gap in a column by their sum.
@@ -116,6 +118,7 @@ class Rules:
     max_groups: int | None = None
     max_lost: int | None = None
     share_names: bool = True
+    split_columns: bool = False
     answers: str = "fixed"
     missing: str = "own_mean"
     noise_seed: int | None = None
@@ -133,7 +136,7 @@ class Rules:
         checks.integer("max_colluders", self.max_colluders)
         if self.max_lost is not None:
             checks.integer("max_lost", self.max_lost)
-        for name in ("share_own", "masked_only", "single_masks", "share_names"):
+        for name in ("share_own", "masked_only", "single_masks", "share_names", "split_columns"):
             checks.choice(name, getattr(self, name), (True, False))
         self._check_budget()
         if (self.max_groups is not None or self.max_lost is not None) and self.trusted_keys is None:

@@ -33,6 +33,7 @@ from flower_pca.core.parts import TELLING, Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.dp.draw import Bits, normals
 from flower_pca.masking import messages
+from flower_pca.rows.turned import TurnedData
 from flower_pca.stages.opening import drawn
 
 TOLERANCE: Final = 1e-13  # of the length of a column: a thousand roundings of double precision
@@ -102,6 +103,14 @@ class Told:
             return replace(self, rest=factor)
         told = self._with(V[long].T)
         return replace(told, rest=linalg.complement(factor.T, told.known).T)
+
+
+def key(group: str, data: object) -> str:
+    """By what a ledger knows what is told in a group: of rows, or of columns that are prepared in one way."""
+    if not isinstance(data, TurnedData):
+        return group
+    split = data.split
+    return f"people.{group}.{split.scale if split.scale else 'raw'}{'-centred' * split.center}"
 
 
 def veil(answer: Array, part: Part, arrays: Arrays, size: Array, scale: Array | None, bits: Bits) -> Array:

@@ -24,6 +24,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--evaluate", action="store_true", help="also measure the error of reconstruction")
     text = "also count rows by T2 and SPE, for limits from all of them: see flower-pca score"
     parser.add_argument("--monitor", action="store_true", help=text)
+    text = "also measure what the components would be without each client"
+    parser.add_argument("--influence", action="store_true", help=text)
     text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, covariance'
     parser.add_argument("--dp", metavar="SPEC", help=text)
     common.argument_of_masks(parser)
@@ -61,7 +63,7 @@ def run(given: argparse.Namespace) -> int:
     start = None if given.start is None else PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(mask, len(shards))
-    options = {name: getattr(given, name) for name in ("evaluate", "monitor", "backend", "dp", "wire")}
+    options = {name: getattr(given, name) for name in ("evaluate", "monitor", "influence", "backend", "dp", "wire")}
     options |= {**common.settings(given), "mask": mask, "columns": wanted(given.columns), "start": start}
     try:
         with common.progress("starting") as on_round:

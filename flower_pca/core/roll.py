@@ -85,6 +85,7 @@ class Roll:
         fraction: The share of the clients present that a SAMPLE goes to.
         seed: What samples are drawn from, beside the number of the message in its stage.
         summed: Whether answers come as sums, so that a message cannot be asked again of some clients only.
+        everyone: Whether it takes all clients that were ever asked, as each holds columns that no other one has.
         members, unfit, banned: Clients in these states.
         asked: Clients that the opening under way was first sent to.
         came: Clients that have answered a message which others are asked once more.
@@ -100,6 +101,7 @@ class Roll:
     fraction: float = 1.0
     seed: int = 0
     summed: bool = False
+    everyone: bool = False
     members: frozenset[int] = _NOBODY
     unfit: frozenset[int] = _NOBODY
     banned: frozenset[int] = _NOBODY
@@ -142,7 +144,10 @@ class Roll:
 
     def failed(self, banned: Iterable[int], why: str) -> Roll:
         """With these clients never asked again; `why` is the first failure of a message."""
-        return replace(self, banned=self.banned.union(banned), why=self.why or why)
+        failed = replace(self, banned=self.banned.union(banned), why=self.why or why)
+        if self.everyone and failed.banned:
+            raise failed._incomplete(failed.banned)
+        return failed
 
     def readmitted(self, clients: Iterable[int]) -> Roll:
         """With these clients asked again: they have been started anew."""
@@ -175,6 +180,8 @@ class Roll:
     def completed(self, call: Call, came: frozenset[int], *, spare: bool = False) -> Roll:
         """After a message that nobody is waited for any more."""
         members, unfit = self.members, self.unfit
+        if self.everyone and (gone := (self.members | self.asked) - came):
+            raise self._incomplete(gone)
         if call in (Call.OPENING, Call.OPENED):
             members = came
             unfit = _NOBODY if spare else self.asked - came
@@ -208,6 +215,13 @@ class Roll:
         there: dict[str, Any] = {name: frozenset(kept[name]) for name in _SETS}
         there |= {name: kept[name] for name in _KEPT}
         return replace(self, **there, came=_NOBODY, awaited=_NOBODY)
+
+    def _incomplete(self, gone: Iterable[int]) -> NotEnoughNodes:
+        """The error where one is gone whose columns no other one has."""
+        clients = f"no answer that counts of {', '.join(f'client {i}' for i in sorted(gone))}"
+        got = f"{clients}: {self.why.rstrip('.')}" if self.why else clients
+        what, remedy = "The parties of a run over columns", "Look at it, and start the run again."
+        return NotEnoughNodes(what, must="there to the end, all of them", got=got, then=remedy)
 
     def _unheard(self, count: int, least: int) -> Roll:
         """After a message that too few have answered."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -18,8 +18,21 @@ from flower_pca.core.spent import Spent
 
 R = TypeVar("R")
 
+_BY_CLIENT: Final = {"influence_keys_": "influence_", "client_keys_": "clients_"}  # keys, and a line for each
 # Arrays that are None in some results.
-_MAY_LACK: Final = {"scale_", "fill_", "histograms_", "clients_", "client_keys_"}
+_MAY_LACK: Final = {"scale_", "fill_", "histograms_", "influence_", "influence_keys_", "clients_", "client_keys_"}
+
+
+def keyed(result: R, keys: Mapping[int, int]) -> R:
+    """The result with other keys of those clients that it has lines of, which are then in the order of these."""
+    changed: dict[str, Any] = {}
+    for named, lines in _BY_CLIENT.items():
+        before = getattr(result, named, None)
+        if before is not None:
+            new = np.array([keys.get(int(key), int(key)) for key in before], dtype=np.uint64)
+            order = np.argsort(new)
+            changed |= {named: new[order], lines: getattr(result, lines)[order]}
+    return replace(result, **changed)  # type: ignore[type-var]
 
 
 def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:

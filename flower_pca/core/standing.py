@@ -137,10 +137,9 @@ class Standing:
             return Call.OPENED if self.halfway else Call.OPENING
         if self.stage.fixed_set:
             return Call.MEMBERS
-        everyone = isinstance(self.state, Gathering) and self.state.everyone
-        if self.role is Role.ALGORITHM and fraction < 1.0 and not everyone:
-            return Call.SAMPLE
-        return Call.ANYONE
+        sampled = fraction < 1.0 and self.role is Role.ALGORITHM
+        everyone = sampled and isinstance(self.state, Gathering) and self.state.everyone
+        return Call.SAMPLE if sampled and not everyone else Call.ANYONE
 
     def known(self, *, whole: bool) -> Model:
         """All that is known now. Of an algorithm's round that was not `whole`, C Z is not that of all clients."""
@@ -159,7 +158,8 @@ class Standing:
 
     def headed(self, heading: Heading | None, declined: str = "") -> Standing:
         """Where the columns of all clients are known to be these, and one has declined the alternative; or None, ""."""
-        model = self.model
+        if (model := self.model).heading is not None and not declined:
+            return self
         said: Any = {"heading": model.heading or heading, "declined": model.declined or declined}
         return replace(self, model=replace(model, **said))
 

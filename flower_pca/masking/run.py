@@ -38,7 +38,6 @@ from flower_pca.masking.answers import Layout, accepted, require_sum
 from flower_pca.masking.group import Group, identity
 from flower_pca.masking.messages import Phase
 from flower_pca.rows.columns import Heading
-from flower_pca.rows.frame import Frame
 
 _LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}  # in the history
 
@@ -134,7 +133,7 @@ class Masked:
         to = tuple(client for client in self._taking_part if client in reached)
         common, personal = self._composed(self._carried, to)
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
-        frame = self._carried.frame if self._phase == Phase.UPLOAD else Frame(names=self._carried.frame.names)
+        frame = self._carried.frame if self._phase == Phase.UPLOAD else self._carried.frame.bare
         self._sent = Broadcast(messages.STAGE, self._history.count, common, frame, to, personal)
         self._began = time.perf_counter()
         return self._sent

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.analysis import parts
+from flower_pca.analysis.influence import measured
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.result import PCAResult
-from flower_pca.plots import clients, course, loadings, overview, personal, robust, style, tracking, variances
+from flower_pca.plots import clients, course, loadings, overview, personal, robust, style, tracking, turning, variances
 from flower_pca.tracking.result import TrackingResult
 
 if TYPE_CHECKING:
@@ -59,6 +60,12 @@ SHARES: Final = Need(
     "given the clients' rows, of a run that knows their own components",
     "others",
     "Draw it from the result of a simulation, and add shards=[...].",
+)
+INFLUENCE: Final = Need(
+    lambda result, shards: measured(result),
+    "of a run of several clients that measured their influence",
+    "one that did not",
+    "Run with influence=True.",
 )
 MANY: Final = Need(
     lambda result, shards: not loadings.enough(result),
@@ -113,6 +120,11 @@ PICTURES: Final[dict[str, Picture]] = {
         loadings.bars, "The columns that weigh most in each component; blue weights are above zero, orange ones below."
     ),
     "weights": Picture(loadings.heatmap, "What every column weighs in each component.", need=MANY),
+    "influence": Picture(
+        turning.angles,
+        "How far the components would turn without each client; orange where a client is far off.",
+        need=INFLUENCE,
+    ),
     "convergence": Picture(
         course.convergence,
         "The error of the run after each message to the clients.",

@@ -23,7 +23,7 @@ _HEAD: Final = """\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<link rel="icon" href="data:,">
+{again}<link rel="icon" href="data:,">
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; --ground: #fff; --ink: #2b303a; --faint: #5d6470; --line: #e6e8ec; --soft: #f6f7f9;
@@ -83,10 +83,11 @@ footer {{ margin-top: 2.5rem; padding-top: .7rem; border-top: 1px solid var(--li
 """
 
 
-def page(title: str, parts: Iterable[str]) -> bytes:
-    """The whole file."""
+def page(title: str, parts: Iterable[str], *, reloads: int | None = None) -> bytes:
+    """The whole file; one that the browser loads again after some seconds, if they are given."""
+    again = "" if reloads is None else f'<meta http-equiv="refresh" content="{reloads}">\n'
     body = f"<body>\n<h1>{escape(title)}</h1>\n{''.join(parts)}</body>\n</html>\n"
-    return (_HEAD.format(title=escape(title)) + body).encode()
+    return (_HEAD.format(title=escape(title), again=again) + body).encode()
 
 
 def paragraph(words: str, kind: str = "") -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.algorithms.robust.result import RobustResult
+from flower_pca.analysis.influence import influence, measured, warnings
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import labels
 from flower_pca.base.history import History, Round
@@ -41,9 +42,11 @@ def of(result: PCAResult | TrackingResult, shards: Shards) -> tuple[list[str], l
         figures, said = {**noise.facts(result, known), **figures}, [html.paragraph(str(known), "said"), *said]
     if shards is not None and not tables:
         tables = [_clients(result, shards)]
-    said = [*said, *_limits(result), *([] if tables else [sites(result)])]
+    far = [html.paragraph(words, "said") for words in warnings(result)]
+    said = [*said, *_limits(result), *far, *([] if tables else [sites(result)])]
     last = [messages(result.history), failures(result.history, result.site_names)]
-    return [html.facts({**_facts(result), **figures}), *said], [_components(result), *tables, *last]
+    tables = [_components(result), *tables, *_influence(result)]
+    return [html.facts({**_facts(result), **figures}), *said], [*tables, *last]
 
 
 def _family(result: PCAResult, shards: Shards) -> tuple[list[str], dict[str, str], list[str]]:
@@ -83,6 +86,18 @@ def _facts(result: PCAResult) -> dict[str, str]:
 def _limits(result: PCAResult) -> list[str]:
     """What T2 and SPE of a row stay below, if the run was asked to monitor."""
     return [] if result.histograms_ is None else [html.paragraph(f"Limits: {Monitor(result).limits()}.", "said")]
+
+
+def _influence(result: PCAResult) -> list[str]:
+    """What the components would be without each client, if the run was asked for it."""
+    if not measured(result):
+        return []
+    head = ["without", "rows", "turn by, degrees", "explained", "column furthest out", "times"]
+    lines = []
+    for one in influence(result):
+        figures = [f"{np.rad2deg(one.angle):.3g}", f"{one.explained:.2%}"]
+        lines.append([one.name, f"{one.rows:,}", *figures, one.column, f"{one.times:.3g}"])
+    return [html.table("What each client does to the components", head, lines, words=[0, 4])]
 
 
 def sites(result: PCAResult | TrackingResult) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.rows.split import Split
 
 _NEAR: Final = 4.0
 
@@ -20,7 +21,8 @@ class Frame:
 
     `fill` is what stands in x for a missing value, column by column; with None, none may be missing. With `own` it is
     the mean of the client's own values, and `fill` only in columns of which it has none. With `names`, these are the
-    columns, in this order; without, they are those that all clients have, sorted by name if they have names.
+    columns, in this order; without, they are those that all clients have, sorted by name if they have names. With a
+    `split` clients hold different columns of the same people, and each prepares its own as that says.
     """
 
     mean: Array | None = None
@@ -28,6 +30,7 @@ class Frame:
     fill: Array | None = None
     own: bool = False
     names: tuple[str, ...] | None = None
+    split: Split | None = None
 
     def same(self, other: Frame) -> bool:
         """Whether both frames map every row alike."""
@@ -37,9 +40,14 @@ class Frame:
         moved = alike and _equal(self.mean, other.mean) and _equal(self.scale, other.scale)
         return moved and _equal(self.fill, other.fill)
 
-    def named(self, names: tuple[str, ...] | None) -> Frame:
+    def named(self, names: tuple[str, ...] | None, split: Split | None = None) -> Frame:
         """The same, of these columns; this very frame if it is of them, which clients know without comparing."""
-        return self if self.names == names else replace(self, names=names)
+        return self if (self.names, self.split) == (names, split) else replace(self, names=names, split=split)
+
+    @property
+    def bare(self) -> Frame:
+        """Which columns, without what becomes of their values."""
+        return Frame(names=self.names, split=self.split)
 
     @property
     def arrays(self) -> dict[str, Array]:

@@ -66,6 +66,7 @@ class Stream:
         who: str = WHO,
     ) -> None:
         self.who, self._source, self._missing, self._batch = who, source, missing, batch
+        self._queue = source if isinstance(source, Queue) else None
         self._out = None if out is None else Path(out)
         self._keep = keep
         self.min_rows = min_rows
@@ -130,10 +131,15 @@ class Stream:
         """Whether another process can take the same batches; not so for an iterator."""
         return not isinstance(self._source, Iterator)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether any batch can be had again as it was, and at no cost: of arrays and of lists."""
+        return self._batch is not None or isinstance(self._source, list | tuple)
+
     def take(self, step: int, cursor: Array) -> Taken:
         """The rows for a step; a queue goes by its cursor instead."""
-        if isinstance(self._source, Queue):
-            rows, behind, left = self._source.after(cursor.astype(np.uint8).tobytes())
+        if self._queue is not None:
+            rows, behind, left = self._queue.after(cursor.astype(np.uint8).tobytes())
             return Taken(self._checked(rows, step), left, np.frombuffer(behind, dtype=np.uint8).copy())
         if isinstance(self._source, Iterator):
             rows, left = self._advance(step)

@@ -14,6 +14,7 @@ from flower_pca.masking.grain import seeded_grain
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.tracking import batch
 
 _MEMORY: Final = "memory."
 
@@ -79,8 +80,11 @@ class InProcess:
         self.memories = [{} for _ in self.clients]
         for name, array in arrays.items():
             if name.startswith(_MEMORY):
-                _, client, key = name.split(".", 2)
-                self.memories[int(client)][key] = array
+                _, position, key = name.split(".", 2)
+                self.memories[int(position)][key] = array
+        for i, client in enumerate(self.clients):
+            if isinstance(client, Stream):
+                self.memories[i] = batch.resumed(self.memories[i], client)
 
     def _marks(self) -> Any:
         """What tells these clients from others."""

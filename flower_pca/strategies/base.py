@@ -21,10 +21,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from flower_pca import wire
-from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.assembly import AnyRun
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
+from flower_pca.core import saved
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Broadcast
@@ -168,8 +168,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         following: Any = {"on_round": after, "before_keeping": self._follow(nodes)}
         result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, **following)
         result = replace(result, site_names=nodes.named)
-        if isinstance(result, RobustResult):
-            result = result.keyed(nodes.known)
+        if isinstance(result, PCAResult):
+            result = saved.keyed(result, nodes.known)
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)

@@ -18,6 +18,7 @@ from flower_pca.assembly import AnyRun
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum
 from flower_pca.masking.run import Masked
+from flower_pca.stages.influence import Influence
 from flower_pca.stages.opening import Opening
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.nodes import Nodes, kind_of
@@ -107,7 +108,8 @@ class Hosts(Nodes):
 def require_sums(run: AnyRun, channel: object) -> None:
     """Require what nodes that add up their clients' answers need: no message of which more than a sum is wanted."""
     what, remedy = "where the answers of clients are summed", 'Leave it out, or use "stacked".'
-    for name, given in (("mask", isinstance(run, Masked)), ("channel", channel is not None)):
+    single = any(isinstance(stage, Influence) for stage in run.standing.stages)
+    for name, given in (("mask", isinstance(run, Masked)), ("channel", channel is not None), ("influence", single)):
         if given:
             raise ConfigError(name, must=f"left out {what}", got="one", then=remedy)
     for stage in run.standing.stages:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from flower_pca.base import linalg
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Shape
 from flower_pca.core.stage import Arrays, Merge, add
@@ -71,10 +71,23 @@ def lasting(memory: Arrays) -> Arrays:
     return {**kept, "at": np.array([memory["at"][0], -1])}
 
 
+def resumed(memory: Arrays, data: Stream) -> Arrays:
+    """The memory of a client whose stream has been made anew: with the same rows so far, and maybe more to come."""
+    if "at" not in memory or not data.at_rest:
+        return memory
+    step = int(memory["at"][0])
+    taken = data.take(step, NO_CURSOR)
+    none = np.zeros((0, 0))
+    if not np.array_equal(none if taken.rows is None else taken.rows, memory.get("Y", none), equal_nan=True):
+        got, remedy = f"one of others at {data.who}, step {step}", "Give that run's rows, or choose another checkpoint."
+        raise ConfigError("The checkpoint", must="one of these very rows", got=got, then=remedy)
+    return {**memory, "left": np.array(taken.left)}
+
+
 def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
     seen = ~np.isnan(Y)
     Y0 = np.where(seen, Y, 0.0)
-    energy = float(np.sum(Y0**2))
+    energy = float(np.vdot(Y0, Y0))
     d = len(arrays["P"]) if "P" in arrays else int(arrays["d"]) if "d" in arrays else Y.shape[1]
     if d != Y.shape[1]:
         rule = f"{d}, as in the run so far"
@@ -127,7 +140,7 @@ def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
 
 
 def _hand_back(data: Stream, step: int, filled: Filled, Y: Array) -> None:
-    outliers = np.where(filled.found, Y - filled.rows, 0.0)
+    outliers = np.where(filled.found, Y - filled.rows, 0.0) if filled.found.any() else np.zeros_like(Y)
     data.hand_back(step, Completed(filled.rows, outliers, filled.found, np.isnan(Y)))
 
 

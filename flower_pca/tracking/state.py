@@ -183,7 +183,7 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
     """What the batch has outside of the bases before: known at no cost in a Krylov space, else as a probe has told."""
     rows = state.sums["rows"]
     if solver.power is None:
-        older = outside(solver, state.watch.bases[1:])
+        older = outside(solver, state.watch.bases[1:]) if state.watch.bases else ()
         return tuple(value / rows for value in (solver.beyond, *older))
     if not state.watch.bases:
         return state.outside

@@ -67,7 +67,7 @@ class Tracker(Stage[TrackState]):
     products: int = 10
     first_products: int = 60
     qr_every: int = 1
-    tol: float = 1e-12
+    tol: float = 1e-8
     oversample: int = 2
     keep: int = 1000
 
@@ -213,17 +213,17 @@ class Tracker(Stage[TrackState]):
         return self.first_products if state.P is None else self.products
 
     def _solved(self, state: TrackState, solver: Solver) -> TrackState:
-        if not solver.done(tol=self.tol, products=self._limit(state)):
+        beyond = state.sums["misfit"] if state.P is not None else np.inf  # all that the rows have outside of P
+        if not solver.done(tol=self.tol, products=self._limit(state), beyond=beyond):
             onward = solver.onward()
             if onward.block.shape[1]:
                 return replace(state, solver=onward)
-        assert solver.values is not None
-        basis = solver.basis()
+        basis, values = solver.estimate()
         if state.lap == 0 and state.P is not None:
             state = replace(state, outside=left_over(state, solver))
         if state.lap < self.reuse:
             return self._begun(replace(state, P=basis, lap=state.lap + 1))
-        return self._finished(state, basis, solver.values[: state.r])
+        return self._finished(state, basis, values)
 
     def _finished(self, state: TrackState, basis: Array, values: Array) -> TrackState:
         alarm, watch = judged(state, self._detector, basis)

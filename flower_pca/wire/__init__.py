@@ -21,6 +21,7 @@ from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.rows import precision
 from flower_pca.rows.columns import COLUMNS, LONGEST, Heading, read_names
 from flower_pca.rows.frame import Frame
+from flower_pca.rows.split import Split
 from flower_pca.wire.reading import (
     LAYOUT,
     LAYOUT_KEY,
@@ -83,6 +84,11 @@ class Answer:
     declines: str = ""
 
 
+def told(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without its empty texts: Flower's mods, which count its bytes, stumble over them."""
+    return {name: value for name, value in config.items() if value != ""}
+
+
 def kind(stage: str) -> str:
     """Flower's type of the messages of a stage: "train" or "evaluate"."""
     return EVALUATE if stage == EVALUATE else "train"
@@ -118,9 +124,11 @@ def write_request(
     }
     if message.frame.names is not None:
         config[COLUMNS] = json.dumps(message.frame.names)
+    if message.frame.split is not None:
+        config.update(message.frame.split.plain())
     ins, content = "evaluateins" if message.stage == EVALUATE else "fitins", RecordDict()
     content.array_records[f"{ins}.parameters"] = ArrayRecord([np.asarray(a) for a in arrays.values()])
-    content.config_records[f"{ins}.config"] = ConfigRecord(config)
+    content.config_records[f"{ins}.config"] = ConfigRecord(told(config))
     return content
 
 
@@ -141,7 +149,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     precision.asked(arrays)  # refused now, before anything is done for an answer that could not be sent
     own = bool(np.any(arrays.pop(_OWN, False)))
     parts: dict[str, Any] = {part: arrays.pop(name, None) for name, part in _FRAME.items()}
-    frame = Frame(**parts, own=own, names=read_names("A message", config))
+    frame = Frame(**parts, own=own, names=read_names("A message", config), split=Split.of(config))
     algorithm, stage, run = (value_of("A message", config, name, str) for name in ("algorithm", "stage", "run"))
     asks, instead = bool(config.get(_ASKS, False)), str(config.get(_ALTERNATIVE, ""))
     return Request(algorithm, stage, run, value_of("A message", config, "number", int), arrays, frame, asks, instead)
@@ -153,7 +161,7 @@ def write_fit(
     """What a NumPyClient's fit returns for these arrays; `about` is what the client says of itself."""
     arrays = precision.packed(arrays, bits)
     metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
-    return [np.asarray(a) for a in arrays.values()], num_examples, metrics
+    return [np.asarray(a) for a in arrays.values()], num_examples, told(metrics)
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
@@ -166,7 +174,7 @@ def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> 
 def refusal(reason: str, number: int, key: int, about: Config | None = None, *, lasting: bool = True) -> Config:
     """The metrics of a client that gives no answer, and says why; `lasting` if no message of the run gets one."""
     said: Config = {"number": number, "key": key, "names": "", "refusal": reason, _LASTING: lasting}
-    return {**(about or {}), **SPOKEN, **said}
+    return told({**(about or {}), **SPOKEN, **said})
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:

@@ -143,6 +143,18 @@ def test_fits_are_lapacks_least_squares_of_minimum_norm(share):
     assert deficient == sum(int(e[2] < 6) for e in exact)
 
 
+@pytest.mark.parametrize(("d", "r", "share"), [(900, 20, 0.1), (300, 30, 0.05), (1500, 48, 0.6), (3000, 5, 0.3)])
+def test_fits_are_least_squares_of_many_columns_along_many_directions(d, r, share):
+    rng = np.random.default_rng(r)
+    P = np.linalg.qr(rng.standard_normal((d, r)))[0]
+    Y, seen = rng.standard_normal((12, d)), rng.random((12, d)) > share
+    seen[0] = True
+    A, deficient = gaps.fit(P, np.where(seen, Y, 0.0), seen)
+    exact = [np.linalg.lstsq(P[s], y[s], rcond=None)[0] for y, s in zip(Y, seen, strict=True)]
+    np.testing.assert_allclose(A, exact, atol=1e-13 * d)
+    assert deficient == 0
+
+
 def test_fits_where_a_direction_is_not_seen_at_all():
     P = np.eye(8)[:, :3]
     Y, seen = np.arange(16.0).reshape(2, 8), np.ones((2, 8), dtype=bool)

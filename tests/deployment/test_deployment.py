@@ -158,7 +158,9 @@ def test_a_node_that_was_killed_is_left_out(federation):
     federation.present(0, 1, 2)
     run = federation.run("Krylov", hold=1, **RUN)
     run.held()
+    there = len(federation.strays())
     federation.node(2).kill()
+    wait("the end of all that the node had started", lambda: len(federation.strays()) <= there - 4, seconds=5)
     run.go_on()
 
     result = run.result()

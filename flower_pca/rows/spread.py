@@ -63,7 +63,7 @@ class Spread:
         e = self._offset(frame)
         product = self.gram @ Z
         product += np.dot((self.moments.n * e)[:, None], (e @ Z)[None])
-        return product if frame.scale is None else product / frame.scale[:, None]
+        return np.asarray(product if frame.scale is None else product / frame.scale[:, None])
 
     def framed(self, frame: Frame) -> Array:
         """X'X for the rows in a frame."""

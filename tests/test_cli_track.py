@@ -42,7 +42,7 @@ ALGORITHM = "st_miss(threshold=5.0, update_length=1)"
 
 
 @pytest.fixture
-def words(tmp_path, monkeypatch):
+def words(tmp_path, monkeypatch, unillustrated):
     """The command on a file of rows, with events and a checkpoint; pictures take most of its time, and are left out."""
     monkeypatch.setattr("flower_pca.commands.track._picture", lambda *given: "no picture")
     monkeypatch.setattr("flower_pca.report.write", lambda *given, **more: None)

@@ -26,7 +26,7 @@ from flower_pca.data import partition, sources
 from flower_pca.masking.identity import Identity
 
 BIN = Path(sys.executable).parent
-SYSTEM = {"cat", "cd", "kill", "pip", "ssh-keygen", "export", "."}  # checked one by one below
+SYSTEM = {"cat", "cd", "docker", "kill", "pip", "ssh-keygen", "export", "."}  # checked one by one below
 FLOWER = {"flower-superlink": (), "flower-supernode": (), "flwr": ("run", "ls", "supernode", "build", "list", "stop")}
 PYTHON = {"python", "python3.11", ".venv/bin/python"}
 TOOLS = {".venv/bin/ruff", ".venv/bin/mypy", ".venv/bin/codespell"}
@@ -189,6 +189,7 @@ def test_our_own_commands_are_understood():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_our_own_commands_do_what_the_page_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     page, names = "docs/command-line.md", {}

@@ -194,6 +194,7 @@ def test_an_answer_whose_sums_its_squares_do_not_allow_is_refused():
         Influence().inspect(None, {**reply, "squares": np.array([-1.0, 1.0])})  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_the_command_names_the_site_and_the_report_has_a_table(tmp_path, capsys):
     (tmp_path / "sites").mkdir()
     for name, table in hospitals(units=18.0).items():

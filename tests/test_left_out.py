@@ -9,7 +9,7 @@ from fake_grid import FakeGrid, config_of, grid_of, hosts_of, is_pca_of
 from flwr.app import Error, Message
 from flwr.proto.node_pb2 import NodeInfo
 
-from flower_pca import Stream, assembly, wire
+from flower_pca import Stream, answering, wire
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.clients import client_app, memory
 from flower_pca.masking import messages
@@ -166,7 +166,7 @@ def test_a_refusal_by_a_rule_is_lasting_and_one_for_want_of_anything_else_is_not
 
 @pytest.mark.parametrize("how", ["stacked", "summed"])
 def test_a_client_of_a_host_that_fails_is_asked_again_too(how, monkeypatch):
-    kept, calls = assembly.answer, []
+    kept, calls = answering.answer, []
 
     def answer(*given, **more):
         calls.append(given)
@@ -174,7 +174,7 @@ def test_a_client_of_a_host_that_fails_is_asked_again_too(how, monkeypatch):
             raise OSError(errno.EIO, "Input/output error")
         return kept(*given, **more)
 
-    monkeypatch.setattr(assembly, "answer", answer)
+    monkeypatch.setattr(answering, "answer", answer)
     result = strategy("ssi", hosted=how, min_nodes=5).fit(hosts_of(SHARDS, 2))
     (record,) = [r for r in result.history if r.failures]
     assert record.answered == 4

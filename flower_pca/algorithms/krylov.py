@@ -62,7 +62,7 @@ class Krylov(Iterative[KrylovState]):
     basis of m = j p columns: 12 d m p flops, and the k leading eigenvectors of an m x m matrix, (4/3) m^3 and more.
     With k = 50 and d = 1500 these are a third of the server's time at m = 470, half of it at 880, and 0.7 at 1460. An
     earlier restart would save that, but gives up some of the space, and so costs messages.
-    Prefer it: always, unless clients come and go all the time, or only a rough answer in two rounds is wanted.
+    Prefer it: nearly always; not where clients come and go in every round, or a rough answer in two rounds is enough.
 
     Args:
         oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number

@@ -28,6 +28,7 @@ from flower_pca.core import saved
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Broadcast
+from flower_pca.stages.columns_result import ColumnsResult
 from flower_pca.stages.start import Known, Start
 from flower_pca.strategies.hosts import reached
 from flower_pca.strategies.log import log
@@ -226,7 +227,7 @@ def _components(run: Driven) -> ArrayRecord | None:
 
 
 def arrays_of(result: PCAResult | TrackingResult) -> ArrayRecord:
-    """A result as Flower's arrays: components, explained_variance, mean and, under a scale, scale.
+    """A result as Flower's arrays: components, explained_variance, mean and, under a scale, scale; of columns, scores.
 
     Of a run of steps: components and values of each, and changes.
     """
@@ -237,6 +238,7 @@ def arrays_of(result: PCAResult | TrackingResult) -> ArrayRecord:
         "components": result.components_,
         "explained_variance": result.explained_variance_,
         "mean": result.mean_,
+        **({"scores": result.scores_} if isinstance(result, ColumnsResult) else {}),
         **({} if result.scale_ is None else {"scale": result.scale_}),
     }
     return ArrayRecord({name: FlowerArray(a) for name, a in arrays.items()})

@@ -28,7 +28,7 @@ class STMiss(Tracker):
     Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from incomplete and corrupted
     data", 2022, Algorithm 1, and 5 and 6 for `detect`.
     Cost per step: n_i d r^2 flops on a client and 4 n_i d p per message; p columns of d floats each way, and P down.
-    Prefer it: for rows with gaps whose subspace moves, and no outliers.
+    Prefer it: for rows that keep coming, with gaps but without outliers, and whose subspace moves.
 
     Args:
         refine: Whether clients complete a batch once more with the basis found from it, one step later.

@@ -156,7 +156,7 @@ class Opening(Stage[OpeningState]):
             squares = squares / scale**2
             block, product = block * scale[:, None], product / scale[:, None]
         Q, R = linalg.qr(block)
-        known = np.linalg.cond(R) <= _KEEP and not partial
+        known = not partial and (R.size == 0 or np.linalg.cond(R) <= _KEEP)
         frame = Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean")
         return replace(
             model,

@@ -128,7 +128,7 @@ def eigh_leading(H: Array, count: int) -> tuple[Array, Array]:
     Of a large matrix the others are not computed, which more than halves the cost.
     """
     m = len(H)
-    if m < _LARGE or 4 * count > m:
+    if m < _LARGE or 6 * count > m:
         return eigh_descending(H)
     from scipy.linalg import eigh
 

@@ -1,6 +1,7 @@
 """Columns at different places: clients hold different columns of the same people. LAPACK's SVD of the pooled table."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from people import PARTS, PEOPLE, K, X, changed, frames, reference
 from scipy import sparse

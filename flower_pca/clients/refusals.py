@@ -46,8 +46,9 @@ def told(error: Exception, *, discreet: bool) -> str:
 def _kind(error: Exception) -> str:
     """What an error is called; of the system's also what it says by its number, which names no file."""
     number = error.errno if isinstance(error, OSError) else None
-    known = isinstance(number, int)  # not so where somebody's own code has made it of other things
-    return f"{type(error).__name__}: {os.strerror(number)}" if known else type(error).__name__
+    if not isinstance(number, int):  # somebody's own code may have made it of other things
+        return type(error).__name__
+    return f"{type(error).__name__}: {os.strerror(number)}"
 
 
 def refusal(

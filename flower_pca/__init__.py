@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from flower_pca.registry import make as make
     from flower_pca.rows.named import SiteRows as SiteRows
     from flower_pca.rows.projection import Projection as Projection
+    from flower_pca.rows.scaling import Scaling as Scaling
     from flower_pca.rows.stream import Stream as Stream
     from flower_pca.simulation import Ray as Ray
     from flower_pca.simulation import from_frame as from_frame
@@ -71,6 +72,7 @@ _HOMES: Final = {
     "flower_pca.masking": ("MaskedSums",),
     "flower_pca.registry": ("make",),
     "flower_pca.rows.projection": ("Projection",),
+    "flower_pca.rows.scaling": ("Scaling",),
     "flower_pca.rows.named": ("SiteRows",),
     "flower_pca.rows.stream": ("Stream",),
     "flower_pca.simulation": ("Ray", "from_frame", "simulate", "track"),

@@ -91,6 +91,10 @@ def _load(context: Context) -> Any:
     asked = str(config["data"])
     _check_dealt(node, asked)
     wanted = str(config.get("columns", "")) or None
+    if config.get("split") == "columns":
+        with private(hold=False):
+            every = _parties(asked, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _each(context))
+            return every[int(node["partition-id"])]
     with private(hold=False):  # the run has named them
         shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted)
         own = shards(int(node["partition-id"]))
@@ -157,6 +161,12 @@ def _whole(data: str, deal: str, clients: int, wanted: str | None) -> Callable[[
     return lambda i: table.site_rows(take(rows, parts[i]), parts[i], sites[i])
 
 
+@lru_cache(maxsize=1)
+def _parties(data: str, ids: str | None, clients: int) -> list[Any]:
+    """The tables of clients that hold different columns of the same people; read once per process."""
+    return sources.parties(data, ids=ids, clients=clients)
+
+
 def _tracks(config: Mapping[str, Any]) -> bool:
     return str(config.get("algorithm", "")).split("(")[0].strip() in registry.TRACKERS
 
@@ -212,7 +222,8 @@ def _rules(context: Context) -> Rules:
     if _own(context.node_config) is not None:
         return given
     seed = int(context.run_config.get("seed", 0) or 0)
-    return Rules.of(given, {"allow": everything(), "answers": "rows", "missing": "mean", "noise_seed": seed})
+    free = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": True}
+    return Rules.of(given, {**free, "noise_seed": seed})
 
 
 client_app = clients.client_app(_load, rules=_rules, hosts=_hosts)

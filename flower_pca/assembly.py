@@ -15,7 +15,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
-from flower_pca.core.question import Question, summable
+from flower_pca.core.question import MISSING, Question, summable
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import DP, AskedHere, MaskedSums
@@ -24,6 +24,7 @@ from flower_pca.core.terms import NoTerms
 from flower_pca.dp.plan import planned
 from flower_pca.rows import precision
 from flower_pca.rows.columns import wanted
+from flower_pca.rows.scaling import Scaling
 from flower_pca.stages import by_columns, unsuited
 from flower_pca.stages import start as starts
 from flower_pca.stages.evaluate import Evaluate
@@ -31,6 +32,7 @@ from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.influence import Influence
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
+from flower_pca.stages.standardize import Standardize
 from flower_pca.stages.start import Start
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.result import TrackingResult
@@ -62,6 +64,17 @@ STEPS: Final[AskedSteps] = {
     "mask": False,
     "channel": None,
 }
+
+
+class AskedScaling(TypedDict, total=False):
+    """What is asked of a run of the opening alone: see `standardizing`."""
+
+    missing: str
+    columns: Sequence[str] | str | None
+    mask: bool | MaskedSums | str | None
+
+
+SCALING: Final[AskedScaling] = {"missing": "error", "columns": None, "mask": False}
 
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")  # live on the algorithm
 _STRINGS: Final = {"mask": MaskedSums.of, "dp": DP.of, "channel": AirChannel.of}
@@ -194,6 +207,36 @@ def tracking(
     words = {"tracker": tracker.spec, "mask": masks and repr(masks), "channel": air and repr(air)}
     roll = Roll(opens=False, min_clients=min_clients, seed=int(seed), summed=masked)
     made = Run((tracker,), model=model, roll=roll, result=TrackingResult, channel=air, asked={**words, **plain})
+    return _under(masks, made)
+
+
+def standardizing(
+    *,
+    missing: str = "error",
+    columns: Sequence[str] | str | None = None,
+    min_clients: int = 1,
+    mask: bool | MaskedSums | str | None = None,
+    judged: bool = True,
+) -> AnyRun:
+    """A run of the opening alone, whose result is the `Scaling` of all rows together.
+
+    Args:
+        missing: See `Question`, as the next one.
+        columns: Names of the columns to use, in the order of the result.
+        min_clients: Clients that must be present.
+        mask: Whether sums are masked, or how.
+        judged: Whether answers are held against what clients say of their rows.
+    """
+    checks.choice("missing", missing, MISSING)
+    checks.integer("min_clients", min_clients, least=1)
+    masks, names = MaskedSums.of(mask), wanted(columns)
+    summed = masks is not None
+    opening: Stage[Any] = SummedOpening(width=0) if summed else Opening(width=0, judged=judged)
+    known: Any = {"center": True, "scale": "deviation", "seed": 0}
+    model = Model(n_components=1, missing=missing, summed=summed, wanted=names, **known)
+    roll = Roll(min_clients=min_clients, seed=0, summed=summed)
+    asked = {"missing": missing, "min_clients": min_clients, "columns": None if names is None else list(names)}
+    made = Run((opening, Standardize()), model=model, roll=roll, result=Scaling, asked=asked)
     return _under(masks, made)
 
 

@@ -95,6 +95,7 @@ _TRACKERS: Final = {
     "robust_tracking": "tracking.robust_tracking:RobustTracking",
 }
 _BESIDE: Final = {"monitor": "stages.histograms:Histograms"}
+_ALONE: Final = {"standardize": "stages.standardize:Standardize"}
 _OTHERS: Final = {
     "opening": "stages.opening:Opening",
     "private_opening": "dp.opening:PrivateOpening",
@@ -107,13 +108,14 @@ _OTHERS: Final = {
     "low_rank": "algorithms.robust.closing:LowRank",
     "personal": "algorithms.personal.closing:PersonalClosing",
 }
-_PLACES: Final = {**{name: line.at for name, line in _LINES.items()}, **_TRACKERS, **_BESIDE, **_OTHERS}
+_PLACES: Final = {**{name: line.at for name, line in _LINES.items()}, **_TRACKERS, **_BESIDE, **_ALONE, **_OTHERS}
 
 TABLE: Final[MutableMapping[str, Entry]] = late.Late({name: line.entry for name, line in _LINES.items()})
 ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = late.classes({n: _PLACES[n] for n in _LINES})
 TRACKERS: Final[MutableMapping[str, type[Tracker]]] = late.classes(_TRACKERS)
 # Stages beside algorithm and closing that compare rows: a node's operator has to name them, as algorithms that do.
 BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = late.classes(_BESIDE)
+ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = late.classes(_ALONE)  # what needs an opening, and nothing else
 # Of one of the algorithms: no message is of a chooser.
 CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = late.classes({"auto": "algorithms.auto:Auto"})
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = late.classes(_PLACES)

@@ -30,3 +30,11 @@ def frames():
 
 def changed(site, change):
     return {name: change(table) if name == site else table for name, table in frames().items()}
+
+
+def written(folder):
+    """A folder with a file for each party, whose first column says whose row it is."""
+    folder.mkdir()
+    for site, table in frames().items():
+        table.rename_axis("patient").to_csv(folder / f"{site}.csv")
+    return folder

@@ -7,8 +7,9 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 from fake_grid import FakeGrid, in_a_run, is_pca_of
+from people import PEOPLE, frames, written
 
-from flower_pca import ConfigError, NotEnoughNodes, PCAResult, RobustResult, keys, registry
+from flower_pca import ColumnsResult, ConfigError, NotEnoughNodes, PCAResult, RobustResult, keys, registry, simulate
 from flower_pca.data import sources
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
@@ -395,3 +396,32 @@ def test_a_checkpoint_lies_in_the_output_folder_and_is_gone_at_the_end(run, tmp_
     assert [place.name for place in (tmp_path / "out").iterdir()] == ["run.ckpt"]
     run(simulated(2), algorithm="krylov", checkpoint=str(tmp_path / "elsewhere.ckpt"))
     assert not (tmp_path / "elsewhere.ckpt").exists()
+
+
+def test_the_app_deals_the_columns_of_the_run_config_to_simulated_nodes(run, tmp_path):
+    tables = written(tmp_path / "tables")
+    nodes = [{"partition-id": i, "num-partitions": 2} for i in range(2)]
+    result, _ = run(nodes, data=str(tables), split="columns", ids="patient", wire="auto", algorithm="auto")
+    pooled = simulate("auto", frames(), n_components=2, split="columns")
+    np.testing.assert_array_equal(result.scores_, pooled.scores_)
+
+
+def test_the_app_runs_over_nodes_that_have_their_own_tables(run, tmp_path):
+    tables = written(tmp_path / "tables")
+    nodes = [
+        {
+            "data": f"csv(path='{tables / site}.csv', ids='patient')",
+            "split-columns": True,
+            "output-dir": str(tmp_path / site),
+        }
+        for site in frames()
+    ]
+    result, _ = run(nodes, split="columns", scale="std", mask=True)
+    assert isinstance(result, ColumnsResult)
+    assert result.components_.shape == (2, 0)
+    np.testing.assert_allclose(
+        result.scores_, simulate("auto", frames(), n_components=2, split="columns", scale="std").scores_, atol=1e-8
+    )
+    parts = [ColumnsResult.part(*(tmp_path / site).glob("*own*.npz")) for site in frames()]
+    together = sum(part.transform(frames()[site].loc[PEOPLE]) for part, site in zip(parts, frames(), strict=True))
+    np.testing.assert_allclose(together, result.scores_, atol=1e-8)

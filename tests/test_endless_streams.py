@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from flower_pca import DataError, STMiss, TrackingResult, report, track
+from flower_pca import ConfigError, DataError, STMiss, TrackingResult, report, track
 
 D, R = 12, 2
 
@@ -75,6 +75,21 @@ def test_an_endless_stream_goes_on_with_more_steps_than_before(tmp_path):
         track("st_miss", batches(5), n_components=R, checkpoint=path, on_round=stop_at(4))
     resumed = track("st_miss", batches(9), n_components=R, checkpoint=path)
     assert np.array_equal(resumed.components_, whole.components_)
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_a_run_of_so_many_steps_goes_on_with_more_or_fewer_of_them(mask, tmp_path):
+    path, given = tmp_path / "run.npz", {"n_components": R, "checkpoint": tmp_path / "run.npz", "mask": mask}
+    for before, after in ((5, 9), (9, 5), (5, None), (None, 6)):
+        whole = track("st_miss", batches(9, clients=2), n_components=R, steps=after)
+        with pytest.raises(StopError):
+            track("st_miss", batches(9, clients=2), steps=before, on_round=stop_at(4), **given)
+        with pytest.raises(ConfigError, match=r"steps must be at least 5, as the run in the checkpoint has begun that"):
+            track("st_miss", batches(9, clients=2), steps=4, **given)
+        resumed = track("st_miss", batches(9, clients=2), steps=after, **given)
+        assert np.abs(resumed.components_ - whole.components_).max() < (1e-8 if mask else 1e-300)
+        assert str(resumed.status) == str(whole.status)
+        assert not path.exists()
 
 
 @pytest.mark.parametrize("spoil", ["gone", "of another run", "cut off"])

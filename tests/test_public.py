@@ -16,7 +16,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 OTHERS = {
     "AirChannel", "ColumnsResult", "ConfigError", "DP", "DataError", "FederatedPCA", "FlowerPCAError", "History",
     "MaskedSums", "NotEnoughNodes", "Outcome", "PCAResult", "PersonalResult", "Projection", "ProtocolError", "Question",
-    "Ray", "RobustResult", "Round", "SiteRows", "Spent", "Status", "Stream", "TrackingResult", "__version__",
+    "Ray", "RobustResult", "Round", "Scaling", "SiteRows", "Spent", "Status", "Stream", "TrackingResult", "__version__",
     "from_frame", "make", "simulate", "to_sklearn", "track",
 }  # fmt: skip
 

@@ -189,6 +189,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "private_opening",
         "summed_opening",
         "ritz",
+        "standardize",
         "evaluate",
         "influence",
         "monitor",
@@ -204,7 +205,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
     with pytest.raises(ProtocolError) as caught:
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
-        f"The stage must be one of {SERVED}, {TRACKED}, monitor, opening, private_opening, summed_opening, ritz, "
-        "evaluate, influence, columns_opening, loadings, low_rank, personal. Got 'ritzy'. "
+        f"The stage must be one of {SERVED}, {TRACKED}, monitor, standardize, opening, private_opening, "
+        "summed_opening, ritz, evaluate, influence, columns_opening, loadings, low_rank, personal. Got 'ritzy'. "
         "Install the same flower_pca everywhere."
     )

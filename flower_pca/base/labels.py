@@ -71,6 +71,18 @@ def rows(result: Any) -> str:
     return f"{'' if result.privacy is None else 'about '}{result.n_samples_:,}"
 
 
+def columns(result: Any) -> str:
+    """How many columns a result is of, with the word for them."""
+    return count(result.n_features_in_, "column") if getattr(result, "whole", True) else width(result)
+
+
+def width(result: Any) -> str:
+    """How many columns a result is of; of a run whose clients keep theirs to themselves, whose they are."""
+    if getattr(result, "whole", True):
+        return f"{result.n_features_in_:,}"
+    return f"the columns of {count(result.parties_, 'client')}"
+
+
 def unfinished(result: Any) -> list[str]:
     """What is to be said first of a run that ended short of its goal; nothing of others."""
     status = result.status

@@ -9,8 +9,8 @@ from flower_pca import registry
 
 
 def everything() -> tuple[str, ...]:
-    """All that a node can be asked for by name: algorithms, trackers, and the counts of monitoring."""
-    return (*registry.ALGORITHMS, *registry.TRACKERS, *registry.BESIDE)
+    """All that a node can be asked for by name: algorithms, trackers, the counts of monitoring, and scaling alone."""
+    return (*registry.ALGORITHMS, *registry.TRACKERS, *registry.BESIDE, *registry.ALONE)
 
 
 class WithoutRows(Set[str]):

@@ -44,7 +44,7 @@ def print_result(result: Any) -> None:
     heads, cells = labels.listing(result, digits=6)
     common.table(heads, cells, text=(len(heads) - 1,))
     clients = labels.count(max((record.answered for record in result.history), default=0), "client")
-    size = f"{labels.rows(result)} rows x {labels.count(result.n_features_in_, 'column')}"
+    size = f"{labels.rows(result)} rows x {labels.columns(result)}"
     lines = [
         f"{size} at {clients}, by {result.algorithm}",
         _traffic(result),

@@ -118,7 +118,7 @@ def fault(a: Array, part: Part) -> tuple[str, str] | None:
     if not _fits(a.shape, part.shape) or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
         rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
         return rule, f"shape {a.shape} and dtype {a.dtype}"
-    largest = max(float(a.max()), -float(a.min())) if a.size else 0.0  # NaN if an entry is
+    largest = abs(float(a)) if a.ndim == 0 else max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))  # or NaN
     if not math.isfinite(largest):
         return "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
     if largest > _LARGEST:

@@ -236,7 +236,7 @@ class PCAResult:
         return "\n".join([*labels.unfinished(self), labels.in_columns(*labels.listing(self)), *said])
 
     def __repr__(self) -> str:
-        what = f"{labels.count(self.n_components_, 'component')} of {labels.rows(self)} x {self.n_features_in_:,}"
+        what = f"{labels.count(self.n_components_, 'component')} of {labels.rows(self)} x {labels.width(self)}"
         messages = labels.count(len(self.history), "message")
         return f"{type(self).__name__}({what} by {self.algorithm}, {messages}, {self.status.outcome.value})"
 

@@ -25,8 +25,8 @@ class MaskedSums:
     """Settings of masked sums; `mask=True` stands for the defaults.
 
     Args:
-        threshold: A client's mask is found again, and a sum is had, if more than this share of the client and its
-            neighbours survive; at least one half, below which a server that lies about drop-outs could see an answer.
+        threshold: The sum can be computed if, of every client and its neighbours together, more than this share
+            answer; at least one half, below which a server that lies about drop-outs could see an answer.
         bound: The largest entry, in absolute value, that any client may have to send after the opening. Left out, it
             follows from the sums that the opening has brought. A client with a larger one sends nothing, and says so.
         neighbours: With how many others a client shares masks; an even number. Left out, with all others up to 100

@@ -67,8 +67,11 @@ INFLUENCE: Final = Need(
     "one that did not",
     "Run with influence=True.",
 )
+COLUMNS: Final = Need(
+    lambda result, shards: result.n_features_in_ > 0, "of a result with loadings", "none", "Ask each party for its own."
+)
 MANY: Final = Need(
-    lambda result, shards: not loadings.enough(result),
+    lambda result, shards: result.n_features_in_ > 0 and not loadings.enough(result),
     "of more weights than the bars of the loadings show",
     "fewer",
     "Draw loadings.",
@@ -117,7 +120,8 @@ PICTURES: Final[dict[str, Picture]] = {
         noisy="How much the first components may explain together: anything within the band.",
     ),
     "loadings": Picture(
-        loadings.bars, "The columns that weigh most in each component; blue weights are above zero, orange ones below."
+        loadings.bars, "The columns that weigh most in each component; blue weights are above zero, orange ones below.",
+        need=COLUMNS,
     ),
     "weights": Picture(loadings.heatmap, "What every column weighs in each component.", need=MANY),
     "influence": Picture(

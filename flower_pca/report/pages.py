@@ -64,7 +64,7 @@ def _facts(result: PCAResult) -> dict[str, str]:
     frame = ("centred" if result.centered else "not centred") + (", scaled" if result.scale_ is not None else "")
     facts = {
         "rows": labels.rows(result),
-        "features": f"{result.n_features_in_:,}",
+        "features": labels.width(result),
         "clients": f"{max((record.answered for record in history), default=0):,}",
         "components": f"{result.n_components_:,}",
         "variance explained": f"{result.explained_variance_ratio_.sum():.2%}",

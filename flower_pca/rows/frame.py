@@ -90,29 +90,6 @@ def merge(a: Moments, b: Moments) -> Moments:
     return Moments(a.n + b.n, mean, m2, np.asarray(seen) if partial else None)
 
 
-def centred(block: Array, dtype: np.dtype[Any]) -> tuple[Moments, Array]:
-    """The moments of a block of dense rows, and the rows less their mean: zeros where values are missing."""
-    n = len(block)
-    mean = block.mean(axis=0, dtype=np.float64)
-    if np.isnan(mean).any():
-        return _partly_centred(block, dtype)
-    deviation = block - mean
-    rest = deviation.mean(axis=0)  # what rounding left in the mean
-    m2 = np.einsum("ij,ij->j", deviation, deviation) - n * rest**2
-    return Moments(n, mean + rest, np.maximum(m2, 0.0)), deviation.astype(dtype, copy=False)
-
-
-def _partly_centred(block: Array, dtype: np.dtype[Any]) -> tuple[Moments, Array]:
-    gaps = np.isnan(block)
-    count = len(block) - gaps.sum(axis=0)
-    divisor = np.maximum(count, 1)
-    mean = np.where(gaps, 0.0, block).sum(axis=0, dtype=np.float64) / divisor
-    deviation = np.where(gaps, 0.0, block - mean)
-    rest = deviation.sum(axis=0) / divisor
-    m2 = np.einsum("ij,ij->j", deviation, deviation) - count * rest**2
-    return Moments(len(block), mean + rest, np.maximum(m2, 0.0), count), deviation.astype(dtype, copy=False)
-
-
 def sparse_moments(S: Any) -> Moments:
     """The moments of sparse rows."""
     if np.isnan(S.data).any():

@@ -64,7 +64,7 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
         Y = np.asarray(S @ W)
         if less is not None:
             Y -= less
-            sums += Y.sum(axis=0)
+            sums += np.ones(len(Y)) @ Y
         part = np.asarray(S.T @ Y)
         if total is None:
             total = part.astype(np.float64, copy=False)
@@ -72,5 +72,5 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
             total += part
     assert total is not None
     if frame.mean is not None:
-        total -= np.outer(frame.mean, sums)
+        total -= np.dot(frame.mean[:, None], sums[None])
     return total if frame.scale is None else total / frame.scale[:, None]

@@ -45,6 +45,10 @@ class LocalData(ArrangedRows):
         self._keep = True
         self._child: LocalData | None = None
 
+    @property
+    def _own(self) -> bool:
+        return bool(self.frame.own and self.missing)
+
     def framed(self, frame: Frame, *, keep: bool = True) -> LocalData:
         """The same stored rows in another frame. The newest one is kept, with what it has cached, if `keep`."""
         if frame.names is not None and frame.names != self.names:
@@ -132,13 +136,13 @@ class LocalData(ArrangedRows):
         if self.sparse:
             self.complete()
             return [self._filled], self._applied
-        mean, scale = self.frame.mean, self.frame.scale
         if self._implicit:
             return self._stored(), self.frame
-        if self.missing or mean is None:
+        if self.frame.mean is None:
             return self.rows(), Frame()
-        most = mean.astype(self.dtype)  # of which single precision leaves a rest
-        return deviations.about(self._stored(), most), Frame(None if self.dtype == mean.dtype else mean - most, scale)
+        self.complete()
+        fill = self._applied.fill if self.missing else None
+        return deviations.framed(self._stored(), replace(self.frame, fill=fill), self.dtype)
 
     def dense(self) -> Iterator[Array]:
         """Blocks of framed rows as arrays, of sparse rows too."""
@@ -162,24 +166,20 @@ class LocalData(ArrangedRows):
 
         Of rows whose gaps are filled with their own means, they are those of whole rows; else of the values there.
         """
-        return self._moments(self._own)
+        return self._moments(own=self._own)
 
     def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
         """By blocks of stored rows: the moments, and the product of the rows less their own mean with a block.
 
         Dense rows without gaps are one block; by way of X'X where that pays, which later messages need as well.
         """
-        if self.sparse or self.missing:
-            yield from ((moments, rows.T @ (rows @ block)) for moments, rows in self._about_means(self._own))
-        elif self._gram_pays(block.shape[1], _REUSE):
+        if self.sparse:
+            yield from ((moments, rows.T @ (rows @ block)) for moments, rows in self._about_means(own=self._own))
+        elif self._gram_pays(block.shape[1], _REUSE) and not self.missing:
             yield self._spread.moments, self._spread.gram @ block
         else:
-            yield deviations.product(self._deviations(), self.n, self._mean, block, self.dtype)
-
-    @property
-    def _own(self) -> Array | None:
-        """What stands in the gaps of these rows where that is their own mean."""
-        return self.own_fill() if self.frame.own and self.missing else None
+            found, total = deviations.product(*self._deviations(), block, self.dtype, self._count)
+            yield self._whole(found) if self._own else found, total
 
     def top(self, k: int) -> tuple[Array, Array]:
         """The leading eigenvectors (d x r) and eigenvalues (r) of X'X, with r = min(k, rank)."""
@@ -212,16 +212,17 @@ class LocalData(ArrangedRows):
             return self.matmat(np.eye(self.d))
         if self._keep and self.d <= self.n and not self.missing:
             return self._spread.framed(self.frame)
+        blocks, frame = self._bare() if self.missing and self.dtype == np.float64 else (self.rows(), Frame())
         total = np.zeros((self.d, self.d))
-        for block in self.rows():
+        for block in blocks:
             total += block.T @ block
-        return total
+        return total if frame.scale is None else total / np.outer(frame.scale, frame.scale)
 
     @property
     def _spread(self) -> Spread:
         """Of the stored rows, for all their views."""
         if "spread" not in self.known:
-            self.known["spread"] = Spread.of(self._deviations(), self.n, self._mean, self.dtype)
+            self.known["spread"] = Spread.of(*self._deviations(), self.dtype)
         found: Spread = self.known["spread"]
         return found
 
@@ -238,7 +239,7 @@ class LocalData(ArrangedRows):
     @functools.cached_property
     def _applied(self) -> Frame:
         """The frame with what stands for missing values of these rows."""
-        if not (self.frame.own and self.missing):
+        if not self._own:
             return self.frame
         given = 0.0 if self.frame.fill is None else self.frame.fill
         return replace(self.frame, fill=np.where(self.there().seen > 0, self.own_fill(), given), own=False)

@@ -62,8 +62,8 @@ class Spread:
         Z = Z if frame.scale is None else Z / frame.scale[:, None]
         e = self._offset(frame)
         product = self.gram @ Z
-        product += np.outer(self.moments.n * e, e @ Z)
-        return product if frame.scale is None else product / frame.scale[:, None]
+        product += np.dot((self.moments.n * e)[:, None], (e @ Z)[None])
+        return np.asarray(product if frame.scale is None else product / frame.scale[:, None])
 
     def framed(self, frame: Frame) -> Array:
         """X'X for the rows in a frame."""

@@ -14,7 +14,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows import deviations
-from flower_pca.rows.frame import Frame, Moments, centred, filled, merge, sparse_moments, stored
+from flower_pca.rows.frame import Frame, Moments, filled, merge, sparse_moments, stored
 from flower_pca.rows.implicit import ImplicitRows
 
 _BLOCK: Final = 2**17  # entries of a block of rows, which a processor's own memory holds while it is worked on
@@ -80,7 +80,7 @@ class StoredRows:
     def there(self) -> Moments:
         """The moments of the values that are there."""
         if "moments" not in self.known:
-            self.known["moments"] = self._moments(None)
+            self.known["moments"] = self._moments(own=False)
         found: Moments = self.known["moments"]
         return found
 
@@ -110,43 +110,44 @@ class StoredRows:
         return self.there().mean
 
     @property
-    def _sums(self) -> Array:
-        """The sums of the columns of dense rows."""
-        if "sums" not in self.known:
-            self.known["sums"] = deviations.sums(self._stored(), self.d)
-        found: Array = self.known["sums"]
+    def _mean(self) -> Array:
+        """The means of the columns of dense rows, to a few roundings."""
+        if "mean" not in self.known:
+            if self.missing:
+                total, self.known["count"] = deviations.sums_there(self._stored(), self.d)
+                self.known["mean"] = total / np.maximum(self.known["count"], 1)
+            else:
+                self.known["mean"] = deviations.sums(self._stored(), self.d) / self.n
+        found: Array = self.known["mean"]
         return found
 
+    def _deviations(self) -> tuple[Iterator[Array], int, Array]:
+        """Blocks of dense rows less that mean, each in the memory of the one before; the number of rows; that mean."""
+        return deviations.about(self._stored(), self._mean, 0.0 if self.missing else None), self.n, self._mean
+
     @property
-    def _mean(self) -> Array:
-        """The means of the columns of dense rows without gaps, to a few roundings; 0 where their sum overflows."""
-        return np.where(np.isfinite(self._sums), self._sums / self.n, 0.0)
+    def _count(self) -> Array | None:
+        """How many values each column of dense rows has, where some are missing."""
+        return self.known["count"] if self.missing and self._mean is not None else None
 
-    def _deviations(self) -> Iterator[Array]:
-        """Blocks of dense rows without gaps less that mean, each in the memory of the one before."""
-        return deviations.about(self._stored(), self._mean)
+    def _moments(self, *, own: bool) -> Moments:
+        """The moments of the values that are there, or of all rows with their `own` means in the gaps."""
+        if self.sparse:
+            return functools.reduce(merge, (moments for moments, _ in self._about_means(own=own)))
+        found = deviations.moments(*self._deviations(), self._count)
+        return self._whole(found) if own else found
 
-    def _moments(self, fill: Array | None) -> Moments:
-        """The moments of the values that are there, or with `fill` of all rows."""
-        if not self.sparse and not self.missing:
-            return deviations.moments(self._deviations(), self.n, self._mean)
-        return functools.reduce(merge, (moments for moments, _ in self._about_means(fill)))
+    def _whole(self, moments: Moments) -> Moments:
+        """The moments of rows that are filled with their own means, but for columns of which no value is there."""
+        seen = self.there().seen
+        return replace(moments, count=None if np.all(seen > 0) else np.where(seen > 0, moments.n, 0))
 
-    def _about_means(self, fill: Array | None) -> Iterator[tuple[Moments, Any]]:
-        """Blocks of stored rows: the moments of each, and its rows less its own mean; with `fill` in their gaps.
-
-        Filled rows are whole, but for columns of which no value is there.
-        """
-        count = None if fill is None or np.all(self.there().seen > 0) else np.where(self.there().seen > 0, 1, 0)
-        for block in self._stored():
-            if self.sparse:
-                S = block if fill is None else filled(block, fill)
-                moments = sparse_moments(S)
-                S = filled(S, moments.mean) if self.missing and fill is None else S
-                rows: Any = ImplicitRows(S, Frame(moments.mean))
-            else:
-                moments, rows = centred(block if fill is None else np.where(np.isnan(block), fill, block), self.dtype)
-            yield moments if count is None else replace(moments, count=count * moments.n), rows
+    def _about_means(self, *, own: bool) -> Iterator[tuple[Moments, Any]]:
+        """Sparse rows: their moments, and the rows less their own mean; with it in their gaps, if `own`."""
+        S = filled(self._X, self.own_fill()) if own else self._X
+        moments = sparse_moments(S)
+        S = filled(S, moments.mean) if self.missing and not own else S
+        yield self._whole(moments) if own else moments, ImplicitRows(S, Frame(moments.mean))
 
     def _arrange(self, places: Array) -> None:
         """Take these columns, in this order; memory-mapped rows stay where they are, and are arranged as they pass."""
@@ -159,8 +160,13 @@ class StoredRows:
 
     def _gaps(self, *, allowed: bool) -> int:
         """How many values are missing."""
-        if not self.sparse and (self._X.dtype.kind != "f" or np.isfinite(self._sums).all()):
+        if not self.sparse and self._X.dtype.kind != "f":
             return 0
+        if not self.sparse:
+            mean = deviations.sums(self._stored(), self.d) / self.n
+            if np.isfinite(mean).all():
+                self.known["mean"] = mean
+                return 0
         blocks = (block.data if self.sparse else block for block in self._stored())
         place = self.place if self.located or not allowed else None  # nodes, which allow gaps, tell no places
         return checks.finite(self.who, blocks, missing=allowed, names=self.names, place=place)

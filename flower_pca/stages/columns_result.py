@@ -7,14 +7,15 @@ of the pooled table. In a deployment none is, and `components_` has no columns.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import labels, linalg
-from flower_pca.base.errors import ConfigError
+from flower_pca.base import archive, labels, linalg
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core import saved
 from flower_pca.core.model import Model, result_fields
@@ -107,6 +108,23 @@ class ColumnsResult(PCAResult):
             return saved.texts(every)
         site = {party: labels.client_name(self.site_names, party) for party in known}
         return saved.texts([f"{site[party]}/{name}" for party, found in known.items() for name in found])
+
+    @staticmethod
+    def part(path: str | os.PathLike[str]) -> Projection:
+        """What a party projects new people by, from the file that its node has written: see `loadings`.
+
+        Raises:
+            DataError: If the file is another.
+        """
+        header, own = archive.read(path, "own result")
+        if not {"components", "scores"} <= own.keys() or "rows" not in header:
+            remedy = "Give the file that a node, or run --own, has written."
+            raise DataError(str(path), must="a party's own result of a run over columns", got="another", then=remedy)
+        names: Any = header.get("columns")
+        frame: Any = {f"{name}_": own.get(name) for name in ("mean", "scale", "fill")}
+        return Projection(
+            components_=own["components"], feature_names_in_=None if names is None else saved.texts(names), **frame
+        )
 
     @property
     def whole(self) -> bool:

@@ -28,6 +28,8 @@ from flower_pca.core import saved
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Broadcast
+from flower_pca.rows.scaling import Scaling
+from flower_pca.stages.columns_result import ColumnsResult
 from flower_pca.stages.start import Known, Start
 from flower_pca.strategies.hosts import reached
 from flower_pca.strategies.log import log
@@ -35,7 +37,7 @@ from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import Waits
 from flower_pca.tracking.result import TrackingResult
 
-R = TypeVar("R", PCAResult, TrackingResult)
+R = TypeVar("R", PCAResult, TrackingResult, Scaling)
 
 
 class FlowerStrategy(Strategy, Generic[R]):
@@ -225,11 +227,13 @@ def _components(run: Driven) -> ArrayRecord | None:
     return None if Z is None else ArrayRecord({"components": FlowerArray(np.ascontiguousarray(fix_signs(Z).T))})
 
 
-def arrays_of(result: PCAResult | TrackingResult) -> ArrayRecord:
-    """A result as Flower's arrays: components, explained_variance, mean and, under a scale, scale.
+def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
+    """A result as Flower's arrays: components, explained_variance, mean and, under a scale, scale; of columns, scores.
 
-    Of a run of steps: components and values of each, and changes.
+    Of a run of steps: components and values of each, and changes. Of a scaling: mean and scale.
     """
+    if isinstance(result, Scaling):
+        return ArrayRecord({"mean": FlowerArray(result.mean_), "scale": FlowerArray(result.scale_)})
     if isinstance(result, TrackingResult):
         steps = {"components": result.components_, "values": result.values_, "changes": result.changes_}
         return ArrayRecord({name: FlowerArray(a) for name, a in steps.items()})
@@ -237,6 +241,7 @@ def arrays_of(result: PCAResult | TrackingResult) -> ArrayRecord:
         "components": result.components_,
         "explained_variance": result.explained_variance_,
         "mean": result.mean_,
+        **({"scores": result.scores_} if isinstance(result, ColumnsResult) else {}),
         **({} if result.scale_ is None else {"scale": result.scale_}),
     }
     return ArrayRecord({name: FlowerArray(a) for name, a in arrays.items()})

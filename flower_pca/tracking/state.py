@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import archive, labels
-from flower_pca.base.errors import DataError
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.tracking.change import Alarm, Detector, Watch, outside
 from flower_pca.tracking.solver import Solver
@@ -123,6 +123,13 @@ class TrackState:
     def lines(self, newest: int) -> Array:
         """The newest steps of the record as rows of numbers."""
         return np.stack([step.line() for step in self.record[len(self.record) - newest :]]) if newest else np.zeros(0)
+
+    def until(self, steps: int | None) -> TrackState:
+        """With so many steps to take, all in all; the step under way is one of them."""
+        if steps is not None and steps <= self.step and not (self.ended or self.closing):
+            rule = f"at least {self.step + 1}, as the run in the checkpoint has begun that one"
+            raise ConfigError("steps", must=rule, got=steps, then="Ask for more, or choose another checkpoint.")
+        return replace(self, steps=steps)
 
     def recalled(self, lines: Array) -> TrackState:
         """With the record that `lines` has written."""

@@ -40,7 +40,6 @@ Config: TypeAlias = dict[str, Scalar]
 
 EVALUATE: Final = "evaluate"  # the stage that travels as Flower's evaluate; all others travel as train
 NO_KEY: Final = -1  # of a client without a partition-id
-_PROJECTION: Final = "flower_pca.projection"  # what a record or a config has a projection under
 SPOKEN: Final[Config] = {LAYOUT_KEY: LAYOUT, VERSION_KEY: VERSION}
 _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
 _OWN: Final = "frame.own"
@@ -221,18 +220,18 @@ def read_answer(
     return Answer(number, key, arrays, num_examples, heading=Heading.of(metrics), site=site, declines=declines)
 
 
-def write_projection(packed: bytes) -> ConfigRecord:
-    """The record that carries a projection."""
-    return ConfigRecord({_PROJECTION: packed})
+def write_packed(kind: str, packed: bytes) -> ConfigRecord:
+    """The record that carries a "projection" or a "scaling"."""
+    return ConfigRecord({f"flower_pca.{kind}": packed})
 
 
-def read_projection(record: Mapping[str, Any]) -> bytes:
-    """The projection in a record, or in the config of a NumPyClient, that has one beside whatever else."""
-    packed = record.get(_PROJECTION)
+def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:
+    """The one in a record, or in the config of a NumPyClient, that has it beside whatever else."""
+    packed = record.get(f"flower_pca.{kind}")
     if not isinstance(packed, bytes):
         got = harmless(", ".join(map(str, record)) or "nothing")
         remedy = "Send result.to_record() as a train_config, or in one."
-        raise ProtocolError("The record", must="one with a projection in it", got=got, then=remedy)
+        raise ProtocolError("The record", must=f"one with a {kind} in it", got=got, then=remedy)
     return packed
 
 

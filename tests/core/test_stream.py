@@ -115,7 +115,7 @@ def test_a_batch_of_few_rows_counts_as_none():
 
 
 def test_what_is_completed_is_kept_and_written_where_asked(tmp_path):
-    batch = Completed(X, X * 0, X > 3)
+    batch = Completed(X, X * 0, X > 3, X < -3)
     kept, plain = Stream(BATCHES, keep=True, out=tmp_path / "out"), Stream(BATCHES)
     for stream in (kept, plain):
         stream.hand_back(1, batch)
@@ -124,9 +124,11 @@ def test_what_is_completed_is_kept_and_written_where_asked(tmp_path):
     with np.load(tmp_path / "out/batch-000001.npz") as file:
         assert np.array_equal(file["rows"], X)
         assert np.array_equal(file["found"], X > 3)
+        assert np.array_equal(file["missing"], X < -3)
     other = Stream(BATCHES, keep=True)
     other.take_over(tmp_path / "out")
     assert np.array_equal(other.completed[1].rows, X)
+    assert np.array_equal(other.completed[1].imputed, np.abs(X) > 3)
     kept.write_to(tmp_path / "later")
     kept.hand_back(2, batch)
     assert not (tmp_path / "later").exists()  # the folder given first

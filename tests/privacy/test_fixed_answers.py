@@ -26,7 +26,9 @@ from flower_pca.rows.local import LocalData
 from flower_pca.strategies import PCAStrategy
 
 D = 9
-PLAIN = sorted(name for name, stage in registry.STAGES.items() if not stage.by_row)
+SPLIT = {"columns_opening", "loadings"}  # of columns at different places: a node answers with scores by its own rule
+SILENT = {"standardize"}  # which has no message
+PLAIN = sorted(name for name, stage in registry.STAGES.items() if not stage.by_row and name not in SPLIT | SILENT)
 SAFE = sorted(name for name in registry.ALGORITHMS if not registry.STAGES[name].by_row)
 
 
@@ -91,6 +93,7 @@ def questions(rng, Z):
     return {
         "opening": {"peaks": number(True), "block": Z},
         "summed_opening": {"peaks": number(False), "reference": rng.standard_normal(D) * 1e15, "block": Z},
+        "influence": {"W": Z},
         "ritz": {"Z": Z}, "evaluate": {"Z": Z}, "ssi": {"Z": Z}, "krylov": {"B": Z}, "fed_oapm": {"U": Z},
         "local_power": {"Z": Z, "steps": number(3), "aligned": number(True)},
         "faps": {"Z": Z, "inner_steps": number(2), "inner_tol": number(0.0)},

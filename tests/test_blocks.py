@@ -10,7 +10,18 @@ from pages import PAGES, ROOT, SHELLS, text
 from flower_pca import PCAResult, cli
 
 FLOWER = {"flwr", "flower-superlink", "flower-supernode"}  # tests/deployment runs these, and what follows in a block
-OTHERS = {"pip", "python3.11", ".", "export", "kill", "cat", "ssh-keygen", ".venv/bin/python"}  # tests/test_commands.py
+OTHERS = {
+    "pip",
+    "python",
+    "python3.11",
+    "docker",
+    ".",
+    "export",
+    "kill",
+    "cat",
+    "ssh-keygen",
+    ".venv/bin/python",
+}  # tests/test_commands.py
 # Others run these from top to bottom, and look at what comes out.
 LOOKED_INTO = {"docs/command-line.md", "docs/pipelines.md", "docs/python.md"}
 PAGE = "docs/three-hospitals.md"
@@ -38,7 +49,7 @@ def run(page, monkeypatch, capsys):
                 break
             if program == "cd":
                 monkeypatch.chdir(*words)
-            elif program == "python":
+            elif program == "python" and words[0].endswith(".py"):
                 monkeypatch.setattr("sys.argv", words)
                 exec(compile((ROOT / words[0]).read_text(), words[0], "exec"), {"__name__": "__main__"})
             elif program == "flower-pca":

@@ -205,6 +205,16 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(words, tmp_path, ca
     assert re.search(r"must be one of the run that goes on\. Got up to step 0, before step \d, in", said("--resume"))
 
 
+@pytest.mark.parametrize("option", [["--threshold", 0.5], ["--alarm-rate", 0.01]])
+def test_what_changes_are_told_by_is_of_no_use_where_none_is_looked_for(option, words, capsys):
+    bare = [word for word in words if word not in ("--detect", "--algorithm", ALGORITHM)]
+    code, _, err = flower_pca(capsys, *bare, *option)
+    assert code == 2
+    assert err == (
+        f"flower-pca: {option[0]} must be given with --detect. Got no --detect. Add it: no change is looked for.\n"
+    )
+
+
 def test_another_runs_step_is_no_repetition(tmp_path, capsys, words):
     flower_pca(capsys, *words)
     lines = (tmp_path / "e.jsonl").read_text().splitlines()

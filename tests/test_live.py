@@ -49,7 +49,7 @@ def test_it_is_there_from_the_beginning_and_says_at_last_that_the_run_has_ended(
     parts = clients(turn=3)
     parts[1][4] = np.full_like(parts[1][4], np.nan)
     with Live(path, title="Three <b>sensors</b>", every=2.0) as live:
-        assert "No step is over yet." in text(path)
+        assert "No step is over since then." in text(path)
         result = track(
             STMiss(detect=True, threshold=5.0, update_length=1), parts, n_components=R,
             on_step=hurried(live, pages, path),
@@ -123,7 +123,7 @@ def test_it_says_how_a_run_was_broken_off(error, words, path):
     assert "<it>" not in page
     with pytest.raises(ValueError, match="early"), Live(path, title="x"):
         raise ValueError("early")
-    assert "The run has ended before the first step was over: ValueError: early." in text(path)
+    assert "The run has ended before a step was over: ValueError: early." in text(path)
 
 
 @pytest.mark.usefixtures("plain")
@@ -181,7 +181,7 @@ def test_a_browser_follows_it_to_the_end(tab, scheme, width, path):
     track(STMiss(detect=True, threshold=5.0, update_length=1), clients(turn=3), n_components=R, on_step=records.append)
     with Live(path, title="Three sensors", every=1.0) as live:
         tab.open(path.as_uri(), width=width, height=900, mobile=width < 800, scheme=scheme)
-        assert "No step is over yet." in tab.evaluate("document.body.innerText")
+        assert "No step is over since then." in tab.evaluate("document.body.innerText")
         live(records[-1])
         wait(tab, "The run goes on.")
         ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -159,7 +159,7 @@ class Krylov(Iterative[KrylovState]):
         return replace(model, basis=state.Q @ W, product=state.CQ @ W)
 
     def restart(self, model: Model) -> Array:
-        noise = linalg.random_block(*model.columns.shape, seed=model.seed + model.restarts + 1)
+        noise = linalg.random_block(len(model.columns), model.columns.shape[1], model.seed + model.restarts + 1)
         if model.summed:  # sums with a client and without it, on the same block, would tell what it has said there
             return noise
         return np.hstack([model.columns[:, : model.k], noise / np.sqrt(model.d)])

@@ -13,6 +13,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 _TIE = 1e-8  # entries this close to the largest count as equally large when a sign is chosen
 _VANISHED: Final = 16.0  # multiples of sqrt(d) eps theta_1 below which a direction is rounding
+_DRAWN: Final = 2**16  # random numbers that are drawn at a time
 _PLAIN: Final = 1e-4  # least singular value, of columns as long as 1, that their products tell well enough
 _LARGE: Final = 300  # sides from which a few eigenvectors cost less than all
 
@@ -142,17 +143,29 @@ def rayleigh_ritz(Z: Array, Y: Array) -> tuple[Array, Array, Array, Array]:
     return values, Z, Y, column_norms(Y - Z * values)
 
 
-@lru_cache(maxsize=4)  # all clients of one process and their server draw the same block
 def random_block(d: int, p: int, seed: int) -> Array:
     """A d x p block of independent N(0, 1) numbers that any numpy version on any machine draws alike; read-only.
 
     Box-Muller on raw bits, as numpy keeps the streams of its bit generators but not those of its distributions.
+    All clients of one process and their server draw the same block, so the newest are kept: of large ones only one.
     """
-    bits = np.random.PCG64(seed).random_raw(2 * d * p).reshape(2, d, p)
-    u = (bits >> np.uint64(11)) * 2.0**-53
-    block = np.sqrt(-2.0 * np.log1p(-u[0])) * np.cos(2.0 * np.pi * u[1])
+    return _drawn(d, p, seed) if d * p <= _DRAWN else _drawn_large(d, p, seed)
+
+
+def _box_muller(d: int, p: int, seed: int) -> Array:
+    block: Array = np.empty(d * p)
+    first = np.random.PCG64(seed)
+    second = np.random.PCG64(seed).advance(d * p)
+    for i in range(0, d * p, _DRAWN):  # the bits of both, a few at a time
+        part = block[i : i + _DRAWN]
+        u, v = ((bits.random_raw(len(part)) >> np.uint64(11)) * 2.0**-53 for bits in (first, second))
+        part[:] = np.sqrt(-2.0 * np.log1p(-u)) * np.cos(2.0 * np.pi * v)
+    block = block.reshape(d, p)
     block.flags.writeable = False
-    return np.asarray(block)
+    return block
+
+
+_drawn, _drawn_large = lru_cache(maxsize=4)(_box_muller), lru_cache(maxsize=1)(_box_muller)
 
 
 def random_basis(d: int, p: int, seed: int) -> Array:

@@ -107,6 +107,7 @@ def opened(path: Path) -> Iterator[Ledger]:
         counts = {"answered": ledger.answered, "spent": ledger.spent, "beyond": ledger.beyond}
         header = {**counts, "groups": groups, "told": sorted(ledger.told)}
         header["beside"] = {key: told.beside for key, told in ledger.told.items()}
+        header["short"] = {key: told.short for key, told in ledger.told.items()}
         header["answers"] = {key: sorted(told.answers) for key, told in ledger.told.items()}
         arrays = {f"known.{key}": told.known for key, told in ledger.told.items()}
         arrays |= {f"rest.{key}": told.rest for key, told in ledger.told.items()}
@@ -117,11 +118,9 @@ def _read(path: Path) -> Ledger:
     try:
         header, arrays = archive.read(path, _KIND)
         groups = [Group(frozenset(peers), frozenset(missing)) for peers, missing in header["groups"]]
-        beside, answers = header["beside"], header["answers"]
-        told = {
-            key: Told(arrays[f"known.{key}"], arrays[f"rest.{key}"], int(beside[key]), frozenset(answers[key]))
-            for key in header["told"]
-        }
+        short, beside, answers = header["short"], header["beside"], header["answers"]
+        beyond = {key: (float(short[key]), int(beside[key]), frozenset(answers[key])) for key in header["told"]}
+        told = {key: Told(arrays[f"known.{key}"], arrays[f"rest.{key}"], *more) for key, more in beyond.items()}
         return Ledger(int(header["answered"]), float(header["spent"]), int(header["beyond"]), groups, told)
     except FileNotFoundError:
         return Ledger()

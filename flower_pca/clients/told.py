@@ -40,6 +40,8 @@ TOLERANCE: Final = 1e-13  # of the length of a column: a thousand roundings of d
 VEILED: Final = frozenset({Kind.PRODUCT, Kind.LOCAL_PRODUCT, Kind.SQUARES, Kind.FACTOR})  # what noise hides parts of
 OWN: Final = TELLING | {Kind.ESTIMATE}  # what is made of blocks that the message does not hold
 _VEIL: Final = 10.0 * TOLERANCE  # deviation of the noise on a product, of the size of its entries
+_LEFT: Final = 32  # directions in which parts too short to count are kept
+_FEW: Final = 4  # columns that are worked on at a time
 _ASKED: Final = VEILED | {Kind.DISTANCES, Kind.MOMENTS, Kind.SCORES}  # what tells of the blocks in a message
 _FIGURES: Final = frozenset({Kind.EIGENVALUES, Kind.MEAN_SQUARES})
 
@@ -50,13 +52,15 @@ class Told:
 
     Attributes:
         known: An orthonormal basis of the known directions (d x r).
-        rest: The triangular factor of what was left of columns.
+        rest: What was left of columns, in a few directions.
+        short: How long it may be in any other direction.
         beside: How many directions more were told, by answers of which nobody knows on which.
         answers: Digests of these answers.
     """
 
     known: Array
     rest: Array
+    short: float = 0.0
     beside: int = 0
     answers: frozenset[str] = frozenset()
 
@@ -82,27 +86,32 @@ class Told:
 
     def with_products(self, Z: Array, size: Array) -> Told:
         """After products with these columns, of rows whose columns have these sizes."""
-        W = _units(Z * size[:, None])
-        new = linalg.independent(linalg.complement(W, self.known), TOLERANCE)
-        told = self._with(new)
-        rest = np.vstack([self.rest, linalg.complement(W, self.known).T])
-        return told._counted(rest)
+        found = self
+        for part in _few(Z):
+            W = linalg.complement(_units(part * size[:, None]), found.known)
+            found = found._with(linalg.independent(W, TOLERANCE))._counted(W)
+        return found
 
     def _with(self, new: Array) -> Told:
+        if not new.shape[1]:
+            return self
         # Short columns are known roughly only: they are made orthogonal once more.
         known = np.hstack([self.known, linalg.orth(linalg.complement(new, self.known))])
         return replace(self, known=known[:, : len(known)])
 
-    def _counted(self, rest: Array) -> Told:
-        """Count the directions in which what was left of all columns has become long together."""
-        rest = linalg.complement(rest.T, self.known).T
-        factor = np.asarray(np.linalg.qr(rest, mode="r"))
-        _, lengths, V = np.linalg.svd(factor, full_matrices=False)
-        long = lengths > TOLERANCE
-        if not long.any():
-            return replace(self, rest=factor)
-        told = self._with(V[long].T)
-        return replace(told, rest=linalg.complement(factor.T, told.known).T)
+    def _counted(self, left: Array) -> Told:
+        """Count the directions in which what was left of all columns, these among them, has become long together.
+
+        Of shorter ones `_LEFT` are kept apart; the others make all directions longer, so that none is forgotten.
+        """
+        rest = linalg.complement(np.vstack([self.rest, left.T]).T, self.known).T / TOLERANCE
+        values, turned = linalg.eigh_descending(rest @ rest.T)
+        lengths, rest = np.sqrt(np.maximum(values, 0.0)), turned.T @ rest
+        long = np.hypot(lengths, self.short / TOLERANCE) > 1.0
+        short = np.hypot(self.short, TOLERANCE * lengths[_LEFT] if len(lengths) > _LEFT else 0.0)
+        told = self._with(linalg.orth(rest[long].T))
+        kept = TOLERANCE * rest[:_LEFT]
+        return replace(told, rest=linalg.complement(kept.T, told.known).T if long.any() else kept, short=float(short))
 
 
 def key(group: str, data: object) -> str:
@@ -123,7 +132,7 @@ def veil(answer: Array, part: Part, arrays: Arrays, size: Array, scale: Array | 
     """
     d, size = len(size), size if scale is None else size / scale
     if part.kind is Kind.FACTOR:
-        lengths = linalg.column_norms(arrays["block"] * size[:, None])
+        lengths = _lengths(arrays["block"], size)
         return np.asarray(answer + np.triu(_VEIL * lengths * normals(answer.shape, bits)))
     if answer.shape != part.shape:  # of a block that is a vector, say
         rule, got = f"one whose products have shape {part.shape}", f"shape {answer.shape}"
@@ -133,11 +142,13 @@ def veil(answer: Array, part: Part, arrays: Arrays, size: Array, scale: Array | 
         if not alike:
             rule, remedy = "with a block of as many columns", "Check the sender."
             raise ProtocolError("Products of a message", must=rule, got=f"shape {answer.shape}", then=remedy)
-        lengths = np.max([linalg.column_norms(a * size[:, None]) for a in alike], axis=0)
-        noise = np.outer(size, lengths) * normals((d, len(lengths)), bits)
-        return np.asarray(answer + _VEIL * noise.reshape(answer.shape))
+        lengths = np.max([_lengths(a, size) for a in alike], axis=0)
+        hidden = np.array(answer, dtype=np.float64).reshape(d, -1)
+        for columns, own in zip(_few(hidden), _few(lengths[None]), strict=True):
+            columns += _VEIL * np.outer(size, own[0]) * normals(columns.shape, bits)
+        return hidden.reshape(answer.shape)
     Z = blocks(arrays, d)
-    lengths = linalg.column_norms(Z * size[:, None])
+    lengths = _lengths(Z, size)
     squares = float(size @ size + (lengths @ lengths) * (1.0 + np.sum(Z * Z)))
     return np.asarray(answer + _VEIL * squares * normals((), bits))
 
@@ -179,7 +190,8 @@ def _mark(a: Array) -> str:
 
 def blocks(arrays: Arrays, d: int) -> Array:
     """All that can stand for columns in a message, side by side."""
-    return np.hstack([np.empty((d, 0)), *(a.reshape(d, -1) for a in _blocks(arrays, d))]).astype(np.float64)
+    found = [a.reshape(d, -1) for a in _blocks(arrays, d)] or [np.empty((d, 0))]
+    return (found[0] if len(found) == 1 else np.hstack(found)).astype(np.float64, copy=False)
 
 
 def _blocks(arrays: Arrays, d: int) -> list[Array]:
@@ -187,6 +199,16 @@ def _blocks(arrays: Arrays, d: int) -> list[Array]:
     if "seed" in arrays and "width" in arrays:
         found.append(drawn(d, int(arrays["width"]), int(arrays["seed"])))
     return found
+
+
+def _few(Z: Array) -> list[Array]:
+    """A few columns at a time, which keeps what is made of them small beside the block."""
+    return [Z[:, i : i + _FEW] for i in range(0, Z.shape[1], _FEW)]
+
+
+def _lengths(Z: Array, size: Array) -> Array:
+    """The lengths of the columns of a block, in units of the rows' columns."""
+    return np.concatenate([np.empty(0), *(linalg.column_norms(part * size[:, None]) for part in _few(Z))])
 
 
 def _units(columns: Array) -> Array:

@@ -66,6 +66,7 @@ def run(given: argparse.Namespace) -> int:
     """Print the table, and where basis and picture are."""
     from flower_pca import registry, report
     from flower_pca.base import checks
+    from flower_pca.base.errors import ConfigError
     from flower_pca.data import sources
     from flower_pca.data.reading import no_rows
     from flower_pca.masking import MaskedSums
@@ -78,6 +79,9 @@ def run(given: argparse.Namespace) -> int:
     common.enough(mask, given.clients)
     changes = {name: getattr(given, name) for name in ("threshold", "alarm_rate") if getattr(given, name) is not None}
     tracker = registry.tracker(given.algorithm, **({"detect": True} if given.detect else {}), **changes)
+    if changes and not tracker.detect:
+        what = " and ".join(f"--{name.replace('_', '-')}" for name in changes)
+        raise ConfigError(what, must="given with --detect", got="no --detect", then="Add it: no change is looked for.")
     table = sources.table(given.data).whole()
     rows = table.site_rows(table.rows)
     if not len(rows):

@@ -55,7 +55,7 @@ class Algorithm(Stage[S]):
         would stay so, and look converged.
         """
         Z = model.columns
-        noise = linalg.random_block(*Z.shape, seed=model.seed + model.restarts + 1)
+        noise = linalg.random_block(len(Z), Z.shape[1], model.seed + model.restarts + 1)
         return np.asarray(Z + 0.1 * noise / np.sqrt(len(Z)))
 
     @abstractmethod

@@ -246,5 +246,5 @@ class Standing:
     def _widened(self, roll: Roll) -> Standing:
         """Back at the opening with twice as many columns. It is no restart: the clients are the same."""
         Z = self.model.columns
-        block = np.hstack([Z, linalg.random_block(*Z.shape, seed=self.model.seed + 1)])
+        block = np.hstack([Z, linalg.random_block(len(Z), Z.shape[1], self.model.seed + 1)])
         return replace(self, model=replace(self.model, restarts=self.model.restarts - 1)).reopened(block, roll)

@@ -56,7 +56,7 @@ class Live:
 
     def __enter__(self) -> Self:
         try:
-            self._write("No step is over yet.", self._reloads)
+            self._write("The run has started. No step is over since then.", self._reloads)
         except OSError as error:
             got = f"{self._path} ({error.strerror})"
             raise ConfigError("The live page", must="writable", got=got, then="Name another.") from error
@@ -95,7 +95,7 @@ def _ended(newest: StepRecord | None, error: BaseException | None) -> str:
     if error is None:
         words = "" if newest is None else f": {newest.result_so_far().status.words}"
         return f"The run has ended{words}."
-    last = "before the first step was over" if newest is None else f"after step {newest.step}"
+    last = "before a step was over" if newest is None else f"after step {newest.step}"
     if isinstance(error, FlowerPCAError):
         return f"The run has ended {last}. {error}"
     why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"

@@ -12,6 +12,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flower_pca import Stream, answering, wire
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.clients import client_app, memory
+from flower_pca.clients.refusals import told
 from flower_pca.masking import messages
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 from flower_pca.strategies.patience import Patience
@@ -159,7 +160,8 @@ def test_a_refusal_by_a_rule_is_lasting_and_one_for_want_of_anything_else_is_not
     (refused,) = [answer for answer in answers if answer.refusal]
     assert not refused.lasting
     assert refused.refusal == (
-        "This node must be able to answer. Got an error (OSError), which its own log has. Ask the node's operator."
+        "This node must be able to answer. Got an error (OSError: No space left on device), which its own log has. "
+        "Ask the node's operator."
     )
     assert is_pca_of(result, SHARDS)
 
@@ -247,3 +249,32 @@ def test_a_node_that_is_started_anew_between_two_looks_is_asked_again():
     result = strategy("ssi").fit(grid)
     assert failed(result, str(node)) == [DIED] * 2
     assert is_pca_of(result, SHARDS)
+
+
+def test_a_node_that_has_said_nothing_yet_is_called_as_it_was_registered(lines):
+    grid = grid_of(SHARDS)
+    node = grid.node(BAD)
+
+    def look():
+        return [NodeInfo(node_id=n, name="trier\x1b" if n == node else "") for n in grid.nodes]
+
+    grid.get_nodes = look
+    grid.tamper = lambda message, reply: (
+        FAULTS["a dead process"][0](message) if message.metadata.dst_node_id == node else reply
+    )
+    assert is_pca_of(strategy("krylov").fit(grid), OTHERS)
+    assert any(f"node {node} (trier\\x1b) was left out: {DIED}" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(errno.EACCES, "/srv/rows.npy is not ours"), "PermissionError: Permission denied"),
+        (OSError("/srv/rows.npy"), "OSError"),
+        (OSError("/srv", "rows.npy"), "OSError"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_what_the_system_refuses_is_told_in_its_own_words_and_no_path_is(error, kind):
+    said = f"This node must be able to answer. Got an error ({kind}), which its own log has. Ask the node's operator."
+    assert told(error, discreet=True) == said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -30,7 +31,7 @@ def told(error: Exception, *, discreet: bool) -> str:
     text, log = str(error), logging.getLogger("flwr")
     if not isinstance(error, FlowerPCAError):
         log.error("This node cannot answer: %s", text, exc_info=error)
-        got, remedy = f"an error ({type(error).__name__}), which its own log has", "Ask the node's operator."
+        got, remedy = f"an error ({_kind(error)}), which its own log has", "Ask the node's operator."
         return sentence("This node", "able to answer", got, remedy)
     if error.private:
         log.warning("The rows or the rules of this node cannot be used: %s", text)
@@ -40,6 +41,14 @@ def told(error: Exception, *, discreet: bool) -> str:
         rule, _, got = text.partition(" Got ")
         return f"{rule} {got.partition('. ')[2]}"
     return text
+
+
+def _kind(error: Exception) -> str:
+    """What an error is called; of the system's also what it says by its number, which names no file."""
+    number = error.errno if isinstance(error, OSError) else None
+    if not isinstance(number, int):  # somebody's own code may have made it of other things
+        return type(error).__name__
+    return f"{type(error).__name__}: {os.strerror(number)}"
 
 
 def refusal(

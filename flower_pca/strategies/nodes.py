@@ -56,6 +56,7 @@ class Nodes:
     name: str = field(default_factory=lambda: uuid.uuid4().hex)  # of the run: nodes tell its memory from another's
     keys: dict[int, int] = field(default_factory=dict)
     sites: dict[int, str] = field(default_factory=dict)  # names of nodes, of those that tell theirs
+    _called: dict[int, str] = field(default_factory=dict)  # those that were registered with a name
     _patience: Patience = field(default_factory=Patience)
     _step: int = -1  # the tracker's step that was begun last
     _began: float = 0.0
@@ -85,7 +86,9 @@ class Nodes:
 
     def connected(self) -> dict[int, str]:
         """The clients that can be reached, and when they were started: the nodes themselves."""
-        return {node.node_id: node.last_activated_at for node in self.grid.get_nodes()}
+        nodes = list(self.grid.get_nodes())
+        self._called = {node.node_id: node.name for node in nodes if node.name}
+        return {node.node_id: node.last_activated_at for node in nodes}
 
     def carriers(self, message: Broadcast) -> list[int]:
         """The nodes to ask for the answers to a message, in the order of these."""
@@ -135,9 +138,11 @@ class Nodes:
             log(WARNING, "\t%s %s%s: %s", self.noun, node, self._known_as(int(node)), note)
 
     def _known_as(self, node: int) -> str:
-        """What operators know a node by, if it has said so."""
+        """What operators know a node by: what it has said, or else how it was registered."""
         key = self.keys.get(node, _UNKNOWN)
-        return f" ({self.sites[node]})" if node in self.sites else "" if key == _UNKNOWN else f" (partition-id {key})"
+        number = "" if key == _UNKNOWN else f"partition-id {key}"
+        called = self.sites.get(node) or number or self._called.get(node, "")
+        return f" ({harmless(called)})" if called else ""
 
     def _pace(self, step: int) -> None:
         """Wait until a new step is due."""

@@ -1,6 +1,7 @@
 """Columns at different places: clients hold different columns of the same people. LAPACK's SVD of the pooled table."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from people import PARTS, PEOPLE, K, X, changed, frames, reference
 from scipy import sparse
@@ -147,6 +148,12 @@ def test_scores_of_new_people_are_the_sum_of_what_each_client_has():
     np.testing.assert_allclose(result.transform(aligned["hospital"].join(aligned["lab"])), result.scores_, atol=1e-6)
     halves = [result.loadings(site).transform(table) for site, table in aligned.items()]
     np.testing.assert_allclose(halves[0] + halves[1], result.scores_, atol=1e-6)
+    shuffled = result.transform(tables)
+    np.testing.assert_allclose(shuffled, result.scores_, atol=1e-6)
+    turned = result.transform(dict(reversed(tables.items())))
+    np.testing.assert_allclose(turned, pd.DataFrame(shuffled, index=PEOPLE).loc[tables["lab"].index], atol=1e-12)
+    with pytest.raises(ConfigError, match=r"Got 2 of 90 rows, with other ids"):
+        result.transform({**aligned, "lab": aligned["lab"].rename(index={"P001": "P900"})})
     with pytest.raises(
         ConfigError, match=r"The columns to transform must be those of all 2 parties, for the same people"
     ):

@@ -6,7 +6,7 @@ import pytest
 from fake_grid import arrays_in, config_of, grid_of, kill_when, metrics_of, with_arrays
 from people import PARTS, PEOPLE, K, X, changed, frames, reference
 
-from flower_pca import ColumnsResult, NotEnoughNodes, SiteRows, simulate
+from flower_pca import ColumnsResult, NotEnoughNodes, Ray, SiteRows, simulate
 from flower_pca.base import archive
 from flower_pca.clients import Rules
 from flower_pca.strategies import PCAStrategy
@@ -232,12 +232,12 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_digests(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
 @pytest.mark.xdist_group("ray")
-def test_ray_gives_the_same_bits_and_the_loadings(cluster, monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", cluster)
+def test_ray_gives_the_same_bits_and_the_loadings(cluster):
     given = {"n_components": K, "split": "columns", "mask": True}
     alone = simulate("krylov", frames(), **given)
-    result = simulate("krylov", frames(), backend="ray", **given)
+    result = simulate("krylov", frames(), backend=Ray(address=cluster), **given)
     np.testing.assert_array_equal(result.scores_, alone.scores_)
     np.testing.assert_array_equal(result.components_, alone.components_)
     assert result.row_ids_ == alone.row_ids_

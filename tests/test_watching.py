@@ -9,8 +9,19 @@ import pytest
 from fake_grid import FakeGrid, hosts_of
 from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
-from flower_pca import ConfigError, NotEnoughNodes, RobustTracking, STMiss, Stream, app, simulate, strategies, track
-from flower_pca.base import linalg
+from flower_pca import (
+    ConfigError,
+    NotEnoughNodes,
+    RobustTracking,
+    SiteRows,
+    STMiss,
+    Stream,
+    app,
+    simulate,
+    strategies,
+    track,
+)
+from flower_pca.base import archive, linalg
 from flower_pca.clients import client_app
 from flower_pca.tracking.record import ClientStep, StepRecord
 
@@ -281,3 +292,15 @@ def test_the_app_writes_events_and_a_page_into_its_output_folder(tmp_path):
         run()
     with pytest.raises(ConfigError, match=r"events must be left out with krylov\. Got 'steps\.jsonl'\."):
         run(algorithm="krylov")
+
+
+def test_the_files_of_a_client_name_their_columns(tmp_path):
+    names = [f"s{j}" for j in range(D)]
+    rows = np.vstack(stream(0))
+    back = SiteRows(rows[:, ::-1], names=tuple(reversed(names)))
+    for k, source in enumerate((back, rows)):
+        track("st_miss", [Stream(source, batch=12, out=tmp_path / str(k))], n_components=R, steps=2)
+        header, arrays = archive.read(tmp_path / str(k) / "batch-000001.npz", "completed batch")
+        assert header["columns"] == (None if k else names)
+        seen = ~arrays["missing"]
+        assert np.array_equal(arrays["rows"][seen], rows[12:24][seen])

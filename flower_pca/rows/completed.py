@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,10 +37,11 @@ class Completed:
         """True where the entry in `rows` is not one that was observed, (n, d): `found` or `missing`."""
         return np.asarray(self.found | self.missing)
 
-    def write(self, folder: Path, step: int) -> None:
-        """Write it to a folder of its owner's, one npz per step, for its owner only."""
+    def write(self, folder: Path, step: int, columns: Sequence[str] | None) -> None:
+        """Write it to a folder of its owner's, one npz per step, for its owner only; its header names the columns."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        archive.write(folder / f"{_BATCH}{step:06d}.npz", _KIND, {"step": step}, dict(vars(self)), private=True)
+        header = {"step": step, "columns": None if columns is None else list(columns)}
+        archive.write(folder / f"{_BATCH}{step:06d}.npz", _KIND, header, dict(vars(self)), private=True)
 
 
 def written(folder: Path) -> Iterator[tuple[int, Completed]]:

@@ -161,7 +161,7 @@ class Stream:
         if self._keep:
             self.completed[step] = batch
         if self._out is not None:
-            batch.write(self._out, step)
+            batch.write(self._out, step, None if self.heading is None else self.heading.names)
 
     def write_to(self, folder: str | os.PathLike[str]) -> None:
         """Write what is completed to this folder, if no other has been given."""

@@ -20,7 +20,9 @@ from flower_pca.base.linalg import Array
 from flower_pca.core import saved
 from flower_pca.core.model import Model, result_fields
 from flower_pca.core.result import PCAResult
-from flower_pca.rows.local import LocalData
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.ids import order
+from flower_pca.rows.matching import read
 from flower_pca.rows.projection import Projection
 
 BY_POSITION: Final = (
@@ -163,18 +165,25 @@ class ColumnsResult(PCAResult):
         """Scores of new people, (n, k): the sum of what each party's columns give.
 
         Args:
-            X: From each party, by its number or the name of its site, to its columns of the same people, in one order;
-                or all columns in one table, in the order of the parties.
+            X: From each party, by its number or the name of its site, to its columns of the same people; or all columns
+                in one table. Where the parties' tables have ids, rows are matched by these, in the order of the first
+                one; else all are in one order.
         """
         if not isinstance(X, Mapping):
             return super().transform(X)
-        parts = [self.loadings(party).transform(columns) for party, columns in X.items()]
-        rows = sorted({len(part) for part in parts})
-        if len(X) != self.parties_ or len(rows) > 1:
-            got = f"{len(X)} of {', '.join(map(str, rows))} rows"
+        tables = [read(columns) for columns in X.values()]
+        rows = sorted({len(table) for table in tables})
+        people = {None if table.ids is None else frozenset(table.ids) for table in tables}
+        if len(X) != self.parties_ or len(rows) > 1 or len(people) > 1:
+            got = f"{len(X)} of {', '.join(map(str, rows))} rows{', with other ids' if len(people) > 1 else ''}"
             rule, remedy = f"those of all {self.parties_} parties, for the same people", "Add what is missing."
             raise ConfigError("The columns to transform", must=rule, got=got, then=remedy)
-        return np.asarray(np.sum(parts, axis=0))
+        parts = [self.loadings(party).transform(table) for party, table in zip(X, tables, strict=True)]
+        if tables[0].ids is None:
+            return np.asarray(np.sum(parts, axis=0))
+        orders = [order(table.ids or (), "the rows given") for table in tables]
+        total = np.sum([part[places] for part, places in zip(parts, orders, strict=True)], axis=0)
+        return np.asarray(total[np.argsort(orders[0])])
 
     def table(self) -> str:
         """Variances as plain text, with the heaviest columns where the loadings of all parties are at hand."""
@@ -188,8 +197,29 @@ class ColumnsResult(PCAResult):
         all_so = all(str(name).startswith(before) for name in names)
         return saved.texts([str(name).removeprefix(before) if all_so else str(name) for name in names])
 
-    def _data(self, X: Any) -> LocalData:
+    @property
+    def frame(self) -> Frame:
+        """The coordinates that components refer to, of the columns of all parties."""
+        self._require_whole()
+        return super().frame
+
+    def inverse_transform(self, scores: Array) -> Array:
+        """Rows of all parties' columns, (n, d), that have these scores and nothing beside."""
+        self._require_whole()
+        return super().inverse_transform(scores)
+
+    def to_record(self) -> Any:
+        """As of any result, where the loadings of all parties are at hand."""
+        self._require_whole()
+        return super().to_record()
+
+    def angle_to(self, other: PCAResult | Array) -> float:
+        """As of any result, where the loadings of all parties are at hand."""
+        self._require_whole()
+        return super().angle_to(other)
+
+    def _require_whole(self) -> None:
         if not self.whole:
             rule, remedy = "of a run whose parties have all handed theirs over", "Have each party project its columns."
-            raise ConfigError("The loadings", must=rule, got=f"those of {len(self.spans_)}", then=remedy)
-        return super()._data(X)
+            got = f"those of {len(self.spans_)} of {self.parties_}"
+            raise ConfigError("The loadings", must=rule, got=got, then=remedy)

@@ -31,8 +31,9 @@ def sums(blocks: Iterable[Array], d: int) -> Array:
 def sums_there(blocks: Iterable[Array], d: int) -> tuple[Array, Array]:
     """The sums of the values that are there, and how many each column has."""
     total, count = np.zeros(d), np.zeros(d, dtype=np.int64)
-    for rows in about(blocks, np.zeros(d), 0.0, count):
-        total += np.ones(len(rows)) @ rows
+    with np.errstate(over="ignore", invalid="ignore"):
+        for rows in about(blocks, np.zeros(d), 0.0, count):
+            total += np.ones(len(rows)) @ rows
     return total, count
 
 

@@ -114,12 +114,16 @@ class StoredRows:
         """The means of the columns of dense rows, to a few roundings."""
         if "mean" not in self.known:
             if self.missing:
-                total, self.known["count"] = deviations.sums_there(self._stored(), self.d)
-                self.known["mean"] = total / np.maximum(self.known["count"], 1)
-            else:
-                self.known["mean"] = deviations.sums(self._stored(), self.d) / self.n
+                return self._measured_there()
+            self.known["mean"] = deviations.sums(self._stored(), self.d) / self.n
         found: Array = self.known["mean"]
         return found
+
+    def _measured_there(self) -> Array:
+        """The means of the values that are there; how many these are is known with them."""
+        total, self.known["count"] = deviations.sums_there(self._stored(), self.d)
+        self.known["mean"] = mean = total / np.maximum(self.known["count"], 1)
+        return np.asarray(mean)
 
     def _deviations(self) -> tuple[Iterator[Array], int, Array]:
         """Blocks of dense rows less that mean, each in the memory of the one before; the number of rows; that mean."""
@@ -167,6 +171,8 @@ class StoredRows:
             if np.isfinite(mean).all():
                 self.known["mean"] = mean
                 return 0
+            if allowed and np.isfinite(self._measured_there()).all():
+                return self.n * self.d - int(self.known["count"].sum())
         blocks = (block.data if self.sparse else block for block in self._stored())
         place = self.place if self.located or not allowed else None  # nodes, which allow gaps, tell no places
         return checks.finite(self.who, blocks, missing=allowed, names=self.names, place=place)

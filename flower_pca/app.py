@@ -222,7 +222,7 @@ def _rules(context: Context) -> Rules:
     if _own(context.node_config) is not None:
         return given
     seed = int(context.run_config.get("seed", 0) or 0)
-    free = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": True}
+    free = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": "any"}
     return Rules.of(given, {**free, "noise_seed": seed})
 
 

@@ -95,9 +95,16 @@ SEEN: Final = (
     Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
     Line(
         ("split_columns",),
-        lambda r: r.split_columns and not noised(r),
+        lambda r: bool(r.split_columns) and not noised(r),
         "The scores of each person, told to all parties of a run over columns; without masks how alike any two people "
         "are by this node's columns, and so few columns up to a rotation: split_columns agrees to that.",
+    ),
+    Line(
+        ("split_columns",),
+        lambda r: r.split_columns == "any" and not noised(r),
+        "All rows, by runs over columns that are scaled in two ways, or by these beside runs over rows: "
+        "split_columns=any serves all of them. Name one scale.",
+        left_open=True,
     ),
     Line(
         ("split_columns",),

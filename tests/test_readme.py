@@ -201,5 +201,5 @@ def test_the_errors_of_the_administrators_page_are_those_of_the_package():
     ours = [words for words in quoted if not re.search(r"address already|Connection attempt|superexec|uv sync", words)]
     assert len(ours) >= 9
     for words in ours:
-        parts = [part.strip(" .:") for part in re.split(r"\.\.\.| must be | at least| \d+|\. Got ", words)]
+        parts = [part.strip(" .:") for part in re.split(r"\.\.\.| must be | at least| \d+|\. Got |: ", words)]
         assert any(len(part) >= 6 and part in source for part in parts), words

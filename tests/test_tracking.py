@@ -52,6 +52,16 @@ def test_every_step_ends_within_tol_of_lapacks_svd_of_its_completed_rows(problem
             np.testing.assert_allclose(result.values_[j], s[:R] ** 2, rtol=1e-8)
 
 
+@pytest.mark.parametrize("scale", [1e-120, 1e-60, 1e60])
+@pytest.mark.parametrize("solver", ["krylov", "power"])
+def test_neither_small_nor_large_units_change_the_components(problems, solver, scale):
+    plain, scaled = (
+        track(STMiss(solver=solver), [problems[0].Y[:300] * s], n_components=R, batch=60) for s in (1, scale)
+    )
+    assert max(moving.se(U.T, V.T) for U, V in zip(plain.components_, scaled.components_, strict=True)) < 1e-8
+    assert np.abs(scaled.components_ @ scaled.components_.transpose(0, 2, 1) - np.eye(R)).max() < 1e-12
+
+
 @pytest.mark.parametrize("solver", ["krylov", "power", "power, qr_every=3"])
 def test_components_are_in_the_order_of_their_values(solver):
     rng = np.random.default_rng(11)

@@ -15,6 +15,7 @@ _TIE = 1e-8  # entries this close to the largest count as equally large when a s
 _VANISHED: Final = 16.0  # multiples of sqrt(d) eps theta_1 below which a direction is rounding
 _DRAWN: Final = 2**16  # random numbers that are drawn at a time
 _PLAIN: Final = 1e-4  # least singular value, of columns as long as 1, that their products tell well enough
+_LITTLE: Final = 1e-7  # deviation of products of columns from those of orthonormal ones whose square is rounding
 _LARGE: Final = 300  # sides from which a few eigenvectors cost less than all
 
 
@@ -188,8 +189,9 @@ def krylov_block(S: Array, Q: Array, first: float) -> Array:
 
 
 def polished(Z: Array) -> Array:
-    """Columns that are orthonormal but for little, e.g. 1e-8, made orthonormal: one step of Newton's for `polar`."""
-    return np.asarray(Z - Z @ ((Z.T @ Z - np.eye(Z.shape[1])) / 2.0))
+    """`orth` for columns that are orthonormal but for little: one step of Newton's for `polar`, which is faster."""
+    off = Z.T @ Z - np.eye(Z.shape[1])
+    return np.asarray(Z - Z @ (off / 2.0)) if np.abs(off).max(initial=0.0) <= _LITTLE else orth(Z)
 
 
 def _by_gram(Y: Array, floor: float) -> Array | None:

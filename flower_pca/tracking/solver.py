@@ -13,7 +13,6 @@ from flower_pca.base.power import Power
 
 _NULL: Final = 1e-8  # a Ritz value so far below the first has no power step to gain from
 _ROUNDED: Final = 1e-8  # error that rounding may leave, that of masks' fixed point included
-_NEARLY: Final = 1e-5  # error from which a power step leaves Ritz vectors orthonormal but for its square
 _TINY: Final = float(np.finfo(float).tiny)
 
 
@@ -69,7 +68,7 @@ class Solver:
             power = self.power.step(S, qr_every)
             return replace(self, power=power, block=power.block, products=products)
         values, Z, CZ, residuals = linalg.rayleigh_ritz(self.block, S)
-        error = float(np.linalg.norm(residuals)) / max(float(values[-1]), _TINY)
+        error = float(linalg.column_norms(residuals[:, None])[0]) / max(float(values[-1]), _TINY)
         power = replace(self.power, U=Z).step(CZ, qr_every)  # the columns are in the order of the values from here on
         found: dict[str, Any] = {"values": values, "Z": Z, "error": error, "stuck": self.error <= error <= _ROUNDED}
         return replace(self, power=power, block=power.block, products=products, **found)
@@ -115,7 +114,7 @@ class Solver:
         full = values > _NULL * max(float(values[0]), _TINY)  # where there is no C z, it tells nothing
         Z = np.where(full, self.CZ / np.where(full, values, 1.0), self.Z)
         values = np.where(full, values * np.sum(Z**2, axis=0), values)  # |Cz|^2 / z'Cz, half a power step beyond z'Cz
-        return linalg.polished(Z) if self.error < _NEARLY else linalg.orth(Z), np.sort(values)[::-1]
+        return linalg.polished(Z), np.sort(values)[::-1]
 
     def onward(self) -> Solver:
         """With the next block to send."""
@@ -137,6 +136,7 @@ class Solver:
         values, W = linalg.eigh_descending(T)
         Z, CZ = Q @ W[:, :r], CQ @ W[:, :r]
         following = float(values[r]) if len(values) > r else 0.0
-        error = float(np.linalg.norm(CZ - Z * values[:r])) / max(float(values[r - 1]) - following, _TINY)
+        rest = float(linalg.column_norms((CZ - Z * values[:r]).reshape(-1, 1))[0])
+        error = rest / max(float(values[r - 1]) - following, _TINY)
         found: dict[str, Any] = {"values": values[: r + 1], "Z": Z, "CZ": CZ, "error": error}
         return replace(self, Q=Q, CQ=CQ, T=T, heard=S, products=self.products + 1, **found)

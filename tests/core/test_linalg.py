@@ -97,9 +97,10 @@ def test_a_krylov_block_is_what_lapack_finds_outside_of_the_space(lengths, turne
     np.testing.assert_allclose(block @ (block.T @ sure), sure, atol=1e-7)
 
 
-def test_polished_columns_are_orthonormal_and_span_the_same():
+@pytest.mark.parametrize("size", [1e-12, 1e-8, 1e-3, 10.0])
+def test_polished_columns_are_orthonormal_and_span_the_same(size):
     Z = orthonormal(30, 4, seed=5)
-    rough = Z + 1e-8 * np.random.default_rng(6).standard_normal((30, 4))
+    rough = Z + size * np.random.default_rng(6).standard_normal((30, 4))
     assert_orthonormal(linalg.polished(rough))
     assert linalg.sin_theta(linalg.polished(rough), linalg.orth(rough)) < 1e-14
 

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from fake_grid import FakeGrid, hosts_of
+from fake_grid import FakeGrid, arrays_in, hosts_of, with_arrays
 from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
 from flower_pca import (
@@ -23,6 +23,7 @@ from flower_pca import (
 )
 from flower_pca.base import archive, linalg
 from flower_pca.clients import client_app
+from flower_pca.tracking.events import Events
 from flower_pca.tracking.record import ClientStep, StepRecord
 
 D, R, STEPS = 10, 2, 6
@@ -304,3 +305,34 @@ def test_the_files_of_a_client_name_their_columns(tmp_path):
         assert header["columns"] == (None if k else names)
         seen = ~arrays["missing"]
         assert np.array_equal(arrays["rows"][seen], rows[12:24][seen])
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        ({"missing": 1e9}, "must be of no more missing entries and outliers than its rows have entries. Got"),
+        ({"outliers": 121.0}, "must be of no more missing entries and outliers than its rows have entries. Got"),
+        ({"missing": -1.0}, "The counts of an answer must be at least 0. Got"),
+        ({"misfit": 1e139, "energy": 1e-300}, ""),
+    ],
+)
+def test_a_client_that_tells_nonsense_spoils_no_line(lie, words, lines, tmp_path):
+    grid, told = serve(clients()), []
+    events, liar = Events(tmp_path / "e.jsonl"), grid.node(1)
+
+    def tamper(message, reply):
+        if message.metadata.dst_node_id != liar:
+            return reply
+        return with_arrays(reply, {**arrays_in(reply), **{name: np.array(value) for name, value in lie.items()}})
+
+    def tell(record):
+        events(record)
+        told.append(record)
+
+    grid.tamper = tamper
+    strategies.STMiss(n_components=R, min_nodes=2, on_step=tell).fit(grid)
+    assert (1 in told[-1].clients) == (not words)
+    assert not words or any(words in line for line in lines)
+    found = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
+    assert [event["step"] for event in found] == list(range(STEPS))
+    assert words or found[-1]["clients"]["1"]["residual"] is None

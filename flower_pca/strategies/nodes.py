@@ -199,7 +199,8 @@ class Nodes:
         if answer.refusal is not None:
             why = f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal
             return self.refused(node, why, lasting=answer.lasting)
-        self._patience.heard(node, counts=self._works and messages.carries(message.stage, message.arrays))
+        if messages.carries(message.stage, message.arrays):
+            self._patience.heard(node, counts=self._works)
         return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines)
 
     def refused(self, node: int, why: str, *, lasting: bool) -> Failure:

@@ -144,6 +144,16 @@ def _hand_back(data: Stream, step: int, filled: Filled, Y: Array) -> None:
     data.hand_back(step, Completed(filled.rows, outliers, filled.found, np.isnan(Y)))
 
 
+def broken(reply: Arrays) -> str:
+    """What the counts of an answer ought to be, and are not; "" if they are."""
+    counts = {name: float(reply[name]) for name in COUNTS if name in reply}
+    if min(counts.values(), default=0.0) < 0.0:
+        return "at least 0"
+    entries = counts["rows"] * len(reply["S"]) if "S" in reply else np.inf
+    more = counts.get("missing", 0.0) + counts.get("outliers", 0.0) > entries
+    return "of no more missing entries and outliers than its rows have entries" if more else ""
+
+
 def apart(merge: Merge) -> Merge:
     """`merge`, which beside its total keeps the counts of each client, in the order of COUNTS, under "each"."""
 

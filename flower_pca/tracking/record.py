@@ -122,7 +122,7 @@ def _record(
     for client, counts in state.each.items():
         key, site = known_as(client)
         clients[key] = ClientStep(**_shares(dict(zip(COUNTS, counts, strict=True)), d), site=site)
-    statistic, level = (None if np.isnan(value) else value for value in (step.statistic, step.level))
+    statistic, level = (value if np.isfinite(value) else None for value in (step.statistic, step.level))
     return StepRecord(
         step=state.over,
         batch=state.step - 1,
@@ -142,6 +142,7 @@ def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
     rows, missing = int(counts["rows"]), counts["missing"]
     seen, energy = rows * d - missing, counts["energy"]
     residual = float(np.sqrt(counts["misfit"] / energy)) if seen and energy else None
+    residual = residual if residual is not None and np.isfinite(residual) else None  # of a client that tells nonsense
     shares = (missing / (rows * d) if rows else None, counts["outliers"] / seen if seen else None, residual)
     return dict(zip(_FIGURES, (rows, *shares), strict=True))
 

@@ -20,7 +20,7 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
 from flower_pca.core.parts import COUNT, NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays, Merge, Stage, add
-from flower_pca.tracking.batch import COUNTS, aligned, apart, shape_of
+from flower_pca.tracking.batch import COUNTS, aligned, apart, broken, shape_of
 from flower_pca.tracking.change import Detector, Watch
 from flower_pca.tracking.solver import Solver
 from flower_pca.tracking.state import TrackState, finished, judged, left_over, probed, required, skipped
@@ -127,8 +127,8 @@ class Tracker(Stage[TrackState]):
 
     def inspect(self, state: TrackState, reply: Arrays) -> None:
         counts = [float(reply[name]) for name in COUNTS if name in reply]
-        if min(counts, default=0.0) < 0.0:
-            raise ProtocolError("The counts of an answer", must="at least 0", got=counts, then="Check the client.")
+        if rule := broken(reply):
+            raise ProtocolError("The counts of an answer", must=rule, got=counts, then="Check the client.")
         if state.solver is None and not state.closing and len(reply["S"]):
             d, width = reply["S"].shape
             if width != min(self._width(state), d):

@@ -190,3 +190,16 @@ def test_every_algorithm_is_in_the_table_and_has_its_half_page():
     headings = re.findall(r"^## (.*)$", text("docs/algorithms.md"), re.MULTILINE)
     assert headings.pop(0) == "Common to all"
     assert {name for heading in headings for name in heading.split(", ")} == names
+
+
+def test_the_errors_of_the_administrators_page_are_those_of_the_package():
+    source = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "flower_pca").rglob("*.py"))
+    table = text("docs/administrator.md").partition("## What an error means")[2]
+    quoted = [
+        cell for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE) for cell in re.findall(r"`([^`]+)`", row)
+    ]
+    ours = [words for words in quoted if not re.search(r"address already|Connection attempt|superexec|uv sync", words)]
+    assert len(ours) >= 9
+    for words in ours:
+        parts = [part.strip(" .:") for part in re.split(r"\.\.\.| must be | at least| \d+|\. Got |: ", words)]
+        assert any(len(part) >= 6 and part in source for part in parts), words

@@ -22,6 +22,12 @@ SHARDS = [np.random.default_rng(i).standard_normal((n, 4)) * SIZES + MEANS for i
 POOLED = np.vstack(SHARDS)
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Flower's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+
+
 def is_that_of(scaling, rows, *, rtol=1e-12):
     np.testing.assert_allclose(scaling.mean_, np.nanmean(rows, axis=0), rtol=rtol)
     np.testing.assert_allclose(scaling.scale_, np.nanstd(rows, axis=0), rtol=1e3 * rtol)

@@ -70,8 +70,11 @@ def outvoted(who: str, own: tuple[int, str], others: tuple[int, str]) -> str:
 
 
 def _text(value: Any) -> str:
+    if type(value) is int:  # as most indices are, which runs over rows do not look at
+        return str(value)
     if value is None or value != value:
         return ""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
-    return clean(str(value))
+    text = str(value)
+    return text if text.isascii() and text.isalnum() else clean(text)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from flower_pca.base.errors import ProtocolError
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
@@ -40,6 +41,9 @@ class Standardize(Algorithm[StandardizeState]):
 
     @staticmethod
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
+        if arrays:
+            rule, remedy = "empty, as it asks for nothing", "Check the sender."
+            raise ProtocolError("A message of standardize", must=rule, got=", ".join(arrays)[:100], then=remedy)
         return {}, memory
 
     def server(self, state: StandardizeState, total: Any, answered: frozenset[int]) -> StandardizeState:

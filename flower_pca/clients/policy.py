@@ -138,8 +138,10 @@ class Policy:
             return {wire.DECLINES: f"it serves {', '.join(sorted(self._served))}"}
         if asked and most is not None and isinstance(rows, LocalData) and most < rows.d:
             return {wire.DECLINES: f"its max_rank is {most}"}
-        if asked and isinstance(rows, LocalData) and not limits.has_room(
-            request.stage, limits.counted(rows.n, request), rows.d
+        if (
+            asked
+            and isinstance(rows, LocalData)
+            and not limits.has_room(request.stage, limits.counted(rows.n, request), rows.d)
         ):
             return {wire.DECLINES: f"it has no memory for all pairs of {rows.d} columns"}
         return {}

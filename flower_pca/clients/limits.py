@@ -142,6 +142,13 @@ def counted(n: int, request: wire.Request) -> int:
     return 2 ** (n.bit_length() - 1) if request.stage == messages.STAGE or request.frame.split is not None else n
 
 
+def tells_products(stage: str, request: wire.Request) -> bool:
+    """Whether a message of this stage asks for more than what needs no products: means, deviations and counts."""
+    arrays = messages.plain(request.arrays)
+    asked = "block" in arrays or ("width" in arrays and bool(np.any(arrays["width"])))
+    return asked or stage not in (*_OPENINGS, *registry.ALONE, messages.STAGE)
+
+
 def bare(stage: str, arrays: Arrays) -> bool:
     """Whether an answer can be no sum: of a stage that is not known, or with parts that mean something singly only."""
     if stage not in registry.STAGES:

@@ -54,6 +54,9 @@ class Policy:
         stage = inner or request.stage
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))
         asked = {*named, *(() if named & owners else owners), *({stage} & set(registry.BESIDE))}
+        if named <= set(registry.ALONE) and limits.tells_products(stage, request):
+            rule, got = "an opening without a block", f"{stage} with one" if "opening" in stage else stage
+            raise RefusalError(f"A message of {request.algorithm}", must=rule, got=got, then="Check the sender.")
         if inner is not None and limits.bare(stage, messages.plain(request.arrays)):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")

@@ -411,7 +411,7 @@ def test_the_app_runs_over_nodes_that_have_their_own_tables(run, tmp_path):
     nodes = [
         {
             "data": f"csv(path='{tables / site}.csv', ids='patient')",
-            "split-columns": True,
+            "split-columns": "std",
             "output-dir": str(tmp_path / site),
         }
         for site in frames()

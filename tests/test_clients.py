@@ -297,7 +297,7 @@ def test_refusals_under_noise_and_masks_count_nothing(how):
     assert infinite == "The data of this node must be finite. Impute or drop these entries before the run."
     if how == "noise":
         gaps = said(PCAClient(nan_rows(SHARDS[0]), context=context(), **rules), stage, asked)
-        remedy = 'Impute or drop these entries before the run, or use missing="mean".'
+        remedy = 'Impute or drop these entries before the run, or use missing="own_mean".'
         assert gaps == f"The data of this node must be finite. {remedy}"
         wrong = said(PCAClient(SHARDS[0], context=context(), **rules), stage, {**asked, "Z": np.eye(D + 1)[:, :1]})
         assert "can work on. Got one that fails here (ValueError). Install" in wrong

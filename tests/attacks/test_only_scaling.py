@@ -30,10 +30,12 @@ def test_in_the_name_of_scaling_no_product_is_told(asked, allow):
         node.ask(stage, arrays, Frame(), algorithm="standardize")
 
 
-def test_nor_under_masks():
+REFERENCE = {"reference": np.zeros(D), "peaks": np.array(False), "seed": np.array(0), "width": np.array(D)}
+
+
+@pytest.mark.parametrize(("stage", "arrays"), [("summed_opening", REFERENCE), ("influence", {"W": U})])
+def test_nor_under_masks(stage, arrays):
     sums = Sums([Node(i, X + i, allow="standardize") for i in range(3)], algorithm="standardize")
-    reference = {"reference": np.zeros(D), "peaks": np.array(False), "seed": np.array(0)}
     parts = {"Y": (D, 2), "n": (), "sum": (D,), "squares": (D,)}
-    for stage, arrays in [("summed_opening", {**reference, "width": np.array(D)}), ("influence", {"W": U})]:
-        with pytest.raises(RefusedError, match=TEXT):
-            sums.sum(stage, arrays, parts, dict.fromkeys(parts, 1e6))
+    with pytest.raises(RefusedError, match=TEXT):
+        sums.sum(stage, arrays, parts, dict.fromkeys(parts, 1e6))

@@ -16,6 +16,7 @@ _VANISHED: Final = 16.0  # multiples of sqrt(d) eps theta_1 below which a direct
 _DRAWN: Final = 2**16  # random numbers that are drawn at a time
 _PLAIN: Final = 1e-4  # least singular value, of columns as long as 1, that their products tell well enough
 _LITTLE: Final = 1e-7  # deviation of products of columns from those of orthonormal ones whose square is rounding
+_ENTRIES: Final = 2**20  # entries that are copied at a time, of a large matrix
 _LARGE: Final = 300  # sides from which a few eigenvectors cost less than all
 
 
@@ -83,9 +84,20 @@ def norm2(E: Array) -> float:
 
 
 def column_norms(E: Array) -> Array:
-    """The norms of the columns, without underflow or overflow of their squares."""
-    size = float(np.max(np.abs(E), initial=0.0))
-    return np.zeros(E.shape[1]) if size == 0.0 else size * np.linalg.norm(E / size, axis=0)
+    """The norms of the columns, without underflow or overflow of their squares, and with little memory beside them."""
+    size = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0)))
+    if size == 0.0:
+        return np.zeros(E.shape[1])
+    few = max(_ENTRIES // len(E), 1)
+    parts = [np.linalg.norm(E[:, i : i + few] / size, axis=0) for i in range(0, E.shape[1], few)]
+    return np.asarray(size * np.concatenate(parts))
+
+
+def upper(A: Array) -> Array:
+    """A matrix with zeros below its diagonal, in its place."""
+    for j in range(min(A.shape)):
+        A[j + 1 :, j] = 0.0
+    return A
 
 
 def sin_theta(Z: Array, U: Array) -> float:

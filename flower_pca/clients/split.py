@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from dataclasses import replace
 from typing import Final
 
 from flower_pca import wire
@@ -67,8 +69,15 @@ def seen(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
         remedy = "Serve rows at rest."
         raise RefusalError("The data of a run over columns", must="rows at rest", got="a Stream", then=remedy)
     newest: TurnedData | None = data.known.get(_NEWEST)
-    if newest is None or newest.split != split:
-        newest = data.known[_NEWEST] = TurnedData(data, split)
+    if newest is not None and newest.split == split:
+        return newest
+    if newest is None or replace(newest.split, salt=split.salt) != split:
+        if newest is not None:  # before there are others: they are as large as the rows
+            newest.forget()
+            newest = data.known[_NEWEST] = None
+            gc.collect()
+        newest = TurnedData(data, split)
+    newest = data.known[_NEWEST] = newest if newest.split == split else newest.salted(split)
     return newest
 
 

@@ -184,7 +184,7 @@ def _triangle(data: StoredRows, width: int, deviations: Iterator[Array]) -> tupl
         rows[start : start + len(block)] = block
         start += len(block)
     rest, work = rows.sum(axis=0), int(lapack.dgeqrf_lwork(*rows.shape)[0])
-    return rest, np.triu(lapack.dgeqrf(rows, lwork=work, overwrite_a=1)[0])
+    return rest, linalg.upper(lapack.dgeqrf(rows, lwork=work, overwrite_a=1)[0])
 
 
 def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, seen: Array) -> Array:
@@ -213,7 +213,7 @@ def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, seen: Array) 
     return C
 
 
-_ready: OrderedDict[object, Statistics] = OrderedDict()
+ready: OrderedDict[tuple[Any, ...], Statistics] = OrderedDict()
 
 
 def kept(data: StoredRows, path: Path | None = None, *, exactly: bool = False, gaps: bool = False) -> Statistics:
@@ -225,17 +225,17 @@ def kept(data: StoredRows, path: Path | None = None, *, exactly: bool = False, g
     mark = [data.n, data.d, data.stored.dtype.str, data.fingerprint(), bool(exactly), bool(gaps)]
     key = tuple(mark)
     stored = None if path is None else _read(path, mark)
-    found = stored or _ready.get(key)
+    found = stored or ready.get(key)
     if found is None:
         found = measured(data, exactly=exactly, gaps=gaps)
     if path is not None and stored is None:
         path.parent.mkdir(parents=True, exist_ok=True)
         arrays = {name: a for name, a in vars(found).items() if isinstance(a, np.ndarray) and name in _ARRAYS}
         archive.write(path, _FILE, {"rows": mark, "n": found.n}, arrays, private=True)
-    _ready[key] = found
-    _ready.move_to_end(key)
-    if len(_ready) > _KEPT:
-        _ready.popitem(last=False)
+    ready[key] = found
+    ready.move_to_end(key)
+    if len(ready) > _KEPT:
+        ready.popitem(last=False)
     return found
 
 

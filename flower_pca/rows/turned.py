@@ -15,7 +15,7 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError, private
 from flower_pca.base.linalg import Array
-from flower_pca.rows import ids
+from flower_pca.rows import ids, statistics
 from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -41,13 +41,22 @@ class TurnedData(LocalData):
         self.table, self.split = table, split
         self.order = None if table.ids is None else ids.order(table.ids, table.who)
         self.prepared = _prepared(table, split)
-        columns = np.concatenate(list(table.framed(self.prepared, keep=False).dense()))
-        columns = columns if self.order is None else columns[self.order]
-        super().__init__(np.ascontiguousarray(columns.T), who=table.who)
+        super().__init__(_turned(table.framed(self.prepared, keep=False), self.order), who=table.who)
         self.site = table.site
-        if not float(np.sum(np.square(columns, dtype=np.float64))) <= _LARGEST[self.dtype]:
+        if not float(self.squares.sum()) <= _LARGEST[self.dtype]:
             rule, remedy = "of usual size, at most 1e+65, or 1e+16 in single precision", "Scale the data, or mend it."
             raise DataError(f"The data of {self.who}", must=rule, got="larger entries", then=remedy)
+
+    def salted(self, split: Split) -> TurnedData:
+        """These very columns in a run with another salt, by which nothing but the digest of the ids differs."""
+        view: TurnedData = self._view()
+        view.table, view.split, view.order, view.prepared = self.table, split, self.order, self.prepared
+        return view
+
+    def forget(self) -> None:
+        """Keep the statistics of these columns ready no longer."""
+        for key in [key for key in statistics.ready if key[3] == self.fingerprint()]:
+            del statistics.ready[key]
 
     @property
     def row_ids(self) -> tuple[str, ...] | None:
@@ -100,6 +109,16 @@ class TurnedData(LocalData):
             "scores": (U * sizes)[back],
             **self.prepared.arrays,
         }
+
+
+def _turned(framed: LocalData, order: Array | None) -> Array:
+    """Framed rows as columns, in this order of the people: one copy of them, written block by block."""
+    columns, start = np.empty((framed.d, framed.n), dtype=framed.dtype), 0
+    places = np.arange(framed.n) if order is None else np.argsort(order)
+    for block in framed.dense():
+        columns[:, places[start : start + len(block)]] = block.T
+        start += len(block)
+    return columns
 
 
 def _prepared(table: LocalData, split: Split) -> Frame:

@@ -231,16 +231,16 @@ def test_statistics_outlive_a_restart_and_are_the_owners_alone(tmp_path, monkeyp
     first = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     path = tmp_path / "flower_pca-fixed-3.npz"
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-    statistics._ready.clear()
+    statistics.ready.clear()
     monkeypatch.setattr(statistics, "measured", None)
     again = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     np.testing.assert_array_equal(again["Y"], first["Y"], strict=True)
     monkeypatch.undo()
-    statistics._ready.clear()
+    statistics.ready.clear()
     other = Node(3, X + np.eye(64, D), memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     assert not np.array_equal(other["Y"], first["Y"])
     path.write_bytes(b"damaged")
-    statistics._ready.clear()
+    statistics.ready.clear()
     mended = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     np.testing.assert_array_equal(mended["Y"], first["Y"])
 
@@ -256,7 +256,7 @@ def test_what_is_counted_of_a_node_is_read_off_the_statistics_too(masked, tmp_pa
         return Sums(nodes).product(Z) if masked else nodes[0].ask("ssi", {"Z": Z}, Frame(np.ones(D)))["Y"]
 
     before = asked()
-    statistics._ready.clear()
+    statistics.ready.clear()
     for name in ("moments", "there", "blocks", "dense", "matmat", "products"):
         monkeypatch.setattr(LocalData, name, Sealed.__array__)
     assert asked().shape == before.shape

@@ -1,11 +1,14 @@
 """A server that plays runs over columns and runs over rows, or two ways of scaling, off against each other."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
-from dishonest import Node, RefusedError, Sums, error_of
+from dishonest import Node, RefusedError, Sums, error_of, request
 
-from flower_pca import ConfigError
-from flower_pca.clients import Rules
+from flower_pca import ConfigError, SiteRows, wire
+from flower_pca.clients import Rules, split
+from flower_pca.rows import ids, turned
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import Split
 
@@ -108,3 +111,33 @@ def test_a_rule_on_columns_is_one_that_there_is():
     assert Rules.of_node_config({"split-columns": "std"}).split_columns == "std"
     with pytest.raises(ConfigError, match="split_columns"):
         Rules(split_columns="all")
+
+
+def test_columns_take_no_memory_beyond_the_rows_taken_twice():
+    """In whatever ways they are prepared, one after another."""
+    table, Q = np.random.default_rng(1).standard_normal((20_000, 300)), np.eye(20_000, 2)
+    node, ways = Node(0, table, split_columns="any"), [{}, {"scale": "std"}, {"center": False}, {"scale": "max_abs"}]
+    node.client._rows()
+    tracemalloc.start()
+    try:
+        for number, way in enumerate(ways):
+            for salt in "ab":
+                node.ask("ssi", {"Z": Q}, Frame(split=Split(**way, salt=f"{number}{salt}")))
+        assert tracemalloc.get_traced_memory()[1] <= 2 * table.nbytes + 1e8
+    finally:
+        tracemalloc.stop()
+
+
+def test_another_salt_means_another_digest_and_no_other_work(monkeypatch):
+    node = Node(0, SiteRows(X, ids=tuple(f"P{i}" for i in range(N))), split_columns=True)
+    first = split.seen(node.client._rows(), asked_with("a"))
+    monkeypatch.setattr(turned, "_prepared", None)
+    second = split.seen(node.client._rows(), asked_with("b"))
+    assert second is split.seen(node.client._rows(), asked_with("b"))
+    assert second.heading.digest != first.heading.digest
+    assert second.heading.digest == ids.digest(first.row_ids, "b")
+    assert second.stored is first.stored
+
+
+def asked_with(salt):
+    return wire.read_request(*request("ssi", {"Z": np.eye(N)}, Frame(split=Split(salt=salt))))

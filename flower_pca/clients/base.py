@@ -18,6 +18,7 @@ from flwr.client import NumPyClient
 
 from flower_pca import answering, registry, wire
 from flower_pca.base import archive
+from flower_pca.base.apart import Who
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, limits
@@ -163,6 +164,7 @@ class PCAClient(NumPyClient):
         try:
             demands, veil = self._account.demands(request, data), self._account.veil(request, data)
             sources: Any = {"fixed": self._fixed, "grain": self._grain, "demands": demands, "veil": veil}
+            sources["who"] = Who(self._key, self._site)
             return answering.answer(request.stage, request.arrays, data, before, **sources)
         except SpentError as error:
             self._account.lose(data)

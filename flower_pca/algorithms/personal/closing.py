@@ -95,7 +95,7 @@ class PersonalClosing(Stage[ClosingState]):
         if not state.left["collect"]:
             return replace(state, total=total)
         spaces = [reply.pop("V") for reply in ({**reply} for reply in total.values())]
-        collected = np.zeros((len(spaces), int(state.left["own"]), len(state.U)))
+        collected = np.zeros((len(spaces), int(np.max(state.left["own"])), len(state.U)))
         for rows, V in zip(collected, spaces, strict=True):
             rows[: V.shape[1]] = V.T
         names = ("Y", *probe.ANSWER, "error", "clients")
@@ -112,7 +112,7 @@ class PersonalClosing(Stage[ClosingState]):
         enough = probed >= min(2.0, clients)  # of one among several it would be 0, and say nothing of the others
         overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed if enough else np.nan
         left = {**state.left, "theta": np.array(1.0 - overlap), "error": np.asarray(state.total["error"] / clients)}
-        none = np.empty((0, int(state.left["own"]), model.d))
+        none = np.empty((0, int(np.max(state.left["own"])), model.d))
         left["collected"] = none if state.collected is None else state.collected
         return replace(model, basis=U, product=Y, values=np.maximum(values, 0.0), residuals=residuals, left=left)
 

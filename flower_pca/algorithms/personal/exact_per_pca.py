@@ -64,7 +64,8 @@ class ExactPerPCA(Personalized[ExactState]):
     Only sums leave the clients.
 
     Args:
-        local_components: r2, the own components of each client; fewer where its rows have not that rank.
+        local_components: r2, the own components of each client; fewer where its rows have not that rank. Or a mapping
+            from clients, by position or name of their site, to such numbers; "others" are all that it does not name.
         weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
         init, start_rounds, given: See `Personalized`.
         collect: Whether to ask for the own components at the end, which only nodes that agree will send.

@@ -61,7 +61,8 @@ class PerPCA(Personalized[PerState]):
     Prefer it: to repeat the paper. `ExactPerPCA` takes 5 to 100 times fewer rounds to the same end.
 
     Args:
-        local_components: r2, the own components of each client; fewer where its rows have not that rank.
+        local_components: r2, the own components of each client; fewer where its rows have not that rank. Or a mapping
+            from clients, by position or name of their site, to such numbers; "others" are all that it does not name.
         weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
         init, start_rounds, given: See `Personalized`.
         collect: Whether to ask for the own components at the end, which only nodes that agree will send.

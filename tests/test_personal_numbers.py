@@ -161,6 +161,8 @@ def test_the_report_and_the_alternatives_take_unequal_numbers() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("ray")
+@pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
 @pytest.mark.parametrize("masked", [False, True])
 def test_ray_gives_the_bits_of_a_run_in_process(masked: bool) -> None:
     algorithm = f"exact_per_pca(local_components={MIXED}, max_rounds=6)"

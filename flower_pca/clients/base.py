@@ -29,7 +29,7 @@ from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy
 from flower_pca.clients.refusals import RefusalError, naming, refusal
 from flower_pca.clients.rules import Rules
-from flower_pca.clients.split import described, seen, size
+from flower_pca.clients.split import described, only_columns, seen, size
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import messages
@@ -116,7 +116,8 @@ class PCAClient(NumPyClient):
         """What a server may know before a run: columns, the algorithms served, layout and version spoken."""
         data = self._rows()
         served = sorted(self._served & set(registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS))
-        return {"n_features": data.d or 0, "algorithms": ",".join(served), **wire.SPOKEN}
+        told = 0 if only_columns(self._rules) else data.d or 0
+        return {"n_features": told, "algorithms": ",".join(served), **wire.SPOKEN}
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int]:
         """The answer to a message, and the number of rows that it is told to come from."""

@@ -117,7 +117,7 @@ def simulate(
         }
         result = ray.run(question, sites_of(shards), public, **backed)
         frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
-        result = looked_at(result, [client.framed(frame, keep=False) for client in clients])
+        result = looked_at(result, clients, frame)
         watch.end(result)
         return result
     seed = None if question.dp is None else question.dp.noise_seed
@@ -132,7 +132,7 @@ def simulate(
     own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
     result = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
-    result = looked_at(result, [client.framed(frame, keep=False) for client in clients])
+    result = looked_at(result, clients, frame)
     watch.end(result)
     return result
 

@@ -164,9 +164,8 @@ class PCAClient(NumPyClient):
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
             demands, veil = self._account.demands(request, data), self._account.veil(request, data)
-            sources: Any = {"fixed": self._fixed, "grain": self._grain, "demands": demands, "veil": veil}
-            sources["who"] = Who(self._key, self._site)
-            return answering.answer(request.stage, request.arrays, data, before, **sources)
+            sources: Any = {"fixed": self._fixed, "grain": self._grain, "who": Who(self._key, self._site)}
+            return answering.answer(request.stage, request.arrays, data, before, demands=demands, veil=veil, **sources)
         except SpentError as error:
             self._account.lose(data)
             self._account.fail(request, data)

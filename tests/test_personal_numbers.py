@@ -14,7 +14,7 @@ from flower_pca import ConfigError, DataError, ExactPerPCA, PCAResult, PersonalR
 from flower_pca.base import apart
 from flower_pca.base.apart import Who
 from flower_pca.clients.kept import own_file
-from flower_pca.report import pages
+from flower_pca.report import pages, write
 from flower_pca.simulation.ranks import alternatives
 from flower_pca.strategies import PCAStrategy
 
@@ -158,6 +158,11 @@ def test_the_report_and_the_alternatives_take_unequal_numbers() -> None:
         assert errors["indivPCA"][i] == pytest.approx(values[: D - 2 - r].sum())
         assert errors["indivPCA"][i] <= errors["personalized"][i] * (1.0 + 1e-12)
         assert errors["distPCA"][i] <= 1.2 * errors["personalized"][i]
+
+
+def test_the_page_of_a_run_has_its_pictures_where_a_client_has_no_own_component(tmp_path: Path) -> None:
+    write(run(MAPPED, NAMED), tmp_path / "page.html", title="Unequal", shards=list(SHARDS))
+    assert "What the columns weigh in the first own component" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

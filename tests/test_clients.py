@@ -303,6 +303,18 @@ def test_refusals_under_noise_and_masks_count_nothing(how):
         assert "can work on. Got one that fails here (ValueError). Install" in wrong
 
 
+def test_a_node_has_its_refusals_in_its_own_log(caplog):
+    """With what was found in its rows, also where the server is not told."""
+    for rules in ({}, {"masked_only": True}):
+        with caplog.at_level("WARNING", logger="flwr"):
+            said(PCAClient(nan_rows(SHARDS[0]), context=context(), **rules), "ssi", {"Z": np.eye(D)[:, :2]})
+        assert "This node does not answer: " in caplog.messages[-1]
+    few = PCAClient(SHARDS[0], context=context(), min_rows=10_000)
+    with caplog.at_level("WARNING", logger="flwr"):
+        said(few, "ssi", {"Z": np.eye(D)[:, :2]})
+    assert caplog.messages[-1].startswith("This node does not answer: The rows of this node must be at least 10000.")
+
+
 @pytest.mark.parametrize("rules", [{"min_noise": 1.0}, {"max_clip": 1.0}, {"masked_only": True}], ids=str)
 def test_a_client_app_with_rules_of_privacy_counts_nothing_either(rules):
     shards = [np.full((3, D), np.inf) if i == BAD else X for i, X in enumerate(SHARDS)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -17,6 +18,7 @@ _DRAWN: Final = 2**16  # random numbers that are drawn at a time
 _PLAIN: Final = 1e-4  # least singular value, of columns as long as 1, that their products tell well enough
 _LITTLE: Final = 1e-7  # deviation of products of columns from those of orthonormal ones whose square is rounding
 _ENTRIES: Final = 2**20  # entries that are copied at a time, of a large matrix
+_SAFE: Final = 1e-200  # squares from which, and up to whose inverse, none that counts has vanished or gone beyond
 _LARGE: Final = 300  # sides from which a few eigenvectors cost less than all
 
 
@@ -85,19 +87,15 @@ def norm2(E: Array) -> float:
 
 def column_norms(E: Array) -> Array:
     """The norms of the columns, without underflow or overflow of their squares, and with little memory beside them."""
-    size = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0)))
-    if size == 0.0:
-        return np.zeros(E.shape[1])
-    few = max(_ENTRIES // len(E), 1)
-    parts = [np.linalg.norm(E[:, i : i + few] / size, axis=0) for i in range(0, E.shape[1], few)]
-    return np.asarray(size * np.concatenate(parts))
+    size, few = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0))), max(_ENTRIES // max(len(E), 1), 1)
+    parts = (np.linalg.norm(E[:, i : i + few] / (size or 1.0), axis=0) for i in range(0, E.shape[1], few))
+    return np.asarray(size * np.concatenate([np.empty(0), *parts]))
 
 
-def upper(A: Array) -> Array:
-    """A matrix with zeros below its diagonal, in its place."""
-    for j in range(min(A.shape)):
-        A[j + 1 :, j] = 0.0
-    return A
+def length(E: Array) -> float:
+    """The Frobenius norm; without underflow or overflow of squares."""
+    square = float(np.vdot(E, E))
+    return math.sqrt(square) if _SAFE < square < 1.0 / _SAFE else float(column_norms(E.reshape(-1, 1))[0])
 
 
 def sin_theta(Z: Array, U: Array) -> float:
@@ -124,9 +122,10 @@ def projection_distance(X: Array, Z: Array) -> float:
 
 def fix_signs(V: Array) -> Array:
     """Columns with their largest entry positive; among entries equally large the first one decides."""
-    size = np.abs(V)
-    first = np.argmax(size >= (1.0 - _TIE) * size.max(axis=0, initial=0.0), axis=0)
-    return np.asarray(V * np.where(V[first, np.arange(V.shape[1])] < 0, -1.0, 1.0))
+    rows = np.ascontiguousarray(V.T)
+    size = np.abs(rows)
+    first = np.argmax(size >= (1.0 - _TIE) * size.max(axis=1, initial=0.0, keepdims=True), axis=1)
+    return np.asarray(V * np.where(rows[np.arange(len(rows)), first] < 0, -1.0, 1.0))
 
 
 def eigh_descending(H: Array) -> tuple[Array, Array]:

@@ -184,7 +184,7 @@ def _triangle(data: StoredRows, width: int, deviations: Iterator[Array]) -> tupl
         rows[start : start + len(block)] = block
         start += len(block)
     rest, work = rows.sum(axis=0), int(lapack.dgeqrf_lwork(*rows.shape)[0])
-    return rest, linalg.upper(lapack.dgeqrf(rows, lwork=work, overwrite_a=1)[0])
+    return rest, np.triu(lapack.dgeqrf(rows, lwork=work, overwrite_a=1)[0])
 
 
 def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, seen: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Write the tables of algorithms into the README and the reference, from the registry.
+"""Write the tables of algorithms into the pages on choosing and on the API, from the registry.
 
 Run: python .ci/tables.py
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- algorithms: written by .ci/tables.py -->", "<!-- end of algorithms -->"
 
 
-def readme() -> str:
+def choosing() -> str:
     """Every algorithm in a line: what it finds, what goes with it, when to prefer it."""
     lines = ["| algorithm | finds | goes with | prefer it |", "|---|---|---|---|"]
     for stage in registry.shown().values():
@@ -38,7 +38,7 @@ def reference() -> str:
 
 
 FINDS = {RobustResult: "robust PCA", PersonalResult: "personalized PCA"}
-TABLES = {"README.md": readme, "docs/reference.md": reference}
+TABLES = {"docs/choosing.md": choosing, "docs/reference.md": reference}
 
 
 def written(page: str) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks import table
-from flower_pca import assembly
+from flower_pca import answering
 from flower_pca.rows import statistics
 
 REPEATS = 31
@@ -67,7 +67,7 @@ def clients() -> list[list[object]]:
         memory: dict[str, object] = {}
 
         def half(stage: str = stage, arrays: dict = arrays, memory: dict = memory) -> None:  # type: ignore[type-arg]
-            _, kept = assembly.answer(stage, arrays, data.framed(Frame(mean.copy())), memory)
+            _, kept = answering.answer(stage, arrays, data.framed(Frame(mean.copy())), memory)
             memory.update(kept)
 
         rows.append([label, f"{_median(half) / _median(bare):.2f}"])

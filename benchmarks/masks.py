@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import table
-from flower_pca import History, MaskedSums, STMiss, assembly, make, simulate, track
+from flower_pca import History, MaskedSums, STMiss, answering, assembly, make, simulate, track
 from flower_pca.core.stage import Reply
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
@@ -44,10 +44,10 @@ def driven(parts: list[Any], masks: MaskedSums) -> tuple[Counter[str], Counter[s
             arrays, data = message.arrays_for(i), nodes[i].framed(message.frame)
             if (stage := messages.inner_stage(arrays)) is not None:  # what it takes without masks, and to warm up
                 began = time.process_time()
-                assembly.answer(stage, messages.plain(arrays), data, {})
+                answering.answer(stage, messages.plain(arrays), data, {})
                 client[step] -= time.process_time() - began
             began = time.process_time()
-            up, memories[i] = assembly.answer(message.stage, arrays, data, memories[i])
+            up, memories[i] = answering.answer(message.stage, arrays, data, memories[i])
             client[step] += time.process_time() - began
             replies.append(Reply(i, message.number, up))
             keys += sum(a.nbytes for both in (arrays, up) for name, a in both.items() if name in KEYS)
@@ -80,7 +80,7 @@ def tracked(clients: int, tracker: STMiss) -> list[object]:
     plain, masked = (track(tracker, problem.batches(clients), n_components=10, mask=mask) for mask in (False, True))
     told, before = (r.history.bytes_up + r.history.bytes_down for r in (masked, plain))
     spans = zip(masked.components_, plain.components_, strict=True)
-    apart = max(np.linalg.norm(A - (A @ B.T) @ B, 2) for A, B in spans)  # the power method has them in no order
+    apart = max(np.linalg.norm(A - (A @ B.T) @ B, 2) for A, B in spans)
     messages = f"{len(plain.history)} and {len(masked.history)}"
     return [tracker.spec, clients, messages, f"{told / before:.3f}", f"{apart:.0e}"]
 

@@ -29,15 +29,32 @@ if TYPE_CHECKING:
     from flower_pca.estimator import FederatedPCA as FederatedPCA
     from flower_pca.estimator import to_sklearn as to_sklearn
     from flower_pca.masking import MaskedSums as MaskedSums
-    from flower_pca.registry import *  # noqa: F403  # the algorithms, for type checkers
+    from flower_pca.registry import DCFPCA as DCFPCA
+    from flower_pca.registry import DRSVD as DRSVD
+    from flower_pca.registry import FAPS as FAPS
+    from flower_pca.registry import SSI as SSI
+    from flower_pca.registry import UDA as UDA
+    from flower_pca.registry import WDA as WDA
+    from flower_pca.registry import ConsensusRPCA as ConsensusRPCA
+    from flower_pca.registry import Covariance as Covariance
+    from flower_pca.registry import DistPCA as DistPCA
+    from flower_pca.registry import ExactPerPCA as ExactPerPCA
+    from flower_pca.registry import FedOAPM as FedOAPM
+    from flower_pca.registry import Krylov as Krylov
+    from flower_pca.registry import LocalPower as LocalPower
+    from flower_pca.registry import PerPCA as PerPCA
+    from flower_pca.registry import RobustTracking as RobustTracking
+    from flower_pca.registry import STMiss as STMiss
     from flower_pca.registry import make as make
     from flower_pca.rows.named import SiteRows as SiteRows
     from flower_pca.rows.projection import Projection as Projection
+    from flower_pca.rows.scaling import Scaling as Scaling
     from flower_pca.rows.stream import Stream as Stream
     from flower_pca.simulation import Ray as Ray
     from flower_pca.simulation import from_frame as from_frame
     from flower_pca.simulation import simulate as simulate
     from flower_pca.simulation import track as track
+    from flower_pca.stages.columns_result import ColumnsResult as ColumnsResult
     from flower_pca.tracking.result import TrackingResult as TrackingResult
 
 _HOMES: Final = {
@@ -55,9 +72,11 @@ _HOMES: Final = {
     "flower_pca.masking": ("MaskedSums",),
     "flower_pca.registry": ("make",),
     "flower_pca.rows.projection": ("Projection",),
+    "flower_pca.rows.scaling": ("Scaling",),
     "flower_pca.rows.named": ("SiteRows",),
     "flower_pca.rows.stream": ("Stream",),
     "flower_pca.simulation": ("Ray", "from_frame", "simulate", "track"),
+    "flower_pca.stages.columns_result": ("ColumnsResult",),
     "flower_pca.tracking.result": ("TrackingResult",),
 }
 _HOME: Final = {name: home for home, names in _HOMES.items() for name in names}

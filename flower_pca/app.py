@@ -25,7 +25,9 @@ from flwr.serverapp import Grid, ServerApp
 from flower_pca import clients, registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
-from flower_pca.clients.rules import Rules, everything
+from flower_pca.clients.offered import everything
+from flower_pca.clients.rules import Rules
+from flower_pca.core.result import PCAResult
 from flower_pca.data import partition, sources
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.data.table import take
@@ -33,11 +35,14 @@ from flower_pca.rows import columns
 from flower_pca.rows.stream import Stream
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 from flower_pca.strategies.log import log
+from flower_pca.tracking.record import StepRecord
+from flower_pca.tracking.result import TrackingResult
 
 server_app = ServerApp()
 
 _EACH: Final = "shards-per-node"
 _GUARDED: Final = ("sign-key", "trusted-keys", "masked-only")  # rules of a node that others count on to have rows
+_WATCHED: Final = ("events", "live")  # files of the output folder that a tracker's steps are written to
 _LARGEST: Final = 10**7  # entries that a run may have a real node draw
 
 
@@ -50,8 +55,12 @@ def main(grid: Grid, context: Context) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if settings.get("checkpoint"):
         settings["checkpoint"] = folder / settings["checkpoint"]
-    strategy = _tracking(settings, context) if _tracks(context.run_config) else PCAStrategy(**settings)
-    result = strategy.fit(grid)
+    result: PCAResult | TrackingResult
+    if _tracks(context.run_config):
+        result = _tracked(grid, settings, context, folder)
+    else:
+        _require_steps(context.run_config)
+        result = PCAStrategy(**settings).fit(grid)
     if (folder / "result.npz").exists():  # of a run that has ended meanwhile
         folder = _free(wanted)
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,6 +91,10 @@ def _load(context: Context) -> Any:
     asked = str(config["data"])
     _check_dealt(node, asked)
     wanted = str(config.get("columns", "")) or None
+    if config.get("split") == "columns":
+        with private(hold=False):
+            every = _parties(asked, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _each(context))
+            return every[int(node["partition-id"])]
     with private(hold=False):  # the run has named them
         shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted)
         own = shards(int(node["partition-id"]))
@@ -148,11 +161,37 @@ def _whole(data: str, deal: str, clients: int, wanted: str | None) -> Callable[[
     return lambda i: table.site_rows(take(rows, parts[i]), parts[i], sites[i])
 
 
+@lru_cache(maxsize=1)
+def _parties(data: str, ids: str | None, clients: int) -> list[Any]:
+    """The tables of clients that hold different columns of the same people; read once per process."""
+    return sources.parties(data, ids=ids, clients=clients)
+
+
 def _tracks(config: Mapping[str, Any]) -> bool:
     return str(config.get("algorithm", "")).split("(")[0].strip() in registry.TRACKERS
 
 
-def _tracking(settings: dict[str, Any], context: Context) -> TrackingStrategy:
+def _tracked(grid: Grid, settings: dict[str, Any], context: Context, folder: Path) -> TrackingResult:
+    """The result of a tracker's run, whose steps are written into files of the output folder as the run-config says."""
+    from flower_pca.report.watching import watching
+
+    given = {what: str(context.run_config.get(what, "")) for what in _WATCHED}
+    files = {what: folder / name if name else None for what, name in given.items()}
+    resume = bool(settings.get("checkpoint")) and Path(settings["checkpoint"]).exists()
+    with watching(**files, title=f"Steps of {settings['algorithm']}", resume=resume) as on_step:
+        return _tracking(settings, context, on_step).fit(grid)
+
+
+def _require_steps(config: Mapping[str, Any]) -> None:
+    """Require that nothing is asked for that only a run of steps has."""
+    for what in _WATCHED:
+        if config.get(what):
+            remedy = "It is written of the steps of a tracker: leave it out."
+            rule = f"left out with {config['algorithm']}"
+            raise ConfigError(what, must=rule, got=repr(config[what]), then=remedy)
+
+
+def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[StepRecord], None]) -> TrackingStrategy:
     """The strategy of a tracker, which has fewer parameters than PCAStrategy, and steps at an interval."""
     config = context.run_config
     names, plain = inspect.signature(TrackingStrategy).parameters, inspect.signature(PCAStrategy).parameters
@@ -163,7 +202,7 @@ def _tracking(settings: dict[str, Any], context: Context) -> TrackingStrategy:
             raise ConfigError(f"{key} with a tracker", must=f"{plain[name].default}", got=repr(value), then=remedy)
     given = {name: value for name, value in settings.items() if name in names}
     steps, interval = int(config.get("steps", 0)), float(config.get("interval", 0.0))
-    return TrackingStrategy(settings["algorithm"], **given, steps=steps or None, interval=interval)
+    return TrackingStrategy(settings["algorithm"], **given, steps=steps or None, interval=interval, on_step=on_step)
 
 
 def _settings(context: Context) -> dict[str, Any]:
@@ -183,7 +222,8 @@ def _rules(context: Context) -> Rules:
     if _own(context.node_config) is not None:
         return given
     seed = int(context.run_config.get("seed", 0) or 0)
-    return Rules.of(given, {"allow": everything(), "answers": "rows", "missing": "mean", "noise_seed": seed})
+    free = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": True}
+    return Rules.of(given, {**free, "noise_seed": seed})
 
 
 client_app = clients.client_app(_load, rules=_rules, hosts=_hosts)

@@ -1,12 +1,11 @@
-"""A run of what is asked: its stages in their order, the terms of a privacy budget, and masks over it; and the answer
-of a client to any message of such a run, masked or plain.
+"""A run of what is asked: its stages in their order, the terms of a privacy budget, and masks over it.
 
 `question` reads the short form, `run` puts a question together, `tracking` does so for a tracker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from flower_pca import registry
@@ -16,27 +15,24 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
-from flower_pca.core.parts import ROUNDED
-from flower_pca.core.question import AskedHere, Question, summable
+from flower_pca.core.question import MISSING, Question, summable
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
-from flower_pca.core.settings import DP, MaskedSums
-from flower_pca.core.stage import Arrays, Stage
+from flower_pca.core.settings import DP, AskedHere, MaskedSums
+from flower_pca.core.stage import Stage
 from flower_pca.core.terms import NoTerms
-from flower_pca.dp import draw
 from flower_pca.dp.plan import planned
-from flower_pca.masking import messages
-from flower_pca.masking.demands import Demands
-from flower_pca.masking.grain import Grain, system_grain
 from flower_pca.rows import precision
 from flower_pca.rows.columns import wanted
-from flower_pca.rows.fixed import FixedData
-from flower_pca.rows.local import LocalData
+from flower_pca.rows.scaling import Scaling
+from flower_pca.stages import by_columns, unsuited
 from flower_pca.stages import start as starts
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.histograms import Histograms
+from flower_pca.stages.influence import Influence
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
+from flower_pca.stages.standardize import Standardize
 from flower_pca.stages.start import Start
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.result import TrackingResult
@@ -46,7 +42,6 @@ if TYPE_CHECKING:
     from flower_pca.masking.run import Masked
 
 AnyRun: TypeAlias = "Run | Masked"
-Veil: TypeAlias = Callable[[str, Arrays, Arrays], Arrays]  # of a stage's name, its message and the answer
 
 
 class AskedSteps(TypedDict, total=False):
@@ -69,6 +64,17 @@ STEPS: Final[AskedSteps] = {
     "mask": False,
     "channel": None,
 }
+
+
+class AskedScaling(TypedDict, total=False):
+    """What is asked of a run of the opening alone: see `standardizing`."""
+
+    missing: str
+    columns: Sequence[str] | str | None
+    mask: bool | MaskedSums | str | None
+
+
+SCALING: Final[AskedScaling] = {"missing": "error", "columns": None, "mask": False}
 
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")  # live on the algorithm
 _STRINGS: Final = {"mask": MaskedSums.of, "dp": DP.of, "channel": AirChannel.of}
@@ -103,11 +109,14 @@ def _heard(asked: Question) -> Question:
         rule = "1.0, as clients forget what they keep whenever others are asked"
         what = f"The fraction of clients for {asked.algorithm.name} under masks"
         raise ConfigError(what, must=rule, got=asked.fraction, then="Use ssi, or leave the masks out.")
+    unsuited.check(asked)
     if asked.channel is not None:
         registry.require_over_air(asked.algorithm)
-    if asked.monitor and registry.closing(asked.algorithm) is not RayleighRitz:
-        rule, remedy = "asked of an algorithm whose components are all there is to say of a row", "Use krylov."
-        raise ConfigError("monitor", must=rule, got=asked.algorithm.name, then=remedy)
+    if registry.closing(asked.algorithm) is not RayleighRitz:
+        for name in ("monitor", "influence"):
+            if getattr(asked, name):
+                rule, remedy = "asked of an algorithm whose components are all there is to say of a row", "Use krylov."
+                raise ConfigError(name, must=rule, got=asked.algorithm.name, then=remedy)
     if asked.bits < 64 and asked.wire != "auto" and not registry.rounds(asked.algorithm):
         rule, remedy = '"float64" or "auto", as rounding would build up in what clients keep', "Leave it out."
         raise ConfigError(f"wire with {asked.algorithm.name}", must=rule, got=repr(asked.wire), then=remedy)
@@ -122,6 +131,8 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     """
     masked, noisy = asked.mask is not None, (asked.dp is not None, asked.channel is not None)
     algorithm, choices = beforehand(_heard(asked).algorithm, *noisy)
+    if asked.split == "columns":
+        return _under(asked.mask, by_columns.run(asked, algorithm, choices, started=start is not None))
     bits, tol = (asked.bits, asked.tol) if registry.rounds(algorithm) else (64, None)
     choices |= {"wire": precision.why(bits, tol)} if asked.wire == "auto" else {}
     if asked.dp is None:
@@ -145,6 +156,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     roll = Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=masked)
     after: list[Stage[Any]] = [Evaluate()] if asked.evaluate else []
     after += [Histograms()] if asked.monitor else []
+    after += [Influence()] if asked.influence else []
     stages: tuple[Stage[Any], ...] = (opening, algorithm, registry.closing(algorithm)(), *after)
     kind = registry.result(algorithm)
     made = Run(stages, model=model, roll=roll, result=kind, terms=terms, channel=asked.channel, asked=asked.plain())
@@ -198,47 +210,39 @@ def tracking(
     return _under(masks, made)
 
 
+def standardizing(
+    *,
+    missing: str = "error",
+    columns: Sequence[str] | str | None = None,
+    min_clients: int = 1,
+    mask: bool | MaskedSums | str | None = None,
+    judged: bool = True,
+) -> AnyRun:
+    """A run of the opening alone, whose result is the `Scaling` of all rows together.
+
+    Args:
+        missing: See `Question`, as the next one.
+        columns: Names of the columns to use, in the order of the result.
+        min_clients: Clients that must be present.
+        mask: Whether sums are masked, or how.
+        judged: Whether answers are held against what clients say of their rows.
+    """
+    checks.choice("missing", missing, MISSING)
+    checks.integer("min_clients", min_clients, least=1)
+    masks, names = MaskedSums.of(mask), wanted(columns)
+    summed = masks is not None
+    opening: Stage[Any] = SummedOpening(width=0) if summed else Opening(width=0, judged=judged)
+    known: Any = {"center": True, "scale": "deviation", "seed": 0}
+    model = Model(n_components=1, missing=missing, summed=summed, wanted=names, **known)
+    roll = Roll(min_clients=min_clients, seed=0, summed=summed)
+    asked = {"missing": missing, "min_clients": min_clients, "columns": None if names is None else list(names)}
+    made = Run((opening, Standardize()), model=model, roll=roll, result=Scaling, asked=asked)
+    return _under(masks, made)
+
+
 def _under(masks: MaskedSums | None, made: Run) -> AnyRun:
     if masks is None:
         return made
     from flower_pca.masking.run import Masked
 
     return Masked(made, masks)
-
-
-def answer(
-    stage: str,
-    arrays: Arrays,
-    data: Any,
-    memory: Arrays,
-    *,
-    bits: draw.Bits = draw.system_bits,
-    demands: Demands | None = None,
-    veil: Veil | None = None,
-    fixed: Callable[[LocalData], FixedData] | None = None,
-    grain: Grain = system_grain,
-) -> tuple[Arrays, Arrays]:
-    """What a client returns to a message, and what it keeps.
-
-    Under masks, `demands` are what it asks of those that it is summed with, and `grain` draws what blurs the steps of
-    fixed point. A `veil` is laid over the answer of the stage, before masks are. With `fixed`, halves that do not
-    compare rows get what it gives in place of rows.
-    """
-
-    def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
-        arrays = precision.plain(arrays)
-        up, after = registry.answer(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
-        return (up if veil is None else veil(stage, arrays, up)), after
-
-    if stage != messages.STAGE:
-        up, after = plain(stage, arrays, data, messages.plain(memory))  # what it keeps of this binds no masks
-        return (up if (few := precision.asked(arrays)) == 64 else _rounded(stage, arrays, data, up, few)), after
-    from flower_pca.masking import client
-
-    return client.answer(arrays, data, memory, plain, demands or Demands(), grain)
-
-
-def _rounded(stage: str, arrays: Arrays, data: Any, up: Arrays, bits: int) -> Arrays:
-    """An answer whose products have so few bits."""
-    parts = registry.STAGES[stage].parts(arrays, data.d)
-    return {name: precision.rounded(a, bits) if parts[name].kind in ROUNDED else a for name, a in up.items()}

@@ -43,12 +43,12 @@ class Added:
 
     Attributes:
         sum: The sum; None if no client has answered.
-        failures: Why there is no answer, by client.
+        failures: Why there is no answer, and whether there will be none in this run, by client.
         sites: What clients are called, of those that say so.
     """
 
     sum: Sum | None
-    failures: Mapping[int, str]
+    failures: Mapping[int, tuple[str, bool]]
     sites: Mapping[int, str]
 
 
@@ -96,7 +96,7 @@ def read_request(content: RecordDict, kind: str) -> Iterator[tuple[int, list[Arr
         if str(client) not in names:
             yield client, parameters, config
             continue
-        arrays = dict(zip(str(config["names"]).split(","), parameters, strict=True))
+        arrays = dict(zip(str(config.get("names", "")).split(","), parameters, strict=True))
         own = wire.read_arrays(content.array_records[f"{_HOSTED}.{client}"])
         arrays |= zip(names[str(client)], own, strict=True)
         yield client, list(arrays.values()), {**config, "names": ",".join(arrays)}
@@ -108,7 +108,7 @@ def write_reply(kind: str, answers: Iterable[Answered]) -> RecordDict:
     for answer in answers:
         arrays = [] if kind == wire.EVALUATE else answer.first
         look = tuple((a.shape, a.dtype.str, _by_columns(a)) for a in arrays)
-        alike.setdefault((look, answer.metrics["names"]), []).append(answer)
+        alike.setdefault((look, answer.metrics.get("names", "")), []).append(answer)
     content = RecordDict()
     for number, ((look, _), group) in enumerate(alike.items()):
         content.config_records[f"{_HOSTED}.{number}"] = ConfigRecord(
@@ -149,18 +149,19 @@ def write_sum(added: Added) -> RecordDict:
         told |= {_NAMES: list(total.arrays), "declined": total.declined}
         told |= {} if total.heading is None else total.heading.plain()
         content.array_records[_ARRAYS] = ArrayRecord([np.asarray(a) for a in total.arrays.values()])
-    content.config_records[_SUMMED] = ConfigRecord(told)
+    content.config_records[_SUMMED] = ConfigRecord(wire.told(told))
     return content
 
 
 def read_sum(content: RecordDict) -> Added:
     """The sum in the records of a node's reply."""
     told: Mapping[str, Any] = content.config_records[_SUMMED]
-    failures, sites = ({int(i): text for i, text in json.loads(told[of]).items()} for of in (_FAILURES, _SITES))
+    failures = {int(i): (why, lasting) for i, (why, lasting) in json.loads(told[_FAILURES]).items()}
+    sites = {int(i): text for i, text in json.loads(told[_SITES]).items()}
     if _PLAYED not in told:
         return Added(None, failures, sites)
     arrays = dict(zip(told[_NAMES], wire.read_arrays(content.array_records[_ARRAYS]), strict=True))
-    beside = {"declined": told["declined"], "heading": Heading.of(told), "nbytes": told["nbytes"]}
+    beside = {"declined": told.get("declined", ""), "heading": Heading.of(told), "nbytes": told["nbytes"]}
     return Added(Sum(tuple(told[_PLAYED]), told["number"], arrays, **beside), failures, sites)
 
 

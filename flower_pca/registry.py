@@ -1,57 +1,45 @@
 """The one table of algorithms: each with the stage that closes its run, and the class of its result.
 
 All that knows algorithms by name looks here: `make` and the spec strings, the strategies and clients of Flower, the
-names of the package, the command line, the tests that every algorithm has to pass, the table in the README. So an
+names of the package, the command line, the tests that every algorithm has to pass, the tables of the docs. So an
 algorithm is added by a file of its own and a line of this table. `register` does the same from elsewhere.
 
-A client finds its half of a message here as well. Imports read `import Krylov as Krylov`, for type checkers.
+A line says where its classes are; they are imported when they are first asked for, as a run needs one or two of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from flower_pca.algorithms.auto import Auto
-from flower_pca.algorithms.covariance import Covariance as Covariance
-from flower_pca.algorithms.dr_svd import DRSVD as DRSVD
-from flower_pca.algorithms.faps import FAPS as FAPS
-from flower_pca.algorithms.fed_oapm import FedOAPM as FedOAPM
-from flower_pca.algorithms.krylov import Krylov as Krylov
-from flower_pca.algorithms.local_power import LocalPower as LocalPower
-from flower_pca.algorithms.one_shot import UDA as UDA
-from flower_pca.algorithms.one_shot import WDA as WDA
-from flower_pca.algorithms.one_shot import DistPCA as DistPCA
-from flower_pca.algorithms.personal.closing import PersonalClosing
-from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA as ExactPerPCA
-from flower_pca.algorithms.personal.per_pca import PerPCA as PerPCA
-from flower_pca.algorithms.personal.result import PersonalResult
-from flower_pca.algorithms.robust.closing import LowRank
-from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA as ConsensusRPCA
-from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
-from flower_pca.algorithms.robust.result import RobustResult
-from flower_pca.algorithms.ssi import SSI as SSI
-from flower_pca.base import checks, spec
-from flower_pca.base.errors import ConfigError, DataError, ProtocolError
+from flower_pca.base import checks, late, spec
+from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.result import PCAResult
-from flower_pca.core.stage import Arrays, Stage
-from flower_pca.dp import draw, noise
-from flower_pca.dp.opening import PrivateOpening
-from flower_pca.rows.fixed import FixedData
-from flower_pca.rows.local import LocalData
-from flower_pca.rows.stream import Stream
-from flower_pca.stages.evaluate import Evaluate
-from flower_pca.stages.histograms import Histograms
-from flower_pca.stages.opening import Opening
+from flower_pca.core.stage import Stage
 from flower_pca.stages.ritz import RayleighRitz
-from flower_pca.stages.summed_opening import SummedOpening
-from flower_pca.tracking.robust_tracking import RobustTracking as RobustTracking
-from flower_pca.tracking.st_miss import STMiss as STMiss
-from flower_pca.tracking.tracker import Tracker
+
+if TYPE_CHECKING:  # the names of the package, as type checkers see them
+    from flower_pca.algorithms.covariance import Covariance as Covariance
+    from flower_pca.algorithms.dr_svd import DRSVD as DRSVD
+    from flower_pca.algorithms.faps import FAPS as FAPS
+    from flower_pca.algorithms.fed_oapm import FedOAPM as FedOAPM
+    from flower_pca.algorithms.krylov import Krylov as Krylov
+    from flower_pca.algorithms.local_power import LocalPower as LocalPower
+    from flower_pca.algorithms.one_shot import UDA as UDA
+    from flower_pca.algorithms.one_shot import WDA as WDA
+    from flower_pca.algorithms.one_shot import DistPCA as DistPCA
+    from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA as ExactPerPCA
+    from flower_pca.algorithms.personal.per_pca import PerPCA as PerPCA
+    from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA as ConsensusRPCA
+    from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
+    from flower_pca.algorithms.ssi import SSI as SSI
+    from flower_pca.tracking.robust_tracking import RobustTracking as RobustTracking
+    from flower_pca.tracking.st_miss import STMiss as STMiss
+    from flower_pca.tracking.tracker import Tracker
 
 
 @dataclass(frozen=True)
@@ -71,37 +59,66 @@ class Entry:
     remembers: bool = False
 
 
-TABLE: Final[dict[str, Entry]] = {
-    entry.algorithm.name: entry
-    for entry in (
-        Entry(Krylov),
-        Entry(SSI),
-        Entry(LocalPower),
-        Entry(FAPS, remembers=True),
-        Entry(UDA),
-        Entry(WDA),
-        Entry(DRSVD),
-        Entry(DistPCA),
-        Entry(FedOAPM),
-        Entry(Covariance),
-        Entry(DCFPCA, LowRank, RobustResult),
-        Entry(ConsensusRPCA, LowRank, RobustResult),
-        Entry(PerPCA, PersonalClosing, PersonalResult, remembers=True),
-        Entry(ExactPerPCA, PersonalClosing, PersonalResult),
-    )
-}
-# Stages beside algorithm and closing that compare rows: a node's operator has to name them, as algorithms that do.
-BESIDE: Final[dict[str, type[Stage[Any]]]] = {Histograms.name: Histograms}
-TRACKERS: Final[dict[str, type[Tracker]]] = {tracker.name: tracker for tracker in (STMiss, RobustTracking)}
+@dataclass(frozen=True)
+class _Line:
+    """Where the classes of an entry are, and the name of the stage that closes its run."""
 
-ALGORITHMS: Final[dict[str, type[Algorithm[Any]]]] = {name: entry.algorithm for name, entry in TABLE.items()}
-CHOOSERS: Final[dict[str, type[Algorithm[Any]]]] = {"auto": Auto}  # of one of them: no message is of a chooser
-STAGES: Final[dict[str, type[Stage[Any]]]] = {
-    **ALGORITHMS,
-    **TRACKERS,
-    **{stage.name: stage for stage in (Opening, PrivateOpening, SummedOpening, RayleighRitz, Evaluate, Histograms)},
-    **{entry.closing.name: entry.closing for entry in TABLE.values()},
+    at: str
+    closing: str = RayleighRitz.name
+    result: str = "core.result:PCAResult"
+    remembers: bool = False
+
+    def entry(self) -> Entry:
+        return Entry(late.named(self.at), STAGES[self.closing], late.named(self.result), self.remembers)
+
+
+_ROBUST: Final = ("low_rank", "algorithms.robust.result:RobustResult")
+_PERSONAL: Final = ("personal", "algorithms.personal.result:PersonalResult")
+_LINES: Final = {
+    "krylov": _Line("algorithms.krylov:Krylov"),
+    "ssi": _Line("algorithms.ssi:SSI"),
+    "local_power": _Line("algorithms.local_power:LocalPower"),
+    "faps": _Line("algorithms.faps:FAPS", remembers=True),
+    "uda": _Line("algorithms.one_shot:UDA"),
+    "wda": _Line("algorithms.one_shot:WDA"),
+    "dr_svd": _Line("algorithms.dr_svd:DRSVD"),
+    "dist_pca": _Line("algorithms.one_shot:DistPCA"),
+    "fed_oapm": _Line("algorithms.fed_oapm:FedOAPM"),
+    "covariance": _Line("algorithms.covariance:Covariance"),
+    "dcf_pca": _Line("algorithms.robust.dcf_pca:DCFPCA", *_ROBUST),
+    "consensus_rpca": _Line("algorithms.robust.consensus_rpca:ConsensusRPCA", *_ROBUST),
+    "per_pca": _Line("algorithms.personal.per_pca:PerPCA", *_PERSONAL, remembers=True),
+    "exact_per_pca": _Line("algorithms.personal.exact_per_pca:ExactPerPCA", *_PERSONAL),
 }
+_TRACKERS: Final = {
+    "st_miss": "tracking.st_miss:STMiss",
+    "robust_tracking": "tracking.robust_tracking:RobustTracking",
+}
+_BESIDE: Final = {"monitor": "stages.histograms:Histograms"}
+_ALONE: Final = {"standardize": "stages.standardize:Standardize"}
+_OTHERS: Final = {
+    "opening": "stages.opening:Opening",
+    "private_opening": "dp.opening:PrivateOpening",
+    "summed_opening": "stages.summed_opening:SummedOpening",
+    "ritz": "stages.ritz:RayleighRitz",
+    "evaluate": "stages.evaluate:Evaluate",
+    "influence": "stages.influence:Influence",
+    "columns_opening": "stages.by_columns:ColumnsOpening",
+    "loadings": "stages.by_columns:Loadings",
+    "low_rank": "algorithms.robust.closing:LowRank",
+    "personal": "algorithms.personal.closing:PersonalClosing",
+}
+_PLACES: Final = {**{name: line.at for name, line in _LINES.items()}, **_TRACKERS, **_BESIDE, **_ALONE, **_OTHERS}
+
+TABLE: Final[MutableMapping[str, Entry]] = late.Late({name: line.entry for name, line in _LINES.items()})
+ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = late.classes({n: _PLACES[n] for n in _LINES})
+TRACKERS: Final[MutableMapping[str, type[Tracker]]] = late.classes(_TRACKERS)
+# Stages beside algorithm and closing that compare rows: a node's operator has to name them, as algorithms that do.
+BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = late.classes(_BESIDE)
+ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = late.classes(_ALONE)  # what needs an opening, and nothing else
+# Of one of the algorithms: no message is of a chooser.
+CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = late.classes({"auto": "algorithms.auto:Auto"})
+STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = late.classes(_PLACES)
 
 
 def register(
@@ -117,9 +134,22 @@ def register(
     STAGES[closing.name] = closing
 
 
-def shown() -> dict[str, type[Stage[Any]]]:
+def shown() -> Mapping[str, type[Stage[Any]]]:
     """Algorithms and trackers by the names of their classes, which the package shows."""
-    return {stage.__name__: stage for stage in (*ALGORITHMS.values(), *TRACKERS.values())}
+    return late.Late({_class_name(name): partial(_stage, name) for name in (*ALGORITHMS, *TRACKERS)})
+
+
+def _stage(name: str) -> type[Stage[Any]]:
+    return STAGES[name]
+
+
+def _class_name(stage: str) -> str:
+    return _PLACES[stage].partition(":")[2] if stage in _PLACES else STAGES[stage].__name__
+
+
+def load() -> None:
+    """Import all that the table names, so that results in files find their class."""
+    _ = [*TABLE.values(), *STAGES.values()]
 
 
 def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
@@ -148,6 +178,8 @@ def over_air(stage: Stage[Any]) -> bool:
     They do where the run ends by measuring the basis itself, so that the result says what the noise has done to it, and
     for trackers, which measure it at every step. Other closing stages take the noise for the clients' own.
     """
+    from flower_pca.tracking.tracker import Tracker
+
     measured = isinstance(stage, Tracker) or (isinstance(stage, Algorithm) and closing(stage) is RayleighRitz)
     return measured and not stage.sums_remedy
 
@@ -173,13 +205,15 @@ def make(algorithm: str | Algorithm[Any], **parameters: Any) -> Algorithm[Any]:
 
     **parameters are set beside those of the spec; the algorithm must have them.
     """
-    table = {**ALGORITHMS, **CHOOSERS}
+    table = ChainMap(CHOOSERS, ALGORITHMS)
     made: Algorithm[Any] = _made("The algorithm", "faps(inner_steps=5)", table, Algorithm, algorithm, parameters)
     return made
 
 
 def tracker(tracker: str | Tracker, **parameters: Any) -> Tracker:
     """A tracker, likewise: from its name, a spec string or an instance, with these parameters beside those of it."""
+    from flower_pca.tracking.tracker import Tracker
+
     made: Tracker = _made("The tracker", "st_miss(reuse=1)", TRACKERS, Tracker, tracker, parameters)
     return made
 
@@ -200,50 +234,16 @@ def _made(
     return table[name](**{**own, **parameters})
 
 
-def answer(
-    stage: str,
-    arrays: Arrays,
-    data: Any,
-    memory: Arrays,
-    *,
-    bits: draw.Bits = draw.system_bits,
-    summed: int = 1,
-    fixed: Callable[[LocalData], FixedData] | None = None,
-) -> tuple[Arrays, Arrays]:
-    """A client's half of the stage with this name: what it returns, and what it keeps.
-
-    Where the message asks for noise, rows are clipped and noise is added here, from these random bits. Under masks
-    nobody sees the answer but in a sum of at least `summed`. With `fixed`, halves that do not compare rows get what it
-    gives in place of rows.
-    """
-    if stage not in STAGES:
-        remedy = "Install the same flower_pca everywhere."
-        raise ProtocolError("The stage", must=f"one of {', '.join(STAGES)}", got=repr(stage), then=remedy)
-    if isinstance(data, Stream) != (stage in TRACKERS):
-        rule, got = ("a Stream", "rows at rest") if stage in TRACKERS else ("rows at rest", "a Stream")
-        remedy = "Serve Stream(rows, batch=60) to trackers, and rows to the others."
-        raise ProtocolError(f"The data for {stage}", must=rule, got=got, then=remedy)
-    if not noise.NAMES.isdisjoint(arrays):
-        return noise.answer(STAGES[stage], arrays, data, memory, bits, summed=summed)
-    if fixed is None or STAGES[stage].by_row:
-        return STAGES[stage].client(arrays, data, memory)
-    with np.errstate(all="ignore"):
-        up, after = STAGES[stage].client(arrays, fixed(data), memory)
-    if not all(np.isfinite(a).all() for a in up.values()):
-        remedy = "Check the frame and the block."
-        raise DataError("The answer of this node", must="finite", got="others", then=remedy)
-    return up, after
-
-
-def own(stage: str, memory: Arrays, data: Any) -> Arrays:
-    """What a client's memory after the stage with this name amounts to as its own result; mostly nothing."""
-    return STAGES[stage].own(memory, data)
-
-
 def owners(stage: str) -> frozenset[str]:
     """The algorithms that the stage with this name belongs to; empty if it belongs to every run."""
-    trackers = {stage} & set(TRACKERS)
-    return frozenset(name for name, entry in TABLE.items() if stage in (name, entry.closing.name)) | trackers
+    return frozenset(name for name in (*TABLE, *TRACKERS) if stage in (name, _closing(name)))
+
+
+def _closing(name: str) -> str:
+    """The name of the stage that closes the runs of the algorithm with this name; "" of a tracker."""
+    if name in _LINES:
+        return _LINES[name].closing
+    return TABLE[name].closing.name if name in TABLE else ""
 
 
 def _parameters(stage: type[Stage[Any]]) -> list[str]:

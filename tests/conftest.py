@@ -4,6 +4,7 @@ import os
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", FLWR_TELEMETRY_ENABLED="0")
 
+import gc
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,12 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
+def pytest_collection_finish(session):
+    """The collector of garbage need not look again and again through thousands of tests that stay to the end."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def drawn_again(monkeypatch):
     """What masks, shares and noise draw from the operating system is the same in every run of a test."""
@@ -33,6 +40,12 @@ def drawn_again(monkeypatch):
 def not_synced(monkeypatch):
     """Files of tests need not outlast a power cut: nobody waits until they are on the disk."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@pytest.fixture
+def unillustrated(monkeypatch):
+    """Reports have no pictures, which are most of a command's time: for tests that ask for something else."""
+    monkeypatch.setattr("flower_pca.report.pictures", lambda result, shards: "")
 
 
 @pytest.fixture

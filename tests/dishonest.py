@@ -45,7 +45,8 @@ class Node:
         else:
             said, n, metrics = self.client.fit(*asked)
             assert "refusal" not in metrics or (said, n) == ([], 0)
-            answer = {} if "refusal" in metrics else dict(zip(metrics["names"].split(","), said, strict=True))
+            names = filter(None, metrics.get("names", "").split(","))  # an answer may have no arrays
+            answer = {} if "refusal" in metrics else dict(zip(names, said, strict=True))
         if "refusal" in metrics:
             raise RefusedError(metrics["refusal"])
         return answer

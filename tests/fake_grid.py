@@ -24,7 +24,7 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     from flwr.supercore.task_identity import TaskIdentity
 
     from flower_pca.clients import client_app
-    from flower_pca.clients.rules import everything
+    from flower_pca.clients.offered import everything
     from flower_pca.strategies import exchange
 
 Array = np.ndarray[Any, Any]
@@ -111,9 +111,6 @@ class FakeGrid(Grid):
         return SimpleNamespace(run_id=self.number)
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        raise NotImplementedError
-
-    def get_nodes(self) -> Iterable[Any]:
         raise NotImplementedError
 
     def get_node_ids(self) -> Iterable[int]:

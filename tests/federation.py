@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from forks import Forks
 from local_superlink import free_ports
 
 from flower_pca import PCAResult
@@ -95,6 +96,11 @@ class Node:
         """While this file is there, the node stops in the middle of its next message; `reached` tells."""
         return self._federation.folder / f"{self.partition}.stall"
 
+    @property
+    def dies(self):
+        """While this file is there, the process of the node's ClientApp ends in every message after so many."""
+        return self.stall.with_suffix(".dies")
+
     def stalled(self):
         wait(f"a message at partition {self.partition}", self.stall.with_suffix(".reached").exists)
 
@@ -157,16 +163,18 @@ class Federation:
         keys: Certificates and keys (flower_pca.keys); insecure without.
         superlink: Further words for the SuperLink's command line.
         environment: Variables for all processes, beside those that they have anyway.
+        forked: Whether Flower's commands are forked from one process (forks.py) instead of started anew.
     """
 
-    def __init__(self, folder, shards, *, keys=None, superlink=(), environment=None):
+    def __init__(self, folder, shards, *, keys=None, superlink=(), environment=None, forked=False):
         self.folder, self.shards, self.keys, self.words = Path(folder), shards, keys, superlink
+        self._bin, self._forked, self._forks = BIN, forked, None
         self.nodes, self._processes, self._runs = [], [], 0
         self.mark = f"{os.getpid()}-{next(_NUMBERS)}"
         self.environment = {
             **os.environ,
             MARK: self.mark,
-            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",  # a SuperNode starts its helpers by name
+            "PATH": _first(BIN, os.environ.get("PATH", "")),  # a SuperNode starts its helpers by name
             "FLWR_HOME": str(self.folder / "home"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -179,6 +187,10 @@ class Federation:
         atexit.register(self.close)
         try:
             self._write()
+            if self._forked:
+                self._forks = Forks(self.environment)
+                self._bin = self._forks.bin
+                self.environment["PATH"] = _first(self._bin, self.environment["PATH"])
             self._start_superlink()
         except BaseException:
             self.close()
@@ -199,6 +211,8 @@ class Federation:
         for process in self._processes:
             _signal(process, signal.SIGKILL)
             process.wait(SHORT)
+        if self._forks is not None:
+            self._forks.close()
         for pid in self.strays():
             os.kill(pid, signal.SIGKILL)
 
@@ -268,7 +282,7 @@ class Federation:
 
     def flwr(self, *words, seconds=SHORT):
         """What Flower's command line prints."""
-        return self._call([str(BIN / "flwr"), *words], seconds)
+        return self._call([str(self._bin / "flwr"), *words], seconds)
 
     def logs(self):
         """Everything that SuperLink, ServerApps and nodes have said."""
@@ -306,7 +320,7 @@ class Federation:
         wait("the start of the SuperLink", answers)
 
     def _start(self, words, log):
-        command = [str(BIN / words[0]), *words[1:]]
+        command = [str(self._bin / words[0]), *words[1:]]
         with log.open("w") as file:
             file.write(shlex.join(words) + "\n")
             file.flush()
@@ -332,6 +346,10 @@ class Federation:
 
     def _shard(self, partition):
         return self.folder / f"shard-{partition}.npy"
+
+
+def _first(folder, path):
+    return f"{folder}{os.pathsep}{path}"
 
 
 def _signal(process, number):

@@ -7,8 +7,9 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 from fake_grid import FakeGrid, in_a_run, is_pca_of
+from people import PEOPLE, frames, written
 
-from flower_pca import ConfigError, NotEnoughNodes, PCAResult, RobustResult, keys, registry
+from flower_pca import ColumnsResult, ConfigError, NotEnoughNodes, PCAResult, RobustResult, keys, registry, simulate
 from flower_pca.data import sources
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
@@ -171,12 +172,12 @@ def test_what_a_file_holds_stays_at_its_node(case, run, tmp_path):
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
     result, lines = run([*nodes, {"data": spec.format(str(path))}])
     assert is_pca_of(result, shards)
-    (reason,) = [why for record in result.history for why in record.failures.values()]
+    (reason,) = {why for record in result.history for why in record.failures.values()}  # it was asked twice
     assert reason == (
         "The rows and the rules of this node must be readable, as its operator has named them. "
         "Got an error, which its own log has. Ask the node's operator."
     )
-    (own,) = [line for line in lines if "The rows or the rules of this node cannot be used: " in line]
+    (own,) = {line for line in lines if "The rows or the rules of this node cannot be used: " in line}
     assert "Geheim" in own or case == "no such source"
     assert not any("Geheim" in line for line in lines if line != own)
 
@@ -395,3 +396,32 @@ def test_a_checkpoint_lies_in_the_output_folder_and_is_gone_at_the_end(run, tmp_
     assert [place.name for place in (tmp_path / "out").iterdir()] == ["run.ckpt"]
     run(simulated(2), algorithm="krylov", checkpoint=str(tmp_path / "elsewhere.ckpt"))
     assert not (tmp_path / "elsewhere.ckpt").exists()
+
+
+def test_the_app_deals_the_columns_of_the_run_config_to_simulated_nodes(run, tmp_path):
+    tables = written(tmp_path / "tables")
+    nodes = [{"partition-id": i, "num-partitions": 2} for i in range(2)]
+    result, _ = run(nodes, data=str(tables), split="columns", ids="patient", wire="auto", algorithm="auto")
+    pooled = simulate("auto", frames(), n_components=2, split="columns")
+    np.testing.assert_array_equal(result.scores_, pooled.scores_)
+
+
+def test_the_app_runs_over_nodes_that_have_their_own_tables(run, tmp_path):
+    tables = written(tmp_path / "tables")
+    nodes = [
+        {
+            "data": f"csv(path='{tables / site}.csv', ids='patient')",
+            "split-columns": True,
+            "output-dir": str(tmp_path / site),
+        }
+        for site in frames()
+    ]
+    result, _ = run(nodes, split="columns", scale="std", mask=True)
+    assert isinstance(result, ColumnsResult)
+    assert result.components_.shape == (2, 0)
+    np.testing.assert_allclose(
+        result.scores_, simulate("auto", frames(), n_components=2, split="columns", scale="std").scores_, atol=1e-8
+    )
+    parts = [ColumnsResult.part(*(tmp_path / site).glob("*own*.npz")) for site in frames()]
+    together = sum(part.transform(frames()[site].loc[PEOPLE]) for part, site in zip(parts, frames(), strict=True))
+    np.testing.assert_allclose(together, result.scores_, atol=1e-8)

@@ -10,6 +10,7 @@ from spoilt import ROWS, SMALL, Array, own, pose, rel
 
 from benchmarks import certain
 from flower_pca import ConfigError, Outcome, RobustResult, make, simulate
+from flower_pca.algorithms.robust import proof
 
 SHARES = [(0.05, 0.25), (0.15, 0.15), (0.25, 0.25)]
 
@@ -95,6 +96,13 @@ def test_a_basis_that_does_not_come_to_rest_is_told() -> None:
     result = run(certain.posed(80, 4, 0.1, "+-80", 0.05, 3)[1], 4, patience=1)
     assert result.status.outcome is Outcome.MAX_ROUNDS
     assert "the basis still changes by" in result.status.words
+
+
+def test_a_column_without_one_unclean_entry_is_determined() -> None:
+    G, x = np.diag([4.0, 2.0, 1.0]), np.array([[0.0, 0.0, 0.0], [0.5, 0.0, 0.0]])
+    after, weak = proof.stepped(G, x, np.array([[0.0, 0.0, 0.0], [1.98, 0.0, 0.0]]))
+    assert weak.tolist() == [False, True]  # of the first all is clean, of the second a hundredth
+    assert np.isfinite(after).all()
 
 
 @pytest.mark.slow

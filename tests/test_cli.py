@@ -80,6 +80,7 @@ def test_run_writes_the_result_its_history_and_a_report(data, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_run_under_masks_by_a_spec(data, tmp_path, capsys):
     words = ["run", data, "--components", 3, "--clients", 4, "--out", tmp_path, "--mask"]
     assert flower_pca(capsys, *words, "masks(self_masks=False)")[0] == 0
@@ -93,6 +94,7 @@ def test_run_under_masks_by_a_spec(data, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_run_for_machines_and_of_a_folder_of_files_with_gaps(tmp_path, capsys):
     shards = [S.copy() for S in mixed(0).shards]
     shards[1][0, 3] = np.nan
@@ -113,6 +115,7 @@ def test_run_for_machines_and_of_a_folder_of_files_with_gaps(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_a_run_that_does_not_converge_says_so_and_still_writes(data, tmp_path, capsys):
     code, said, _ = flower_pca(capsys, "run", data, "--algorithm", "ssi", "--max-rounds", 2, "--out", tmp_path / "out")
     assert code == 1
@@ -177,7 +180,7 @@ def test_a_report_that_fails_leaves_nothing_half_written(data, tmp_path, capsys,
 
 
 @pytest.fixture
-def result(data, tmp_path, capsys):
+def result(data, tmp_path, capsys, unillustrated):
     flower_pca(capsys, "run", data, "--components", 3, "--out", tmp_path / "out")
     return tmp_path / "out/result.npz"
 
@@ -224,6 +227,7 @@ def test_show_prints_what_is_in_a_result(result, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_noise_and_masks_are_asked_for_and_what_was_spent_is_shown(data, tmp_path, capsys):
     words = ["run", data, "--components", 2, "--clients", 5, "--algorithm", "ssi(max_rounds=2)", "--mask"]
     dp = "dp(epsilon=1000.0, delta=1e-6, clip=20.0)"
@@ -301,6 +305,7 @@ def test_list_says_of_every_algorithm_what_its_docstring_says(capsys):
         )
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_progress_is_shown_on_a_terminal_only(data, tmp_path, capsys, monkeypatch):
     with common.progress("starting") as on_round:
         simulate("krylov", [X], n_components=2, on_round=on_round)
@@ -376,6 +381,7 @@ def test_an_interruption_without_a_checkpoint_says_only_that(data, tmp_path, cap
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_a_synthetic_set_runs_with_the_clients_that_it_has(tmp_path, capsys):
     words = ["run", "synthetic(n=60, d=4, clients=3)", "--json", "--out", tmp_path / "out"]
     code, said, _ = flower_pca(capsys, *words)

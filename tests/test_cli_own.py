@@ -37,6 +37,7 @@ def folder(parts, path):
 @pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
 @pytest.mark.parametrize("algorithm", ["consensus_rpca(max_rounds=12)", "exact_per_pca(local_components=1)"])
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_run_writes_what_belongs_to_each_client_into_files_as_a_node_does(algorithm, tmp_path, capsys):
     parts = spoilt() if algorithm.startswith("consensus_rpca") else split()
     data, out = folder(parts, tmp_path / "sites"), tmp_path / "out"
@@ -66,6 +67,7 @@ def test_own_parts_of_an_algorithm_that_leaves_none_are_refused_before_the_run(t
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp_path, capsys):
     parts = split()
     data, out = folder(parts, tmp_path / "sites"), tmp_path / "out"
@@ -89,6 +91,7 @@ def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp
 
 @pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, capsys):
     parts = split()
     data, out = folder(parts, tmp_path / "sites"), tmp_path / "out"
@@ -114,6 +117,7 @@ def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, c
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_show_names_the_columns_that_weigh_most(tmp_path, capsys):
     data, out = folder(split(), tmp_path / "sites"), tmp_path / "out"
     assert flower_pca(capsys, "run", data, "--out", out)[0] == 0
@@ -130,6 +134,7 @@ def test_show_names_the_columns_that_weigh_most(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_show_says_what_only_a_family_of_results_has(tmp_path, capsys):
     personal = simulate("exact_per_pca(local_components=1)", split(), n_components=2)
     shown = json.loads(flower_pca(capsys, "show", personal.save(tmp_path / "p.npz"), "--json")[1])

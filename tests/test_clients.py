@@ -203,7 +203,7 @@ MALFORMED = {
     "two clips": ("ssi", {**NOISED, "dp.clip": [1.0, 1.0]}, FLOOR, ("ssi", "TypeError)")),
     "a clip in words": ("ssi", {**NOISED, "dp.clip": "x"}, FLOOR, "dp.clip of a message must be"),
     "a clip beyond all": ("ssi", {**NOISED, "dp.clip": 1e300}, FLOOR, "dp.clip of a message must be at most 1e+150"),
-    "two seeds": ("ssi", {"Z": ONE, "seed": [1, 2], "width": 1}, RANK, ("ssi", "TypeError: ")),
+    "two seeds": ("ssi", {"Z": ONE, "seed": [1, 2], "width": 1}, RANK, ("ssi", "TypeError)")),
     "a seed below 0": ("ssi", {"Z": ONE, "seed": -1, "width": 1}, RANK, "seed of a message must be from 0 to"),
     "a width below 0": (
         "ssi",
@@ -211,9 +211,9 @@ MALFORMED = {
         RANK,
         "width of a message must be at least 0. Got -2",
     ),
-    "too wide": ("opening", {"peaks": 0, "seed": 1, "width": 2**31}, {}, "width of a message must be of at most 1000"),
-    "an own part too wide": ("personal", {"own": 2**31}, {}, "own of a message must be of at most 1000 columns. Got"),
-    "a block too wide": ("ssi", {"Z": np.ones((D, 1001))}, {}, "Z of a message must be of at most 1000 columns. Got"),
+    "too wide": ("opening", {"peaks": 0, "seed": 1, "width": 2**31}, {}, "width of a message must be of at most 1,000"),
+    "an own part too wide": ("personal", {"own": 2**31}, {}, "own of a message must be of at most 1,000 columns. Got"),
+    "a block too wide": ("ssi", {"Z": np.ones((D, 1001))}, {}, "Z of a message must be of at most 1,000 columns. Got"),
     "a number next to 0": ("low_rank", {"sigma": 1e-320}, {}, "sigma of a message must be 0 or at least 1e-150. Got"),
     "a number below 0": ("low_rank", {"lam": -1.0}, {}, "lam of a message must be 0 or at least 1e-150. Got -1.0"),
 }

@@ -26,10 +26,10 @@ from flower_pca.data import partition, sources
 from flower_pca.masking.identity import Identity
 
 BIN = Path(sys.executable).parent
-SYSTEM = {"cat", "kill", "pip", "ssh-keygen", "export", "."}  # checked one by one below
+SYSTEM = {"cat", "cd", "docker", "kill", "pip", "ssh-keygen", "export", "."}  # checked one by one below
 FLOWER = {"flower-superlink": (), "flower-supernode": (), "flwr": ("run", "ls", "supernode", "build", "list", "stop")}
 PYTHON = {"python", "python3.11", ".venv/bin/python"}
-TOOLS = {".venv/bin/ruff", ".venv/bin/mypy"}
+TOOLS = {".venv/bin/ruff", ".venv/bin/mypy", ".venv/bin/codespell"}
 
 
 def commands(page):
@@ -167,7 +167,7 @@ def test_the_node_configs_set_what_the_app_reads():
     for _, command in ALL:
         for given in map(settings, after(command, "--node-config")):
             found += 1
-            assert set(given) <= read
+            assert set(given) <= read | {"name"}
             (data,) = [given[key] for key in ("data", "data-path") if key in given]
             if Path(data).suffix not in sources.ENDINGS:
                 assert data.split("(")[0] in sources.SOURCES
@@ -189,11 +189,11 @@ def test_our_own_commands_are_understood():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["docs/command-line.md", "README.md"])
-def test_our_own_commands_do_what_the_page_says(page, tmp_path, monkeypatch, capsys):
+@pytest.mark.usefixtures("unillustrated")
+def test_our_own_commands_do_what_the_page_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names = {}
-    for block in blocks(page, "python") if page.startswith("docs/") else []:
+    page, names = "docs/command-line.md", {}
+    for block in blocks(page, "python"):
         exec(compile(block, page, "exec"), names)
     ours = [command[1:] for place, command in ALL if place == page and program(command) == "flower-pca"]
     assert len(ours) >= 2
@@ -209,9 +209,6 @@ def test_our_own_commands_do_what_the_page_says(page, tmp_path, monkeypatch, cap
         if words[0] == "compare":
             wrote = {path.name for path in Path(out).iterdir()}
             assert wrote == {"comparison.csv", "comparison.json", "comparison.svg"}
-    if page == "README.md":
-        assert PCAResult.load("digits/result.npz").components_.shape == (10, 64)
-        return
     X = np.loadtxt("patients.csv", delimiter=",", skiprows=1, usecols=range(4))
     found = PCAResult.load("patients/result.npz")
     X = X[:, [["age", "pulse", "glucose", "lactate"].index(name) for name in found.feature_names_in_]]
@@ -224,7 +221,7 @@ def test_our_own_commands_do_what_the_page_says(page, tmp_path, monkeypatch, cap
 
 def test_the_keys_are_written_where_the_next_commands_look_for_them(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (keys,) = [command for command in with_program("flower-pca") if command[1] == "keys"]
+    (keys,) = [command for page, command in ALL if page == "docs/deployment.md" and command[1] == "keys"]
     assert cli.main(keys[1:]) == 0
     printed = capsys.readouterr().out
     places = [
@@ -239,7 +236,7 @@ def test_the_keys_are_written_where_the_next_commands_look_for_them(tmp_path, mo
 
 def test_the_list_of_trusted_keys_is_one_that_the_nodes_believe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (keys,) = [command for command in with_program("flower-pca") if command[1] == "keys"]
+    (keys,) = [command for page, command in ALL if page == "docs/deployment.md" and command[1] == "keys"]
     assert cli.main(keys[1:]) == 0
     (block,) = [block for block in blocks("docs/masked-sums.md", "sh") if block.startswith("cat ")]
     subprocess.run(["sh", "-ec", block], check=True, timeout=60)

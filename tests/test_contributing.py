@@ -134,6 +134,7 @@ def test_with_noise_it_spends_its_budget_and_no_more(algorithm, mask):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_the_command_line_runs_and_lists_it(algorithm, tmp_path, capsys):
     np.save(tmp_path / "rows.npy", rows())
     given = ["--clients", "3", "--components", "3", "--algorithm", "momentum(oversample=4)", "--json"]

@@ -50,7 +50,7 @@ def test_deployment_computes_from_the_files_of_its_nodes(app_of, tmp_path):
     assert result.n_samples_ == 80
     assert result.n_components_ == int(np.searchsorted(np.cumsum(values**2) / np.sum(values**2), 0.9)) + 1
     assert result.angle_to(V[: result.n_components_]) < 1e-6
-    assert any("The rows of this node must be at least 20. Got 10." in line for line in lines)
+    assert any("The rows of this node must be at least 20. Got fewer." in line for line in lines)
 
 
 def test_the_pipeline_trains_on_what_the_nodes_project(app_of, tmp_path):

@@ -84,6 +84,7 @@ def test_nodes_and_masks_make_the_same_hint_without_a_look_at_rows(mask, lines):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_hints_are_saved_and_shown_with_the_names_of_columns(tmp_path, capsys):
     np.savetxt(tmp_path / "x.csv", with_column(IDS), delimiter=",", header=HEAD.replace("bmi", "id,bmi"), comments="")
     out = tmp_path / "out"
@@ -181,6 +182,7 @@ def test_a_node_says_so_in_its_own_log_and_tells_no_server(lines):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_the_command_says_so(tmp_path, capsys):
     table, head = with_column(IDS / 1.0) * [9, 1, 9, 9, 9], "age,id,bmi,glucose,score"
     np.savetxt(tmp_path / "x.csv", table, delimiter=",", header=head, comments="")

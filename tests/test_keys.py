@@ -160,7 +160,7 @@ def test_the_command_says_what_to_do_next(tmp_path, capsys):
     assert superlink == [
         *["flower-superlink", "--host", "0.0.0.0", "--port", "8000", "--enable-supernode-auth"],
         *["--ssl-ca-certfile", f"{folder}/ca.crt", "--ssl-certfile", f"{folder}/server.pem"],
-        *["--ssl-keyfile", f"{folder}/server.key"],
+        *["--ssl-keyfile", f"{folder}/server.key", "--database", "superlink.db"],
     ]
     assert register == [["flwr", "supernode", "register", f"{folder}/node-{i}.pub", "pca"] for i in range(2)]
     assert first == [

@@ -1,6 +1,7 @@
 """What is released: a source archive, the wheel that is made from it, and that wheel at work in a folder of its own."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -60,7 +61,13 @@ def test_the_wheel_has_the_package_and_nothing_else(built):
     assert files == package | {"flower_pca/py.typed"}
     assert (said["Name"], said["License-Expression"], said["Requires-Python"]) == ("flower-pca", "Apache-2.0", ">=3.11")
     assert said["Description-Content-Type"] == "text/markdown"
-    assert said.get_payload().startswith("# flower_pca")
+    page = said.get_payload()
+    assert page.startswith("# flower_pca")
+    assert all(link.startswith("https://") for link in re.findall(r"\]\(([^)]*)\)", page))  # an index shows it alone
+    namespace: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, namespace)
+    assert namespace["result"].status.ok  # type: ignore[attr-defined]
     assert {"simulation", "plot", "sklearn", "parquet", "datasets", "all"} == set(said.get_all("Provides-Extra"))
     for name in ("README.md", "CHANGELOG.md", "LICENSE", "docs/index.md", "examples/quickstart.py", "hub/README.md"):
         assert (source / name).read_bytes() == (ROOT / name).read_bytes()

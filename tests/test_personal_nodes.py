@@ -13,7 +13,7 @@ from builders import Array
 from fake_grid import FakeGrid, app_of, arrays_in, in_a_run
 from flwr.clientapp import ClientApp
 
-from flower_pca import NotEnoughNodes, PCAResult, PersonalResult, ProtocolError, assembly, simulate
+from flower_pca import NotEnoughNodes, PCAResult, PersonalResult, ProtocolError, answering, simulate
 from flower_pca.analysis.groups import distances
 from flower_pca.clients import PCAClient
 from flower_pca.clients.kept import own_file
@@ -227,4 +227,4 @@ def test_a_probe_of_another_shape_is_refused(stage: str, shape: tuple[int, ...])
     arrays = {name: np.asarray(a) for name, a in STAGES[stage].items()} | {"b": np.ones(shape)}
     words = f"The probe of own components must be one vector of 9 numbers. Got shape {shape}. Check the sender."
     with pytest.raises(ProtocolError, match=re.escape(words)):
-        assembly.answer(stage, arrays, LocalData(SHARDS[0]), {})
+        answering.answer(stage, arrays, LocalData(SHARDS[0]), {})

@@ -10,6 +10,7 @@ from fake_grid import grid_of, is_pca_of
 from flwr.app import Context, RecordDict
 
 from flower_pca import strategies, wire
+from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.clients import PCAClient, client_app
 from flower_pca.core.stage import Broadcast
@@ -118,16 +119,18 @@ PERSONAL = {"U": I[:, :1], "b": I[:, :1], "own": 4, "exact": True, "steps": 0, "
 TOLD = [  # a message with a single block of one column, and how many directions of C_i the answer tells
     ("covariance", {"columns": 10}, "covariance", 10),
     ("covariance", {"columns": 10, **JUNK}, "covariance", 10),
-    ("uda", {"rank": 6, "weighted": False, **JUNK}, "uda", 7),
-    ("wda", {"rank": 6, "weighted": True, **JUNK}, "wda", 7),
-    ("dist_pca", {"rank": 6, "weighted": False, **JUNK}, "dist_pca", 7),
+    ("uda", {"rank": 6, "weighted": False, **JUNK}, "uda", 6),
+    ("wda", {"rank": 6, "weighted": True, **JUNK}, "wda", 6),
+    ("dist_pca", {"rank": 6, "weighted": False, **JUNK}, "dist_pca", 6),
     ("local_power", {"Z": I[:, :1], "steps": 4, "aligned": True}, "local_power", 2),
-    ("local_power", {"Z": I[:, :1], "steps": 4, "aligned": False}, "local_power", 2),
+    ("local_power", {"Z": I[:, :1], "steps": 4, "aligned": False}, "local_power", 1),
     ("local_power", {"Z": I[:, :1], "steps": 1, "aligned": False}, "local_power", 1),
-    ("dr_svd", {"step": 2, "block": I[:, :1], "part": np.ones((1, 1))}, "dr_svd", 2),
-    ("dr_svd", {"step": 2, "block": 0.0 * I, "part": I}, "dr_svd", 10),
-    ("per_pca", {"k": 5, "scaled": True, "samples": True, **JUNK}, "per_pca", 6),
-    ("personal", {**PERSONAL}, "per_pca", 5),
+    ("faps", {"Z": I[:, :2], "inner_steps": 1, "inner_tol": 0.0}, "faps", 2),
+    ("dr_svd", {"step": 1, "block": I[:, :2]}, "dr_svd", 2),
+    ("dr_svd", {"step": 2, "block": I[:, :2], "part": np.ones((2, 2))}, "dr_svd", 2),
+    ("per_pca", {"measure": True}, "per_pca", 1),
+    ("per_pca", {"k": 5, "scaled": True, "samples": True, **JUNK}, "per_pca", 5),
+    ("personal", {**PERSONAL}, "per_pca", 6),  # of U, of the probe, and four of its own
     ("opening", {"block": I[0], "peaks": False}, "krylov", 1),
     ("ssi", {"Z": I * np.logspace(0, -200, 10)}, "ssi", 10),
 ]
@@ -143,12 +146,27 @@ def test_what_an_answer_tells_counts_beside_the_blocks(stage, asked, algorithm, 
     assert isinstance(
         ask(PCAClient(X, context=context(), max_rank=told, **rules), stage, asked, algorithm=algorithm), dict
     )
-    with np.load(next(tmp_path.glob("flower_pca-ledger-*.npz"))) as file:
-        assert file["known."].shape == (10, told)
+    (file,) = tmp_path.glob("flower_pca-ledger-*.npz")
+    header, arrays = archive.read(file, "ledger of a node")
+    assert arrays["known."].shape[1] + header["beside"][""] == told or told == 10
+
+
+def test_the_very_same_answer_counts_once_and_any_other_as_what_it_is(tmp_path):
+    """However little it differs from one before, and wherever it lies."""
+    node = PCAClient(X, context=context(), max_rank=3, memory_dir=tmp_path)
+    asked = {"Z": I[:, :1], "steps": 3, "aligned": False}
+    for _ in range(5):
+        first = ask(node, "local_power", asked)["Y"]
+    for size in (1e-13, 1e-9):
+        assert np.allclose(ask(node, "local_power", {**asked, "Z": I[:, :1] + size * I[:, 1:2]})["Y"], first)
+    assert "max_rank. Got 4" in ask(node, "local_power", {**asked, "Z": I[:, :1] + 1e-12 * I[:, 1:2]})
+    assert isinstance(ask(node, "local_power", asked), dict)
+    assert "max_rank. Got 4" in ask(node, "ssi", {"Z": first})  # a product with what was told is not told with it
 
 
 def test_own_components_that_are_not_sent_do_not_count(tmp_path):
-    node = PCAClient(X, context=context(), max_rank=1, memory_dir=tmp_path)
+    """U does, and the error of a row as a figure."""
+    node = PCAClient(X, context=context(), max_rank=2, memory_dir=tmp_path)
     assert ask(node, "personal", PERSONAL, algorithm="per_pca")["V"].shape == (10, 0)
 
 

@@ -14,10 +14,10 @@ from flower_pca import registry
 PACKAGE = Path(flower_pca.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 OTHERS = {
-    "AirChannel", "ConfigError", "DP", "DataError", "FederatedPCA", "FlowerPCAError", "History", "MaskedSums",
-    "NotEnoughNodes", "Outcome", "PCAResult", "PersonalResult", "Projection", "ProtocolError", "Question", "Ray",
-    "RobustResult", "Round", "SiteRows", "Spent", "Status", "Stream", "TrackingResult", "__version__", "from_frame",
-    "make", "simulate", "to_sklearn", "track",
+    "AirChannel", "ColumnsResult", "ConfigError", "DP", "DataError", "FederatedPCA", "FlowerPCAError", "History",
+    "MaskedSums", "NotEnoughNodes", "Outcome", "PCAResult", "PersonalResult", "Projection", "ProtocolError", "Question",
+    "Ray", "RobustResult", "Round", "Scaling", "SiteRows", "Spent", "Status", "Stream", "TrackingResult", "__version__",
+    "from_frame", "make", "simulate", "to_sklearn", "track",
 }  # fmt: skip
 
 
@@ -60,6 +60,20 @@ def test_importing_the_package_loads_nothing_heavy():
     assert "flower_pca.core.run" in loaded
     for heavy in ("flwr", "ray", "matplotlib", "sklearn", "pandas", "grpc", "scipy.sparse", "scipy.linalg"):
         assert heavy not in loaded
+
+
+def test_an_algorithm_is_imported_when_it_is_first_asked_for():
+    def of(statement):
+        return {name.removeprefix("flower_pca.") for name in imported(statement) if name.startswith("flower_pca.")}
+
+    shown = "from flower_pca import registry, simulate; registry.make('krylov'); 'PerPCA' in registry.shown()"
+    node = "from flower_pca.clients import Rules; assert 'krylov' in Rules().served"
+    for loaded, own in ((of(shown), "algorithms.krylov"), (of(node), "algorithms.krylov")):
+        assert own in loaded
+        assert loaded.isdisjoint({"algorithms.faps", "algorithms.personal.base", "algorithms.robust.base"})
+        assert not any(name.startswith("algorithms.robust") for name in loaded)
+    assert "tracking.tracker" not in of(node)
+    assert "algorithms.faps" in of("from flower_pca import FAPS")
 
 
 CORE = [path.stem for path in sorted((PACKAGE / "core").glob("*.py")) if path.stem != "__init__"]

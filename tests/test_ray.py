@@ -20,6 +20,7 @@ from flower_pca import ConfigError, DataError, FederatedPCA, Ray, RobustTracking
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
 from flower_pca.simulation.shards import Folder, Ready
+from flower_pca.tracking.record import StepRecord
 from sims.over_air import moving
 
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
@@ -196,15 +197,22 @@ def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep(clu
 
     here, there = streams(), streams()
     tracker = RobustTracking(smallest_outlier=15.0, refine=True)
-    a = track(tracker, here, n_components=3, start=start, steps=4)
-    b = track(tracker, there, n_components=3, start=start, steps=4, backend=Ray(clients_per_node=2, address=cluster))
+    asked, engine = {"n_components": 3, "start": start, "steps": 4}, Ray(clients_per_node=2, address=cluster)
+    told: list[StepRecord] = []
+    far: list[StepRecord] = []
+    a = track(tracker, here, **asked, on_step=told.append)
+    b = track(tracker, there, **asked, on_step=far.append, backend=engine)
     assert_same_steps(a, b)
+    assert [record.to_json() for record in far] == [record.to_json() for record in told]
+    assert [len(record.clients) for record in far] == [2] * 4
+    assert_same_steps(far[-1].result_so_far(), b)
     assert a.rows_.tolist() == [60, 60, 60, 30]
     for mine, theirs in zip(here, there, strict=True):
         assert set(mine.completed) == set(theirs.completed)
         for step, batch in mine.completed.items():
             assert np.array_equal(batch.rows, theirs.completed[step].rows)
             assert np.array_equal(batch.outliers, theirs.completed[step].outliers)
+            assert np.array_equal(batch.imputed, theirs.completed[step].imputed)
     with pytest.raises(ConfigError, match="A stream on Ray must be one for other processes"):
         track("st_miss", [iter(batches[0])], n_components=3, backend="ray")
 

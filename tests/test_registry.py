@@ -7,7 +7,8 @@ import pytest
 from checks import changed
 
 from flower_pca import ConfigError, Krylov, LocalPower, ProtocolError, make
-from flower_pca.registry import ALGORITHMS, STAGES, TRACKERS, answer
+from flower_pca.answering import unmasked as answer
+from flower_pca.registry import ALGORITHMS, STAGES, TRACKERS
 from flower_pca.rows.local import LocalData
 
 TOGETHER = {"per_pca": {"choice": 1}}  # a QR goes with that only
@@ -188,9 +189,13 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "private_opening",
         "summed_opening",
         "ritz",
+        "standardize",
         "evaluate",
+        "influence",
         "monitor",
         "low_rank",
+        "columns_opening",
+        "loadings",
         "personal",
     }
     X = np.arange(6.0).reshape(3, 2)
@@ -200,6 +205,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
     with pytest.raises(ProtocolError) as caught:
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
-        f"The stage must be one of {SERVED}, {TRACKED}, opening, private_opening, summed_opening, ritz, evaluate, "
-        "monitor, low_rank, personal. Got 'ritzy'. Install the same flower_pca everywhere."
+        f"The stage must be one of {SERVED}, {TRACKED}, monitor, standardize, opening, private_opening, "
+        "summed_opening, ritz, evaluate, influence, columns_opening, loadings, low_rank, personal. Got 'ritzy'. "
+        "Install the same flower_pca everywhere."
     )

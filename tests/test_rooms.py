@@ -18,7 +18,7 @@ FLOORS = (
     ("algorithms", "tracking", "dp"),
     ("registry", "analysis"),
     ("masking", "plots"),
-    ("assembly", "report"),
+    ("answering", "assembly", "report"),
     ("wire", "data"),
     ("hosted",),
     ("strategies", "clients"),
@@ -36,6 +36,7 @@ EXCEPTIONS = {
     ("flower_pca.tracking.result", "flower_pca.plots"),
     ("flower_pca.rows.matching", "flower_pca.data.sources"),
     ("flower_pca.rows.projection", "flower_pca.wire"),
+    ("flower_pca.rows.scaling", "flower_pca.wire"),
 }
 
 # What a room may import from outside the package, beside the standard library, numpy and scipy.

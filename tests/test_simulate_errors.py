@@ -70,7 +70,7 @@ DATA_ERRORS = {
     ),
     "a vector": (
         on(GOOD, GOOD[:, 0]),
-        "The data of client 1 must be a two-dimensional array of real numbers, one row per sample. Got 1 dimensions of "
+        "The data of client 1 must be a two-dimensional array of real numbers, one row per sample. Got 1 dimension of "
         "dtype float64. Convert it first; a vector becomes x[:, None].",
     ),
     "words": (

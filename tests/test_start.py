@@ -150,6 +150,7 @@ def test_a_strategy_has_flowers_names_for_what_it_has():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_the_command_line_begins_with_a_result(earlier, tmp_path, capsys):
     np.save(tmp_path / "rows.npy", np.vstack(NEW))
     earlier.save(tmp_path / "earlier.npz")

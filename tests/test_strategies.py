@@ -2,6 +2,7 @@
 
 import gc
 import inspect
+import re
 import weakref
 from dataclasses import fields
 
@@ -298,7 +299,7 @@ def test_what_is_logged(lines):
     rounds = [line for line in lines if line.startswith("round ")]
     assert rounds == [str(r) for r in result.history]
     assert rounds[1].startswith("round 1 (krylov): 5/5 clients, error ")
-    assert all(" MB down, " in line and line.endswith(" MB up") for line in rounds)
+    assert all(re.search(r", [\d.]+ k?B down, [\d.]+ k?B up$", line) for line in rounds)
     assert lines[0] == "Starting Krylov strategy:"
     assert str(result.status) in lines
     assert [line.strip() for line in lines[-3:]] == [line.strip() for line in result.table().splitlines()]

@@ -49,6 +49,7 @@ def run(capsys, folder, *words):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_the_command_matches_files_by_name(folder, capsys):
     is_pooled(run(capsys, folder))
     is_pooled(run(capsys, folder, "--columns", "size, age,weight,beat"), ("size", "age", "weight", "beat"))
@@ -106,6 +107,7 @@ def test_transform_of_a_file_goes_by_name_and_says_if_it_cannot(folder, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_a_table_with_its_sites_in_a_column(tmp_path, capsys):
     names = ["site", *NAMES]
     lines = [f"{site}," + ",".join(f"{v:.17g}" for v in row) for site, part in SITES.items() for row in X[part]]

@@ -28,12 +28,57 @@ def test_it_is_the_loop_over_rows_with_lapacks_svd(problems):
     for problem in problems[:2]:
         reference = trackers.closed_form(problem)
         for clients in (1, 3):
-            result = run(problem, clients=clients)
+            result = run(problem, STMiss(tol=1e-12), clients)
             assert max(moving.se(P, V.T) for P, V in zip(reference, result.components_, strict=True)) < 1e-12
             assert np.abs(result.components_ @ result.components_.transpose(0, 2, 1) - np.eye(R)).max() < 1e-12
     values = np.linalg.svd(np.nan_to_num(problem.Y[:60]), compute_uv=False)[:R] ** 2
     np.testing.assert_allclose(result.values_[0], values, rtol=1e-8)  # not divided by the rows
     assert result.rows_.tolist() == [60] * 20
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+@pytest.mark.parametrize("solver", ["krylov", "power"])
+def test_every_step_ends_within_tol_of_lapacks_svd_of_its_completed_rows(problems, solver, noise):
+    Y = problems[0].Y + noise * np.random.default_rng(5).standard_normal(problems[0].Y.shape)
+    for reuse in (0, 1):
+        streams = [Stream(Y[k::2], batch=30, keep=True) for k in range(2)]
+        tracker = STMiss(solver=solver, reuse=reuse, products=200, first_products=500)
+        result = track(tracker, streams, n_components=R)
+        assert tracker.tol == 1e-8
+        for j, V in enumerate(result.components_):
+            rows = np.vstack([stream.completed[j].rows for stream in streams])
+            s, U = np.linalg.svd(rows, full_matrices=False)[1:]
+            assert moving.se(V.T, U[:R].T) < 3e-8
+            np.testing.assert_allclose(result.values_[j], s[:R] ** 2, rtol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1e-120, 1e-60, 1e60])
+@pytest.mark.parametrize("solver", ["krylov", "power"])
+def test_neither_small_nor_large_units_change_the_components(problems, solver, scale):
+    plain, scaled = (
+        track(STMiss(solver=solver), [problems[0].Y[:300] * s], n_components=R, batch=60) for s in (1, scale)
+    )
+    assert max(moving.se(U.T, V.T) for U, V in zip(plain.components_, scaled.components_, strict=True)) < 1e-8
+    assert np.abs(scaled.components_ @ scaled.components_.transpose(0, 2, 1) - np.eye(R)).max() < 1e-12
+
+
+@pytest.mark.parametrize("solver", ["krylov", "power", "power, qr_every=3"])
+def test_components_are_in_the_order_of_their_values(solver):
+    rng = np.random.default_rng(11)
+    axes = np.linalg.qr(rng.standard_normal((40, 40)))[0].T
+    sizes = np.r_[9.0, 7.0, 5.0, 3.0, 0.01 * np.ones(36)]
+    parts = [[rng.standard_normal((50, 40)) * sizes @ axes for _ in range(4)] for _ in range(2)]
+    kind, _, more = solver.partition(", ")
+    for mask in (False, True):
+        tracker = f"st_miss(solver='{kind}'{', ' + more if more else ''})"
+        result = track(tracker, parts, n_components=4, mask=mask)
+        for j in range(4):
+            s, U = np.linalg.svd(np.vstack([own[j] for own in parts]), full_matrices=False)[1:]
+            cosines = result.components_[j] @ U[:4].T
+            np.testing.assert_allclose(np.abs(np.diag(cosines)), 1.0, atol=1e-6)
+            np.testing.assert_allclose(result.values_[j], s[:4] ** 2, rtol=1e-6)
+            largest = np.argmax(np.abs(result.components_[j]), axis=1)
+            assert (result.components_[j][np.arange(4), largest] > 0).all()
 
 
 def test_the_thresholds_of_a_change_to_an_independent_subspace(problems):
@@ -118,7 +163,7 @@ def test_another_split_over_clients_gives_the_same_subspaces(problems, solver, s
 
 def test_a_silent_channel_is_the_centralised_svd(problems):
     reference = trackers.closed_form(problems[1])
-    tracker = STMiss(solver="power", products=60, first_products=500)
+    tracker = STMiss(solver="power", products=60, first_products=500, tol=1e-12)
     result = run(problems[1], tracker, 3, channel=AirChannel(noise_std=0.0))
     assert max(moving.se(P, V.T) for P, V in zip(reference, result.components_, strict=True)) < 1e-12
 
@@ -269,11 +314,11 @@ def test_rows_with_too_few_entries_get_the_minimum_norm_and_are_counted(problems
 
 def test_a_step_without_enough_rows_leaves_the_basis_as_it_is(problems):
     Y = problems[0].Y
-    result = track("st_miss", [[Y[:60], None, Y[60:120], Y[120:123]]], n_components=R)
+    result = track(STMiss(tol=1e-12), [[Y[:60], None, Y[60:120], Y[120:123]]], n_components=R)
     assert result.rows_.tolist() == [60, 0, 60, 3]
     assert np.array_equal(result.components_[1], result.components_[0])
     assert np.array_equal(result.components_[3], result.components_[2])
-    whole = track("st_miss", [Y[:120]], n_components=R, batch=60)
+    whole = track(STMiss(tol=1e-12), [Y[:120]], n_components=R, batch=60)
     assert moving.se(result.components_[2].T, whole.components_[1].T) < 1e-12
 
 

@@ -28,6 +28,7 @@ def test_the_command_prints_a_table_and_leaves_bases_and_picture(tmp_path, capsy
     assert (tmp_path / "out/tracking.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_the_command_masks_if_it_is_told_to(tmp_path, capsys):
     np.save(tmp_path / "rows.npy", PROBLEM.Y[:120])
     words = ["track", str(tmp_path / "rows.npy"), "--batch", "60", "--rank", "3", "--out", str(tmp_path / "out")]

@@ -81,7 +81,7 @@ def test_a_node_says_so_and_the_others_go_on():
     grid = grid_of([GOOD, GOOD + 1.0, table])
     result = strategy.fit(grid)
     assert result.n_samples_ == 120
-    (reason,) = [why for record in result.history for why in record.failures.values()]
+    (reason,) = {why for record in result.history for why in record.failures.values()}
     assert "must be of usual size, at most 1e+65, or 1e+16 in single precision. Got a larger one in column 2." in reason
 
 

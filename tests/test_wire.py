@@ -176,11 +176,12 @@ def test_evaluate_is_what_flower_makes_of_it():
         assert same(got.arrays, {"squares": np.array(22.0), "n": np.array(11)})
 
 
-def test_a_refusal_is_what_flower_makes_of_it():
-    returns = [], 0, wire.refusal("No.", 7, 2)
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_refusal_is_what_flower_makes_of_it(lasting):
+    returns = [], 0, wire.refusal("No.", 7, 2, lasting=lasting)
     _, reply = through_flower(written(), "train", returns)
     for content in (reply, wire.write_reply("train", *returns)):
-        assert wire.read_reply(content, "train") == wire.Answer(7, 2, {}, 0, "No.")
+        assert wire.read_reply(content, "train") == wire.Answer(7, 2, {}, 0, "No.", lasting)
 
 
 def test_flower_reads_our_records_as_ins_and_res():

@@ -64,7 +64,7 @@ class Auto(Krylov):
         d, wide = model.d, self.oversample == AUTO
         rounds, many = self.expected(model)
         one = d * (d + 1) // 2
-        sizes = f"one message, of {one:,} numbers for {d:,} columns"
+        sizes = f"one message, of {one:,} numbers for {d:,} {'columns' if model.split is None else 'people'}"
         both = f"covariance takes {sizes}, where krylov is expected to take {labels.count(rounds, 'message')}, of"
         both = f"{both} {many:,} numbers together, for tol={self.tol:g}"
         if rounds < 1:

@@ -83,7 +83,7 @@ class Covariance(Algorithm[CovarianceState]):
         return replace(state, C=unpacked(scaled_up(total, "C", state.n)))
 
     def status(self, state: CovarianceState) -> Status | None:
-        return None if state.C is None else Status(Outcome.ONE_SHOT, "all of its one round was answered")
+        return None if state.C is None else Status(Outcome.ONE_SHOT, "its one round was answered")
 
     def finish(self, state: CovarianceState, model: Model) -> Model:
         if state.C is None:

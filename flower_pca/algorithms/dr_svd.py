@@ -44,7 +44,7 @@ class DRSVD(Algorithm[DRSVDState]):
     Reference: Halko, Martinsson, Tropp 2011; TSQR: Demmel, Grigori, Hoemmen, Langou 2012.
     Cost: 12 n_i d r flops on a client; r columns of d floats down in each of three rounds and up in two, and an r x r
     factor each way.
-    Prefer it: for many components of data whose spectrum falls fast, where three rounds are all there is.
+    Prefer it: for many components of data whose variances fall fast, where there is time for three rounds only.
 
     Args:
         rank: r; by default k + (d - k) // 4.

@@ -67,7 +67,7 @@ class FAPS(Iterative[FAPSState]):
     Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component analysis", 2022.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p columns of d floats each way; 2 d p^2 flops at
     the server.
-    Prefer it: where single answers are seen by the server and C_i must not follow from them.
+    Prefer it: where the server sees single answers, and no covariance of a client may follow from them.
 
     Args:
         inner_steps: Subspace iterations of the inner problem.

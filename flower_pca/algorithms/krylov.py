@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
@@ -59,10 +59,10 @@ class Krylov(Iterative[KrylovState]):
     under masks, with random columns alone.
 
     Cost per round: 4 n_i d p flops on a client; p columns of d floats each way. At the server after j rounds, with a
-    basis of m = j p columns: 12 d m p flops, and the 2p leading eigenvectors of an m x m matrix, (4/3) m^3 and more.
-    With k = 50 and d = 1500 these are a third of the server's time at m = 450, and half of it at m = 900. An earlier
-    restart would save that, but gives up some of the space, and so costs messages.
-    Prefer it: always, unless clients come and go all the time, or only a rough answer in two rounds is wanted.
+    basis of m = j p columns: 12 d m p flops, and the k leading eigenvectors of an m x m matrix, (4/3) m^3 and more.
+    With k = 50 and d = 1500 these are a third of the server's time at m = 470, half of it at 880, and 0.7 at 1460. An
+    earlier restart would save that, but gives up some of the space, and so costs messages.
+    Prefer it: nearly always; not where clients come and go in every round, or a rough answer in two rounds is enough.
 
     Args:
         oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number
@@ -108,10 +108,10 @@ class Krylov(Iterative[KrylovState]):
             return self, ""
         own = self.width(model.n_components)
         if model.declined:
-            words = f"krylov took blocks of {own} columns, as a client declines wider ones. {model.declined}"
-            return self.narrow, words
+            blocks = f"blocks of {labels.count(own, 'column')}"
+            return self.narrow, f"krylov took {blocks}, as a client declines wider ones. {model.declined}"
         p = max(own, min(model.d, MESSAGE // (8 * model.d)))
-        words = f"krylov took blocks of {p} columns, as wide as {MESSAGE // 1024} kB of a message allow"
+        words = f"krylov took blocks of {labels.count(p, 'column')}, as wide as {MESSAGE // 1024} kB of a message allow"
         given: Any = {f.name: getattr(self, f.name) for f in fields(Krylov)}
         return Widened(**{**given, "oversample": _NARROW + p - own}), words
 
@@ -159,7 +159,7 @@ class Krylov(Iterative[KrylovState]):
         return replace(model, basis=state.Q @ W, product=state.CQ @ W)
 
     def restart(self, model: Model) -> Array:
-        noise = linalg.random_block(*model.columns.shape, seed=model.seed + model.restarts + 1)
+        noise = linalg.random_block(len(model.columns), model.columns.shape[1], model.seed + model.restarts + 1)
         if model.summed:  # sums with a client and without it, on the same block, would tell what it has said there
             return noise
         return np.hstack([model.columns[:, : model.k], noise / np.sqrt(model.d)])
@@ -168,8 +168,10 @@ class Krylov(Iterative[KrylovState]):
         Q, CQ = np.hstack([state.Q, state.block]), np.hstack([state.CQ, S])
         old = state.Q.T @ S
         T = np.block([[state.T, old], [old.T, state.block.T @ S]])
-        whole = state.warm or state.fraction is not None
-        values, W = linalg.eigh_descending(T) if whole else linalg.eigh_leading(T, 2 * (state.k + self.oversample))
+        width = state.k + self.oversample
+        room = np.inf if state.fraction is not None else self.max_basis * width
+        some = state.k if Q.shape[1] + S.shape[1] <= room else 2 * width
+        values, W = linalg.eigh_leading(T, len(T) if state.warm or state.fraction is not None else some)
         k, error = self._judge(state, values, self._residuals(state, Q, CQ, values, W))
         first = max(float(values[0]), np.finfo(float).tiny)
         block = linalg.krylov_block(S, Q, first)
@@ -178,8 +180,7 @@ class Krylov(Iterative[KrylovState]):
             block = self._fresh(state, Q, block)
         elif block.shape[1] == 0 and not np.isfinite(error):  # invariant, but a fraction asks for more of the space
             block = self._fresh(state, Q, block)
-        width = state.k + self.oversample
-        if state.fraction is None and Q.shape[1] + block.shape[1] > self.max_basis * width:
+        if Q.shape[1] + block.shape[1] > room:
             W = W[:, : 2 * width]
             Q, CQ, T = Q @ W, CQ @ W, np.diag(values[: 2 * width])
         progress = state.progress.step(error / first, gain=float(values[:k].sum()), rounds=rounds)

@@ -83,7 +83,7 @@ class LocalPower(Iterative[LocalPowerState]):
     def start(self, model: Model) -> LocalPowerState:
         Z = model.powered()
         k = model.n_components if isinstance(model.n_components, int) else Z.shape[1]
-        return LocalPowerState(Z, Z, None, k, model.n, Movement(), Progress.begin(self.tol, model))
+        return LocalPowerState(Z, Z, None, k, model.units, Movement(), Progress.begin(self.tol, model))
 
     def broadcast(self, state: LocalPowerState) -> Arrays:
         return {"Z": state.block, "steps": np.array(self.q(state)), "aligned": np.array(self._stacks(state))}

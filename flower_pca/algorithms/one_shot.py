@@ -81,7 +81,7 @@ class _Average(Algorithm[OneShotState]):
             return None
         return Status(
             Outcome.ONE_SHOT,
-            "all of its one round was answered; the residuals say how far its components are from exact ones",
+            "its one round was answered; the residuals say how far its components are from exact ones",
         )
 
     def finish(self, state: OneShotState, model: Model) -> Model:
@@ -99,7 +99,7 @@ class UDA(_Average):
 
     Reference: Fan, Wang, Wang, Zhu, "Distributed estimation of principal eigenspaces", 2019.
     Cost: one local eigenproblem; p columns of d floats up; a d x Np SVD on the server.
-    Prefer it: where a single round is all there is, and clients have like data and many rows.
+    Prefer it: where there is time for a single round, and clients have similar data and many rows.
 
     Args:
         oversample: Columns averaged beyond the number of components.
@@ -114,7 +114,7 @@ class WDA(_Average):
 
     Reference: Bhaskara and Wijewardena, "On distributed averaging for stochastic k-PCA", NeurIPS 2019.
     Cost: as UDA, and p numbers up.
-    Prefer it: over UDA where the clients' spectra fall slowly or differ.
+    Prefer it: over UDA where the variances of clients fall slowly, or differ from client to client.
 
     Args:
         oversample: Columns averaged beyond the number of components.

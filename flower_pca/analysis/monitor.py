@@ -107,7 +107,7 @@ class Monitor:
             raise ConfigError(what, must="of a run without dp", got=got, then=remedy)
         if n_components is not None:
             checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
-        self._result = result
+        self._result, _ = result, result.frame  # which a run has not whose clients keep their loadings
         variances = result.explained_variance_
         self._all = max(histograms.meaningful(variances), 1)
         self._k = min(self._all, n_components or self._all)

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from flower_pca.audit.served import comparing, estimating, noised, peaks
+from flower_pca.base import labels
 from flower_pca.clients.rules import Rules
+
+_COUNTED: Final = {"messages": "message", "messages_ever": "message", "rank": "direction"}
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,9 @@ class Line:
         """The sentence, with the rules' own numbers."""
         groups, lost = rules.group_limits or (0, 0)
         named = {"compares": ", ".join(comparing(rules)), "estimates": ", ".join(estimating(rules))}
-        return self.words.format(**vars(rules), **named, groups=groups, lost=lost)
+        named |= {name: labels.count(getattr(rules, f"max_{name}") or 0, what) for name, what in _COUNTED.items()}
+        groups_of = labels.count(groups, "group")
+        return self.words.format(**vars(rules), **named, groups=groups_of, lost=lost)
 
 
 SEEN: Final = (
@@ -89,6 +94,17 @@ SEEN: Final = (
     ),
     Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
     Line(
+        ("split_columns",),
+        lambda r: r.split_columns and not noised(r),
+        "The scores of each person, told to all parties of a run over columns; without masks how alike any two people "
+        "are by this node's columns, and so few columns up to a rotation: split_columns agrees to that.",
+    ),
+    Line(
+        ("split_columns",),
+        lambda r: not r.split_columns,
+        "Nothing of single people by runs whose parties hold different columns: split_columns is not set.",
+    ),
+    Line(
         ("noise_seed",),
         lambda r: r.noise_seed is not None,
         "The noise of masks, by whoever knows its seed: noise_seed is for simulations only.",
@@ -118,7 +134,7 @@ LASTING: Final = (
     Line(
         ("max_rank",),
         lambda r: r.max_rank is not None,
-        "C on at most {max_rank} directions, over all runs; under masks that of each group of nodes together.",
+        "C on at most {rank}, over all runs; under masks that of each group of nodes together.",
     ),
     Line(
         ("max_rank",),
@@ -127,10 +143,9 @@ LASTING: Final = (
         left_open=True,
     ),
     Line(
-        ("max_rank", "allow"),
+        ("max_rank",),
         lambda r: r.max_rank is not None and bool(estimating(r)),
-        "More by {estimates}: their answers are no products with C, and only the blocks count. allow leaves them out.",
-        left_open=True,
+        "By {estimates} as many numbers as on so many directions: each column of an answer counts as one.",
     ),
     Line(
         ("max_epsilon", "max_delta"),
@@ -166,7 +181,7 @@ LASTING: Final = (
     Line(
         ("max_groups", "max_lost"),
         lambda r: r.counts_groups,
-        "Sums in {groups} groups of nodes at most, of each without {lost} of its members at most.",
+        "Sums in {groups} of nodes at most, of each without {lost} of its members at most.",
     ),
     Line(
         ("max_lost",),
@@ -181,11 +196,11 @@ LASTING: Final = (
         "bound them.",
         left_open=True,
     ),
-    Line(("max_messages",), lambda r: r.max_messages is not None, "{max_messages} messages a run at most."),
+    Line(("max_messages",), lambda r: r.max_messages is not None, "{messages} a run at most."),
     Line(
         ("max_messages_ever",),
         lambda r: r.max_messages_ever is not None,
-        "{max_messages_ever} messages at most, over all runs.",
+        "{messages_ever} at most, over all runs.",
     ),
     Line(
         (),

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import assembly, registry
-from flower_pca.clients.rules import Rules, everything
+from flower_pca.clients.offered import everything
+from flower_pca.clients.rules import Rules
 from flower_pca.core.drive import rounds
 from flower_pca.core.parts import Kind
 from flower_pca.masking import messages
@@ -81,9 +82,12 @@ def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tupl
     """Stage and arrays of every message of a small run; of `beside` alone, if it is a stage beside algorithms."""
     shards = [np.random.default_rng(i).standard_normal((40, _COLUMNS)) * (_COLUMNS - np.arange(6.0)) for i in range(3)]
     mask = True if masked else None
-    if name in registry.TRACKERS:
-        transport: Any = InProcess([Stream(X, batch=20) for X in shards])
-        run: Any = assembly.tracking(registry.tracker(name), n_components=2, steps=1, mask=mask)
+    if name in registry.ALONE:
+        transport: Any = Shards(clients_of(shards, missing=False))
+        run: Any = assembly.standardizing(mask=mask)
+    elif name in registry.TRACKERS:
+        transport = InProcess([Stream(X, batch=20) for X in shards])
+        run = assembly.tracking(registry.tracker(name), n_components=2, steps=1, mask=mask)
     else:
         transport = Shards(clients_of(shards, missing=False))
         own: dict[str, Any] = {"dp": "dp(epsilon=1e3, delta=1e-6, clip=20.0)"} if noised else {"evaluate": True}

@@ -184,6 +184,7 @@ def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
 def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
     """The value of this type that `pack` took apart."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    origin = typing.get_origin(getattr(origin, "__value__", None)) or origin  # of an alias, as newer NDArrays are
     if origin in (typing.Union, types.UnionType):
         kinds = [option for option in arguments if option is not types.NoneType]
         if value is None or len(kinds) > 1:  # a choice of plain values

@@ -27,7 +27,7 @@ class Round:
     def __str__(self) -> str:
         numbers = "".join(f", {name} {value:.2e}" for name, value in self.metrics.items())
         failed = f", {len(self.failures)} failed" if self.failures else ""
-        traffic = f"{self.bytes_down / 1e6:.2f} MB down, {self.bytes_up / 1e6:.2f} MB up"
+        traffic = f"{labels.size(self.bytes_down)} down, {labels.size(self.bytes_up)} up"
         clients = f"{self.answered}/{labels.count(self.asked, 'client')}"
         return f"round {self.number} ({self.stage}): {clients}{failed}{numbers}, {traffic}"
 

@@ -49,7 +49,9 @@ def found(tables: Sequence[Any], names: Sequence[str] | None) -> dict[int, bool]
         return {}
     columns = np.arange(tables[0].d)
     for table in tables:
-        columns = columns[_unlike(next(iter(table.blocks()))[:_LOOK, columns])]
+        block = next(iter(table.blocks()))
+        for few in (1, _LOOK):  # one row tells columns of whole numbers from most others
+            columns = columns[_unlike(block[:few, columns])]
         if not len(columns):
             return {}
     called = {int(j) for j in columns if names is not None and named(str(names[j]))}

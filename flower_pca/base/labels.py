@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.base.linalg import Array
+
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 def column_names(names: Iterable[Any] | None, count: int) -> list[str]:
@@ -56,9 +58,29 @@ def noun(number: int, what: str) -> str:
     return what if number == 1 else f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
 
 
+def size(number: float) -> str:
+    """So many bytes: "606 B", "35.2 kB"."""
+    power = 0
+    while float(f"{number:.3g}") >= 1000.0 and power < len(_UNITS) - 1:
+        number, power = number / 1000.0, power + 1
+    return f"{number:.3g} {_UNITS[power]}"
+
+
 def rows(result: Any) -> str:
     """How many rows a result is of, "about" where their number has noise on it."""
     return f"{'' if result.privacy is None else 'about '}{result.n_samples_:,}"
+
+
+def columns(result: Any) -> str:
+    """How many columns a result is of, with the word for them."""
+    return count(result.n_features_in_, "column") if getattr(result, "whole", True) else width(result)
+
+
+def width(result: Any) -> str:
+    """How many columns a result is of; of a run whose clients keep theirs to themselves, whose they are."""
+    if getattr(result, "whole", True):
+        return f"{result.n_features_in_:,}"
+    return f"the columns of {count(result.parties_, 'client')}"
 
 
 def unfinished(result: Any) -> list[str]:

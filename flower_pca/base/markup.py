@@ -16,7 +16,7 @@ def of_result(result: Any) -> str:
     head = _row("th", heads)
     body = "".join(_row("td", line) for line in lines[:_MOST])
     more = f"<p>and {labels.count(len(lines) - _MOST, 'more component')}</p>" if len(lines) > _MOST else ""
-    rows = f"{labels.rows(result)} rows x {labels.count(result.n_features_in_, 'column')}"
+    rows = f"{labels.rows(result)} rows x {labels.columns(result)}"
     messages = labels.count(len(result.history), "message")
     short = "".join(f"<p><b>{escape(words)}</b></p>" for words in labels.unfinished(result))
     noise = [] if result.privacy is None else [str(result.certainty)]

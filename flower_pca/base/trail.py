@@ -33,6 +33,12 @@ class Recorded(Protocol):
     def lines(self, newest: int) -> Array:
         """The newest steps, one by row."""
 
+    def figures(self) -> dict[str, Array]:
+        """What a result needs of them, and the totals of all steps."""
+
+    def until(self, steps: int | None) -> Self:
+        """With so many steps to take, which may be others than before; None for as many as there is data for."""
+
     def recalled(self, lines: Array) -> Self:
         """With the steps that `lines` has written."""
 

@@ -14,6 +14,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient
 from flower_pca.clients.columns import node_rows, notice
 from flower_pca.clients.keywords import RuleKeywords
+from flower_pca.clients.mods import checked
 from flower_pca.clients.refusals import RefusalError, refusal, told
 from flower_pca.clients.rules import Rules
 
@@ -27,7 +28,12 @@ _CACHED: Final = 8  # nodes of one process that are kept ready
 
 
 def client_app(
-    load: Load, *, rules: Given = None, hosts: Hosts | None = None, **keywords: Unpack[RuleKeywords]
+    load: Load,
+    *,
+    rules: Given = None,
+    hosts: Hosts | None = None,
+    mods: Sequence[Any] = (),
+    **keywords: Unpack[RuleKeywords],
 ) -> ClientApp:
     """A ClientApp that serves PCA.
 
@@ -37,10 +43,11 @@ def client_app(
         rules: What a node allows, or a function from its context to that.
         hosts: In simulations, from the context of a virtual node to the numbers of the clients that it hosts: see
             `register`.
+        mods: Flower's mods around these functions: see `register`.
         **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
     """
     app = ClientApp()
-    register(app, load, action=DEFAULT, rules=rules, hosts=hosts, **keywords)
+    register(app, load, action=DEFAULT, rules=rules, hosts=hosts, mods=mods, **keywords)
     return app
 
 
@@ -51,6 +58,7 @@ def register(
     action: str = "pca",
     rules: Given = None,
     hosts: Hosts | None = None,
+    mods: Sequence[Any] = (),
     **keywords: Unpack[RuleKeywords],
 ) -> None:
     """Add PCA to a ClientApp, as actions beside its own: "train.pca", "evaluate.pca", "query.pca".
@@ -66,8 +74,14 @@ def register(
         hosts: In simulations, from the context of a virtual node to the numbers of the clients that it hosts, or to
             none if it is one client itself. Each of them has a context of its own for `load` and `rules`, with its
             number as partition-id. The strategy is one with hosted="stacked" or "summed".
+        mods: Flower's mods around these functions, beside those of the whole app. They have to leave answers as they
+            are, as `message_size_mod` does.
         **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
+
+    Raises:
+        ConfigError: If a mod is one that is known to change answers.
     """
+    around = checked(app, mods)
     ready = Ready(load, rules, keywords)
 
     def serve(message: Message, context: Context, kind: str) -> Message:
@@ -78,20 +92,23 @@ def register(
         if played:
             from flower_pca.clients import host  # which no other node needs
 
-            content = host.serve(message.content, kind, context, played, ready.answer)
+            try:
+                content = host.serve(message.content, kind, context, played, ready.answer)
+            except Exception as error:
+                raise RefusalError(ready.told(error, context)) from None  # of which Flower sends the words
         else:
             content = _served(message.content, kind, context, ready)
         return Message(content, reply_to=message)
 
-    @app.train(action)
+    @app.train(action, mods=around)
     def train(message: Message, context: Context) -> Message:
         return serve(message, context, "train")
 
-    @app.evaluate(action)
+    @app.evaluate(action, mods=around)
     def evaluate(message: Message, context: Context) -> Message:
         return serve(message, context, wire.EVALUATE)
 
-    @app.query(action)
+    @app.query(action, mods=around)
     def query(message: Message, context: Context) -> Message:
         try:
             if played := hosts(context) if hosts else ():

@@ -13,21 +13,22 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
-import numpy as np
 from flwr.app import Context
 from flwr.client import NumPyClient
 
-from flower_pca import assembly, registry, wire
+from flower_pca import answering, registry, wire
 from flower_pca.base import archive
-from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, limits
+from flower_pca.clients.account import Account
 from flower_pca.clients.columns import about, asked, node_rows
 from flower_pca.clients.keywords import RuleKeywords
 from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy
-from flower_pca.clients.refusals import RefusalError, naming, quiet, refusal
+from flower_pca.clients.refusals import RefusalError, naming, refusal
 from flower_pca.clients.rules import Rules
+from flower_pca.clients.split import described, seen, size
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import messages
@@ -94,7 +95,8 @@ class PCAClient(NumPyClient):
             arrays, n = self._answer(request)
         except Exception as error:
             return [], 0, self._refuse(error, config)
-        own = {**about(rows := self._rows(), request, self._rules, self._site), **self._policy.declines(request, rows)}
+        rows = seen(self._rows(), request)
+        own = {**about(rows, request, self._rules, self._site), **self._policy.declines(request, rows)}
         return wire.write_fit(arrays, n, request.number, self._key, own, bits=request.bits)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
@@ -126,8 +128,8 @@ class PCAClient(NumPyClient):
             before = self._remembered(request)
             with naming(request):
                 up, after = self._answered(request, data, before)
-                up = self._withheld(request, up, data.d)
-                self._policy.weigh(request, rows, up)
+                up = self._policy.withheld(request, up, data.d)
+                self._account.weigh(request, rows, up)
             self._keep(request, before, after)
         self._keep_own(request, data, after)
         return up, _examples(request, data, up)
@@ -136,15 +138,16 @@ class PCAClient(NumPyClient):
         with naming(request):
             limits.check(request)
             self._policy.admit(request)
+            self._account.count(self._rows())
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
-        data = asked(self._rows(), request.frame.names, self._rules)
+        data = asked(self._rows(), request, self._rules)
         with naming(request):
             limits.check_sizes(request, data.d, getattr(data, "n", None))
-        if isinstance(data, LocalData) and data.n < self._rules.min_rows:
-            got = "fewer" if quiet(request.stage, request.arrays) else data.n
+        if isinstance(data, LocalData) and size(data) < self._rules.min_rows:
             remedy = "Ask again when it has more."
-            raise RefusalError("The rows of this node", must=f"at least {self._rules.min_rows}", got=got, then=remedy)
+            rule = f"at least {self._rules.min_rows}"
+            raise RefusalError("The rows of this node", must=rule, got="fewer", then=remedy)
         return data
 
     def _remembered(self, request: wire.Request) -> Arrays:
@@ -158,29 +161,23 @@ class PCAClient(NumPyClient):
     def _answered(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
-            demands, veil = self._policy.demands(request, data), self._policy.veil(request, data)
+            demands, veil = self._account.demands(request, data), self._account.veil(request, data)
             sources: Any = {"fixed": self._fixed, "grain": self._grain, "demands": demands, "veil": veil}
-            return assembly.answer(request.stage, request.arrays, data, before, **sources)
+            return answering.answer(request.stage, request.arrays, data, before, **sources)
         except SpentError as error:
-            self._policy.lose(data)
+            self._account.lose(data)
+            self._account.fail(request, data)
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
+            raise
+        except (DataError, ArithmeticError, ValueError):
+            self._account.fail(request, data)
             raise
 
     @property
     def _grain(self) -> Grain:
         seed = self._rules.noise_seed
         return system_grain if seed is None else seeded_grain(seed, max(self._key, 0))
-
-    def _withheld(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
-        """The answer without what shows the node's own results, unless it agrees to that or a sum covers it."""
-        if self._rules.share_own or request.stage == messages.STAGE:
-            return up
-        parts, shown = registry.STAGES[request.stage].parts(request.arrays, d or None), dict(up)
-        for name, a in up.items():
-            if parts[name].own:
-                shown[name] = a[:, :0] if parts[name].open else np.zeros_like(a)
-        return shown
 
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
         """Keep what the next message needs; under masks nothing from before, as nothing is done twice there."""
@@ -199,8 +196,8 @@ class PCAClient(NumPyClient):
         stage = messages.inner_stage(request.arrays) if masked else request.stage  # none in the set-up of masks
         if self._own_file is None or stage is None:
             return
-        if own := registry.own(stage, messages.plain(after), data):
-            header = {"algorithm": request.algorithm, "run": request.run, "columns": getattr(data, "names", None)}
+        if own := answering.own(stage, messages.plain(after), data):
+            header = {"algorithm": request.algorithm, "run": request.run, **described(data)}
             with kept.locked(self._own_file):
                 place = kept.own_place(self._own_file, request.algorithm)
                 archive.write(place, "own result", header, own, private=True)
@@ -225,7 +222,8 @@ class PCAClient(NumPyClient):
         kind: Any = {"exactly": rules.answers == "exact", "gaps": rules.missing == "mean"}
         self._fixed = None if rules.answers == "rows" else functools.partial(fixed, path=statistics, **kind)
         self._name = "" if context is None else str(context.node_config.get("name", ""))
-        self._policy = Policy(rules, served=self._served, context=context, fixed=self._fixed)
+        self._policy = Policy(rules, served=self._served, context=context)
+        self._account = Account(rules, context=context, fixed=self._fixed)
 
     @property
     def _site(self) -> str:
@@ -247,4 +245,4 @@ def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> in
         return 0
     if noise.asked(request.arrays):  # how many there are is told with noise only
         return 1
-    return data.n if isinstance(data, LocalData) else int(up["rows"])  # of a stream, the batch of this step
+    return size(data) if isinstance(data, LocalData) else int(up["rows"])  # of a stream, the batch of this step

@@ -8,6 +8,7 @@ from typing import Any
 
 from flower_pca import wire
 from flower_pca.base import hints, identifiers
+from flower_pca.clients import split
 from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import Rules
 from flower_pca.rows.columns import listed
@@ -36,16 +37,18 @@ def notice(data: LocalData | Stream) -> None:
             logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
 
 
-def asked(data: LocalData | Stream, names: tuple[str, ...] | None, rules: Rules) -> LocalData | Stream:
+def asked(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
     """The columns that a message asks for: those it names, or all, which must then all be numbers."""
+    names = request.frame.names
+    split.check(request, rules)
     if isinstance(data, Stream):
-        return data.asked(names, one_by_one=rules.share_names)
+        return split.seen(data.asked(names, one_by_one=rules.share_names), request)
     what, there = "The columns of this node", set(data.names or ())
     if names is None:
         if data.words and not rules.share_names:
             got, remedy = f"text in {len(data.words)} of them", "Ask the node's operator, or name others."
             raise RefusalError(what, must="numbers", got=got, then=remedy)
-        return data.asked(None)
+        return split.seen(data.asked(None), request)
     if data.names is None:
         remedy = "Give all nodes names of columns, or name none."
         raise RefusalError(what, must="named, as the run names its own", got=f"{data.d} without names", then=remedy)

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from flower_pca.base import archive
+from flower_pca.base import archive, labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.clients import kept
 from flower_pca.clients.refusals import RefusalError
@@ -46,11 +46,11 @@ class Ledger:
     """What was told.
 
     Attributes:
-        answered: Messages answered.
+        answered: Messages that came, if they are counted, refused ones too.
         spent: Privacy spent on noised answers, as the sum of mu^2, mu = clip^2 / deviation (`flower_pca.dp.gaussian`).
         beyond: Masked sums that it gave no answer to, as that was beyond a bound, say: each tells of this node alone.
         groups: Those with whom the rows were summed under masks.
-        told: What products have told, by the key of the group; "" without masks.
+        told: What answers have told of C_i, by the key of the group; "" without masks.
     """
 
     answered: int = 0
@@ -62,6 +62,11 @@ class Ledger:
     def told_in(self, group: str, d: int) -> Told:
         """What was told of d columns in this group."""
         return self.told.get(group) or Told.nothing(d)
+
+    def otherwise(self, key: str) -> int:
+        """What was told of the same columns prepared in other ways: each tells of another matrix."""
+        ways = key.rpartition(".")[0]
+        return sum(told.rank for other, told in self.told.items() if ways and other != key and other.startswith(ways))
 
     def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None) -> str:
         """The key of the group in which these others are summed with; a new one, if there may be one more.
@@ -84,7 +89,8 @@ class Ledger:
             self.groups[found].missing = self.groups[found].lost(here)
             return self.groups[found].key
         if len(self.groups) >= groups:
-            rule = f"in one of at most {groups} groups, of whom at most {lost} may be lost: its max_groups and max_lost"
+            count = labels.count(groups, "group")
+            rule = f"in one of at most {count}, of whom at most {lost} may be lost: its max_groups and max_lost"
             remedy = "Ask the node's operator: each group more, and each loss, tells what the members do not share."
             raise RefusalError("The peers of this node in a masked sum", must=rule, got="others", then=remedy)
         self.groups.append(Group(here))
@@ -100,6 +106,9 @@ def opened(path: Path) -> Iterator[Ledger]:
         groups = [[sorted(group.peers), sorted(group.missing)] for group in ledger.groups]
         counts = {"answered": ledger.answered, "spent": ledger.spent, "beyond": ledger.beyond}
         header = {**counts, "groups": groups, "told": sorted(ledger.told)}
+        header["beside"] = {key: told.beside for key, told in ledger.told.items()}
+        header["short"] = {key: told.short for key, told in ledger.told.items()}
+        header["answers"] = {key: sorted(told.answers) for key, told in ledger.told.items()}
         arrays = {f"known.{key}": told.known for key, told in ledger.told.items()}
         arrays |= {f"rest.{key}": told.rest for key, told in ledger.told.items()}
         archive.write(path, _KIND, header, arrays, private=True)
@@ -109,7 +118,9 @@ def _read(path: Path) -> Ledger:
     try:
         header, arrays = archive.read(path, _KIND)
         groups = [Group(frozenset(peers), frozenset(missing)) for peers, missing in header["groups"]]
-        told = {key: Told(arrays[f"known.{key}"], arrays[f"rest.{key}"]) for key in header["told"]}
+        short, beside, answers = header["short"], header["beside"], header["answers"]
+        beyond = {key: (float(short[key]), int(beside[key]), frozenset(answers[key])) for key in header["told"]}
+        told = {key: Told(arrays[f"known.{key}"], arrays[f"rest.{key}"], *more) for key, more in beyond.items()}
         return Ledger(int(header["answered"]), float(header["spent"]), int(header["beyond"]), groups, told)
     except FileNotFoundError:
         return Ledger()

@@ -3,7 +3,8 @@
 Every number has its range, so that none makes a node work without end, ask for memory beyond that of its rows, or
 compute with what overflows. A message makes at most `STEPS` products of the rows and a block of at most
 max(d, `WIDEST`) columns. What a few bytes of it ask for, a width or all of C_i, takes no more memory than the rows in
-float64 taken twice and `SPARE` bytes; but every node makes blocks of `NARROW` columns, however long they are.
+float64 taken twice and `SPARE` bytes. What a block in the message takes is a few times as much as the block, and a node
+with `max_rank` has the directions that it has told beside that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca import registry, wire
+from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Kind
@@ -24,9 +26,9 @@ from flower_pca.stages.summed_opening import SummedOpening
 
 STEPS: Final = 10_000  # products in a message at most, whatever loops it asks for
 WIDEST: Final = 1000  # columns that may be asked for at any node; more, up to d, where rows are longer
-NARROW: Final = 50  # columns of a node's own making that may be asked for at any node
 SPARE: Final = 10**8  # bytes that a node has beside its rows taken twice
-_BLOCKS: Final = 7  # of one width at a time, in an opening, which makes the most of them
+_BLOCKS: Final = {False: 4, True: 7}  # of one width at a time; of a node's own components, and under masks
+_RANKS: Final = ("rank", "k")  # of those sizes, what is no larger than the rows are many
 _SQUARES: Final = {False: 4, True: 7}  # matrices as large as C_i at a time, where it is packed; and where it is masked
 LARGEST: Final = 1e150  # of entries: squares do not overflow
 LONGEST: Final = 1e60  # of the entries of a block: its product with rows of usual size does not overflow
@@ -99,25 +101,27 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     for name, a in plain.items():
         columns = a.shape[1] if a.ndim == 2 else int(np.max(a, initial=0)) if name in _SIZES else 0
         if columns > most:
-            rule = f"of at most {most} columns"
+            rule = f"of at most {labels.count(most, 'column')}"
             raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
         block = a.ndim and len(a) == d and (a.ndim == 2 or name == "block")
         if block and np.max(np.abs(a), initial=0.0) > LONGEST:
             rule = f"at most {LONGEST:g} in size"
             raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
-        room = columns if d is None or n is None or a.ndim == 2 else max(NARROW, widest(n, d))
-        if min(columns, d or columns) > room:
-            rule = f"of at most {room} columns, for which a node of so few rows has memory"
+        own = request.stage == messages.STAGE or name == "own"
+        room = columns if d is None or n is None or a.ndim == 2 else widest(n, d, made=_BLOCKS[own])
+        most_there = n if name in _RANKS else d
+        if min(columns, most_there or columns) > room:
+            rule = f"of at most {labels.count(room, 'column')}, for which a node of so few rows has memory"
             raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
     stage = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
-    if stage == registry.Covariance.name and n is not None and d is not None and not has_room(request.stage, n, d):
+    if stage == "covariance" and n is not None and d is not None and not has_room(request.stage, n, d):
         rule = f"of fewer columns, or of nodes with more rows: C_i of {d} columns takes more memory than a node has"
         raise ProtocolError("A run of covariance", must=rule, got="too many columns", then="Ask for krylov.")
 
 
-def widest(n: int, d: int) -> int:
-    """How many columns a block of a node's own making may have, by the memory that it takes."""
-    return (16 * n * d + SPARE) // (8 * d * _BLOCKS)
+def widest(n: int, d: int, *, made: int) -> int:
+    """How many columns a block of a node's own making may have, if so many of one width are there at a time."""
+    return (16 * n * d + SPARE) // (8 * d * made)
 
 
 def has_room(stage: str, n: int, d: int) -> bool:

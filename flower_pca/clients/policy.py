@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Set
 from typing import Final
 
 import numpy as np
 from flwr.app import ConfigRecord, Context
 
 from flower_pca import registry, wire
-from flower_pca.assembly import Veil
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.linalg import Array
-from flower_pca.clients import kept, ledger, limits, told
-from flower_pca.clients.ledger import ANONYMOUS, Ledger
+from flower_pca.clients import limits
+from flower_pca.clients.offered import everything
 from flower_pca.clients.refusals import RefusalError
-from flower_pca.clients.rules import Rules, everything
-from flower_pca.core.parts import Kind
+from flower_pca.clients.rules import Rules
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
-from flower_pca.dp.draw import system_bits
 from flower_pca.masking import messages
-from flower_pca.masking.demands import Demands
-from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
 _ANSWERED: Final = "flower_pca.answered"
-_VEILED: Final = (Kind.PRODUCT, Kind.LOCAL_PRODUCT, Kind.SQUARES)
 _ROUNDING: Final = 1e-9  # of budgets that are added up
 _LOUDEST: Final = 256.0  # of a run's budget in a node's eyes: epsilon of about 200
 _OPERATOR: Final = "Ask the node's operator."
@@ -42,23 +33,13 @@ class Policy:
         rules: The node's rules.
         served: The algorithms that it serves under them.
         context: Its Flower context, which counts the messages of a run.
-        fixed: Gives the statistics of its rows that it answers from; None where answers come from rows.
     """
 
-    def __init__(
-        self,
-        rules: Rules,
-        *,
-        served: frozenset[str],
-        context: Context | None = None,
-        fixed: Callable[[LocalData], FixedData] | None = None,
-    ) -> None:
+    def __init__(self, rules: Rules, *, served: Set[str], context: Context | None = None) -> None:
         if rules.max_messages is not None and context is None:
             remedy = "Write PCAClient(data, context=context, max_messages=...)."
             raise ConfigError("max_messages", must="used with the node's context", got="no context", then=remedy)
-        self._rules, self._served, self._context, self._fixed = rules, served, context, fixed
-        self._bare: Arrays = {}  # the answer to the message at hand, before masks
-        self._group = ""  # in which the sum that a message belongs to is taken; "" without masks
+        self._rules, self._served, self._context = rules, served, context
 
     def admit(self, request: wire.Request) -> None:
         """Refuse a message for what it is; count it."""
@@ -80,7 +61,7 @@ class Policy:
         if unnamed and self._rules.allow is None:
             rule = "one whose answers compare no rows, or one that this node's operator has named"
             raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then="Ask the node's operator.")
-        if not asked <= self._served:
+        if asked - self._served:
             rule = f"one of those that this node serves ({', '.join(sorted(self._served))})"
             got = ", ".join(sorted(asked - self._served))
             raise RefusalError("The algorithm", must=rule, got=got, then="Ask the node's operator.")
@@ -140,54 +121,15 @@ class Policy:
             rule = f"at least {self._rules.min_rows}, its min_rows, to be filled with means of others"
             raise RefusalError("The gaps in a column of this node", must=rule, got="fewer", then=remedy)
 
-    def demands(self, request: wire.Request, data: LocalData | Stream) -> Demands:
-        """What the node asks of those that it is summed with."""
-        rules = self._rules
-        named = rules.trusted_keys is not None and rules.keeps_ledger
-
-        def admit(present: frozenset[bytes], /, *, told: bool) -> None:
-            with ledger.opened(self._path(data)) as book:
-                asked = book if told else copy.deepcopy(book)  # a sum that is not told yet is only asked about
-                self._group = asked.admit(present, most=rules.group_limits)
-
-        admits = admit if named else None
-        return Demands(rules.identity, rules.min_peers, rules.max_colluders, admits, run=request.run)
-
-    def lose(self, data: LocalData | Stream) -> None:
-        """Count a masked sum that the node's rows allow no answer to: to say so tells of this node alone."""
-        if self._rules.counts_groups:
-            with ledger.opened(self._path(data)) as book:
-                book.beyond += 1
-
-    def veil(self, request: wire.Request, data: LocalData | Stream) -> Veil | None:
-        """Noise on products that hides what `max_rank` does not count; None where there is no such rule."""
-        if self._rules.max_rank is None or not isinstance(data, LocalData):
-            return None
-        size, scale = self._sizes(data), request.frame.scale
-        self._bare = {}
-
-        def laid(stage: str, arrays: Arrays, up: Arrays) -> Arrays:
-            self._bare = up
-            kinds, veiled = registry.STAGES[stage].parts(arrays, data.d), dict(up)
-            for name, a in up.items():
-                if kinds[name].kind in _VEILED:
-                    veiled[name] = told.veil(a, kinds[name], arrays, size, scale, system_bits)
-            return veiled
-
-        return laid
-
-    def weigh(self, request: wire.Request, data: LocalData | Stream, up: Arrays) -> None:
-        """Refuse an answer that would tell more, with all that was told of these rows before, than the node allows."""
-        if not self._rules.keeps_ledger:
-            return
-        with ledger.opened(self._path(data)) as book:
-            self._weigh_count(book)
-            masked = request.stage == messages.STAGE
-            stage = messages.inner_stage(request.arrays) if masked else request.stage
-            if stage is not None:  # a set-up of masks and an unmasking tell nothing of these
-                self._weigh_noise(book, request)
-                if isinstance(data, LocalData):
-                    self._weigh_rank(book, stage, request, data, up, masked=masked)
+    def withheld(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
+        """The answer without what shows the node's own results, unless it agrees to that or a sum covers it."""
+        if self._rules.share_own or request.stage == messages.STAGE:
+            return up
+        parts, shown = registry.STAGES[request.stage].parts(request.arrays, d or None), dict(up)
+        for name, a in up.items():
+            if parts[name].own:
+                shown[name] = a[:, :0] if parts[name].open else np.zeros_like(a)
+        return shown
 
     def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
         """Why the node would not serve what the run may go on with, which tells all of C_i; nothing if it would."""
@@ -199,50 +141,3 @@ class Policy:
         if asked and isinstance(rows, LocalData) and not limits.has_room(request.stage, rows.n, rows.d):
             return {wire.DECLINES: f"it has no memory for all pairs of {rows.d} columns"}
         return {}
-
-    def _weigh_count(self, book: Ledger) -> None:
-        most = self._rules.max_messages_ever
-        if most is not None and book.answered >= most:
-            rule = f"at most {most}: that is its max_messages_ever"
-            raise RefusalError("The messages that this node answers", must=rule, got="one more", then=_OPERATOR)
-        book.answered += 1
-
-    def _weigh_noise(self, book: Ledger, request: wire.Request) -> None:
-        most = self._rules.budget
-        if most is None:
-            return
-        book.spent += noise.cost(request.arrays)
-        if book.spent > most * (1.0 + _ROUNDING):
-            rule = f"at most {self._rules.max_epsilon:g} at {self._rules.max_delta:g}: that is its max_epsilon"
-            got = "more with this message"
-            raise RefusalError("The epsilon that this node spends on its rows", must=rule, got=got, then=_OPERATOR)
-
-    def _weigh_rank(
-        self, book: Ledger, stage: str, request: wire.Request, data: LocalData, up: Arrays, *, masked: bool
-    ) -> None:
-        if (most := self._rules.max_rank) is None:
-            return
-        group = (self._group or ANONYMOUS) if masked else ""
-        columns, whole = told.columns(stage, request, data.d, self._bare if masked else up), data.origin
-        if data.places is not None:  # of the columns that the run leaves out, nothing is told
-            chosen, columns = columns, np.zeros((whole.d, columns.shape[1]))
-            columns[data.places] = chosen
-        known = book.told_in(group, whole.d).with_products(columns, self._sizes(whole))
-        if known.rank > most:
-            rule = f"at most {most}: that is its max_rank"
-            remedy = _OPERATOR if masked else "Run the strategy with mask=True, or ask the node's operator."
-            what = "The rank of all blocks that this node has answered"
-            raise RefusalError(what, must=rule, got=f"{known.rank} with this message", then=remedy)
-        book.told[group] = known
-
-    def _sizes(self, data: LocalData) -> Array:
-        """The roots of the columns' sums of squares about their means; from the statistics that answers come from."""
-        return np.sqrt((data if self._fixed is None else self._fixed(data)).moments().m2)
-
-    def _path(self, data: LocalData | Stream) -> Path:
-        """The ledger of these rows; of a stream, whose rows change, that of the node."""
-        if isinstance(data, LocalData):
-            mark = f"{data.n}x{data.origin.d}-{data.origin.fingerprint():08x}"
-        else:
-            mark = "stream" if self._context is None else f"stream-{kept.key_of(self._context)}"
-        return kept.ledger_file(self._rules.memory_dir, mark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -30,7 +31,7 @@ def told(error: Exception, *, discreet: bool) -> str:
     text, log = str(error), logging.getLogger("flwr")
     if not isinstance(error, FlowerPCAError):
         log.error("This node cannot answer: %s", text, exc_info=error)
-        got, remedy = f"an error ({type(error).__name__}), which its own log has", "Ask the node's operator."
+        got, remedy = f"an error ({_kind(error)}), which its own log has", "Ask the node's operator."
         return sentence("This node", "able to answer", got, remedy)
     if error.private:
         log.warning("The rows or the rules of this node cannot be used: %s", text)
@@ -42,6 +43,14 @@ def told(error: Exception, *, discreet: bool) -> str:
     return text
 
 
+def _kind(error: Exception) -> str:
+    """What an error is called; of the system's also what it says by its number, which names no file."""
+    number = error.errno if isinstance(error, OSError) else None
+    if not isinstance(number, int):  # somebody's own code may have made it of other things
+        return type(error).__name__
+    return f"{type(error).__name__}: {os.strerror(number)}"
+
+
 def refusal(
     error: Exception, config: wire.Config, key: int, *, discreet: bool, about: wire.Config | None = None
 ) -> wire.Config:
@@ -51,19 +60,30 @@ def refusal(
     """
     number, names = config.get("number"), str(config.get("names", "")).split(",")
     text = told(error, discreet=discreet or quiet(config.get("stage"), names))
-    return wire.refusal(text, number if isinstance(number, int) else -1, key, about)
+    lasting = _lasting(error, masked=config.get("stage") == messages.STAGE)
+    return wire.refusal(text, number if isinstance(number, int) else -1, key, about, lasting=lasting)
+
+
+def _lasting(error: Exception, *, masked: bool) -> bool:
+    """Whether further messages of the run are refused too: what a rule forbids, and what has cost the node something.
+
+    Under masks, where rules say who may be summed with whom, so is all that a set-up or its keys are refused for.
+    """
+    return isinstance(error, (RefusalError, messages.SpentError)) or (masked and isinstance(error, ProtocolError))
 
 
 @contextmanager
 def naming(request: wire.Request) -> Iterator[None]:
-    """Turn what a malformed message makes of Python into a refusal; in words that tell of no row where they may not."""
+    """Turn what a malformed message makes of Python into a refusal, in words that tell of no row.
+
+    Those of the error may name cells of the rows: they stay in the node's own log.
+    """
     try:
         yield
-    except (FlowerPCAError, OSError):  # of the machine and its files no message is the cause
+    except (FlowerPCAError, OSError, MemoryError):  # of the machine and its files no message is the cause
         raise
     except Exception as error:  # whatever a message makes of numpy, scipy or Python: it shall not end the node
-        kind = type(error).__name__
-        told = kind if quiet(request.stage, request.arrays) else f"{kind}: {error}"
-        rule = f"one that the stage {request.stage} of this version can work on"
+        logging.getLogger("flwr").error("This node cannot work on a message: %s", error, exc_info=error)
+        rule, got = f"one that the stage {request.stage} of this version can work on", type(error).__name__
         remedy = "Install the same flower_pca everywhere."
-        raise ProtocolError("A message", must=rule, got=f"one that fails here ({told})", then=remedy) from error
+        raise ProtocolError("A message", must=rule, got=f"one that fails here ({got})", then=remedy) from error

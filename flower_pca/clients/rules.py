@@ -10,14 +10,14 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
+from flower_pca.clients.offered import WithoutRows, everything
 from flower_pca.dp.gaussian import calibrated
 from flower_pca.dp.noise import Floor
 
@@ -32,11 +32,6 @@ _UNSIGNED: Final = (
     "to unmask what this node sends. Give trusted_keys against a server that is not honest."
 )
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
-
-
-def everything() -> tuple[str, ...]:
-    """All that a node can be asked for by name: algorithms, trackers, and the counts of monitoring."""
-    return (*registry.ALGORITHMS, *registry.TRACKERS, *registry.BESIDE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +63,7 @@ class Rules:
             folder of .pub files. The node then takes part in masked sums only with peers who have signed their keys
             with one of these. Not to be had from the server.
         max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.
-        max_messages_ever: The same over all runs, while its rows stay the same.
+        max_messages_ever: The same over all runs, while its rows stay the same; refused ones count too.
         max_rank: The rank, at most, of all products with C_i that it tells while its rows stay the same, over all runs;
             under masks, that each group of nodes tells together. After d independent columns a server knows C_i. d / 2
             is a sensible choice.
@@ -91,6 +86,8 @@ class Rules:
             that no number of a server meets a row; with memory_dir they are kept. "exact": likewise, from sums that
             are the same on every machine and in any order of the rows, several times as costly once. "rows": products
             of rows, for a server that is trusted with them.
+        split_columns: Whether the node takes part in runs whose parties hold different columns of the same people. The
+            server and all parties then see each person's scores; without masks the server sees products with X_p X_p'.
         missing: What stands for the node's missing values, in runs that allow for any: "own_mean", the mean of its own
             values in that column; or "mean" where it lets the run choose that of all nodes. Then a server can tell
             the rows with a gap in a column by their sum.
@@ -121,6 +118,7 @@ class Rules:
     max_groups: int | None = None
     max_lost: int | None = None
     share_names: bool = True
+    split_columns: bool = False
     answers: str = "fixed"
     missing: str = "own_mean"
     noise_seed: int | None = None
@@ -138,7 +136,7 @@ class Rules:
         checks.integer("max_colluders", self.max_colluders)
         if self.max_lost is not None:
             checks.integer("max_lost", self.max_lost)
-        for name in ("share_own", "masked_only", "single_masks", "share_names"):
+        for name in ("share_own", "masked_only", "single_masks", "share_names", "split_columns"):
             checks.choice(name, getattr(self, name), (True, False))
         self._check_budget()
         if (self.max_groups is not None or self.max_lost is not None) and self.trusted_keys is None:
@@ -187,10 +185,10 @@ class Rules:
         return cls(**given)
 
     @property
-    def served(self) -> frozenset[str]:
+    def served(self) -> Set[str]:
         """The names of the algorithms that are served."""
         if self.allow is None:
-            return frozenset(name for name in everything() if not registry.STAGES[name].by_row)
+            return WithoutRows()
         return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
 
     @property

@@ -30,7 +30,7 @@ def added(request: Request, kind: str, answers: Iterable[Answered]) -> Added:
             if answer.site:
                 sites[client] = answer.site
             if answer.refusal is not None:
-                failures[client] = answer.refusal
+                failures[client] = answer.refusal, answer.lasting
                 continue
             reply = Reply(client, answer.number, answer.arrays, answer.heading, answer.site, answer.declines)
             check_arrays(reply, parts)
@@ -38,7 +38,7 @@ def added(request: Request, kind: str, answers: Iterable[Answered]) -> Added:
                 raise ProtocolError(reply.heading.outvoted(name_of(reply), heading))
             total = merge(total, client, reply.arrays)
         except ProtocolError as error:
-            failures[client] = str(error)
+            failures[client] = str(error), True
             continue
         heading = reply.heading if heading is None else heading.fuller(reply.heading)
         clients.append(client)

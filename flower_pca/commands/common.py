@@ -18,7 +18,7 @@ from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.commands import speech
 from flower_pca.core.drive import Driven
-from flower_pca.core.question import MISSING, SCALES
+from flower_pca.core.question import MISSING, SCALES, SPLITS
 from flower_pca.rows.columns import wanted
 
 EVERY = 5.0  # seconds between two lines about a run, where there is no terminal
@@ -78,6 +78,14 @@ def argument_of_masks(added: argparse.ArgumentParser) -> None:
     added.add_argument("--mask", nargs="?", const="true", default="false", metavar="SPEC", help=text)
 
 
+def argument_of_split(added: argparse.ArgumentParser) -> None:
+    """--split and --ids."""
+    text = "what the files of DATA hold: the same columns of different people, or different columns of the same people"
+    added.add_argument("--split", choices=SPLITS, default="rows", help=f"{text} (default: rows)")
+    text = "with --split columns, the column that says whose row it is (default: rows go by position)"
+    added.add_argument("--ids", metavar="NAME", help=text)
+
+
 def argument_of_output(added: argparse.ArgumentParser) -> None:
     """--out, a folder."""
     text = "folder to write to (default: flower-pca-out)"
@@ -101,6 +109,14 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     """The rows of each client."""
     from flower_pca.data import partition, sources
 
+    if getattr(given, "split", "rows") == "columns":
+        if given.partition is not None:
+            rule, remedy = "left out over columns, of which each file has its own", "Leave it out."
+            raise ConfigError("--partition", must=rule, got=given.partition, then=remedy)
+        return sources.parties(given.data, ids=given.ids, clients=given.clients)
+    if getattr(given, "ids", None) is not None:
+        remedy = "Write --split columns, or leave it out."
+        raise ConfigError("--ids", must="used with --split columns", got=repr(given.ids), then=remedy)
     needed = None if given.partition is None else partition.column(given.partition)
     table = sources.table(given.data, beside=() if needed is None else (needed,), columns=wanted(given.columns))
     return partition.deal(table.whole(), given.partition, given.clients)

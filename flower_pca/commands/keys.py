@@ -19,7 +19,8 @@ Wrote certificates and keys for {nodes} to {folder}.
 
 At the SuperLink:
   flower-superlink --host {bind} --port {port} --enable-supernode-auth \\
-    --ssl-ca-certfile {ca} --ssl-certfile {certificate} --ssl-keyfile {key}
+    --ssl-ca-certfile {ca} --ssl-certfile {certificate} --ssl-keyfile {key} \\
+    --database superlink.db
 
 Where runs are started, in ~/.flwr/config.toml:
   [superlink.pca]

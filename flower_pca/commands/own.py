@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,22 +16,26 @@ _NAME: Final = "flower_pca-own-{}.npz"
 _KIND: Final = "own result"
 
 
-def check(algorithm: Any) -> None:
+def check(algorithm: Any, split: str = "rows") -> None:
     """Require an algorithm that leaves clients something of their own."""
     from flower_pca import registry
 
-    if not registry.leaves_own(algorithm):
+    if split == "rows" and not registry.leaves_own(algorithm):
         remedy = "Use consensus_rpca or exact_per_pca, or leave --own out."
         rule = "one that leaves clients something of their own"
         raise ConfigError("The algorithm with --own", must=rule, got=algorithm.name, then=remedy)
 
 
-def write(result: Any, folder: Path) -> list[str]:
+def write(result: Any, folder: Path, shards: Sequence[Any]) -> list[str]:
     """Write what each client of a simulation keeps into a file of its own; their names."""
-    names = result.feature_names_in_
+    from flower_pca.stages.columns_result import ColumnsResult
+
     for key, arrays in result.own.items():
+        apart = isinstance(result, ColumnsResult)
+        names = (result.loadings(key) if apart else result).feature_names_in_
         about = {"algorithm": result.algorithm, "site": result.site_names.get(key, "")}
         header = {**about, "columns": None if names is None else [str(name) for name in names]}
+        header |= {"rows": getattr(shards[key], "ids", None)} if apart else {}
         archive.write(folder / _NAME.format(key), _KIND, header, arrays, private=True)
     return [_NAME.format(key) for key in result.own]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flower_pca.base import checks
-from flower_pca.commands import common, own
+from flower_pca.commands import common, own, scores
 from flower_pca.commands.show import as_json, print_result
 from flower_pca.rows.columns import wanted
 from flower_pca.rows.precision import WIRES
@@ -24,9 +24,12 @@ def add(commands: Any) -> None:
     parser.add_argument("--evaluate", action="store_true", help="also measure the error of reconstruction")
     text = "also count rows by T2 and SPE, for limits from all of them: see flower-pca score"
     parser.add_argument("--monitor", action="store_true", help=text)
+    text = "also measure what the components would be without each client"
+    parser.add_argument("--influence", action="store_true", help=text)
     text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, covariance'
     parser.add_argument("--dp", metavar="SPEC", help=text)
     common.argument_of_masks(parser)
+    common.argument_of_split(parser)
     text = 'bits that blocks and products travel with: "auto" for the fewest that --tol allows'
     parser.add_argument("--wire", choices=WIRES, default="float64", help=f"{text} (default: float64)")
     text = "a plain loop in this process, or Flower's engine with a virtual node per client (default: in_process)"
@@ -52,7 +55,7 @@ def run(given: argparse.Namespace) -> int:
     mask = MaskedSums.of(given.mask)
     chosen = registry.make(given.algorithm)  # before the data is read, which may take long
     if given.own:
-        own.check(chosen)
+        own.check(chosen, given.split)
     DP.of(given.dp)
     checks.components(given.components)
     checkpoint = None if given.checkpoint is None else given.checkpoint.expanduser().absolute()
@@ -61,7 +64,8 @@ def run(given: argparse.Namespace) -> int:
     start = None if given.start is None else PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(mask, len(shards))
-    options = {name: getattr(given, name) for name in ("evaluate", "monitor", "backend", "dp", "wire")}
+    asked = ("evaluate", "monitor", "influence", "backend", "dp", "wire", "split")
+    options = {name: getattr(given, name) for name in asked}
     options |= {**common.settings(given), "mask": mask, "columns": wanted(given.columns), "start": start}
     try:
         with common.progress("starting") as on_round:
@@ -73,11 +77,11 @@ def run(given: argparse.Namespace) -> int:
     wrote = ["result.npz", "history.csv", "report.html"]
     with common.writing(place) as draft:
         result.save(draft / "result.npz")
-        wrote += own.write(result, draft) if given.own else []
+        wrote += scores.write(result, draft) if given.split == "columns" else []
+        wrote += own.write(result, draft, shards) if given.own else []
         _history(result, draft / "history.csv")
-        report.write(
-            result, draft / "report.html", title=f"Principal components of {common.title(given.data)}", shards=shards
-        )
+        title, rows = f"Principal components of {common.title(given.data)}", shards if given.split == "rows" else None
+        report.write(result, draft / "report.html", title=title, shards=rows)
     if given.json:
         common.print_json({**as_json(result), "clients": len(shards), "out": str(place)})
     else:

@@ -8,11 +8,13 @@ import sys
 from dataclasses import asdict
 from typing import Any, Final
 
+from flower_pca.analysis.influence import Influence, influence, measured, warnings
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import labels
 from flower_pca.commands import common, speech
 from flower_pca.rows.columns import listed
 
+_TURNING: Final = 5  # clients whose influence is listed
 _WEIGHTS: Final = 10  # columns that are listed for each component
 
 
@@ -42,13 +44,14 @@ def print_result(result: Any) -> None:
     heads, cells = labels.listing(result, digits=6)
     common.table(heads, cells, text=(len(heads) - 1,))
     clients = labels.count(max((record.answered for record in result.history), default=0), "client")
-    size = f"{labels.rows(result)} rows x {labels.count(result.n_features_in_, 'column')}"
+    size = f"{labels.rows(result)} rows x {labels.columns(result)}"
     lines = [
         f"{size} at {clients}, by {result.algorithm}",
         _traffic(result),
         *_sites(result),
         *([] if result.mse_ is None else [f"mean squared error of a row: {result.mse_:.6g}"]),
         *_limits(result),
+        *_influence(result),
         *([] if result.privacy is None else [f"privacy: {result.privacy}", str(result.certainty)]),
         *(f"{words}: {value:.6g}" for words, value in _family(result).items() if value is not None),
         *([str(result.status)] if result.status.ok else []),
@@ -67,6 +70,21 @@ def _sites(result: Any) -> list[str]:
 def _limits(result: Any) -> list[str]:
     """What T2 and SPE of a row stay below, if the run was asked to monitor."""
     return [] if result.histograms_ is None else [f"limits: {Monitor(result).limits()}"]
+
+
+def _influence(result: Any) -> list[str]:
+    """How far each client turns the components, if the run was asked for it; and who is far off."""
+    if not measured(result):
+        return []
+    found = influence(result)
+    most = ", ".join(f"{one.name} {one.degrees}" for one in found[:_TURNING])
+    more = f", and {len(found) - _TURNING} less" if len(found) > _TURNING else ""
+    return [f"influence: without it the components turn by: {most}{more}", *warnings(result)]
+
+
+def _plain(one: Influence) -> dict[str, Any]:
+    """What a client does, with None for what is infinite."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(one).items()}
 
 
 def as_json(result: Any) -> dict[str, Any]:
@@ -93,6 +111,7 @@ def as_json(result: Any) -> dict[str, Any]:
         "privacy": None if result.privacy is None else asdict(result.privacy),
         **{words.replace(" ", "_"): value for words, value in _family(result).items()},
         "limits": None if result.histograms_ is None else asdict(Monitor(result).limits()),
+        "influence": [_plain(one) for one in influence(result)] if measured(result) else None,
         "choices": list(result.choices),
         "hints": list(result.hints),
         "rounds": result.rounds,

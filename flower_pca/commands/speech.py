@@ -9,7 +9,8 @@ _OPTIONS: Final = {  # what Python names a setting, and the option that is the s
     **{
         name: f"--{name}" for name in ("missing", "scale", "seed", "tol", "center", "mask", "dp", "evaluate", "monitor")
     },
-    **{name: f"--{name}" for name in ("backend", "algorithm", "columns", "level", "checkpoint")},
+    **{name: f"--{name}" for name in ("backend", "algorithm", "columns", "level", "checkpoint", "influence", "resume")},
+    **{name: f"--{name}" for name in ("split", "ids")},
     **{
         "n_components": "--components",
         "max_rounds": "--max-rounds",

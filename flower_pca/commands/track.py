@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flower_pca.commands import common
+
+if TYPE_CHECKING:
+    from flower_pca.tracking.record import StepRecord
 
 _EPILOG = """\
 examples:
   flower-pca track rows.npy --batch 60 --rank 5
   flower-pca track rows.csv --batch 24 --rank 3 --clients 4 --detect --threshold 0.5
   flower-pca track rows.npy --batch 60 --rank 5 --clients 6 --mask
+  flower-pca track rows.npy --batch 60 --rank 5 --detect --events steps.jsonl --checkpoint run.npz --resume
+  flower-pca track rows.npy --batch 60 --rank 5 --detect --live live.html
   flower-pca track frames.npy --batch 20 --rank 8 --algorithm "robust_tracking(smallest_outlier=40)"
 """
 
@@ -41,6 +47,14 @@ def add(commands: Any) -> None:
     text = "alarms in a quiet step, where the threshold is learnt (default: 1e-3)"
     parser.add_argument("--alarm-rate", type=float, metavar="P", help=text)
     common.argument_of_masks(parser)
+    text = "append a line of JSON to this file once a step is over"
+    parser.add_argument("--events", type=Path, metavar="FILE", help=text)
+    text = "draw where the run stands into this page, FILE.html, every few seconds; a browser loads it again by itself"
+    parser.add_argument("--live", type=Path, metavar="FILE", help=text)
+    text = "keep the state in this file after every message; a run that has come to its end removes it"
+    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help=text)
+    text = "go on from the checkpoint, and append to the events; where there is no checkpoint yet, begin"
+    parser.add_argument("--resume", action="store_true", help=text)
     parser.add_argument("--seed", type=int, default=0, help="seed of the server (default: 0)")
     parser.add_argument(
         "--out", type=Path, default=Path("out"), metavar="DIR", help="folder to write to (default: out)"
@@ -52,31 +66,48 @@ def run(given: argparse.Namespace) -> int:
     """Print the table, and where basis and picture are."""
     from flower_pca import registry, report
     from flower_pca.base import checks
+    from flower_pca.base.errors import ConfigError
     from flower_pca.data import sources
     from flower_pca.data.reading import no_rows
     from flower_pca.masking import MaskedSums
+    from flower_pca.report.watching import watching
     from flower_pca.simulation import track
 
     checks.integer("--batch", given.batch, least=1)
     checks.integer("--clients", given.clients, least=1, most=given.batch)
-    place, mask = common.folder(given.out), MaskedSums.of(given.mask)
+    place, mask, checkpoint = common.folder(given.out), MaskedSums.of(given.mask), _checkpoint(given)
     common.enough(mask, given.clients)
     changes = {name: getattr(given, name) for name in ("threshold", "alarm_rate") if getattr(given, name) is not None}
     tracker = registry.tracker(given.algorithm, **({"detect": True} if given.detect else {}), **changes)
+    if changes and not tracker.detect:
+        what = " and ".join(f"--{name.replace('_', '-')}" for name in changes)
+        raise ConfigError(what, must="given with --detect", got="no --detect", then="Add it: no change is looked for.")
     table = sources.table(given.data).whole()
     rows = table.site_rows(table.rows)
     if not len(rows):
         raise no_rows(given.data)
-    streams, settings = deal(rows, given.batch, given.clients), {"n_components": given.rank, "seed": given.seed}
-    with common.progress("starting") as on_round:
-        result = track(tracker, streams, **settings, mask=mask, on_round=on_round)
+    streams = deal(rows, given.batch, given.clients)
+    settings: dict[str, Any] = {"n_components": given.rank, "seed": given.seed}
+    settings |= {"mask": mask, "checkpoint": checkpoint}
+    title = f"The subspace of {common.title(given.data)}"
+    try:
+        with (
+            watching(events=given.events, live=given.live, title=title, resume=given.resume) as on_step,
+            common.progress("starting") as on_round,
+        ):
+            result = track(tracker, streams, **settings, on_round=on_round, on_step=_aloud(on_step))
+    except KeyboardInterrupt:
+        if checkpoint is None or not checkpoint.exists():
+            raise
+        words = f"The state of the run is in {checkpoint}; the same command with --resume goes on from it."
+        raise KeyboardInterrupt(words) from None
     lines = [result.table(), str(result.status)]
     if tracker.detect:
         lines.append(f"changes at steps  {', '.join(map(str, result.changes_)) or 'none'}")
     with common.writing(place) as draft:
         lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
         lines.append(_picture(result, draft / "tracking.png", place))
-        report.write(result, draft / "report.html", title=f"The subspace of {common.title(given.data)}")
+        report.write(result, draft / "report.html", title=title)
         lines.append(f"report            {place / 'report.html'}")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
@@ -87,6 +118,37 @@ def deal(rows: Any, batch: int, clients: int) -> list[list[Any]]:
     steps = range(0, len(rows), batch)
     return [[part if len(part) else None for part in (rows[s : s + batch][k::clients] for s in steps)]
             for k in range(clients)]  # fmt: skip
+
+
+def _checkpoint(given: argparse.Namespace) -> Path | None:
+    """Where the state is kept, if anywhere; nothing is begun over one that is there, and none goes on by mistake."""
+    from flower_pca.base import checks
+    from flower_pca.base.errors import ConfigError
+
+    if given.checkpoint is None:
+        if given.resume:
+            raise ConfigError("--resume", must="given with --checkpoint", got="it alone", then="Add --checkpoint FILE.")
+        return None
+    path: Path = given.checkpoint.expanduser().absolute()
+    checks.parent("the checkpoint", path)
+    if path.exists() and not given.resume:
+        remedy = "Add --resume to go on from it, or name another."
+        raise ConfigError("The checkpoint", must="a new file", got=f"{path}, which is there", then=remedy)
+    if given.resume and not path.exists():
+        sys.stderr.write(f"flower-pca: There is no checkpoint {path}: the run begins with the first step.\n")
+    return path
+
+
+def _aloud(on_step: Callable[[StepRecord], None]) -> Callable[[StepRecord], None]:
+    """`on_step`, and a sentence on standard error where a change is declared."""
+
+    def after(record: StepRecord) -> None:
+        on_step(record)
+        if record.change is not None:
+            sys.stderr.write(f"flower-pca: {record.change}\n")
+            sys.stderr.flush()
+
+    return after
 
 
 def _picture(result: Any, path: Path, place: Path) -> str:

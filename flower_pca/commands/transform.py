@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from flower_pca.commands import common, own
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser = common.parser(commands, "transform", "write the coordinates of rows along the components of a run", run)
-    parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
+    parser.add_argument("result", metavar="RESULT", help="the result.npz of a run; or the own file of a party")
     parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run")
     text = "also along the own components in this file, of a personalized run: as run --own, or a node, has written it"
     parser.add_argument("--own", metavar="FILE", help=text)
@@ -35,7 +36,7 @@ def run(given: argparse.Namespace) -> int:
     if kind not in (".npy", ".csv"):
         rule = "one that ends in .npy or .csv"
         raise ConfigError("The file for the scores", must=rule, got=path.name, then="Write -o scores.npy.")
-    result = common.result_of(given.result, missing=given.missing)
+    result: Any = _part(given) or common.result_of(given.result, missing=given.missing)
     rows = sources.make(given.data, result.feature_names_in_)
     client, site = (None, "") if given.own is None else own.components(given.own, result)
     scores = result.transform(rows) if client is None else result.transform(rows, client=client)
@@ -52,6 +53,15 @@ def run(given: argparse.Namespace) -> int:
     else:
         sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{_whose(result, given.own, site)}\n")
     return 0
+
+
+def _part(given: argparse.Namespace) -> Any:
+    """What a party of a run over columns projects by, where its own file is given; else None."""
+    from flower_pca.stages.columns_result import ColumnsResult
+
+    with suppress(FileNotFoundError):  # of which another reader speaks
+        return ColumnsResult.part(given.result) if archive.kind(given.result) == "own result" else None
+    return None
 
 
 def _whose(result: Any, file: str | None, site: str) -> str:

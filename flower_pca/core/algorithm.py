@@ -55,7 +55,7 @@ class Algorithm(Stage[S]):
         would stay so, and look converged.
         """
         Z = model.columns
-        noise = linalg.random_block(*Z.shape, seed=model.seed + model.restarts + 1)
+        noise = linalg.random_block(len(Z), Z.shape[1], model.seed + model.restarts + 1)
         return np.asarray(Z + 0.1 * noise / np.sqrt(len(Z)))
 
     @abstractmethod
@@ -161,10 +161,11 @@ class Iterative(Algorithm[I]):
         if p.rounds < self.min_rounds:
             return None
         rounds = labels.count(p.rounds, "round")
+        end = f"after {rounds}" if p.rounds else "after the opening message"
         measured = f"{self.quantity}{f' {p.error:.2g}' if np.isfinite(p.error) else ' (not falling yet)'}"
         if p.error <= p.tol:
             bound = f"tol={p.tol:.2g}" if p.tol == self.tol else f"{p.tol:.2g}, the precision of the data"
-            return Status(Outcome.CONVERGED, f"{measured} is at most {bound} after {rounds}")
+            return Status(Outcome.CONVERGED, f"{measured} is at most {bound} {end}")
         if p.stale >= self.patience:
             return Status(Outcome.STALLED, f"{measured} has not fallen for the last {p.stale} of {rounds}")
         if p.rounds >= self.max_rounds:

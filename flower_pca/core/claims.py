@@ -41,6 +41,7 @@ from flower_pca.core.stage import MARGIN, Arrays, Stage
 from flower_pca.rows.frame import Frame
 
 _SLACK: Final = 1e-3  # by which sums in single precision may be off
+_COARSE: Final = 2.0**-38  # of the largest number of a column, by which others may be off that have 16 bits
 _ROUNDED: Final = 8.0  # roundings of the squares of raw rows, which frames take away again
 _JUDGED: Final = frozenset({Kind.ESTIMATE, Kind.SCORES, Kind.NUMBER})
 _REMEDY: Final = "Check the client's data."
@@ -60,18 +61,20 @@ def claim(said: Arrays, frame: Frame) -> Claim:
     return Claim(int(n), float(np.sum(squares if frame.scale is None else squares / frame.scale**2)))
 
 
-def check_opening(said: Arrays, block: Array) -> None:
+def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     """Require of an answer to the opening what its own moments allow of its product with a block, and of its peaks.
 
     By Cauchy-Schwarz |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|. The largest |x| of a column is no less than the root of its
     mean square, and no further from its mean than the root of its squared deviations. Columns that never vary have
-    products all the same, of what rounding has left in their means.
+    products all the same, of what rounding has left in their means. Where numbers travel with 16 bits, what is small
+    beside the largest of its column is off by more than its own rounding.
     """
     size, eps = np.sqrt(said["m2"].astype(np.float64)), float(said["eps"])
     rounded = float(said["n"]) * (4.0 * np.finfo(np.float64).eps * said["mean"].astype(np.float64)) ** 2
     own = np.sqrt(size**2 + rounded)
     most = np.outer(own, own @ np.abs(block))
-    most = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0)
+    coarse = _COARSE * np.max(most, axis=0, initial=0.0) if bits == 16 else 0.0
+    most = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0) + coarse
     if (np.abs(said["product"]) > most).any():
         rule, got = "as small as the squared deviations beside it say", "larger entries"
         raise ProtocolError("The product of an answer to the opening", must=rule, got=got, then="Check the client.")

@@ -77,6 +77,9 @@ class Driven(Protocol):
     def result(self) -> Any:
         """The result of a finished run."""
 
+    def result_so_far(self) -> Any:
+        """Of a run of steps, the result of those that are over."""
+
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on."""
 
@@ -100,6 +103,7 @@ def drive(
     *,
     checkpoint: str | os.PathLike[str] | None = None,
     on_round: Callable[[R], None] | None = None,
+    before_keeping: Callable[[R], None] | None = None,
 ) -> Any:
     """Carry a run's messages to its end, and return its result.
 
@@ -109,6 +113,7 @@ def drive(
         checkpoint: File to keep the state of run and transport in after every message. If it is there at the start,
             the run goes on from it; a finished run removes it.
         on_round: Called with the run after every message.
+        before_keeping: Likewise, before the checkpoint is written: what it is told is told again rather than never.
     """
     path = None if checkpoint is None else Path(checkpoint)
     trail = None if path is None else Trail(path)
@@ -119,6 +124,8 @@ def drive(
         transport.resume(header, arrays)
         run.restore(header, arrays)
     for _ in rounds(run, transport):
+        if before_keeping is not None:
+            before_keeping(run)
         if path is not None and trail is not None:
             told = trail.add(run.standing.state)  # before the checkpoint, which speaks of them
             (header, arrays), (own, beside) = run.checkpoint(steps=False), transport.keep()

@@ -18,9 +18,9 @@ from flower_pca.core.standing import Standing
 
 NEWEST: Final = 1000  # messages that a run without an end keeps
 _MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message
-LAYOUT: Final = 6  # grows with every change of what is kept
+LAYOUT: Final = 7  # grows with every change of what is kept
 _PLACE: Final = ("index", "halfway", "last")  # of a standing
-_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "steps", "bits")
+_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "bits")
 
 
 def identity(standing: Standing, model: Model, roll: Roll, channel: AirChannel | None) -> dict[str, Any]:
@@ -35,6 +35,14 @@ def identity(standing: Standing, model: Model, roll: Roll, channel: AirChannel |
         **{name: getattr(model, name) for name in _IDENTITY},
         "wanted": None if model.wanted is None else list(model.wanted),
     }
+
+
+def so_far(standing: Standing) -> Model | None:
+    """What a run of steps has found by now; None before its first step is over, and of a run without steps."""
+    state = standing.state
+    if standing.finished or not isinstance(state, Recorded) or not state.record:
+        return None
+    return replace(standing.known(whole=True), left=state.figures())
 
 
 def packed(
@@ -69,8 +77,10 @@ def unpacked(
         remedy = "Repeat that run's arguments, or choose another checkpoint."
         raise ConfigError("The checkpoint", must="one of this very run", got=got, then=remedy)
     there, history = _unpacked(standing, header, arrays), replace(History.from_json(header["history"]), limit=limit)
-    if "steps" in arrays and isinstance(there.state, Recorded):
-        there = replace(there, state=there.state.recalled(arrays["steps"]))
+    if isinstance(there.state, Recorded):
+        state, steps = there.state.until(standing.model.steps), arrays.get("steps")
+        state = state if steps is None else state.recalled(steps)
+        there = replace(there, state=state, model=replace(there.model, steps=standing.model.steps))
     return there, roll.restored(header["roll"]), history
 
 

@@ -15,6 +15,7 @@ from flower_pca.core import saved
 from flower_pca.rows import precision
 from flower_pca.rows.columns import Heading
 from flower_pca.rows.frame import Frame
+from flower_pca.rows.split import Split
 
 _ROUNDING: Final = 1e-12  # of a share of the variance
 _TIED: Final = 1e-12  # of the first eigenvalue, a gap that is none
@@ -44,6 +45,7 @@ class Model:
         n, d: Rows of all clients together; columns.
         wanted: The columns that the run names, in its order; None for all that clients have.
         heading: What all clients say of their columns; None before one has.
+        split: How clients prepare their own columns, where these are different ones of the same people; else None.
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
         trace: trace(C), the total sum of squares in the frame.
         claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
@@ -83,6 +85,7 @@ class Model:
     d: int = 0
     wanted: tuple[str, ...] | None = None
     heading: Heading | None = None
+    split: Split | None = None
     clients: int = 0
     trace: float = 0.0
     claims: dict[int, Claim] = field(default_factory=dict)
@@ -236,6 +239,8 @@ def result_fields(model: Model) -> dict[str, Any]:
         "answers": model.answers,
         "fill_": model.frame.fill,
         "histograms_": model.histograms,
+        "influence_": model.left.get("influence"),
+        "influence_keys_": model.left.get("influence_keys"),
         "feature_names_in_": saved.columns(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,
         "choices": tuple(model.choices.values()),

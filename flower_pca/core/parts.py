@@ -13,12 +13,14 @@ answer holds, by name. It needs the message only, so server and client work out 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
 import numpy as np
 
+from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
 Shape: TypeAlias = tuple[int | None, ...]
@@ -116,7 +118,7 @@ def fault(a: Array, part: Part) -> tuple[str, str] | None:
     if not _fits(a.shape, part.shape) or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
         rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
         return rule, f"shape {a.shape} and dtype {a.dtype}"
-    largest = max(float(a.max()), -float(a.min())) if a.size else 0.0  # NaN if an entry is
+    largest = abs(float(a)) if a.ndim == 0 else max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))  # or NaN
     if not math.isfinite(largest):
         return "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
     if largest > _LARGEST:
@@ -124,6 +126,13 @@ def fault(a: Array, part: Part) -> tuple[str, str] | None:
     if part.kind is Kind.ROWS and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
         return f"a whole number between 1 and {_MOST_ROWS:g}", f"{a}"
     return None
+
+
+def require_finite(answer: Mapping[str, Array]) -> None:
+    """Raise DataError, in words that tell nothing of it, unless an answer can be sent."""
+    if not all(np.isfinite(a).all() for a in answer.values()):
+        remedy = "Check the frame and the block."
+        raise DataError("The answer of this node", must="finite", got="others", then=remedy)
 
 
 def _fits(found: tuple[int, ...], shape: Shape) -> bool:

@@ -8,9 +8,8 @@ keep `plain()`, from which `assembly.question` makes the same question again. No
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
@@ -23,40 +22,19 @@ from flower_pca.rows.columns import wanted
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
+SPLITS: Final = ("rows", "columns")
 _NOISY_ROUNDS: Final = 100  # a budget over more than so many rounds leaves nothing but noise
 _NAME: Final = "Name a number."
 _LARGEST: Final = "A largest value cannot be told privately."
 _EXACT: Final = "An exact error would tell about single rows."
 _COUNTS: Final = "Exact counts would tell about single rows."
+_SINGLE: Final = "Exact answers of single clients would tell about single rows."
+_ALONE: Final = {  # what is not had over the air, and why
+    "monitor": "counts cannot have noise on them",
+    "influence": "nobody sees the answer of a single client",
+}
+_ONE: Final = "Leave one of them out."
 _REACH: Final = "Bound the raw rows."
-
-
-class Asked(TypedDict, total=False):
-    """A question in short, beside its algorithm: see `Question`. Settings may be strings; mask may be True."""
-
-    n_components: int | float | str
-    center: bool | None
-    scale: str | None
-    missing: str
-    columns: Sequence[str] | str | None
-    seed: int
-    fraction: float
-    evaluate: bool
-    monitor: bool
-    mask: bool | MaskedSums | str | None
-    dp: DP | str | None
-    channel: AirChannel | str | None
-    wire: str
-
-
-class AskedHere(Asked, total=False):
-    """Likewise, with what a loop in process may ask for beside it; the last four are passed on to the algorithm."""
-
-    min_clients: int
-    tol: float | None
-    min_rounds: int | None
-    max_rounds: int | None
-    patience: int | None
 
 
 def summable(stage: Stage[Any], channel: AirChannel | None) -> None:
@@ -88,6 +66,8 @@ class Question:
         evaluate: Whether to measure the reconstruction error on the clients at the end.
         monitor: Whether the clients count, at the end, how many of their rows lie how far from the components, so that
             `analysis.Monitor` has limits from all their rows. Nodes serve it only if their `allow` names "monitor".
+        influence: Whether to measure, at the end, what the components would be without each client: see
+            `analysis.influence`. Needs the answers of single clients.
         min_clients: Clients that must be present in every round.
         mask: How the clients' answers are masked, so that the server learns nothing but their sums; None for plain
             answers. In short: True, or a string such as "masks(neighbours=20)".
@@ -97,6 +77,9 @@ class Question:
         wire: With how many bits blocks and products travel: "float64"; "float32", for a `tol` of 1e-7 at least;
             "float16", column by column, for one of 1e-3; or "auto", the fewest of these that go with `tol`. With `dp`
             or a channel it is float64, and for faps, robust and personalized PCA, whose clients keep what they send.
+        split: "rows": clients hold the same columns of different people; or "columns": different columns of the same
+            people, each centred and scaled by its own client, whose loadings stay there, while everybody sees the
+            scores; for krylov, auto, ssi, local_power and covariance, at nodes whose rules allow it.
 
     Raises:
         ConfigError: If a value is not valid, or does not go with the others.
@@ -113,39 +96,40 @@ class Question:
     fraction: float = 1.0
     evaluate: bool = False
     monitor: bool = False
+    influence: bool = False
     min_clients: int = 1
     mask: MaskedSums | None = None
     dp: DP | None = None
     channel: AirChannel | None = None
     wire: str = "float64"
+    split: str = "rows"
 
     def __post_init__(self) -> None:
         kinds = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": AirChannel}
         for name, kind in kinds.items():
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
-                remedy = "Use the short form to give it as a string."
-                raise ConfigError(
-                    f"{name} of a Question", must=f"of class {kind.__name__}", got=repr(given), then=remedy
-                )
+                rule, remedy = f"of class {kind.__name__}", "Use the short form to give it as a string."
+                raise ConfigError(f"{name} of a Question", must=rule, got=repr(given), then=remedy)
         checks.choice("center", self.center, (True, False, None))
         checks.choice("scale", self.scale, SCALES)
         checks.choice("missing", self.missing, MISSING)
         checks.integer("seed", self.seed, most=2**62)
         fraction = checks.share(self.fraction)
         checks.proportion("The fraction of clients", fraction)
-        checks.choice("evaluate", self.evaluate, (True, False))
-        checks.choice("monitor", self.monitor, (True, False))
+        for name in ("evaluate", "monitor", "influence"):
+            checks.choice(name, getattr(self, name), (True, False))
         checks.integer("min_clients", self.min_clients, least=1)
         checks.choice("wire", self.wire, precision.WIRES)
+        checks.choice("split", self.split, SPLITS)
         self._check_bits()
         object.__setattr__(self, "columns", wanted(self.columns))
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
         for name, value in {**plain, "fraction": float(fraction)}.items():
             object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
-        if self.monitor and self.channel is not None:
-            rule, remedy = "False, as counts cannot have noise on them", "Leave one of them out."
-            raise ConfigError("monitor over the air", must=rule, got=True, then=remedy)
+        for name, why in _ALONE.items():
+            if getattr(self, name) and self.channel is not None:
+                raise ConfigError(f"{name} over the air", must=f"False, as {why}", got=True, then=_ONE)
         if self.mask is not None:
             self._check_masks(self.mask)
         if self.dp is not None:
@@ -221,6 +205,7 @@ class Question:
             (self.missing == "error", "missing with dp", '"error"', repr(self.missing), "Impute before the run."),
             (not self.evaluate, "evaluate with dp", "False", self.evaluate, _EXACT),
             (not self.monitor, "monitor with dp", "False", self.monitor, _COUNTS),
+            (not self.influence, "influence with dp", "False", self.influence, _SINGLE),
             (self.scale is None or dp.reach is not None, "reach of dp with a scale", "given", "none", _REACH),
         )
         for holds, what, rule, got, remedy in rules:
@@ -230,7 +215,10 @@ class Question:
     def _check_masks(self, mask: MaskedSums) -> None:
         """Refuse what sums alone cannot answer."""
         summable(self.algorithm, self.channel)
-        if self.scale == "max_abs":
+        if self.influence:
+            rule = f"False, as {_ALONE['influence']}"
+            raise ConfigError("influence under masks", must=rule, got=True, then=_ONE)
+        if self.scale == "max_abs" and self.split == "rows":
             rule = "None or 'std', which follow from sums"
             raise ConfigError("scale under masks", must=rule, got="'max_abs'", then="Use 'std'.")
         if self.dp is not None and mask.bound is not None:

@@ -44,8 +44,7 @@ class PCAResult:
             no larger than the residual, as where eigenvalues k and k+1 are tied and no single subspace is the true one.
         mse_: Mean squared reconstruction error of a row in the frame, if the run evaluated it; else None.
         rounds: Rounds of the algorithm's stage; `history` has all messages.
-        status: Why the run ended.
-        history: What happened in each round.
+        status, history: Why the run ended; what happened in each round.
         algorithm, seed, centered: The algorithm's spec string, the seed, and whether the run was centred.
         answers: "fixed" if every client answered from fixed statistics of its rows, else "rows".
         asked: What was asked for, as plain values: `flower_pca.assembly.question(**asked)` asks it again.
@@ -53,6 +52,8 @@ class PCAResult:
         fill_: What stands for a missing value, (d,): the mean of each column; None if none were allowed.
         histograms_: How many rows of all clients lie in each bin of T2 and of SPE, (2, bins), if the run was asked to
             monitor; else None. See `analysis.Monitor`.
+        influence_, influence_keys_: What the components would be without each client, a line each, and the keys of the
+            clients; None if the run was not asked for it. See `analysis.influence`.
         feature_names_in_: Names of the columns, in the order of all that has columns here, (d,); None where columns go
             by position.
         feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
@@ -66,6 +67,7 @@ class PCAResult:
 
     _ARRAYS: ClassVar[tuple[str, ...]] = (
         *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
+        *("influence_", "influence_keys_"),
     )
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *("total_variance_", "left_out_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
@@ -91,6 +93,8 @@ class PCAResult:
     answers: str = "rows"
     fill_: Array | None = None
     histograms_: Array | None = None
+    influence_: Array | None = None
+    influence_keys_: Array | None = None
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
@@ -211,16 +215,13 @@ class PCAResult:
             return kind(**saved.fields(path, header, arrays, names=kind._ARRAYS, numbers=kind._NUMBERS))
 
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
-        """Draw a picture into an SVG or PNG file. Needs matplotlib.
+        """Draw a picture into an SVG or PNG file, and return its path. Needs matplotlib.
 
         Args:
             what: "overview", or the name of one: "scree", "loadings", "convergence", "scores", ... Which there are of
                 this result, and what they show, says `flower_pca.plots.available(result, shards)`.
             path: The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
             shards: The clients' rows, which some pictures need.
-
-        Returns:
-            The path.
 
         Raises:
             ConfigError: If there is no such picture, shards are missing, or matplotlib is not installed.
@@ -235,7 +236,7 @@ class PCAResult:
         return "\n".join([*labels.unfinished(self), labels.in_columns(*labels.listing(self)), *said])
 
     def __repr__(self) -> str:
-        what = f"{labels.count(self.n_components_, 'component')} of {labels.rows(self)} x {self.n_features_in_:,}"
+        what = f"{labels.count(self.n_components_, 'component')} of {labels.rows(self)} x {labels.width(self)}"
         messages = labels.count(len(self.history), "message")
         return f"{type(self).__name__}({what} by {self.algorithm}, {messages}, {self.status.outcome.value})"
 

@@ -7,8 +7,8 @@ Theory of operation. A client is in one of four states, and nothing but what sta
 | unknown | no opening has asked it yet            | by openings, and to ANYONE | the run begins, or it is back     |
 | member  | its rows are in mean, scale and totals | by all messages            | an opening is complete with it    |
 | unfit   | the newest opening asked it in vain    | by the next opening        | an opening is complete without it |
-| banned  | its answer was wrong, it refused, or   | by nothing any more        | a failure of it is a lasting one  |
-|         | it was silent for too long             |                            |                                   |
+| banned  | its answer was wrong, a rule of its    | by nothing any more, until | a failure of it is a lasting one  |
+|         | own refuses, or it failed too often    | it is readmitted           |                                   |
 
 A message goes to one of five audiences (`Call`):
 
@@ -85,6 +85,7 @@ class Roll:
         fraction: The share of the clients present that a SAMPLE goes to.
         seed: What samples are drawn from, beside the number of the message in its stage.
         summed: Whether answers come as sums, so that a message cannot be asked again of some clients only.
+        everyone: Whether it takes all clients that were ever asked, as each holds columns that no other one has.
         members, unfit, banned: Clients in these states.
         asked: Clients that the opening under way was first sent to.
         came: Clients that have answered a message which others are asked once more.
@@ -100,6 +101,7 @@ class Roll:
     fraction: float = 1.0
     seed: int = 0
     summed: bool = False
+    everyone: bool = False
     members: frozenset[int] = _NOBODY
     unfit: frozenset[int] = _NOBODY
     banned: frozenset[int] = _NOBODY
@@ -116,10 +118,15 @@ class Roll:
         here = tuple(client for client in clients if client not in self.banned)
         if len(here) < self.min_clients:
             out = len(self.banned)
-            got = f"{len(here)}" + (f", and {out} left out, the first because: {self.why.rstrip('.')}" if out else "")
+            got = f"{len(here)}" + (f", and {out} left out{self.because}" if out else "")
             rule = f"at least {self.min_clients}"
             raise NotEnoughNodes("The clients present", must=rule, got=got, then="Start more, or lower the minimum.")
         return here
+
+    @property
+    def because(self) -> str:
+        """The first failure, as the end of a sentence; empty without one."""
+        return f", the first because: {self.why.rstrip('.')}" if self.why else ""
 
     def audience(self, call: Call, here: tuple[int, ...], *, number: int) -> tuple[int, ...]:
         """Whom to ask of those here, by the message of a stage with this number; nobody if it needs absent ones."""
@@ -137,7 +144,10 @@ class Roll:
 
     def failed(self, banned: Iterable[int], why: str) -> Roll:
         """With these clients never asked again; `why` is the first failure of a message."""
-        return replace(self, banned=self.banned.union(banned), why=self.why or why)
+        failed = replace(self, banned=self.banned.union(banned), why=self.why or why)
+        if self.everyone and failed.banned:
+            raise failed._incomplete(failed.banned)
+        return failed
 
     def readmitted(self, clients: Iterable[int]) -> Roll:
         """With these clients asked again: they have been started anew."""
@@ -170,6 +180,8 @@ class Roll:
     def completed(self, call: Call, came: frozenset[int], *, spare: bool = False) -> Roll:
         """After a message that nobody is waited for any more."""
         members, unfit = self.members, self.unfit
+        if self.everyone and (gone := (self.members | self.asked) - came):
+            raise self._incomplete(gone)
         if call in (Call.OPENING, Call.OPENED):
             members = came
             unfit = _NOBODY if spare else self.asked - came
@@ -204,12 +216,19 @@ class Roll:
         there |= {name: kept[name] for name in _KEPT}
         return replace(self, **there, came=_NOBODY, awaited=_NOBODY)
 
+    def _incomplete(self, gone: Iterable[int]) -> NotEnoughNodes:
+        """The error where one is gone whose columns no other one has."""
+        clients = f"no answer that counts of {', '.join(f'client {i}' for i in sorted(gone))}"
+        got = f"{clients}: {self.why.rstrip('.')}" if self.why else clients
+        what, remedy = "The parties of a run over columns", "Look at it, and start the run again."
+        return NotEnoughNodes(what, must="there to the end, all of them", got=got, then=remedy)
+
     def _unheard(self, count: int, least: int) -> Roll:
         """After a message that too few have answered."""
         silent = self.silent + 1
         if silent >= _MOST_SILENT:
             got = f"{count or 'none'} in {silent} successive rounds"
-            got += f", the first because: {self.why.rstrip('.')}" if self.why else ""
+            got += self.because
             rule, remedy = f"at least {least if least > 1 else 'one'}", "Look at these clients."
             raise NotEnoughNodes("The usable answers to a message", must=rule, got=got, then=remedy)
         return replace(self, silent=silent)

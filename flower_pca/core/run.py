@@ -15,9 +15,8 @@ counts), and the terms. The run moves them on:
 | `advance`, some missing          | the total so far is kept  | AGAIN                                      |
 | `advance`, one gone for good     |                           | LOST                                       |
 
-Masks lie over a run, and need no more of it than a driver does, and these: `standing` says what an answer is made of,
-how large it can be, and whether sums suffice; `settle` and `waste` say what a masked sum is asked under, and that one
-was lost.
+Masks need no more of a run than a driver does, and these: `standing` says what an answer is made of, how large it is,
+and whether sums suffice; `settle` and `waste` say what a masked sum is asked under, and that one was lost.
 """
 
 from __future__ import annotations
@@ -70,8 +69,7 @@ class Run:
         channel: AirChannel | None = None,
         asked: Mapping[str, Any] | None = None,
     ) -> None:
-        start = stages[0].start(model)
-        self._standing = Standing(stages=tuple(stages), model=model, state=start, opens=roll.opens)
+        self._standing = Standing(stages=tuple(stages), model=model, state=stages[0].start(model), opens=roll.opens)
         self._roll, self._terms, self._channel = roll, terms or NoTerms(), channel
         self._asked, self._result, self._model = dict(asked or {}), result, model
         self._history, self._began = History(limit=None if roll.opens else kept.NEWEST), 0.0
@@ -125,7 +123,7 @@ class Run:
             now = self._standing
             if self._roll.lost:
                 self._terms.reopen()
-                self._standing, self._roll = now.restarted(whole=self._whole), self._roll.reopened()
+                self._standing, self._roll = now.restarted(self._roll, whole=self._whole), self._roll.reopened()
             elif (status := now.stage.status(now.state)) is not None:
                 self._standing = now.left(status, here, self._roll, self._terms)
             elif to := self._roll.audience(self._call, here, number=len(self._history.of(now.stage.name))):
@@ -145,15 +143,12 @@ class Run:
         Answers are pulled one by one and added to what came before: a transport that yields them as they are needed
         has one in memory at a time, so memory does not grow with the number of clients.
         """
-        if self._sent is None:
+        if (sent := self._sent) is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")
-        sent, now, call = self._sent, self._standing, self._call
-        total = self._total if self._roll.awaited else None
-        channel, came = self._channel, self._roll.came
-        d = now.model.d or None
-        judge, heading = Judge(now.stage, now.state, now.model), now.model.heading
-        known: dict[str, Any] = {"d": d, "judge": judge, "channel": channel, "heading": heading}
-        got = collect(now.stage, now.state, sent, replies, total=total, answered=came, **known)
+        now, call = self._standing, self._call
+        known: dict[str, Any] = {"d": now.model.d or None, "heading": now.model.heading, "channel": self._channel}
+        known |= {"total": self._total if self._roll.awaited else None, "answered": self._roll.came}
+        got = collect(now.stage, now.state, sent, replies, judge=Judge(now.stage, now.state, now.model), **known)
         self._standing = now.headed(got.heading, got.declined)
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
@@ -180,11 +175,12 @@ class Run:
         """The result of a finished run: of the class that the algorithm names."""
         if not self.finished:
             raise RuntimeError("the run is not finished: pending() still returns messages")
-        told = [record.stage for record in self._history if record.answered]
-        privacy = self._terms.spent(told, shared=self._roll.summed)
-        beside = {"algorithm": self.algorithm.spec, "history": self._history, "asked": self._asked}
-        result = self._result.of(self._standing.model, **beside)
-        return result if privacy is None else replace(result, privacy=privacy)
+        return self._result_of(self._standing.model)
+
+    def result_so_far(self) -> Any:
+        """Of a run of steps, the result of those that are over; None before the first, and of a run without steps."""
+        model = kept.so_far(self._standing)
+        return self._result_of(model) if model is not None else self.result() if self.finished else None
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on: header, arrays; steps, if not kept by a `Trail`."""
@@ -216,6 +212,11 @@ class Run:
         stages = tuple(allowed if stage is self.algorithm else stage for stage in self._standing.stages)
         self._standing = replace(self._standing, stages=stages)
 
+    def _result_of(self, model: Model) -> Any:
+        privacy = self._terms.spent([r.stage for r in self._history if r.answered], shared=self._roll.summed)
+        result = self._result.of(model, algorithm=self.algorithm.spec, history=self._history, asked=self._asked)
+        return result if privacy is None else replace(result, privacy=privacy)
+
     def _identity(self) -> dict[str, Any]:
         return kept.identity(self._standing, self._model, self._roll, self._channel)
 
@@ -237,10 +238,9 @@ class Run:
         now, asked = self._standing, frozenset(to)
         own = {client: arrays for client, arrays in now.stage.personal(now.state).items() if client in asked}
         # The opening speaks of raw rows: the frame is what it asks for.
-        frame = Frame(own=now.model.missing == "own_mean") if self._standing.opening else now.model.sent_frame
-        frame = frame.named(now.model.wanted)
-        self._sent = Broadcast(now.stage.name, self._history.count, self._arrays(), frame, to, own)
-        self._began = time.perf_counter()
+        frame = Frame(own=now.model.missing == "own_mean") if now.opening else now.model.sent_frame
+        number, frame = self._history.count, frame.named(now.model.wanted, now.model.split)
+        self._sent, self._began = Broadcast(now.stage.name, number, self._arrays(), frame, to, own), time.perf_counter()
         return self._sent
 
     def _complete(self, total: Any, came: frozenset[int]) -> None:

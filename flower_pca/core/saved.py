@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -18,8 +18,21 @@ from flower_pca.core.spent import Spent
 
 R = TypeVar("R")
 
+_BY_CLIENT: Final = {"influence_keys_": "influence_", "client_keys_": "clients_"}  # keys, and a line for each
 # Arrays that are None in some results.
-_MAY_LACK: Final = {"scale_", "fill_", "histograms_", "clients_", "client_keys_"}
+_MAY_LACK: Final = {"scale_", "fill_", "histograms_", "influence_", "influence_keys_", "clients_", "client_keys_"}
+
+
+def keyed(result: R, keys: Mapping[int, int]) -> R:
+    """The result with other keys of those clients that it has lines of, which are then in the order of these."""
+    changed: dict[str, Any] = {}
+    for named, lines in _BY_CLIENT.items():
+        before = getattr(result, named, None)
+        if before is not None:
+            new = np.array([keys.get(int(key), int(key)) for key in before], dtype=np.uint64)
+            order = np.argsort(new)
+            changed |= {named: new[order], lines: getattr(result, lines)[order]}
+    return replace(result, **changed)  # type: ignore[type-var]
 
 
 def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
@@ -38,13 +51,13 @@ def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
 
 
 def known(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Mapping[str, type[R]]) -> type[R]:
-    """The class of the result in a file, of these that have been imported; the registry imports all of the package.
+    """The class of the result in a file, of these that have been imported; the registry can import all of the package.
 
     Another one is defined elsewhere, and no file may choose what is imported.
     """
     name = header.get("class", "PCAResult")
     if name not in kinds:
-        importlib.import_module("flower_pca.registry")
+        importlib.import_module("flower_pca.registry").load()
     if name not in kinds:
         rule, remedy = "of a class that is known here", f"Import {header.get('module', 'the module of that class')}."
         raise DataError(f"The result in {path}", must=rule, got=f"a {name}", then=remedy)

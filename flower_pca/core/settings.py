@@ -1,17 +1,19 @@
-"""Settings of masks and of a privacy budget, as plain numbers; what they mean is in `masking` and in `dp`."""
+"""What is asked in short; and settings of masks and of a privacy budget, as plain numbers: see `masking` and `dp`."""
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypedDict
 
 import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
+from flower_pca.core.channel import AirChannel
 
 _ALL: Final = 100  # clients up to which every two of them share a mask
 _COLLUDING: Final = 5  # beyond, one of so many may collude with the server, or drop out,
@@ -23,8 +25,8 @@ class MaskedSums:
     """Settings of masked sums; `mask=True` stands for the defaults.
 
     Args:
-        threshold: A client's mask is found again, and a sum is had, if more than this share of the client and its
-            neighbours survive; at least one half, below which a server that lies about drop-outs could see an answer.
+        threshold: The sum can be computed if, of every client and its neighbours together, more than this share
+            answer; at least one half, below which a server that lies about drop-outs could see an answer.
         bound: The largest entry, in absolute value, that any client may have to send after the opening. Left out, it
             follows from the sums that the opening has brought. A client with a larger one sends nothing, and says so.
         neighbours: With how many others a client shares masks; an even number. Left out, with all others up to 100
@@ -144,3 +146,33 @@ class DP:
             return given
         rule = 'a DP, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"'
         return specs.bind(given, {"dp": cls, "DP": cls}, what="dp", rule=rule)()
+
+
+class Asked(TypedDict, total=False):
+    """A question in short, beside its algorithm: see `Question`. Settings may be strings; mask may be True."""
+
+    n_components: int | float | str
+    center: bool | None
+    scale: str | None
+    missing: str
+    columns: Sequence[str] | str | None
+    seed: int
+    fraction: float
+    evaluate: bool
+    monitor: bool
+    influence: bool
+    mask: bool | MaskedSums | str | None
+    dp: DP | str | None
+    channel: AirChannel | str | None
+    wire: str
+    split: str
+
+
+class AskedHere(Asked, total=False):
+    """Likewise, with what a loop in process may ask for beside it; the last four are passed on to the algorithm."""
+
+    min_clients: int
+    tol: float | None
+    min_rounds: int | None
+    max_rounds: int | None
+    patience: int | None

@@ -137,10 +137,9 @@ class Standing:
             return Call.OPENED if self.halfway else Call.OPENING
         if self.stage.fixed_set:
             return Call.MEMBERS
-        everyone = isinstance(self.state, Gathering) and self.state.everyone
-        if self.role is Role.ALGORITHM and fraction < 1.0 and not everyone:
-            return Call.SAMPLE
-        return Call.ANYONE
+        sampled = fraction < 1.0 and self.role is Role.ALGORITHM
+        everyone = sampled and isinstance(self.state, Gathering) and self.state.everyone
+        return Call.SAMPLE if sampled and not everyone else Call.ANYONE
 
     def known(self, *, whole: bool) -> Model:
         """All that is known now. Of an algorithm's round that was not `whole`, C Z is not that of all clients."""
@@ -159,7 +158,8 @@ class Standing:
 
     def headed(self, heading: Heading | None, declined: str = "") -> Standing:
         """Where the columns of all clients are known to be these, and one has declined the alternative; or None, ""."""
-        model = self.model
+        if (model := self.model).heading is not None and not declined:
+            return self
         said: Any = {"heading": model.heading or heading, "declined": model.declined or declined}
         return replace(self, model=replace(model, **said))
 
@@ -185,23 +185,23 @@ class Standing:
             if self.opens and not terms.binding:
                 counted = self.algorithm.caches and not roll.summed
                 if roll.changed(here, counted=counted):
-                    return now.reopened(self.algorithm.restart(now.model))
+                    return now.reopened(self.algorithm.restart(now.model), roll)
         elif self.role is Role.CLOSING:
             if now._too_narrow:
-                return now._widened()
+                return now._widened(roll)
             verify = terms.verify if terms.binding else self.algorithm.verify
             now = replace(now, model=replace(now.model, status=verify(now.model)))
         index = int(Role.CLOSING) if self.last else self.index + 1
         state = now.stages[index].start(now.model) if index < len(self.stages) else self.state
         return replace(now, index=index, state=state, last=False)
 
-    def restarted(self, *, whole: bool) -> Standing:
+    def restarted(self, roll: Roll, *, whole: bool) -> Standing:
         """Back at the opening, with what the algorithm makes of all that is known."""
         known = self.known(whole=whole)
         begun = known.basis is None or not known.d  # with nothing, or with a block that is asked for again
-        return self.reopened(known.basis if begun else self.algorithm.restart(known))
+        return self.reopened(known.basis if begun else self.algorithm.restart(known), roll)
 
-    def reopened(self, block: Array | None) -> Standing:
+    def reopened(self, block: Array | None, roll: Roll) -> Standing:
         """Back at the opening, with this block in the coordinates of the old frame; None before the first is held."""
         model, algorithm, last = self.model, self.algorithm, self.last
         assert isinstance(algorithm, Algorithm)
@@ -210,7 +210,7 @@ class Standing:
         if model.restarts >= MAX_RESTARTS:
             tried = model.status is not None and model.status.outcome is Outcome.CLIENTS_CHANGED
             if algorithm.fixed_set or model.basis is None or tried:
-                got = f"one that changed for the {model.restarts + 1}th time"
+                got = f"one that changed for the {model.restarts + 1}th time{roll.because}"
                 remedy = "Use ssi, local_power or faps, which carry on while clients come and go."
                 raise NotEnoughNodes("The set of clients", must="stable", got=got, then=remedy)
             # One more message to those present makes frame, product and variances speak of one and the same set.
@@ -243,8 +243,8 @@ class Standing:
             return False
         return fraction_rank(model.values, model.trace, model.n_components) is None
 
-    def _widened(self) -> Standing:
+    def _widened(self, roll: Roll) -> Standing:
         """Back at the opening with twice as many columns. It is no restart: the clients are the same."""
         Z = self.model.columns
-        block = np.hstack([Z, linalg.random_block(*Z.shape, seed=self.model.seed + 1)])
-        return replace(self, model=replace(self.model, restarts=self.model.restarts - 1)).reopened(block)
+        block = np.hstack([Z, linalg.random_block(len(Z), Z.shape[1], self.model.seed + 1)])
+        return replace(self, model=replace(self.model, restarts=self.model.restarts - 1)).reopened(block, roll)

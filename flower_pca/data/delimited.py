@@ -23,7 +23,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.data.cells import Cells
 from flower_pca.data.first_line import require_clear
-from flower_pca.data.reading import chosen, reading
+from flower_pca.data.reading import chosen, reading, with_ids
 from flower_pca.data.table import Table
 from flower_pca.data.text import option, text_of
 from flower_pca.rows.columns import no_numbers
@@ -39,6 +39,7 @@ def csv(
     path: str,
     columns: Sequence[str] | None = None,
     beside: Sequence[str] = (),
+    ids: str | None = None,
     sep: str | None = None,
     header: bool | None = None,
     decimal: str = ".",
@@ -53,6 +54,7 @@ def csv(
         path: The file.
         columns: Names of the columns to use; all that are not beside, if left out. Without names they are 1, 2, ...
         beside: Names of columns that are no features: labels, or whose row it is. They may be text.
+        ids: The name of a column that says whose row it is, for runs over columns of the same people. It may be text.
         sep: What stands between two cells; "," if left out, or ";" with decimal=",".
         header: Whether the first line holds names; found out by whether it is all numbers, if left out.
         decimal: What stands before decimals: "." or ",".
@@ -70,6 +72,7 @@ def csv(
         guessed = header is None and all(map(cells.number, first))
         header = not guessed if header is None else bool(header)
         names = [clean(cell) for cell in first] if header else [str(j + 1) for j in range(len(first))]
+        beside = with_ids(beside, ids)
         features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
         place = {name: j for j, name in reversed([*enumerate(names)])}  # of a name that is there twice the first
         places = [place[name] for name in features]
@@ -90,10 +93,10 @@ def csv(
             rows = _loaded(file, after, lines, cells, len(names), [place[name] for name in features])
             assert rows is not None
     rows = rows if rows.size else np.empty((0, len(features)))
-    beside_rows = {name: cells.plain(found) for name, found in values.items()}
+    beside_rows = {name: np.array(found) if name == ids else cells.plain(found) for name, found in values.items()}
     line = functools.partial(line_of, file=file, cells=cells, encoding=encoding, header=header)
     origin = Origin.of(file, len(rows), line, guessed=guessed)
-    return Table((rows,), features if header else (), beside_rows, words, str(file), origin)
+    return Table((rows,), features if header else (), beside_rows, words, str(file), origin).identified(ids)
 
 
 def line_of(row: int, *, file: Path, cells: Cells, encoding: str | None, header: bool) -> int:

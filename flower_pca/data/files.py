@@ -11,7 +11,7 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.extras import needing
-from flower_pca.data.reading import reading, texts
+from flower_pca.data.reading import reading, texts, with_ids
 from flower_pca.data.table import Table
 from flower_pca.rows.columns import Columns
 from flower_pca.rows.origin import Origin
@@ -26,10 +26,11 @@ def npy(*, path: str) -> Table:
     return Table((rows,), source=str(file), origin=Origin.of(file, len(rows) if rows.ndim else 0))
 
 
-def npz(*, path: str, key: str = "X", beside: Sequence[str] = ()) -> Table:
+def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None = None) -> Table:
     """One array of a file saved by numpy.savez; others of it, with one value for each row, may go beside.
 
-    An array of text called feature_names or columns, of the length of a row, names the columns.
+    An array of text called feature_names or columns, of the length of a row, names the columns. The one that `ids`
+    names says whose row each is, for runs over columns of the same people.
     """
     with (
         reading(path, "saved by numpy.savez, without pickled objects") as file,
@@ -40,6 +41,7 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = ()) -> Table:
         if key not in archive:
             remedy = f"Write npz(path={path!r}, key={next(iter(archive), '...')!r})."
             raise ConfigError(f"The key of {file}", must=f"one of {names}", got=repr(key), then=remedy)
+        beside = with_ids(beside, ids)
         for name in texts("beside", beside):
             if name not in archive:
                 remedy = checks.did_you_mean(name, archive)
@@ -55,9 +57,8 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = ()) -> Table:
     if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
         rule, got = f"{rows.shape[-1]}, one for each column", f"{len(named)}"
         raise DataError(f"{found[0]} of {file}", must=rule, got=got, then="Name each column, or leave them out.")
-    return Table(
-        (rows,), Columns(named, str(file)).names, columns, {}, str(file), Origin.of(file, len(rows) if rows.ndim else 0)
-    )
+    origin = Origin.of(file, len(rows) if rows.ndim else 0)
+    return Table((rows,), Columns(named, str(file)).names, columns, {}, str(file), origin).identified(ids)
 
 
 def sparse(*, path: str) -> Table:

@@ -15,11 +15,13 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.data.reading import no_rows, reading, texts
 from flower_pca.data.table import Table
 from flower_pca.rows.columns import Columns, difference, listed, no_numbers
+from flower_pca.rows.named import SiteRows
 from flower_pca.rows.origin import Origin
 
 Reader = Callable[..., Table]
 
 _NAMED: Final = "Give the files of all clients names of columns, or of none."
+_IDS: Final = "If a column says whose row it is, name it: ids='patient'."
 _ALIGN: Final = "Give every client the same features, or name those of the run with columns=[...]."
 
 
@@ -42,6 +44,34 @@ def read(
         beside: Names of columns that are no features, of files that can have them.
         options: How csv files are read.
     """
+    place, files = _files(readers, path, pattern)
+    apart = tuple(name for name in texts("beside", beside) if name != "file")
+    wanted = {name: value for name, value in (("columns", columns), ("beside", apart)) if value} | dict(options)
+    tables = [_one(readers[file.suffix.lower()], file, wanted) for file in files]
+    tables = [_like(tables[0], table, files[0], file) for table, file in zip(tables, files, strict=True)]
+    sites = _sites(files)
+    parts = tuple(table.parts[0] for table in tables)
+    sizes = [int(part.shape[0]) for part in parts]
+    columns_apart = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
+    beside_rows = {**columns_apart, "file": np.repeat(np.array(sites), sizes)}
+    origin = Origin(tuple(stretch for table in tables if table.origin for stretch in table.origin.stretches))
+    return Table(parts, tables[0].names, beside_rows, {}, str(place), origin, tuple(sites))
+
+
+def parties(
+    readers: Mapping[str, Reader], *, path: str, pattern: str = "*", ids: str | None, options: Mapping[str, Any]
+) -> list[SiteRows]:
+    """The table of each party, one for each file: different columns of the same people.
+
+    `ids` is the name of the column that says whose row it is; None for none. The others are as of `read`.
+    """
+    _, files = _files(readers, path, pattern)
+    wanted = ({} if ids is None else {"ids": ids}) | dict(options)
+    tables = [_one(readers[file.suffix.lower()], file, wanted, then=_IDS if ids is None else "") for file in files]
+    return [table.site_rows(table.rows, site=site) for table, site in zip(tables, _sites(files), strict=True)]
+
+
+def _files(readers: Mapping[str, Reader], path: str, pattern: str) -> tuple[Path, list[Path]]:
     with reading(path, "a folder with one file per client") as place:
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
@@ -50,27 +80,23 @@ def read(
     if not files:
         rule = f"one with files that match {pattern!r} and end in {', '.join(readers)}"
         raise DataError(f"The folder {place}", must=rule, got="none", then="Check the folder.")
-    apart = tuple(name for name in texts("beside", beside) if name != "file")
-    wanted = {name: value for name, value in (("columns", columns), ("beside", apart)) if value} | dict(options)
-    tables = [_one(readers[file.suffix.lower()], file, wanted) for file in files]
-    tables = [_like(tables[0], table, files[0], file) for table, file in zip(tables, files, strict=True)]
+    return place, files
+
+
+def _sites(files: Sequence[Path]) -> list[str]:
     whole = [file.stem for file in files]
-    ids = whole if len(set(whole)) == len(whole) else [file.name for file in files]
-    parts = tuple(table.parts[0] for table in tables)
-    sizes = [int(part.shape[0]) for part in parts]
-    columns_apart = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
-    beside_rows = {**columns_apart, "file": np.repeat(np.array(ids), sizes)}
-    origin = Origin(tuple(stretch for table in tables if table.origin for stretch in table.origin.stretches))
-    return Table(parts, tables[0].names, beside_rows, {}, str(place), origin, tuple(ids))
+    return whole if len(set(whole)) == len(whole) else [file.name for file in files]
 
 
-def _one(reader: Reader, file: Path, wanted: Mapping[str, Any]) -> Table:
+def _one(reader: Reader, file: Path, wanted: Mapping[str, Any], *, then: str = "") -> Table:
     known = inspect.signature(reader).parameters
     for name in wanted:
         if name not in known:
             remedy = "Leave it out, or use files with named columns."
             raise ConfigError(f"{name} of {file}", must="left out", got=repr(wanted[name]), then=remedy)
     table = reader(path=str(file), **wanted)
+    if table.words and then:
+        raise DataError(f"The columns of {file}", must="numbers", got=listed(table.words.values()), then=then)
     if table.words:
         raise no_numbers(file, table.words)
     if table.parts[0].ndim == 2 and table.parts[0].shape[0] == 0:

@@ -9,20 +9,23 @@ import numpy as np
 
 from flower_pca.base.extras import needing
 from flower_pca.base.linalg import Array
-from flower_pca.data.reading import chosen, reading
+from flower_pca.data.reading import chosen, reading, with_ids
 from flower_pca.data.table import Table
 from flower_pca.rows.columns import no_numbers
 from flower_pca.rows.naming import clean
 from flower_pca.rows.origin import Origin
 
 
-def parquet(*, path: str, columns: Sequence[str] | None = None, beside: Sequence[str] = ()) -> Table:
+def parquet(
+    *, path: str, columns: Sequence[str] | None = None, beside: Sequence[str] = (), ids: str | None = None
+) -> Table:
     """A parquet file. Needs pyarrow.
 
     Args:
         path: The file.
         columns: Names of the columns to use; all that are not beside, if left out.
         beside: Names of columns that are no features: labels, or whose row it is. They may be text.
+        ids: The name of one that says whose row it is, for runs over columns of the same people. It may be text.
     """
     with needing("pyarrow", "to read this"):
         import pyarrow as pa
@@ -31,7 +34,7 @@ def parquet(*, path: str, columns: Sequence[str] | None = None, beside: Sequence
         source = pq.ParquetFile(raw)
         told = source.schema_arrow.names
         names = [clean(name) for name in told]
-        features, apart, words = chosen(file, names, columns, beside)
+        features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
         spelt = {name: told[names.index(name)] for name in (*features, *apart) if name}  # as the file has it
         table = source.read(columns=list(spelt.values()))
         kinds = {name: table.schema.field(spelt[name]).type for name in features}
@@ -50,7 +53,7 @@ def parquet(*, path: str, columns: Sequence[str] | None = None, beside: Sequence
         for j, name in enumerate(features):
             rows[:, j] = table[spelt[name]].cast(pa.float64(), safe=False).to_numpy()
         values = {name: _decoded(table[spelt[name]]) for name in apart if name}
-    return Table((rows,), features, values, words, str(file), Origin.of(file, len(rows)))
+    return Table((rows,), features, values, words, str(file), Origin.of(file, len(rows))).identified(ids)
 
 
 def _decoded(column: Any) -> Array:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
@@ -48,6 +49,15 @@ def texts(what: str, value: object) -> tuple[str, ...]:
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(map(clean, value))
     raise ConfigError(what, must="a list of names", got=repr(value), then=f"Write {what}=['a', 'b'].")
+
+
+def with_ids(beside: Any, ids: object) -> Any:
+    """The names of columns beside the features, with that of the ids."""
+    if ids is None:
+        return beside
+    if not isinstance(ids, str) or not ids:
+        raise ConfigError("ids", must="the name of a column", got=repr(ids), then="Write ids='patient'.")
+    return [*texts("beside", beside), *(() if ids in beside else (ids,))]
 
 
 def chosen(

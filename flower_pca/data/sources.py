@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
+from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError, private
 from flower_pca.data import folder as folders
@@ -61,6 +65,35 @@ def folder(
     return folders.read(ENDINGS, path=path, pattern=pattern, columns=columns, beside=beside, options=options)
 
 
+def parties(spec: str, *, ids: str | None = None, clients: int | None = None) -> list[Any]:
+    """The tables of clients that hold different columns of the same people.
+
+    Args:
+        spec: A folder with a file for each of them; or one table, whose columns are dealt out in order, for a trial.
+        ids: The name of the column that says whose row it is; None for none.
+        clients: How many there are; of a folder as many as files, else 2, if left out.
+    """
+    with private():
+        load = _source(spec)
+        if isinstance(load, partial) and load.func is folder:
+            given = {name: value for name, value in load.keywords.items() if value is not None}
+            path, pattern = given.pop("path"), given.pop("pattern", "*")
+            found = folders.parties(ENDINGS, path=path, pattern=pattern, ids=ids, options=given)
+            if clients is not None and clients != len(found):
+                rule, remedy = f"{len(found)}, one for each file", "Leave it out."
+                raise ConfigError("The number of clients", must=rule, got=clients, then=remedy)
+            return list(found)
+        known = {"ids": ids} if ids is not None else {}
+        if known and "ids" not in inspect.signature(load).parameters:
+            raise ConfigError("ids", must="of a csv, parquet or npz file", got=repr(ids), then="Leave them out.")
+        whole = _loaded(partial(load, **known), spec, (), None).whole()
+        d = int(whole.rows.shape[1])
+        checks.integer("The number of clients", clients or 2, least=1, most=d)
+        parts = np.array_split(np.arange(d), clients or 2)
+        names = [whole.names[part[0] : part[-1] + 1] for part in parts]
+        return [replace(whole, names=own).site_rows(whole.rows[:, p]) for p, own in zip(parts, names, strict=True)]
+
+
 DRAWN: Final = (synthetic, geometric, arithmetic)  # from a seed: they read no file
 
 _SEPARATORS: Final = {".tsv": "\t", ".tab": "\t", ".txt": ",", ".dat": ","}  # what may stand between cells there
@@ -85,7 +118,8 @@ def make(spec: str, needed: Sequence[str] | None = None) -> Any:
     the `needed` columns are read: see `table_with`.
     """
     found = table_with(spec, needed)
-    return found.site_rows(found.rows) if found.names or found.text else found.rows
+    named = found.names or found.text or found.ids is not None
+    return found.site_rows(found.rows) if named else found.rows
 
 
 def drawn(spec: str) -> bool:
@@ -141,8 +175,8 @@ def _loaded(load: Callable[..., Table], spec: str, beside: tuple[str, ...], colu
     loaded: Table = load()
     for part in loaded.parts:
         if part.ndim != 2:
-            remedy = "A vector becomes x[:, None]."
-            raise DataError(f"The data of {spec}", must="a table", got=f"{part.ndim} dimensions", then=remedy)
+            got, remedy = labels.count(part.ndim, "dimension"), "A vector becomes x[:, None]."
+            raise DataError(f"The data of {spec}", must="a table", got=got, then=remedy)
     return loaded if columns is None else loaded.picked(tuple(columns))
 
 

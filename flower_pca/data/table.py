@@ -28,6 +28,7 @@ class Table:
         source: The file or the folder, for messages.
         origin: The files, and where in them the rows are, for messages; None of rows from elsewhere.
         sites: Names of the clients, where the parts have them.
+        ids: Whose row each is, where a column of the source says so.
     """
 
     parts: tuple[Any, ...]
@@ -37,6 +38,7 @@ class Table:
     source: str = ""
     origin: Origin | None = None
     sites: tuple[str, ...] = ()
+    ids: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(map(clean, self.names)))
@@ -63,6 +65,13 @@ class Table:
             raise no_numbers(self.source, self.words)
         return self
 
+    def identified(self, ids: str | None) -> Table:
+        """The same, with the column of this name beside the rows as their ids."""
+        if ids is None:
+            return self
+        beside = dict(self.beside)
+        return replace(self, ids=tuple(beside.pop(ids).tolist()), beside=beside)
+
     def picked(self, columns: tuple[str, ...]) -> Table:
         """The columns of these names, in this order."""
         if not self.names:
@@ -75,11 +84,12 @@ class Table:
 
     def site_rows(self, values: Any, index: Any = None, site: str = "") -> Any:
         """Some of the rows, at this index among all, with what belongs to them; as they are, where nothing does."""
-        if not self.names and not site and self.origin is None:
+        if not self.names and not site and self.origin is None and self.ids is None:
             return values
         origin = self.origin if self.origin is None or index is None else self.origin.some(index)
         source = self.source if origin is None else origin.file or self.source
-        return SiteRows(values, self.names or None, self.words, source, site, origin)
+        known = self.ids if self.ids is None or index is None else tuple(np.array(self.ids, dtype=object)[index])
+        return SiteRows(values, self.names or None, self.words, source, site, origin, known)
 
 
 def take(rows: Any, index: Array) -> Any:

@@ -35,6 +35,7 @@ Bits: TypeAlias = Callable[[int], Array]  # so many random 64-bit numbers
 
 FINER: Final = 10  # bits by which a step is finer than the deviation of the noise
 _WHOLE: Final = 2.0**62  # steps that a number is cut off at; they are whole numbers of 64 bits
+_DRAWN: Final = 2**16  # numbers that are drawn at a time
 _RARE: Final = 2.0**-20  # below it a uniform number of 64 bits has too few digits
 _NEVER: Final = 2.0**-193  # in place of a uniform number of 0
 _LEAST: Final = -1022  # exponent of a step; below it a float has fewer digits
@@ -52,13 +53,20 @@ def seeded_bits(seed: int, *which: int) -> Bits:
 
 def normals(shape: tuple[int, ...], bits: Bits) -> Array:
     """Independent N(0, 1) numbers from random bits (Box and Muller); of large ones 192 make the radius."""
-    words = bits(2 * math.prod(shape)).reshape(2, -1)
+    drawn: Array = np.empty(math.prod(shape))
+    for i in range(0, len(drawn), _DRAWN):
+        drawn[i : i + _DRAWN] = _normals(len(drawn[i : i + _DRAWN]), bits)
+    return drawn.reshape(shape)
+
+
+def _normals(count: int, bits: Bits) -> Array:
+    words = bits(2 * count).reshape(2, -1)
     uniform = ~words[0] * 2.0**-64
     rare = uniform < _RARE
     more = bits(2 * int(rare.sum())).reshape(2, -1)
     uniform[rare] += more[0] * 2.0**-128 + more[1] * 2.0**-192 + _NEVER
     angle = 2.0 * np.pi * ((words[1] >> np.uint64(11)) * 2.0**-53)
-    return np.asarray(np.sqrt(-2.0 * np.log(uniform)) * np.cos(angle)).reshape(shape)
+    return np.asarray(np.sqrt(-2.0 * np.log(uniform)) * np.cos(angle))
 
 
 def step_of(deviation: float) -> float:

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Kind
@@ -159,7 +159,7 @@ def answer(
         if Z.ndim == 0:
             continue
         if Z.ndim != 2:
-            got = f"{Z.ndim} dimensions"
+            got = labels.count(Z.ndim, "dimension")
             raise ProtocolError(f"{name} with noise", must="a matrix", got=got, then="Check the sender.")
         norm = linalg.norm2(np.asarray(Z, dtype=np.float64))
         if norm > 1.0 + _ROUNDING:

@@ -34,7 +34,8 @@ _WORDS, _BITS, _FRACTION = 4, 48, 96
 _GRAIN: Final = 2.0  # steps, the deviation of each client's noise
 _NOTHING: Final = 9.0  # deviations of all their noise, more than it ever has
 COUNTS: Final = frozenset({
-    "n", "rows", "single", "count", "counts", "far", "taken", "left", "deficient", "outliers", "clients", "probed",
+    "n", "rows", "single", "count", "counts", "far", "taken", "left", "deficient", "missing", "outliers", "clients",
+    "probed",
 })  # fmt: skip
 
 
@@ -46,8 +47,8 @@ def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> 
 def bound_with_noise(deviation: float, clients: int) -> float:
     """The bound for numbers with noise: so large that steps of 2^-f are at most 2^-10 of this deviation, and no larger.
 
-    It depends on no row, so that whether a client can keep to it tells nothing. Against the noise it is beyond all
-    chance, being at least 2^37 deviations.
+    It depends on no row, so that whether a client can keep to it tells nothing. No noise comes
+    near it: it is at least 2^37 deviations.
     """
     return math.ldexp(deviation / clients, _LIMIT - 1 - draw.FINER)
 

@@ -10,9 +10,8 @@ the phase says which. A phase ends when those that were reached have answered:
 | UPLOAD | the run's message, answered under masks; new keys | UNMASK; or the sum at once, if nothing is left on it |
 | UNMASK | the shares that take the masks off the sum        | the sum                                              |
 
-The sum is handed to the run as the answer of all that are in it; those that have dropped out on the way are failures.
-The next message begins with UPLOAD, as long as those that it asks have taken part in the sum before: their keys are
-there. A client that comes back, or is new, makes a set-up begin afresh, with KEYS; so does a lost sum.
+The sum is handed to the run as the answer of all that are in it; who has dropped out on the way is a failure. The next
+message begins with UPLOAD, if all that it asks were in the sum before. Else, and after a lost sum, it begins with KEYS.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from flower_pca.masking.answers import Layout, accepted, require_sum
 from flower_pca.masking.group import Group, identity
 from flower_pca.masking.messages import Phase
 from flower_pca.rows.columns import Heading
-from flower_pca.rows.frame import Frame
 
 _LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}  # in the history
 
@@ -63,8 +61,7 @@ class Masked:
         self._taking_part: tuple[int, ...] = ()  # clients that have answered all that this sum has asked of them
         self._dropped: dict[int, Failure] = {}  # those that have not
         self._heard: frozenset[int] = frozenset()  # clients in the sum before, by the same set-up
-        self._heading = Heading(0)  # the columns of those that take part in the set-up
-        self._layout = Layout()  # of the uploads
+        self._heading, self._layout = Heading(0), Layout()  # the columns of who takes part, and of what uploads are
         self._declined = ""  # the first client that has declined what the run may go on with, and why
 
     @property
@@ -120,6 +117,10 @@ class Masked:
         """The result of a finished run."""
         return replace(self._run.result(), history=self._history)
 
+    def result_so_far(self) -> Any:
+        """Of a run of steps, the result of those that are over. See Run."""
+        return (found := self._run.result_so_far()) and replace(found, history=self._history)
+
     def pending(self, present: Iterable[int]) -> Broadcast | None:
         """The message of the protocol to send; None at the end. See Run."""
         here = list(present)
@@ -132,7 +133,7 @@ class Masked:
         to = tuple(client for client in self._taking_part if client in reached)
         common, personal = self._composed(self._carried, to)
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
-        frame = self._carried.frame if self._phase == Phase.UPLOAD else Frame(names=self._carried.frame.names)
+        frame = self._carried.frame if self._phase == Phase.UPLOAD else self._carried.frame.bare
         self._sent = Broadcast(messages.STAGE, self._history.count, common, frame, to, personal)
         self._began = time.perf_counter()
         return self._sent
@@ -147,17 +148,15 @@ class Masked:
         got = accepted(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
         self._declined = self._declined or got.declined
         self._heading = got.heading if self._group is None and got.answers else self._heading
-        for client in self._taking_part:
-            if client not in got.answers:
-                self._dropped[client] = got.failures.setdefault(client, Failure(client, "it was not there"))
+        for client in (c for c in self._taking_part if c not in got.answers):
+            self._dropped[client] = got.failures.setdefault(client, Failure(client, "it was not there"))
         self._taking_part = tuple(client for client in self._taking_part if client in got.answers)
         try:
             metrics = self._next(sent, got.answers)
         except NotEnoughNodes as error:
             raise got.explained(error) from error
-        self._sent = None
         record = got.record(sent, label, seconds=time.perf_counter() - self._began, metrics=metrics)
-        self._history = self._history.add(record)
+        self._history, self._sent = self._history.add(record), None
         return record
 
     def readmit(self, clients: Iterable[int]) -> None:
@@ -218,8 +217,8 @@ class Masked:
         group = self._group
         if group is None:
             assert self._carried is not None
-            self._group = Group(self._masks, self._setup.tobytes(), len(self._carried.to), answers)
-            self._phase = Phase.SHARES
+            asked, self._phase = len(self._carried.to), Phase.SHARES
+            self._group = Group(self._masks, self._setup.tobytes(), asked, answers)
         elif self._phase == Phase.SHARES:
             group.take_shares(answers)
             self._ask(group)

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.analysis import parts
+from flower_pca.analysis.influence import measured
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.result import PCAResult
-from flower_pca.plots import clients, course, loadings, overview, personal, robust, style, tracking, variances
+from flower_pca.plots import clients, course, loadings, overview, personal, robust, style, tracking, turning, variances
 from flower_pca.tracking.result import TrackingResult
 
 if TYPE_CHECKING:
@@ -60,8 +61,17 @@ SHARES: Final = Need(
     "others",
     "Draw it from the result of a simulation, and add shards=[...].",
 )
+INFLUENCE: Final = Need(
+    lambda result, shards: measured(result),
+    "of a run of several clients that measured their influence",
+    "one that did not",
+    "Run with influence=True.",
+)
+COLUMNS: Final = Need(
+    lambda result, shards: result.n_features_in_ > 0, "of a result with loadings", "none", "Ask each party for its own."
+)
 MANY: Final = Need(
-    lambda result, shards: not loadings.enough(result),
+    lambda result, shards: result.n_features_in_ > 0 and not loadings.enough(result),
     "of more weights than the bars of the loadings show",
     "fewer",
     "Draw loadings.",
@@ -110,9 +120,15 @@ PICTURES: Final[dict[str, Picture]] = {
         noisy="How much the first components may explain together: anything within the band.",
     ),
     "loadings": Picture(
-        loadings.bars, "The columns that weigh most in each component; blue weights are above zero, orange ones below."
+        loadings.bars, "The columns that weigh most in each component; blue weights are above zero, orange ones below.",
+        need=COLUMNS,
     ),
     "weights": Picture(loadings.heatmap, "What every column weighs in each component.", need=MANY),
+    "influence": Picture(
+        turning.angles,
+        "How far the components would turn without each client; orange where a client is far off.",
+        need=INFLUENCE,
+    ),
     "convergence": Picture(
         course.convergence,
         "The error of the run after each message to the clients.",

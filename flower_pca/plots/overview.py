@@ -24,10 +24,11 @@ def figure(result: PCAResult | TrackingResult) -> Figure:
         drawn = tracking.overview(result)
         style.key(drawn, ncols=4)
         return drawn
-    drawn, shown = style.figure(_SIZE), result.components_[:_PANELS]
-    axes = drawn.subplots(1, 2 + len(shown), width_ratios=(1.0, *[1.3 / len(shown)] * len(shown), 1.0))
+    drawn, shown = style.figure(_SIZE), result.components_[: _PANELS if result.n_features_in_ else 0]
+    axes = drawn.subplots(1, 2 + len(shown), width_ratios=(1.0, *[1.3 / max(len(shown), 1)] * len(shown), 1.0))
     variances.both(axes[0], result)
-    names, reach = labels.column_names(result.feature_names_in_, result.n_features_in_), float(np.abs(shown).max())
+    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
+    reach = float(np.abs(shown).max(initial=0.0))
     for j, row in enumerate(shown):
         loadings.one(axes[1 + j], row, names, f"Weights in component {j + 1}", reach=reach)
     course.along(axes[-1], result)
@@ -41,4 +42,4 @@ def summary(result: PCAResult | TrackingResult) -> str:
         return tracking.summary(result)
     what = labels.count(result.n_components_, "component")
     ended = f"{result.status.outcome.value.replace('_', ' ')} after {labels.count(len(result.history), 'message')}"
-    return f"{what} of {labels.rows(result)} x {result.n_features_in_:,}  ·  {result.algorithm}  ·  {ended}"
+    return f"{what} of {labels.rows(result)} x {labels.width(result)}  ·  {result.algorithm}  ·  {ended}"

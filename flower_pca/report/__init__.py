@@ -51,7 +51,7 @@ def write(
         *(html.paragraph(html.sentence(choice), "how") for choice in getattr(result, "choices", ())),
         *(html.paragraph(hint, "ended") for hint in getattr(result, "hints", ())),
         *before,
-        _pictures(result, rows),
+        pictures(result, rows),
         *after,
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
     ]
@@ -60,7 +60,8 @@ def write(
     return Path(path)
 
 
-def _pictures(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> str:
+def pictures(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> str:
+    """All pictures that tell of a result; without matplotlib, that it is not there."""
     if not extras.there("matplotlib"):
         return html.paragraph(str(extras.lacking("matplotlib", "to draw")), "how")
     drawn = []

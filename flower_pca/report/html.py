@@ -14,7 +14,6 @@ from typing import Final
 
 SHOWN: Final = 40  # rows of a table; the whole of it is in the result
 
-_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 # Nothing but the data in the file itself may be loaded, whatever a client's name or a title has in it.
 _HEAD: Final = """\
 <!doctype html>
@@ -24,7 +23,7 @@ _HEAD: Final = """\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<link rel="icon" href="data:,">
+{again}<link rel="icon" href="data:,">
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; --ground: #fff; --ink: #2b303a; --faint: #5d6470; --line: #e6e8ec; --soft: #f6f7f9;
@@ -84,10 +83,11 @@ footer {{ margin-top: 2.5rem; padding-top: .7rem; border-top: 1px solid var(--li
 """
 
 
-def page(title: str, parts: Iterable[str]) -> bytes:
-    """The whole file."""
+def page(title: str, parts: Iterable[str], *, reloads: int | None = None) -> bytes:
+    """The whole file; one that the browser loads again after some seconds, if they are given."""
+    again = "" if reloads is None else f'<meta http-equiv="refresh" content="{reloads}">\n'
     body = f"<body>\n<h1>{escape(title)}</h1>\n{''.join(parts)}</body>\n</html>\n"
-    return (_HEAD.format(title=escape(title)) + body).encode()
+    return (_HEAD.format(title=escape(title), again=again) + body).encode()
 
 
 def paragraph(words: str, kind: str = "") -> str:
@@ -133,14 +133,6 @@ def table(
 def sentence(words: str) -> str:
     """Words that begin with a capital and end with a full stop."""
     return f"{words[:1].upper()}{words[1:]}."
-
-
-def size(count: float) -> str:
-    """So many bytes."""
-    power = 0
-    while count >= 1000.0 and power < len(_UNITS) - 1:
-        count, power = count / 1000.0, power + 1
-    return f"{count:.3g} {_UNITS[power]}"
 
 
 def _line(tag: str, kinds: Sequence[str], cells: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.algorithms.robust.result import RobustResult
+from flower_pca.analysis.influence import influence, measured, warnings
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import labels
 from flower_pca.base.history import History, Round
@@ -41,9 +42,11 @@ def of(result: PCAResult | TrackingResult, shards: Shards) -> tuple[list[str], l
         figures, said = {**noise.facts(result, known), **figures}, [html.paragraph(str(known), "said"), *said]
     if shards is not None and not tables:
         tables = [_clients(result, shards)]
-    said = [*said, *_limits(result), *([] if tables else [sites(result)])]
+    far = [html.paragraph(words, "said") for words in warnings(result)]
+    said = [*said, *_limits(result), *far, *([] if tables else [sites(result)])]
     last = [messages(result.history), failures(result.history, result.site_names)]
-    return [html.facts({**_facts(result), **figures}), *said], [_components(result), *tables, *last]
+    tables = [_components(result), *tables, *_influence(result)]
+    return [html.facts({**_facts(result), **figures}), *said], [*tables, *last]
 
 
 def _family(result: PCAResult, shards: Shards) -> tuple[list[str], dict[str, str], list[str]]:
@@ -61,7 +64,7 @@ def _facts(result: PCAResult) -> dict[str, str]:
     frame = ("centred" if result.centered else "not centred") + (", scaled" if result.scale_ is not None else "")
     facts = {
         "rows": labels.rows(result),
-        "features": f"{result.n_features_in_:,}",
+        "features": labels.width(result),
         "clients": f"{max((record.answered for record in history), default=0):,}",
         "components": f"{result.n_components_:,}",
         "variance explained": f"{result.explained_variance_ratio_.sum():.2%}",
@@ -85,6 +88,18 @@ def _limits(result: PCAResult) -> list[str]:
     return [] if result.histograms_ is None else [html.paragraph(f"Limits: {Monitor(result).limits()}.", "said")]
 
 
+def _influence(result: PCAResult) -> list[str]:
+    """What the components would be without each client, if the run was asked for it."""
+    if not measured(result):
+        return []
+    head = ["without", "rows", "turn by, degrees", "explained", "column furthest out", "times"]
+    lines = []
+    for one in influence(result):
+        figures = [f"{np.rad2deg(one.angle):.3g}", f"{one.explained:.2%}"]
+        lines.append([one.name, f"{one.rows:,}", *figures, one.column, f"{one.times:.3g}"])
+    return [html.table("What each client does to the components", head, lines, words=[0, 4])]
+
+
 def sites(result: PCAResult | TrackingResult) -> str:
     """The clients that have names, in one sentence; nothing where none have."""
     names = [name for _, name in sorted(result.site_names.items())]
@@ -96,8 +111,8 @@ def traffic(history: History) -> dict[str, str]:
     """What the messages of a run amount to."""
     return {
         "messages": f"{len(history):,}",
-        "sent by clients": html.size(history.bytes_up),
-        "sent to clients": html.size(history.bytes_down),
+        "sent by clients": labels.size(history.bytes_up),
+        "sent to clients": labels.size(history.bytes_down),
         "time": f"{sum(record.seconds for record in history):.3g} s",
     }
 
@@ -143,7 +158,7 @@ def _worst(errors: Array) -> Array:
 def _message(record: Round) -> list[str]:
     error = f"{record.metrics['error']:.1e}" if "error" in record.metrics else ""
     answered = f"{record.answered:,}/{record.asked:,}"
-    sizes = (html.size(record.bytes_up), html.size(record.bytes_down))
+    sizes = (labels.size(record.bytes_up), labels.size(record.bytes_down))
     return [f"{record.number + 1}", record.stage, error, answered, *sizes, f"{record.seconds:.2g}"]
 
 

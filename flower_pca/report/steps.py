@@ -20,8 +20,8 @@ def before(result: TrackingResult) -> list[str]:
         "entries taken for outliers": f"{result.totals_['outliers']:,}",
         "rows with too many gaps": f"{result.totals_['deficient']:,}",
         "messages": f"{history.count:,}",
-        "sent by clients": html.size(history.bytes_up),
-        "sent to clients": html.size(history.bytes_down),
+        "sent by clients": labels.size(history.bytes_up),
+        "sent to clients": labels.size(history.bytes_down),
         "time": f"{history.seconds:.3g} s",
         "answers of a client": "seen in sums only" if result.asked.get("mask") else "seen by the server",
     }

@@ -23,7 +23,7 @@ class ArrangedRows(StoredRows):
     def __init__(self, X: Any, *, who: str, missing: bool) -> None:
         given = SiteRows.of(X, who=who)
         who = f"{who} ({given.site})" if given.site else who
-        self.site, self.words = given.site, given.words
+        self.site, self.words, self.ids = given.site, given.words, given.ids
         self._columns: Columns | None = None
         self._source, self._origin = given.source, given.origin
         self._file = given.source or who
@@ -70,6 +70,11 @@ class ArrangedRows(StoredRows):
             return self._origin.place(row)
         return f"row {row}{f' of {self.source}' if self.source else ''} (from 0 on)"
 
+    @property
+    def mark(self) -> str:
+        """What tells these rows, whichever columns are asked for, from others."""
+        return f"{self.n}x{self.origin.d}-{self.origin.fingerprint():08x}"
+
     @functools.cached_property
     def heading(self) -> Heading:
         """What these rows say of their columns."""
@@ -111,5 +116,5 @@ class ArrangedRows(StoredRows):
 
 _SHARED = (
     *("_X", "_places", "n", "d", "missing", "who", "known"),
-    *("site", "origin", "places", "_columns", "_file", "_source", "_origin", "words"),
+    *("site", "origin", "places", "_columns", "_file", "_source", "_origin", "words", "ids"),
 )

@@ -13,17 +13,18 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
+from flower_pca.rows import ids
 from flower_pca.rows.naming import INDEX, clean, doubled, unlike
 
 COLUMNS: Final = "columns"  # what names are called in messages; and what else is said of columns
-_COUNT, _DIGEST = "columns.count", "columns.digest"
+_COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest", "columns.people"
 LONGEST: Final = 200  # characters of a name that is told
 _MOST: Final = 20  # names that a message lists
 _NAME: Final = "Name the columns of the run (columns=[...]), or align the files."
@@ -91,11 +92,13 @@ class Heading:
         count: How many there are.
         digest: Of their sorted names; "" if they have none.
         names: The sorted names; None if there are none, or if the client keeps them to itself.
+        people: Whether it is said of people, whose ids the digest is of: of a run whose parties hold different columns.
     """
 
     count: int
     digest: str = ""
     names: tuple[str, ...] | None = None
+    people: bool = False
 
     def like(self, other: Heading) -> bool:
         """Whether both speak of the same columns, as far as can be told."""
@@ -103,12 +106,12 @@ class Heading:
 
     def quiet(self) -> Heading:
         """Without the names."""
-        return Heading(self.count, self.digest)
+        return replace(self, names=None)
 
     def plain(self) -> dict[str, int | str]:
         """As numbers and text, beside an answer."""
         names = {} if self.names is None else {COLUMNS: json.dumps(self.names)}
-        return {_COUNT: self.count, _DIGEST: self.digest, **names}
+        return {_COUNT: self.count, _DIGEST: self.digest, **names, **({_PEOPLE: True} if self.people else {})}
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Heading | None:
@@ -119,12 +122,12 @@ class Heading:
         """
         if _COUNT not in plain:
             return None
-        count, known, names = plain[_COUNT], plain.get(_DIGEST), read_names("An answer", plain)
+        count, known, names = plain[_COUNT], plain.get(_DIGEST, ""), read_names("An answer", plain)
         right = isinstance(count, int) and count >= 0 and isinstance(known, str) and len(known) <= LONGEST
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
             remedy = "Check the sender."
             raise ProtocolError("The columns of an answer", must="those of its digest", got="others", then=remedy)
-        return cls(count, str(known), names)
+        return cls(count, str(known), names, bool(plain.get(_PEOPLE, False)))
 
     def fuller(self, other: Heading | None) -> Heading:
         """Of two headings of the same columns one that has their names, if one has."""
@@ -132,6 +135,8 @@ class Heading:
 
     def outvoted(self, who: str, others: Heading) -> str:
         """Why a client with these columns is left out, where those of the run are others."""
+        if self.people:
+            return ids.outvoted(who, (self.count, self.digest), (others.count, others.digest))
         if self.digest or others.digest:
             rule = f"those of the run, {others.count} by name" if others.digest else f"{others.count} without names"
             return sentence(f"The columns of {who}", rule, self.got(others), self.remedy(others))

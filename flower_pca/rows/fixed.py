@@ -21,6 +21,7 @@ from flower_pca.rows.frame import Frame, Moments
 from flower_pca.rows.limbs import WholeRows
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.statistics import Statistics, kept, large
+from flower_pca.rows.turned import TurnedData
 
 Product: TypeAlias = Callable[[Array], Array]  # S'(SZ) of a block Z
 
@@ -36,6 +37,8 @@ def fixed(data: LocalData, path: Path | None = None, *, exactly: bool = False, g
         exactly: Whether they are exact sums, the same on every machine.
         gaps: Whether a frame may say what stands for missing values; else it is the mean of the rows' own.
     """
+    if path is not None and isinstance(data, TurnedData):
+        path = path.with_stem(f"{path.stem}-columns")  # beside those of its rows
     key = ("fixed", exactly, gaps)
     if key not in data.known:
         data.known[key] = _known(data, path, exactly, gaps)

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.rows.split import Split
 
 _NEAR: Final = 4.0
 
@@ -19,7 +21,8 @@ class Frame:
 
     `fill` is what stands in x for a missing value, column by column; with None, none may be missing. With `own` it is
     the mean of the client's own values, and `fill` only in columns of which it has none. With `names`, these are the
-    columns, in this order; without, they are those that all clients have, sorted by name if they have names.
+    columns, in this order; without, they are those that all clients have, sorted by name if they have names. With a
+    `split` clients hold different columns of the same people, and each prepares its own as that says.
     """
 
     mean: Array | None = None
@@ -27,6 +30,7 @@ class Frame:
     fill: Array | None = None
     own: bool = False
     names: tuple[str, ...] | None = None
+    split: Split | None = None
 
     def same(self, other: Frame) -> bool:
         """Whether both frames map every row alike."""
@@ -36,9 +40,14 @@ class Frame:
         moved = alike and _equal(self.mean, other.mean) and _equal(self.scale, other.scale)
         return moved and _equal(self.fill, other.fill)
 
-    def named(self, names: tuple[str, ...] | None) -> Frame:
+    def named(self, names: tuple[str, ...] | None, split: Split | None = None) -> Frame:
         """The same, of these columns; this very frame if it is of them, which clients know without comparing."""
-        return self if self.names == names else replace(self, names=names)
+        return self if (self.names, self.split) == (names, split) else replace(self, names=names, split=split)
+
+    @property
+    def bare(self) -> Frame:
+        """Which columns, without what becomes of their values."""
+        return Frame(names=self.names, split=self.split)
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -79,68 +88,6 @@ def merge(a: Moments, b: Moments) -> Moments:
     mean = a.mean + delta * (b.seen / divisor)
     m2 = a.m2 + b.m2 + delta**2 * (a.seen * b.seen / divisor)
     return Moments(a.n + b.n, mean, m2, np.asarray(seen) if partial else None)
-
-
-class ImplicitRows:
-    """Stored rows S in a frame, (S - 1 mean') / scale, without ever forming them: sparse ones, or ones that are `near`.
-
-    What is subtracted is subtracted from products, which costs digits where the mean is large beside the deviations.
-    """
-
-    def __init__(self, S: Any, frame: Frame) -> None:
-        self._S, self._mean, self._scale = S, frame.mean, frame.scale
-        self.shape = S.shape
-
-    def __matmul__(self, Z: Array) -> Array:
-        Z = Z.astype(np.float64, copy=False)  # what is subtracted here would cost single precision its last digits
-        Z = Z if self._scale is None else Z / self._scale[:, None]
-        Y = np.asarray(self._S @ Z)
-        if self._mean is not None:
-            Y -= self._mean @ Z
-        return Y
-
-    @property
-    def T(self) -> Adjoint:
-        """The adjoint, as an operator."""
-        return Adjoint(self._S, self._mean, self._scale)
-
-
-@dataclass(frozen=True)
-class Adjoint:
-    """The adjoint of sparse rows in a frame."""
-
-    S: Any
-    mean: Array | None
-    scale: Array | None
-
-    def __matmul__(self, Y: Array) -> Array:
-        Y = Y.astype(np.float64, copy=False)
-        Z = self.S.T @ Y
-        Z = Z if self.mean is None else Z - np.outer(self.mean, Y.sum(axis=0))
-        return np.asarray(Z if self.scale is None else Z / self.scale[:, None])
-
-
-def centred(block: Array, dtype: np.dtype[Any]) -> tuple[Moments, Array]:
-    """The moments of a block of dense rows, and the rows less their mean: zeros where values are missing."""
-    n = len(block)
-    mean = block.mean(axis=0, dtype=np.float64)
-    if np.isnan(mean).any():
-        return _partly_centred(block, dtype)
-    deviation = block - mean
-    rest = deviation.mean(axis=0)  # what rounding left in the mean
-    m2 = np.einsum("ij,ij->j", deviation, deviation) - n * rest**2
-    return Moments(n, mean + rest, np.maximum(m2, 0.0)), deviation.astype(dtype, copy=False)
-
-
-def _partly_centred(block: Array, dtype: np.dtype[Any]) -> tuple[Moments, Array]:
-    gaps = np.isnan(block)
-    count = len(block) - gaps.sum(axis=0)
-    divisor = np.maximum(count, 1)
-    mean = np.where(gaps, 0.0, block).sum(axis=0, dtype=np.float64) / divisor
-    deviation = np.where(gaps, 0.0, block - mean)
-    rest = deviation.sum(axis=0) / divisor
-    m2 = np.einsum("ij,ij->j", deviation, deviation) - count * rest**2
-    return Moments(len(block), mean + rest, np.maximum(m2, 0.0), count), deviation.astype(dtype, copy=False)
 
 
 def sparse_moments(S: Any) -> Moments:
@@ -204,9 +151,11 @@ def near(frame: Frame, rows: Array) -> bool:
     """
     if frame.mean is None:
         return True
-    scale = 1.0 if frame.scale is None else frame.scale
-    distances = np.sqrt(np.square((rows - frame.mean) / scale).sum(axis=1))
-    return bool(np.linalg.norm(frame.mean / scale) <= _NEAR * np.median(distances))
+    length, away = frame.mean, rows - frame.mean
+    if frame.scale is not None:
+        length, away = length / frame.scale, away / frame.scale
+    squares = np.sort(np.einsum("ij,ij->i", away, away))
+    return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(squares[(len(squares) - 1) // 2]))
 
 
 def stored(X: Any, who: str) -> Any:
@@ -217,7 +166,7 @@ def stored(X: Any, who: str) -> Any:
     rows: Any = X if isinstance(X, np.memmap) or hasattr(X, "tocsr") else np.asarray(X)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         rule = "a two-dimensional array of real numbers, one row per sample"
-        got = f"{rows.ndim} dimensions of dtype {rows.dtype}"
+        got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
         remedy = "Convert it first; a vector becomes x[:, None]."
         raise DataError(f"The data of {who}", must=rule, got=got, then=remedy)
     if hasattr(rows, "tocsr"):

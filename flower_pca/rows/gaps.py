@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
 _ILL: Final = 1e10  # condition number of r x r normal equations beyond which the SVD of the observed rows takes over
+_WELL: Final = 1e3  # condition number up to which their solution needs no refinement
 _HELD: Final = 2**24  # entries of the stack of such rows that is held at a time
+_PAIRS: Final = 2**20  # entries of products of two columns of the basis that are held at a time
+_SPARED: Final = 2**18  # multiplications by row from which it pays to look at the gaps of every row by itself
 
 
 def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
@@ -19,7 +24,7 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
     rows = np.asarray(given)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
         rule = "a two-dimensional array of real numbers, one row per sample, NaN where missing"
-        got = f"{rows.ndim} dimensions of dtype {rows.dtype}"
+        got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
         raise DataError(f"The data of {who}", must=rule, got=got, then="Convert it first; a vector becomes x[None].")
     rows = rows.astype(np.float64, order="C")  # products then have the same bits however they were stored
     if np.isinf(rows).any():
@@ -40,27 +45,64 @@ def fit(P: Array, Y: Array, seen: Array) -> tuple[Array, int]:
     """a_t = argmin ||(y_t - P a) on the seen entries||, m x r, of minimum norm where that is not unique.
 
     Returns them, and how many rows have fewer independent observed entries than P has columns. Y (m x d) is zero where
-    it is not seen. All r x r normal equations come from r matrix products and are solved together, with one step of
-    refinement; rows whose equations are ill-conditioned go through a stacked SVD.
+    it is not seen. All r x r normal equations are solved together, with a step of refinement where they are not
+    well-conditioned; the worst rows go through a stacked SVD.
     """
     m, r = len(Y), P.shape[1]
     weights = seen.astype(np.float64)
-    G = np.empty((m, r, r))
-    for i in range(r):
-        G[:, i, i:] = G[:, i:, i] = weights @ (P[:, i : i + 1] * P[:, i:])
-    bad = weights.sum(axis=1) < r
-    G[bad] = np.eye(r)
+    counts = weights.sum(axis=1)
+    G = _normal_by_row(P, seen) if counts.sum() * r**2 > _SPARED * m else _normal(P, weights)
+    bad = counts < r
+    if bad.any():
+        G[bad] = np.eye(r)
     try:
         inverse = np.linalg.inv(G)
-        bad |= ~(_norm1(G) * _norm1(inverse) < _ILL)
+        condition = _norm1(G) * _norm1(inverse)
+        bad |= ~(condition < _ILL)
     except np.linalg.LinAlgError:
-        inverse, bad = np.zeros_like(G), np.ones(m, dtype=bool)
+        inverse, condition, bad = np.zeros_like(G), np.zeros(m), np.ones(m, dtype=bool)
     A = _times(inverse, Y @ P)
-    A += _times(inverse, ((Y - A @ P.T) * weights) @ P)
+    if (rough := ~bad & (condition > _WELL)).any():
+        left = (Y[rough] - A[rough] @ P.T) * weights[rough]
+        A[rough] += _times(inverse[rough], left @ P)
     deficient = 0
     if bad.any():
         A[bad], deficient = _by_svd(P, Y[bad], seen[bad])
     return A, deficient
+
+
+def _normal(P: Array, weights: Array) -> Array:
+    """P'diag(w)P for every row w of the weights, m x r x r: the weights times all products of two columns of P."""
+    (d, r), count = P.shape, P.shape[1] * (P.shape[1] + 1) // 2
+    columns, packed = np.ascontiguousarray(P.T), np.zeros((len(weights), count))
+    step = max(1, _PAIRS // count)
+    first, place = _places(r)
+    pairs = np.empty((count, min(step, d)))
+    for start in range(0, d, step):
+        part = columns[:, start : start + step]
+        held = pairs[:, : part.shape[1]]
+        for k in range(r):
+            np.multiply(part[k:], part[k], out=held[first[k] : first[k + 1]])
+        packed += weights[:, start : start + step] @ held.T
+    return np.take(packed, place, axis=1)
+
+
+@lru_cache(maxsize=4)
+def _places(r: int) -> tuple[list[int], Array]:
+    """Where the products with each of r columns begin, those with the columns before it left out; and all r x r."""
+    i, j = np.triu_indices(r)
+    place = np.empty((r, r), dtype=np.intp)
+    place[i, j] = place[j, i] = np.arange(len(i))
+    return np.searchsorted(i, np.arange(r + 1)).tolist(), place
+
+
+def _normal_by_row(P: Array, seen: Array) -> Array:
+    """The same where many columns are followed, and rows have few gaps: P'P less what is not seen of it."""
+    whole, G = P.T @ P, np.empty((len(seen), P.shape[1], P.shape[1]))
+    for own, gone in zip(G, ~seen, strict=True):
+        unseen = P[gone]
+        np.subtract(whole, unseen.T @ unseen, out=own)
+    return G
 
 
 def _norm1(G: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Self
 
@@ -11,9 +11,11 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
+from flower_pca.rows import deviations
 from flower_pca.rows.arranged import ArrangedRows
-from flower_pca.rows.frame import Frame, ImplicitRows, Moments, apply, filled, merge, near
-from flower_pca.rows.spread import Spread
+from flower_pca.rows.frame import Frame, Moments, apply, filled, near
+from flower_pca.rows.implicit import ImplicitRows, product
+from flower_pca.rows.spread import Spread, pays
 
 _SMALL: Final = 2**15  # entries below which framing a block is cheaper than putting its products right
 _REUSE: Final = 4  # products that a run makes of the rows at least
@@ -43,6 +45,10 @@ class LocalData(ArrangedRows):
         self._keep = True
         self._child: LocalData | None = None
 
+    @property
+    def _own(self) -> bool:
+        return bool(self.frame.own and self.missing)
+
     def framed(self, frame: Frame, *, keep: bool = True) -> LocalData:
         """The same stored rows in another frame. The newest one is kept, with what it has cached, if `keep`."""
         if frame.names is not None and frame.names != self.names:
@@ -71,14 +77,12 @@ class LocalData(ArrangedRows):
 
     def matmat(self, Z: Array, *, reuse: int = _REUSE) -> Array:
         """X'(XZ). `reuse`: how many such products a run makes of these rows, which decides whether X'X pays."""
-        Z = np.ascontiguousarray(Z, dtype=self.dtype)
+        Z = np.ascontiguousarray(Z, dtype=np.float64 if self.sparse else self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
-            product = self._spread.times(Z, self.frame) if self._near else self.gram() @ Z
-            return np.asarray(product, dtype=self.dtype)
-        total = np.zeros(Z.shape)
-        for B in self._factors():
-            total += B.T @ (B @ Z)
-        return total.astype(self.dtype, copy=False)
+            known = self.gram() @ Z if self.missing else self._spread.times(Z, self.frame)
+            return np.asarray(known, dtype=self.dtype)
+        blocks, frame = self._bare()
+        return product(blocks, Z, frame).astype(self.dtype, copy=False)
 
     def scores(self, Z: Array) -> Array:
         """XZ: the coordinates of the rows, n x p."""
@@ -127,6 +131,19 @@ class LocalData(ArrangedRows):
         else:
             yield from self.rows()
 
+    def _bare(self) -> tuple[Iterable[Any], Frame]:
+        """Blocks of rows, and the frame that is still to be taken off their products."""
+        if self.sparse:
+            self.complete()
+            return [self._filled], self._applied
+        if self._implicit:
+            return self._stored(), self.frame
+        if self.frame.mean is None:
+            return self.rows(), Frame()
+        self.complete()
+        fill = self._applied.fill if self.missing else None
+        return deviations.framed(self._stored(), replace(self.frame, fill=fill), self.dtype)
+
     def dense(self) -> Iterator[Array]:
         """Blocks of framed rows as arrays, of sparse rows too."""
         if not self.sparse:
@@ -149,20 +166,20 @@ class LocalData(ArrangedRows):
 
         Of rows whose gaps are filled with their own means, they are those of whole rows; else of the values there.
         """
-        return functools.reduce(merge, (moments for moments, _ in self._centred()))
+        return self._moments(own=self._own)
 
     def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
         """By blocks of stored rows: the moments, and the product of the rows less their own mean with a block.
 
-        All rows are one block where X'X pays, which later messages need as well.
+        Dense rows without gaps are one block; by way of X'X where that pays, which later messages need as well.
         """
-        if self._gram_pays(block.shape[1], _REUSE) and not self.missing:
+        if self.sparse:
+            yield from ((moments, rows.T @ (rows @ block)) for moments, rows in self._about_means(own=self._own))
+        elif self._gram_pays(block.shape[1], _REUSE) and not self.missing:
             yield self._spread.moments, self._spread.gram @ block
         else:
-            yield from ((moments, rows.T @ (rows @ block)) for moments, rows in self._centred())
-
-    def _centred(self) -> Iterator[tuple[Moments, Any]]:
-        return self._about_means(self.own_fill() if self.frame.own and self.missing else None)
+            found, total = deviations.product(*self._deviations(), block, self.dtype, self._count)
+            yield self._whole(found) if self._own else found, total
 
     def top(self, k: int) -> tuple[Array, Array]:
         """The leading eigenvectors (d x r) and eigenvalues (r) of X'X, with r = min(k, rank)."""
@@ -185,30 +202,27 @@ class LocalData(ArrangedRows):
         return linalg.largest(functools.partial(self.matmat, reuse=steps), self.d, steps)
 
     def _gram_pays(self, p: int, reuse: int) -> bool:
-        # n d^2 flops to form it, then 2 d^2 p a product instead of 4 n d p; never larger than the rows themselves.
         # A pure rule of sizes, not of what is cached, so that a resumed run takes the same path to the bit.
-        if self.sparse or not self._keep or self.d > self.n:
-            return False
-        return self.n * self.d <= reuse * p * (4 * self.n - 2 * self.d)
+        return not self.sparse and self._keep and pays(self.n, self.d, p, reuse)
 
     @functools.cached_property
     def _gram(self) -> Array:
         self.complete()
         if self.sparse:
             return self.matmat(np.eye(self.d))
-        if self._keep and self.d <= self.n and self._near:
+        if self._keep and self.d <= self.n and not self.missing:
             return self._spread.framed(self.frame)
+        blocks, frame = self._bare() if self.missing and self.dtype == np.float64 else (self.rows(), Frame())
         total = np.zeros((self.d, self.d))
-        for block in self.rows():
+        for block in blocks:
             total += block.T @ block
-        return total
+        return total if frame.scale is None else total / np.outer(frame.scale, frame.scale)
 
     @property
     def _spread(self) -> Spread:
         """Of the stored rows, for all their views."""
         if "spread" not in self.known:
-            parts = (Spread.of(*part) for part in self._about_means(None))
-            self.known["spread"] = functools.reduce(Spread.joined, parts)
+            self.known["spread"] = Spread.of(*self._deviations(), self.dtype)
         found: Spread = self.known["spread"]
         return found
 
@@ -225,7 +239,7 @@ class LocalData(ArrangedRows):
     @functools.cached_property
     def _applied(self) -> Frame:
         """The frame with what stands for missing values of these rows."""
-        if not (self.frame.own and self.missing):
+        if not self._own:
             return self.frame
         given = 0.0 if self.frame.fill is None else self.frame.fill
         return replace(self.frame, fill=np.where(self.there().seen > 0, self.own_fill(), given), own=False)

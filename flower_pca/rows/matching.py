@@ -49,11 +49,7 @@ def matched(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
 
 def named(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
     """The rows; with names if their columns are to be matched by these, and all that are needed are there."""
-    if isinstance(X, str | os.PathLike):
-        from flower_pca.data import sources
-
-        X = sources.make(os.fspath(X), names)
-    rows = SiteRows.of(X, who=_WHO)
+    rows = read(X, names)
     by_name = names is not None or bool(known)
     if by_name != (rows.names is not None):
         warnings.warn(_NO_NAMES if rows.names is None else _NOT_KNOWN, UserWarning, stacklevel=5)
@@ -61,6 +57,15 @@ def named(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
         return replace(rows.whole(), names=None)
     _check(rows, rows.names, names, known)
     return rows
+
+
+def read(X: Any, names: tuple[str, ...] | None = None) -> SiteRows:
+    """The rows with what belongs to them; a text is the path or the spec of a file, of which these columns matter."""
+    if isinstance(X, str | os.PathLike):
+        from flower_pca.data import sources
+
+        X = sources.make(os.fspath(X), names)
+    return SiteRows.of(X, who=_WHO)
 
 
 def arranged(X: Any, names: tuple[str, ...] | None, known: str) -> Any:

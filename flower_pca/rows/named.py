@@ -9,8 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError, private
 from flower_pca.base.linalg import Array
+from flower_pca.rows import ids
 from flower_pca.rows.columns import Columns, no_numbers, unnamed
 from flower_pca.rows.naming import clean
 from flower_pca.rows.origin import Origin
@@ -29,6 +31,7 @@ class SiteRows:
         source: Where the rows come from, for messages: a file, say.
         site: The name of the site; "" if it has none.
         origin: Which file each row is from, and where in it, for messages; None of rows from elsewhere.
+        ids: Whose row each is, where that is known: for runs whose clients hold different columns of the same people.
     """
 
     values: Any
@@ -37,12 +40,19 @@ class SiteRows:
     source: str = ""
     site: str = ""
     origin: Origin | None = None
+    ids: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.names is not None:
             object.__setattr__(self, "names", tuple(clean(n) if isinstance(n, str) else n for n in self.names))
         object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
         object.__setattr__(self, "site", clean(self.site))
+        if self.ids is not None:
+            object.__setattr__(self, "ids", ids.texts(self.ids))
+            if len(self.ids) != len(self):
+                rule, remedy = "one for each row", "Give as many as there are rows."
+                got = f"{len(self.ids)} for {labels.count(len(self), 'row')}"
+                raise DataError("The ids of rows", must=rule, got=got, then=remedy)
 
     @classmethod
     def of(cls, X: Any, *, who: str = "the rows", site: str = "") -> SiteRows:
@@ -85,7 +95,8 @@ class SiteRows:
     def __getitem__(self, rows: Any) -> SiteRows:
         """Some of the rows: a slice, indices, or a mask."""
         values = self.values.tocsr() if hasattr(self.values, "tocsr") else np.asanyarray(self.values)
-        return replace(self, values=values[rows], origin=self.origin and self.origin.some(rows))
+        known = None if self.ids is None else tuple(np.array(self.ids, dtype=object)[rows])
+        return replace(self, values=values[rows], origin=self.origin and self.origin.some(rows), ids=known)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """The rows alone, by position, if all columns are numbers."""
@@ -97,7 +108,7 @@ def _framed(frame: Any, who: str, site: str) -> SiteRows:
     """A data frame's columns, in one array; those that hold no numbers are told apart."""
     names = list(frame.columns)
     if names == list(range(len(names))):  # what pandas counts columns by that were not given names
-        return SiteRows(np.asarray(frame.to_numpy()), site=site)
+        return SiteRows(np.asarray(frame.to_numpy()), site=site, ids=_index(frame))
     texts = [isinstance(name, str) for name in names]
     if any(texts) and not all(texts):
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
@@ -110,7 +121,18 @@ def _framed(frame: Any, who: str, site: str) -> SiteRows:
     if not kept:
         with private():
             raise no_numbers(who, words, file=False)
-    return SiteRows(np.column_stack(list(kept.values())), tuple(kept), words, site=site)
+    return SiteRows(np.column_stack(list(kept.values())), tuple(kept), words, site=site, ids=_index(frame))
+
+
+def _index(frame: Any) -> tuple[Any, ...] | None:
+    """Whose row each is, by the index of pandas; None where that only counts the rows."""
+    index = getattr(frame, "index", None)
+    if index is None or not hasattr(index, "tolist"):
+        return None
+    found = index.tolist()
+    if found == list(range(len(found))):
+        return None
+    return tuple(_text(label) if isinstance(label, tuple) else label for label in found)
 
 
 def _text(name: Any) -> str:

@@ -120,7 +120,7 @@ class Projection:
         """A `ConfigRecord` of Flower's with the projection in it: for a message, or beside the rest of a config."""
         from flower_pca import wire
 
-        return wire.write_projection(self.to_bytes())
+        return wire.write_packed(_KIND, self.to_bytes())
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
@@ -132,4 +132,4 @@ class Projection:
         """
         from flower_pca import wire
 
-        return cls.from_bytes(wire.read_projection(record))
+        return cls.from_bytes(wire.read_packed(_KIND, record))

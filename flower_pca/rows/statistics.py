@@ -138,8 +138,7 @@ def measured(data: StoredRows, *, exactly: bool = False, gaps: bool = False) -> 
         means, rest, C = exact.scatter(functools.partial(_blocks, data, columns), width)
         mean = means[: data.d]
     elif data.n < width:
-        deviations = np.concatenate(list(_deviations(data, columns, mean, seen)))
-        rest, R = deviations.sum(axis=0), np.asarray(np.linalg.qr(deviations, mode="r"))
+        rest, R = _triangle(data, width, _deviations(data, columns, mean, seen))
     elif data.sparse:
         C = _sparse_scatter(data, columns, mean, seen)
     else:
@@ -174,6 +173,18 @@ def _deviations(data: StoredRows, columns: Array, mean: Array, seen: Array) -> I
         if data.missing:
             block[np.isnan(block)] = 0.0
         yield block
+
+
+def _triangle(data: StoredRows, width: int, deviations: Iterator[Array]) -> tuple[Array, Array]:
+    """The sums of deviations, and R, which is made in their place: they are as large as the rows."""
+    from scipy.linalg import lapack
+
+    rows, start = np.empty((data.n, width), order="F"), 0
+    for block in deviations:
+        rows[start : start + len(block)] = block
+        start += len(block)
+    rest, work = rows.sum(axis=0), int(lapack.dgeqrf_lwork(*rows.shape)[0])
+    return rest, np.triu(lapack.dgeqrf(rows, lwork=work, overwrite_a=1)[0])
 
 
 def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, seen: Array) -> Array:

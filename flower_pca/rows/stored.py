@@ -13,11 +13,15 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows.frame import Frame, ImplicitRows, Moments, centred, filled, merge, sparse_moments, stored
+from flower_pca.rows import deviations
+from flower_pca.rows.frame import Frame, Moments, filled, merge, sparse_moments, stored
+from flower_pca.rows.implicit import ImplicitRows
 
 _BLOCK: Final = 2**17  # entries of a block of rows, which a processor's own memory holds while it is worked on
 _FEWEST: Final = 64  # rows of it, however long they are
-_SAMPLE: Final = 64  # rows to judge all of them by
+_SAMPLE: Final = 2**14  # entries to judge all of them by, of
+_MOST: Final = 64  # rows, or of
+_LEAST: Final = 9  # however long they are
 _SINGLE: Final = 128  # rows whose sums single precision may hold, before they are added in double
 
 
@@ -37,8 +41,8 @@ class StoredRows:
         if self.n == 0 or self.d == 0:
             what = f"The data of {who}{f', {self.source},' if self.source else ''}"
             raise DataError(what, must="at least one row and one column", got=self._X.shape, then="Leave it out.")
-        self.missing = self._gaps(allowed=missing)
         self.known: dict[Any, Any] = {}  # what follows from the stored rows alone, for all their views
+        self.missing = self._gaps(allowed=missing)
 
     @property
     def sparse(self) -> bool:
@@ -69,13 +73,14 @@ class StoredRows:
 
     def sample(self) -> Array:
         """A few stored rows, dense ones, from all over the table."""
-        rows = np.asarray(self._X[:: -(-self.n // _SAMPLE)])
+        few = min(max(_SAMPLE // self.d, _LEAST), _MOST)
+        rows = np.asarray(self._X[:: -(-self.n // few)])
         return rows if self._places is None else rows[:, self._places]
 
     def there(self) -> Moments:
         """The moments of the values that are there."""
         if "moments" not in self.known:
-            self.known["moments"] = functools.reduce(merge, (moments for moments, _ in self._about_means(None)))
+            self.known["moments"] = self._moments(own=False)
         found: Moments = self.known["moments"]
         return found
 
@@ -104,21 +109,49 @@ class StoredRows:
         """What stands for missing values where these are the rows' own: their mean; 0 in a column without any."""
         return self.there().mean
 
-    def _about_means(self, fill: Array | None) -> Iterator[tuple[Moments, Any]]:
-        """Blocks of stored rows: the moments of each, and its rows less its own mean; with `fill` in their gaps.
+    @property
+    def _mean(self) -> Array:
+        """The means of the columns of dense rows, to a few roundings."""
+        if "mean" not in self.known:
+            if self.missing:
+                return self._measured_there()
+            self.known["mean"] = deviations.sums(self._stored(), self.d) / self.n
+        found: Array = self.known["mean"]
+        return found
 
-        Filled rows are whole, but for columns of which no value is there.
-        """
-        count = None if fill is None or np.all(self.there().seen > 0) else np.where(self.there().seen > 0, 1, 0)
-        for block in self._stored():
-            if self.sparse:
-                S = block if fill is None else filled(block, fill)
-                moments = sparse_moments(S)
-                S = filled(S, moments.mean) if self.missing and fill is None else S
-                rows: Any = ImplicitRows(S, Frame(moments.mean))
-            else:
-                moments, rows = centred(block if fill is None else np.where(np.isnan(block), fill, block), self.dtype)
-            yield moments if count is None else replace(moments, count=count * moments.n), rows
+    def _measured_there(self) -> Array:
+        """The means of the values that are there; how many these are is known with them."""
+        total, self.known["count"] = deviations.sums_there(self._stored(), self.d)
+        self.known["mean"] = mean = total / np.maximum(self.known["count"], 1)
+        return np.asarray(mean)
+
+    def _deviations(self) -> tuple[Iterator[Array], int, Array]:
+        """Blocks of dense rows less that mean, each in the memory of the one before; the number of rows; that mean."""
+        return deviations.about(self._stored(), self._mean, 0.0 if self.missing else None), self.n, self._mean
+
+    @property
+    def _count(self) -> Array | None:
+        """How many values each column of dense rows has, where some are missing."""
+        return self.known["count"] if self.missing and self._mean is not None else None
+
+    def _moments(self, *, own: bool) -> Moments:
+        """The moments of the values that are there, or of all rows with their `own` means in the gaps."""
+        if self.sparse:
+            return functools.reduce(merge, (moments for moments, _ in self._about_means(own=own)))
+        found = deviations.moments(*self._deviations(), self._count)
+        return self._whole(found) if own else found
+
+    def _whole(self, moments: Moments) -> Moments:
+        """The moments of rows that are filled with their own means, but for columns of which no value is there."""
+        seen = self.there().seen
+        return replace(moments, count=None if np.all(seen > 0) else np.where(seen > 0, moments.n, 0))
+
+    def _about_means(self, *, own: bool) -> Iterator[tuple[Moments, Any]]:
+        """Sparse rows: their moments, and the rows less their own mean; with it in their gaps, if `own`."""
+        S = filled(self._X, self.own_fill()) if own else self._X
+        moments = sparse_moments(S)
+        S = filled(S, moments.mean) if self.missing and not own else S
+        yield self._whole(moments) if own else moments, ImplicitRows(S, Frame(moments.mean))
 
     def _arrange(self, places: Array) -> None:
         """Take these columns, in this order; memory-mapped rows stay where they are, and are arranged as they pass."""
@@ -131,6 +164,15 @@ class StoredRows:
 
     def _gaps(self, *, allowed: bool) -> int:
         """How many values are missing."""
+        if not self.sparse and self._X.dtype.kind != "f":
+            return 0
+        if not self.sparse:
+            mean = deviations.sums(self._stored(), self.d) / self.n
+            if np.isfinite(mean).all():
+                self.known["mean"] = mean
+                return 0
+            if allowed and np.isfinite(self._measured_there()).all():
+                return self.n * self.d - int(self.known["count"].sum())
         blocks = (block.data if self.sparse else block for block in self._stored())
         place = self.place if self.located or not allowed else None  # nodes, which allow gaps, tell no places
         return checks.finite(self.who, blocks, missing=allowed, names=self.names, place=place)

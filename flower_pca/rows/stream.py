@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from flower_pca.base import archive, checks
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.columns import Columns, Heading, listed, no_numbers
+from flower_pca.rows.completed import Completed, written
 from flower_pca.rows.gaps import rows_with_gaps
 from flower_pca.rows.named import SiteRows
 
-_KIND, _BATCH = "completed batch", "batch-"
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
 
 
@@ -36,15 +36,6 @@ class Taken:
     rows: Array | None
     left: int
     cursor: Array
-
-
-@dataclass(frozen=True)
-class Completed:
-    """A batch as the node keeps it for itself: completed rows, the outliers taken out of them, and where those are."""
-
-    rows: Array
-    outliers: Array
-    found: Array
 
 
 class Stream:
@@ -75,6 +66,7 @@ class Stream:
         who: str = WHO,
     ) -> None:
         self.who, self._source, self._missing, self._batch = who, source, missing, batch
+        self._queue = source if isinstance(source, Queue) else None
         self._out = None if out is None else Path(out)
         self._keep = keep
         self.min_rows = min_rows
@@ -139,10 +131,15 @@ class Stream:
         """Whether another process can take the same batches; not so for an iterator."""
         return not isinstance(self._source, Iterator)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether any batch can be had again as it was, and at no cost: of arrays and of lists."""
+        return self._batch is not None or isinstance(self._source, list | tuple)
+
     def take(self, step: int, cursor: Array) -> Taken:
         """The rows for a step; a queue goes by its cursor instead."""
-        if isinstance(self._source, Queue):
-            rows, behind, left = self._source.after(cursor.astype(np.uint8).tobytes())
+        if self._queue is not None:
+            rows, behind, left = self._queue.after(cursor.astype(np.uint8).tobytes())
             return Taken(self._checked(rows, step), left, np.frombuffer(behind, dtype=np.uint8).copy())
         if isinstance(self._source, Iterator):
             rows, left = self._advance(step)
@@ -164,9 +161,7 @@ class Stream:
         if self._keep:
             self.completed[step] = batch
         if self._out is not None:
-            self._out.mkdir(mode=0o700, parents=True, exist_ok=True)
-            arrays = {"rows": batch.rows, "outliers": batch.outliers, "found": batch.found}
-            archive.write(self._out / f"{_BATCH}{step:06d}.npz", _KIND, {"step": step}, arrays, private=True)
+            batch.write(self._out, step, None if self.heading is None else self.heading.names)
 
     def write_to(self, folder: str | os.PathLike[str]) -> None:
         """Write what is completed to this folder, if no other has been given."""
@@ -174,9 +169,7 @@ class Stream:
 
     def take_over(self, folder: Path) -> None:
         """Keep, if this stream is to, what its copy in another process has written to this folder."""
-        for path in sorted(folder.glob(f"{_BATCH}*.npz")) if self._keep else ():
-            header, arrays = archive.read(path, _KIND)
-            self.completed[int(header["step"])] = Completed(**arrays)
+        self.completed |= dict(written(folder)) if self._keep else {}
 
     def _advance(self, step: int) -> tuple[Any, int]:
         """The batch of an iterator; it is asked for one more, to know whether it ends."""

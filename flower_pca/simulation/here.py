@@ -8,20 +8,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, TypeAlias, Unpack
 
-from flower_pca import assembly, registry
+from flower_pca import answering, assembly, registry
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.drive import Driven, drive
-from flower_pca.core.question import AskedHere, Question
+from flower_pca.core.question import Question
 from flower_pca.core.result import PCAResult
+from flower_pca.core.settings import AskedHere
 from flower_pca.dp.draw import seeded_bits
 from flower_pca.rows.fixed import fixed
+from flower_pca.simulation import by_columns
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.progress import Watch
-from flower_pca.simulation.sites import clients_of, looked_at, sites_of
+from flower_pca.simulation.sites import clients_of, handed_over, looked_at, sites_of
 from flower_pca.stages.start import Start
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
@@ -50,7 +52,8 @@ def simulate(
         algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a whole `Question`.
         shards: One two-dimensional array per client: dense, scipy sparse or memory-mapped; rows are samples. Data
             frames and what `from_frame` and `sources.make` give are matched by the names of their columns; a mapping
-            names the sites.
+            names the sites. With split="columns" their rows are matched instead, by the index of a data frame or the
+            ids of a file where these are given.
         participation: A function from the number of a message to the clients (by position) that can be reached then;
             or a share of the clients, which is another word for `fraction`.
         private: Clients, by position, whose own results are not handed over in `own` of the result.
@@ -70,7 +73,8 @@ def simulate(
             iterates, tol, min_rounds, max_rounds and patience are its own: see `make`.
 
     Returns:
-        The components with their variances, why the run ended, and its history.
+        The components with their variances, why the run ended, and its history; of a run over columns a
+        `ColumnsResult`, which has the scores as well.
 
     Raises:
         ConfigError: If a parameter is not valid.
@@ -83,9 +87,15 @@ def simulate(
         question = replace(question, fraction=participation)
     question.check_checkpoint(checkpoint)
     checks.choice("answers", answers, ("rows", "fixed", "exact"))
+    if question.split == "columns":
+        asked_how: Any = {"answers": answers, "start": start, "checkpoint": checkpoint, "on_round": on_round}
+        if callable(participation):
+            rule, remedy = "left out, as no other client has the columns of one that is away", "Leave it out."
+            raise ConfigError('participation with split="columns"', must=rule, got="a function", then=remedy)
+        return by_columns.simulate(question, shards, private=private, engine=engine, **asked_how)
     clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
-    public = _public(private, len(clients))
+    public = handed_over(private, len(clients))
     rows, columns = labels.count(sum(c.n for c in clients), "row"), labels.count(clients[0].d, "column")
     words = f"{question.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
     watch = Watch(on_round, words)
@@ -116,7 +126,7 @@ def simulate(
     result = drive(assembly.run(question, judged=False, start=start), there, checkpoint=checkpoint, on_round=watch)
     stage = registry.closing(question.algorithm).name
     frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
-    own = {i: registry.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
+    own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
     result = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
     result = looked_at(result, [client.framed(frame, keep=False) for client in clients])
@@ -140,10 +150,3 @@ def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> 
         return here
 
     return present
-
-
-def _public(private: Collection[int], n_clients: int) -> list[int]:
-    for client in private:
-        checks.integer("Every client in private", client, most=n_clients - 1, remedy="Give positions in shards.")
-    hidden = frozenset(private)
-    return [client for client in range(n_clients) if client not in hidden]

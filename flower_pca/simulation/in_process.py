@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from flower_pca import assembly
+from flower_pca import answering
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.stage import Arrays, Broadcast, Reply
@@ -14,6 +14,7 @@ from flower_pca.masking.grain import seeded_grain
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.tracking import batch
 
 _MEMORY: Final = "memory."
 
@@ -64,7 +65,7 @@ class InProcess:
         bits = self._bits[i] if self._bits else system_bits
         given: Any = {"bits": bits, "grain": seeded_grain(self._seed, i), "fixed": self._source}
         arrays = message.arrays_for(i)
-        up, self.memories[i] = assembly.answer(message.stage, arrays, data, self.memories[i], **given)
+        up, self.memories[i] = answering.answer(message.stage, arrays, data, self.memories[i], **given)
         return up
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
@@ -79,8 +80,11 @@ class InProcess:
         self.memories = [{} for _ in self.clients]
         for name, array in arrays.items():
             if name.startswith(_MEMORY):
-                _, client, key = name.split(".", 2)
-                self.memories[int(client)][key] = array
+                _, position, key = name.split(".", 2)
+                self.memories[int(position)][key] = array
+        for i, client in enumerate(self.clients):
+            if isinstance(client, Stream):
+                self.memories[i] = batch.resumed(self.memories[i], client)
 
     def _marks(self) -> Any:
         """What tells these clients from others."""

@@ -6,6 +6,7 @@ the error has come, on its way from 1 down to the tolerance on a logarithmic sca
 
 from __future__ import annotations
 
+import importlib
 import logging
 import math
 import sys
@@ -85,9 +86,8 @@ class Bar:
         self._shown, self._reached = now, max(self._reached, reached)
         page = _Html(_line(self._reached, words))
         if self._handle is None:
-            from IPython.display import display
-
-            self._handle = display(page, display_id=True)
+            display: Any = importlib.import_module("IPython.display")
+            self._handle = display.display(page, display_id=True)
         else:
             self._handle.update(page)
 

@@ -151,10 +151,10 @@ def _run(
 def _app(where: Placed, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
     """The ClientApp of all virtual nodes."""
     from flower_pca.clients import Rules, client_app
-    from flower_pca.clients.rules import everything
+    from flower_pca.clients.offered import everything
 
     each, packs, hosting = where.packs.each, where.packs, engine.hosted is not None
-    allowed = {"allow": everything(), "missing": "mean", **rules}  # a simulation has no foe
+    allowed = {"allow": everything(), "missing": "mean", "split_columns": True, **rules}  # a simulation has no foe
 
     def hosts(context: Any) -> Sequence[int]:
         first = int(context.node_config["partition-id"]) * each

@@ -57,7 +57,9 @@ class Packs(ABC):
 
             rows = csr_array(tuple(np.array(a) for a in arrays), shape=tuple(entry["shape"]))
         names, words = text["names"][entry["names"]]
-        named = SiteRows(rows, None if names is None else tuple(names), words, entry["source"], entry["site"])
+        named = SiteRows(
+            rows, None if names is None else tuple(names), words, entry["source"], entry["site"], ids=entry["ids"]
+        )
         return LocalData(named, who=f"client {client}", missing=True)
 
 
@@ -123,7 +125,7 @@ def _described(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[
         return {"kind": "stream", "arrays": []}, [np.frombuffer(pickled, dtype=np.uint8)]
     rows = SiteRows.of(shard)
     known = names.setdefault(json.dumps([rows.names, dict(rows.words)]), len(names))
-    entry = {"kind": "dense", "arrays": [], "names": known, "source": rows.source, "site": rows.site}
+    entry = {"kind": "dense", "arrays": [], "names": known, "source": rows.source, "site": rows.site, "ids": rows.ids}
     if not hasattr(rows.values, "tocsr"):
         return entry, [np.asanyarray(rows.values)]
     csr = rows.values.tocsr()

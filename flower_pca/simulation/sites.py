@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from flower_pca.base import hints, identifiers
+from flower_pca.base import checks, hints, identifiers
 from flower_pca.base.errors import DataError
 from flower_pca.core import saved
 from flower_pca.core.result import PCAResult
@@ -49,6 +49,14 @@ def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = 
             rule = f"those of {clients[0].who}" if first.digest else f"{first.count} without names, as at client 0"
             raise DataError(what, must=rule, got=own.got(first), then=own.remedy(first))
     return clients
+
+
+def handed_over(private: Collection[int], n_clients: int) -> list[int]:
+    """The clients whose own results are handed over: all but those in `private`."""
+    for client in private:
+        checks.integer("Every client in private", client, most=n_clients - 1, remedy="Give positions in shards.")
+    hidden = frozenset(private)
+    return [client for client in range(n_clients) if client not in hidden]
 
 
 def looked_at(result: PCAResult, clients: Sequence[LocalData]) -> PCAResult:

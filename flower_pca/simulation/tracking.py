@@ -19,6 +19,7 @@ from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.in_process import InProcess
 from flower_pca.simulation.progress import Watch
+from flower_pca.tracking.record import Following, StepRecord
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker
 
@@ -32,6 +33,7 @@ def track(
     min_clients: int = 1,
     checkpoint: str | os.PathLike[str] | None = None,
     on_round: Callable[[Driven], None] | None = None,
+    on_step: Callable[[StepRecord], None] | None = None,
     backend: str | Ray = "in_process",
     **asked: Unpack[AskedSteps],
 ) -> TrackingResult:
@@ -46,6 +48,8 @@ def track(
         checkpoint: File to keep the state of the run in after every message. If it is there at the start, the run goes
             on from it, bit for bit; a finished run removes it. Not for iterators that do not begin anew.
         on_round: Called with the run after every message.
+        on_step: Called with the `StepRecord` of every step as soon as it is over, before the checkpoint is written: a
+            run that goes on from there may tell its newest step once more.
         backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine, with virtual nodes
             that host many clients; or Ray(clients_per_node=1) for settings of it. The components are the same to the
             last bit.
@@ -69,11 +73,12 @@ def track(
         from flower_pca.simulation import ray
         from flower_pca.strategies import TrackingStrategy
 
-        strategy = partial(TrackingStrategy, chosen, checkpoint=checkpoint, **asked)
+        strategy = partial(TrackingStrategy, chosen, checkpoint=checkpoint, on_step=on_step, **asked)
         return ray.track(strategy, clients, engine=engine, on_round=on_round, seed=int(asked.get("seed", 0)))
     there = InProcess(clients, seed=int(asked.get("seed", 0)))
     watch = Watch(on_round, f"{run.algorithm.spec} of {labels.count(len(clients), 'client')}")
-    result: TrackingResult = drive(run, there, checkpoint=checkpoint, on_round=watch)
+    following = None if on_step is None else Following(on_step, lambda i: (i, clients[i].site))
+    result: TrackingResult = drive(run, there, checkpoint=checkpoint, on_round=watch, before_keeping=following)
     watch.end(result)
     return replace(result, site_names={i: client.site for i, client in enumerate(clients) if client.site})
 

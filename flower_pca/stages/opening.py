@@ -44,6 +44,7 @@ class OpeningState:
     peaks: bool
     gaps: bool = False
     block: Array | None = None
+    bits: int = 64
     total: dict[str, Array] | None = None
     said: dict[int, dict[str, Array]] = field(default_factory=dict)
 
@@ -74,7 +75,8 @@ class Opening(Stage[OpeningState]):
 
     def start(self, model: Model) -> OpeningState:
         width = self.width if model.basis is None else model.basis.shape[1]
-        return OpeningState(model.seed, width, model.scale == "max_abs", model.missing != "error", model.basis)
+        gaps = model.missing != "error"
+        return OpeningState(model.seed, width, model.scale == "max_abs", gaps, model.basis, model.bits)
 
     def broadcast(self, state: OpeningState) -> Arrays:
         asked = {"peaks": np.array(state.peaks), **({"gaps": np.array(True)} if state.gaps else {})}
@@ -116,17 +118,11 @@ class Opening(Stage[OpeningState]):
         return {**up, "peak": data.peak()} if arrays["peaks"] else up, {}
 
     def inspect(self, state: OpeningState, reply: Arrays) -> None:
-        counts = reply.get("count", reply["n"])
-        rules: tuple[tuple[bool, str, str, object], ...] = (
-            (bool((reply["m2"] >= 0.0).all()), "Squared deviations", "at least 0", "negative ones"),
-            (bool(((counts >= 0) & (counts <= reply["n"])).all()), "The counts", "between 0 and n", "others"),
-            (bool(0.0 < reply["eps"] <= _COARSEST), "eps", f"above 0 and at most {_COARSEST:g}", reply["eps"]),
-        )
-        for holds, what, rule, got in rules:
-            if not holds:
-                raise ProtocolError(what, must=rule, got=got, then="Check the client.")
+        if odd := _odd(reply):
+            what, rule, got = odd
+            raise ProtocolError(what, must=rule, got=got, then="Check the client.")
         if self.judged:
-            check_opening(reply, _block(state, len(reply["mean"])))
+            check_opening(reply, _block(state, len(reply["mean"])), bits=state.bits)
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
@@ -162,7 +158,7 @@ class Opening(Stage[OpeningState]):
             squares = squares / scale**2
             block, product = block * scale[:, None], product / scale[:, None]
         Q, R = linalg.qr(block)
-        known = np.linalg.cond(R) <= _KEEP and not partial
+        known = not partial and (R.size == 0 or np.linalg.cond(R) <= _KEEP)
         frame = Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean")
         return replace(
             model,
@@ -209,6 +205,16 @@ def shape_of(arrays: Arrays, d: int | None) -> Shape:
     return d, None if d is None else min(int(arrays["width"]), d)
 
 
+def _odd(reply: Arrays) -> tuple[str, str, object] | None:
+    """What is wrong with figures that no rows can have: what, the rule, and what it is; None for nothing."""
+    if not reply["m2"].min(initial=0.0) >= 0.0:
+        return "Squared deviations", "at least 0", "negative ones"
+    if "count" in reply and not ((reply["count"] >= 0) & (reply["count"] <= reply["n"])).all():
+        return "The counts", "between 0 and n", "others"
+    eps = float(reply["eps"])
+    return None if 0.0 < eps <= _COARSEST else ("eps", f"above 0 and at most {_COARSEST:g}", eps)
+
+
 def _block(state: OpeningState, d: int) -> Array:
     return drawn(d, state.width, state.seed) if state.block is None else state.block
 
@@ -224,7 +230,7 @@ def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
     e = b["mean"] - a["mean"]
     if both.count is not None:
         e = np.where((a["count"] > 0) & (b["count"] > 0), e, 0.0)  # no value has no mean
-    between = np.outer(float(a["n"]) * float(b["n"]) / both.n * e, e @ block)
+    between = np.dot((float(a["n"]) * float(b["n"]) / both.n * e)[:, None], (e @ block)[None])
     product = a["product"].astype(np.float64) + b["product"] + between
     eps = np.asarray(np.maximum(a["eps"], b["eps"]))
     count = {} if both.count is None else {"count": both.count}

@@ -127,7 +127,7 @@ class SummedOpening(Stage[SummedState]):
         return Status.done() if state.total is not None else None
 
     def finish(self, state: SummedState, model: Model) -> Model:
-        merged = OpeningState(state.seed, state.width, False, state.gaps, state.block, state.total)
+        merged = OpeningState(state.seed, state.width, False, state.gaps, state.block, total=state.total)
         return Opening(width=self.width).finish(merged, model)
 
 

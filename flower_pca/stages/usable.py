@@ -64,7 +64,10 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
 
 
 def scale(kind: str | None, total: Arrays, names: Sequence[str] | None) -> Array | None:
-    """What each column is divided by: its deviation, its largest absolute value, or nothing."""
+    """What each column is divided by: its deviation, its largest absolute value, or nothing.
+
+    Where deviations are all that is wanted ("deviation"), a column that is the same everywhere is left as it is.
+    """
     match kind:
         case None:
             return None
@@ -75,6 +78,8 @@ def scale(kind: str | None, total: Arrays, names: Sequence[str] | None) -> Array
     deviation = np.sqrt(total["m2"] / total.get("count", total["n"]))
     constant = deviation <= _CONSTANT * np.finfo(np.float64).eps * np.abs(total["mean"])
     small = (deviation > 0.0) & (deviation**2 < _LEAST)
+    if kind == "deviation":
+        return np.where(constant | small, 1.0, deviation)
     _refuse('The deviation of every column under scale="std"', _USUAL, "smaller", small, "Scale them first.", names)
     _refuse('Every column under scale="std"', "varying", "constant", constant, "Drop them, or use scale=None.", names)
     return np.asarray(deviation)

@@ -6,13 +6,14 @@ from flower_pca import registry
 from flower_pca.strategies.base import arrays_of
 from flower_pca.strategies.named import NamedStrategy, NamedTracking, named
 from flower_pca.strategies.pca import PCAStrategy
+from flower_pca.strategies.standardize import Standardize
 from flower_pca.strategies.tracking import TrackingStrategy
 
 # A type checker takes every other name for a NamedStrategy, as `__getattr__` says.
 STMiss: type[NamedTracking]
 RobustTracking: type[NamedTracking]
 
-__all__ = ["PCAStrategy", "TrackingStrategy", "arrays_of"]
+__all__ = ["PCAStrategy", "Standardize", "TrackingStrategy", "arrays_of"]
 __all__ += sorted(registry.shown())
 
 

@@ -21,13 +21,15 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from flower_pca import wire
-from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.assembly import AnyRun
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
+from flower_pca.core import saved
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Broadcast
+from flower_pca.rows.scaling import Scaling
+from flower_pca.stages.columns_result import ColumnsResult
 from flower_pca.stages.start import Known, Start
 from flower_pca.strategies.hosts import reached
 from flower_pca.strategies.log import log
@@ -35,7 +37,7 @@ from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import Waits
 from flower_pca.tracking.result import TrackingResult
 
-R = TypeVar("R", PCAResult, TrackingResult)
+R = TypeVar("R", PCAResult, TrackingResult, Scaling)
 
 
 class FlowerStrategy(Strategy, Generic[R]):
@@ -51,6 +53,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
         self._nodes: Nodes | None = None  # of the steps that a caller takes by hand
         self._asked: Broadcast | None = None
+        self._following: Callable[[Driven], None] | None = None  # likewise
 
     @abstractmethod
     def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
@@ -149,6 +152,10 @@ class FlowerStrategy(Strategy, Generic[R]):
         log(INFO, "\t├── Nodes: at least %d, waited for %g s", self._waits.min_nodes, self._waits.node_timeout)
         log(INFO, "\t└── Answers: waited for %g s a round", self._waits.round_timeout)
 
+    def _follow(self, nodes: Nodes) -> Callable[[Driven], None] | None:
+        """What is called with the run of these nodes after every message, before its state is kept."""
+        return None
+
     def _run(self, nodes: Nodes, on_round: Callable[[Driven], None] | None) -> R:
         log(INFO, "Starting %s strategy:", type(self).__name__)
         self.summary()
@@ -160,10 +167,11 @@ class FlowerStrategy(Strategy, Generic[R]):
             if on_round is not None:
                 on_round(run)
 
-        result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, on_round=after)
+        following: Any = {"on_round": after, "before_keeping": self._follow(nodes)}
+        result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, **following)
         result = replace(result, site_names=nodes.named)
-        if isinstance(result, RobustResult):
-            result = result.keyed(nodes.known)
+        if isinstance(result, PCAResult):
+            result = saved.keyed(result, nodes.known)
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
@@ -177,6 +185,7 @@ class FlowerStrategy(Strategy, Generic[R]):
     def _configure(self, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
             self._nodes = reached(grid, self._made(), self._waits)
+            self._following = self._follow(self._nodes)
         nodes = self._nodes
         nodes.grid = grid
         if self._asked is None:
@@ -197,6 +206,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._asked = None
         record = nodes.run.advance(nodes.in_order(answers))
         nodes.report(record)
+        if self._following is not None:
+            self._following(nodes.run)
         return nodes.run, record
 
 
@@ -216,11 +227,13 @@ def _components(run: Driven) -> ArrayRecord | None:
     return None if Z is None else ArrayRecord({"components": FlowerArray(np.ascontiguousarray(fix_signs(Z).T))})
 
 
-def arrays_of(result: PCAResult | TrackingResult) -> ArrayRecord:
-    """A result as Flower's arrays: components, explained_variance, mean and, under a scale, scale.
+def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
+    """A result as Flower's arrays: components, explained_variance, mean and, under a scale, scale; of columns, scores.
 
-    Of a run of steps: components and values of each, and changes.
+    Of a run of steps: components and values of each, and changes. Of a scaling: mean and scale.
     """
+    if isinstance(result, Scaling):
+        return ArrayRecord({"mean": FlowerArray(result.mean_), "scale": FlowerArray(result.scale_)})
     if isinstance(result, TrackingResult):
         steps = {"components": result.components_, "values": result.values_, "changes": result.changes_}
         return ArrayRecord({name: FlowerArray(a) for name, a in steps.items()})
@@ -228,6 +241,7 @@ def arrays_of(result: PCAResult | TrackingResult) -> ArrayRecord:
         "components": result.components_,
         "explained_variance": result.explained_variance_,
         "mean": result.mean_,
+        **({"scores": result.scores_} if isinstance(result, ColumnsResult) else {}),
         **({} if result.scale_ is None else {"scale": result.scale_}),
     }
     return ArrayRecord({name: FlowerArray(a) for name, a in arrays.items()})

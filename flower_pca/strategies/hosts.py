@@ -18,6 +18,7 @@ from flower_pca.assembly import AnyRun
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum
 from flower_pca.masking.run import Masked
+from flower_pca.stages.influence import Influence
 from flower_pca.stages.opening import Opening
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.nodes import Nodes, kind_of
@@ -35,11 +36,11 @@ class Hosts(Nodes):
     _hosts: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the clients of each node
     _homes: dict[int, int] = field(default_factory=dict)  # the node of each client
 
-    def connected(self) -> set[int]:
-        """The clients that can be reached."""
-        nodes = list(self.grid.get_node_ids())
+    def connected(self) -> dict[int, str]:
+        """The clients that can be reached, and when their nodes were started."""
+        nodes = super().connected()
         self._meet([node for node in nodes if node not in self._hosts])
-        return {client for node in nodes for client in self._hosts.get(node, ())}
+        return {client: since for node, since in nodes.items() for client in self._hosts.get(node, ())}
 
     def carriers(self, message: Broadcast) -> list[int]:
         """The nodes of the clients that a message is for, in the order of these."""
@@ -55,7 +56,7 @@ class Hosts(Nodes):
             yield from self._added(hosted.read_sum(reply.content), clients)
             return
         found = hosted.read_reply(reply.content, kind_of(reply))
-        yield from (self.taken(client, found.get(client, _LACKING)) for client in clients)
+        yield from (self.taken(client, found.get(client, _LACKING), message) for client in clients)
 
     def writer(self, message: Broadcast) -> Callable[[int], RecordDict]:
         """From a node to the records of its message."""
@@ -72,8 +73,11 @@ class Hosts(Nodes):
         if added.sum is not None:
             yield added.sum
         there = () if added.sum is None else added.sum.clients
+        for client in there:
+            self._patience.heard(client, counts=self._works)
         for client in sorted(set(clients).difference(there)):
-            yield Failure(client, added.failures.get(client, str(_LACKING)), lasting=True)
+            why, lasting = added.failures.get(client, (str(_LACKING), True))
+            yield self.refused(client, why, lasting=lasting)
 
     def _known_as(self, node: int) -> str:
         return f" ({self.sites[node]})" if node in self.sites else ""
@@ -104,7 +108,8 @@ class Hosts(Nodes):
 def require_sums(run: AnyRun, channel: object) -> None:
     """Require what nodes that add up their clients' answers need: no message of which more than a sum is wanted."""
     what, remedy = "where the answers of clients are summed", 'Leave it out, or use "stacked".'
-    for name, given in (("mask", isinstance(run, Masked)), ("channel", channel is not None)):
+    single = any(isinstance(stage, Influence) for stage in run.standing.stages)
+    for name, given in (("mask", isinstance(run, Masked)), ("channel", channel is not None), ("influence", single)):
         if given:
             raise ConfigError(name, must=f"left out {what}", got="one", then=remedy)
     for stage in run.standing.stages:

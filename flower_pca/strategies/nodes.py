@@ -19,12 +19,13 @@ from flower_pca.base.errors import NotEnoughNodes, ProtocolError, harmless
 from flower_pca.base.history import Round
 from flower_pca.core.drive import Driven
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
+from flower_pca.masking import messages
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.log import log
+from flower_pca.strategies.patience import Patience
 from flower_pca.strategies.waits import Waits
 
 _POLL: Final = 0.2  # seconds between two looks for nodes
-_SILENCES: Final = 2  # in a row, after which a node is left out: every one of them costs the round's timeout
 _EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8  # Flower's codes of errors where no answer will come, for want of a node
 _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
 
@@ -55,9 +56,8 @@ class Nodes:
     name: str = field(default_factory=lambda: uuid.uuid4().hex)  # of the run: nodes tell its memory from another's
     keys: dict[int, int] = field(default_factory=dict)
     sites: dict[int, str] = field(default_factory=dict)  # names of nodes, of those that tell theirs
-    _silent: dict[int, int] = field(default_factory=dict)  # how often in a row a node has not answered
-    _left: set[int] = field(default_factory=set)  # nodes that are left out for it
-    _away: set[int] = field(default_factory=set)  # those of them that have been disconnected since
+    _called: dict[int, str] = field(default_factory=dict)  # those that were registered with a name
+    _patience: Patience = field(default_factory=Patience)
     _step: int = -1  # the tracker's step that was begun last
     _began: float = 0.0
 
@@ -73,8 +73,8 @@ class Nodes:
         least, deadline = self.waits.min_nodes, time.monotonic() + self.waits.node_timeout
         while True:
             connected = self.connected()
-            self._take_back(connected)
-            nodes = sorted(connected - self.run.roll.banned, key=self.order)
+            self.run.readmit(self._patience.back(connected))
+            nodes = sorted(connected.keys() - self.run.roll.banned, key=self.order)
             late, crowd = time.monotonic() >= deadline, len(connected) >= least
             if len(nodes) >= least or (crowd and (late or not nodes)):
                 return nodes
@@ -84,9 +84,11 @@ class Nodes:
                 raise NotEnoughNodes("The nodes connected", must=f"at least {least}", got=got, then=remedy)
             time.sleep(min(_POLL, max(deadline - time.monotonic(), 0.0)))
 
-    def connected(self) -> set[int]:
-        """The clients that can be reached: the nodes themselves."""
-        return set(self.grid.get_node_ids())
+    def connected(self) -> dict[int, str]:
+        """The clients that can be reached, and when they were started: the nodes themselves."""
+        nodes = list(self.grid.get_nodes())
+        self._called = {node.node_id: node.name for node in nodes if node.name}
+        return {node.node_id: node.last_activated_at for node in nodes}
 
     def carriers(self, message: Broadcast) -> list[int]:
         """The nodes to ask for the answers to a message, in the order of these."""
@@ -94,7 +96,7 @@ class Nodes:
 
     def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
         """What a node says for its client, or clients; `reply` may be why there is nothing."""
-        yield self.read(node, reply)
+        yield self.read(node, reply, message)
 
     def ask(self, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
         """Answers in the order of the nodes' keys, whatever the order they came in."""
@@ -136,9 +138,11 @@ class Nodes:
             log(WARNING, "\t%s %s%s: %s", self.noun, node, self._known_as(int(node)), note)
 
     def _known_as(self, node: int) -> str:
-        """What operators know a node by, if it has said so."""
+        """What operators know a node by: what it has said, or else how it was registered."""
         key = self.keys.get(node, _UNKNOWN)
-        return f" ({self.sites[node]})" if node in self.sites else "" if key == _UNKNOWN else f" (partition-id {key})"
+        number = "" if key == _UNKNOWN else f"partition-id {key}"
+        called = self.sites.get(node) or number or self._called.get(node, "")
+        return f" ({harmless(called)})" if called else ""
 
     def _pace(self, step: int) -> None:
         """Wait until a new step is due."""
@@ -169,24 +173,23 @@ class Nodes:
         asks: dict[str, Any] = {"asks_names": standing.model.heading is None, "alternative": standing.alternative}
         return {"algorithm": standing.named, "run": self.name, "extra": extra, **asks}
 
-    def read(self, node: int, reply: Message | str) -> Reply | Failure:
-        """A node's answer; `reply` may be why there is none."""
+    def read(self, node: int, reply: Message | str, message: Broadcast) -> Reply | Failure:
+        """A node's answer to a message; `reply` may be why there is none."""
         self.keys.setdefault(node, _UNKNOWN)  # until it says its own, so that one that never does is not waited for
         if isinstance(reply, str) or reply.has_error():
             return self.unanswered(node, reply)
         try:
             answer = wire.read_reply(reply.content, kind_of(reply))
         except ProtocolError as error:
-            return self.taken(node, error)
-        return self.taken(node, answer)
+            return self.taken(node, error, message)
+        return self.taken(node, answer, message)
 
     def unanswered(self, node: int, reply: Message | str) -> Failure:
         """The failure of a client without an answer: of one that is silent, or of Flower's error in its place."""
-        return self._unheard(node, reply) if isinstance(reply, str) else self._error(node, reply.error)
+        return self._failed(node, reply, silent=True) if isinstance(reply, str) else self._error(node, reply.error)
 
-    def taken(self, node: int, answer: wire.Answer | ProtocolError) -> Reply | Failure:
-        """A client's answer as the run gets it, once it is read, or what is wrong with it."""
-        self._silent.pop(node, None)
+    def taken(self, node: int, answer: wire.Answer | ProtocolError, message: Broadcast) -> Reply | Failure:
+        """A client's answer to a message as the run gets it, once it is read, or what is wrong with it."""
         if isinstance(answer, ProtocolError):
             return Failure(node, str(answer), lasting=True)
         if answer.key != wire.NO_KEY:
@@ -194,8 +197,15 @@ class Nodes:
         if answer.site:
             self.sites[node] = answer.site
         if answer.refusal is not None:
-            return Failure(node, f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal, lasting=True)
+            why = f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal
+            return self.refused(node, why, lasting=answer.lasting)
+        if messages.carries(message.stage, message.arrays):
+            self._patience.heard(node, counts=self._works)
         return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines)
+
+    def refused(self, node: int, why: str, *, lasting: bool) -> Failure:
+        """The failure of a client that refuses a message, for good if a rule of its own says so."""
+        return Failure(node, why, lasting=True) if lasting else self._failed(node, why)
 
     @property
     def named(self) -> dict[int, str]:
@@ -207,36 +217,24 @@ class Nodes:
         """The keys of nodes that have one."""
         return {node: key for node, key in self.keys.items() if key != _UNKNOWN}
 
-    def _unheard(self, node: int, why: str) -> Failure:
-        self._silent[node] = self._silent.get(node, 0) + 1
-        enough = self._silent[node] >= _SILENCES
-        if enough:
-            self._left.add(node)
-        return Failure(node, why, lasting=enough)
+    def _failed(self, node: int, why: str, *, silent: bool = False) -> Failure:
+        return Failure(node, why, lasting=self._patience.failed(node, silent=silent, counts=self._works))
+
+    @property
+    def _works(self) -> bool:
+        """Whether the message under way is of the work of a run with an opening: a failure there costs the others."""
+        standing = self.run.standing
+        return standing.opens and not standing.opening
 
     def _error(self, node: int, error: Error) -> Failure:
         """Flower's error in place of an answer. Some mean that nobody is there to answer: that is silence."""
         if error.code == _CRASHED:
-            return self._unheard(node, "the process of its ClientApp has died: it may lack memory")
+            return self._failed(node, "the process of its ClientApp has died: it may lack memory", silent=True)
         if error.code in _EXPIRED:
             waited = f"no answer within {self.waits.round_timeout:g} s"
-            return self._unheard(node, f"{waited}: the process of its ClientApp may have died")
+            return self._failed(node, f"{waited}: the process of its ClientApp may have died", silent=True)
         lines = (error.reason or "").strip().splitlines() or ["no reason given"]
-        reason = f"error {error.code}: {harmless(lines[-1])}"
-        if error.code == _GONE:
-            return self._unheard(node, reason)
-        self._silent.pop(node, None)
-        return Failure(node, reason)
-
-    def _take_back(self, connected: set[int]) -> None:
-        """Who was left out for silence, went away and is connected again has been started anew: it is asked again."""
-        self._away |= self._left - connected
-        if back := self._away & connected:
-            self.run.readmit(back)
-            self._left -= back
-            self._away -= back
-            for node in back:
-                self._silent.pop(node, None)
+        return self._failed(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
 
 
 def kind_of(message: Message) -> str:

@@ -11,8 +11,9 @@ from flower_pca.assembly import AnyRun
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm, Iterative
-from flower_pca.core.question import Asked, Question
+from flower_pca.core.question import Question
 from flower_pca.core.result import PCAResult
+from flower_pca.core.settings import Asked
 from flower_pca.stages import start as starts
 from flower_pca.stages.start import Start
 from flower_pca.strategies.base import FlowerStrategy

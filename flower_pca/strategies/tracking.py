@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import replace
+from logging import WARNING
 from typing import Final, Unpack
 
 from flower_pca import assembly, registry
 from flower_pca.assembly import AnyRun, AskedSteps
 from flower_pca.base import checks
 from flower_pca.base.signature import spelt_out
+from flower_pca.core.drive import Driven
 from flower_pca.stages.start import Start
 from flower_pca.strategies.base import FlowerStrategy
 from flower_pca.strategies.hosts import require_sums
+from flower_pca.strategies.log import log
+from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import SUMMED, Waits
+from flower_pca.tracking.record import Following, StepRecord
 from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker
 
@@ -33,6 +40,9 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
             one message. None where each node is a client.
         checkpoint: File to keep the state of the run in after every message. If it is there at the start, the run goes
             on from it; a finished run removes it.
+        on_step: Called with the `StepRecord` of every step as soon as it is over, before the checkpoint is written: a
+            run that goes on from there may tell its newest step once more. Clients go by their partition-ids, or by
+            node ids if they have none. Changes are logged as warnings in any case.
         **asked: What is asked: n_components (2 if left out), steps, start, columns, seed, mask, channel: see
             `assembly.tracking`.
 
@@ -55,10 +65,13 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         action: str | None = None,
         hosted: str | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        on_step: Callable[[StepRecord], None] | None = None,
         **asked: Unpack[AskedSteps],
     ) -> None:
         self._tracker = registry.tracker(tracker)
         self._asked_for: AskedSteps = {**_DEFAULTS, **asked}
+        self._on_step = on_step
+        self._newest: Nodes | None = None
         waits = Waits(
             min_nodes=min_nodes,
             node_timeout=node_timeout,
@@ -74,10 +87,29 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         if hosted == SUMMED:
             require_sums(made, asked.get("channel"))
 
+    def result_so_far(self) -> TrackingResult | None:
+        """The result of those steps of the newest run that are over; None before one is. While the run goes on, or
+        after it has been interrupted.
+        """
+        if self._newest is None or (found := self._newest.run.result_so_far()) is None:
+            return None
+        result: TrackingResult = replace(found, site_names=self._newest.named)
+        return result
+
     @property
     def algorithm(self) -> Tracker:
         """The tracker."""
         return self._tracker
+
+    def _follow(self, nodes: Nodes) -> Callable[[Driven], None]:
+        self._newest = nodes
+        return Following(self._tell, lambda node: (nodes.known.get(node, node), nodes.sites.get(node, "")))
+
+    def _tell(self, record: StepRecord) -> None:
+        if record.change is not None:
+            log(WARNING, "%s", record.change)
+        if self._on_step is not None:
+            self._on_step(record)
 
     def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
         asked = self._asked_for if start is None else {**self._asked_for, "start": start}

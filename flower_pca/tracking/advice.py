@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 
 _ALONE: Final = 0.98  # of the squares of a component: what one column has of it that is by itself
@@ -49,4 +50,5 @@ def _narrow(left: Mapping[str, Array]) -> list[str]:
     tiny = float(np.median(beyond[known])) <= 1e-10 * float(left["values"][-1].sum() / max(rows[-1], 1.0))
     if over <= _STANDS_OUT or tiny:
         return []
-    return [f"{r} components may be too few: one direction of what they leave has {over:.2g} times what noise would"]
+    few = f"{labels.count(r, 'component')} may be too few"
+    return [f"{few}: one direction of what is left has {over:.2g} times what noise would"]

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from flower_pca.base import linalg
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Shape
-from flower_pca.core.stage import Arrays, add
-from flower_pca.rows.stream import NO_CURSOR, Completed, Stream
+from flower_pca.core.stage import Arrays, Merge, add
+from flower_pca.rows.completed import Completed
+from flower_pca.rows.stream import NO_CURSOR, Stream
 
-COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers")
+_MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")  # once a batch is completed
+COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,23 @@ def lasting(memory: Arrays) -> Arrays:
     return {**kept, "at": np.array([memory["at"][0], -1])}
 
 
+def resumed(memory: Arrays, data: Stream) -> Arrays:
+    """The memory of a client whose stream has been made anew: with the same rows so far, and maybe more to come."""
+    if "at" not in memory or not data.at_rest:
+        return memory
+    step = int(memory["at"][0])
+    taken = data.take(step, NO_CURSOR)
+    none = np.zeros((0, 0))
+    if not np.array_equal(none if taken.rows is None else taken.rows, memory.get("Y", none), equal_nan=True):
+        got, remedy = f"one of others at {data.who}, step {step}", "Give that run's rows, or choose another checkpoint."
+        raise ConfigError("The checkpoint", must="one of these very rows", got=got, then=remedy)
+    return {**memory, "left": np.array(taken.left)}
+
+
 def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
     seen = ~np.isnan(Y)
     Y0 = np.where(seen, Y, 0.0)
-    energy = float(np.sum(Y0**2))
+    energy = float(np.vdot(Y0, Y0))
     d = len(arrays["P"]) if "P" in arrays else int(arrays["d"]) if "d" in arrays else Y.shape[1]
     if d != Y.shape[1]:
         rule = f"{d}, as in the run so far"
@@ -82,9 +97,9 @@ def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Ar
         filled = Filled(Y0, np.zeros_like(seen), energy, 0)
     else:
         filled = complete(arrays, Y0, seen, arrays["P"], None)
-    _hand_back(data, int(arrays["step"]), filled, Y0)
-    counts = np.array([len(Y), filled.misfit, energy, filled.deficient, filled.found.sum()], dtype=np.float64)
-    return {"L": filled.rows, "found": filled.found, "counts": counts}
+    _hand_back(data, int(arrays["step"]), filled, Y)
+    counts = [len(Y), filled.misfit, energy, filled.deficient, filled.found.sum(), Y.size - seen.sum()]
+    return {"L": filled.rows, "found": filled.found, "counts": np.array(counts, dtype=np.float64)}
 
 
 def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
@@ -100,8 +115,7 @@ def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
     B = linalg.complement(B, arrays["P"]) if outside else B
     S = L.T @ (L @ B)
     S = linalg.complement(S, arrays["P"]) if outside else S
-    rows, misfit, energy, deficient, outliers = memory["counts"]
-    counts = {"rows": rows, "misfit": misfit, "energy": energy, "deficient": deficient, "outliers": outliers}
+    counts = dict(zip(_MEASURED, memory["counts"], strict=True))
     return {"S": S, **{name: np.array(value) for name, value in counts.items()}, "left": memory["left"]}
 
 
@@ -122,12 +136,34 @@ def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     Y = memory["Y"]
     seen = ~np.isnan(Y)
     Y0 = np.where(seen, Y, 0.0)
-    _hand_back(data, int(memory["at"][0]), complete(arrays, Y0, seen, arrays["P"], memory["found"]), Y0)
+    _hand_back(data, int(memory["at"][0]), complete(arrays, Y0, seen, arrays["P"], memory["found"]), Y)
 
 
-def _hand_back(data: Stream, step: int, filled: Filled, Y0: Array) -> None:
-    outliers = np.where(filled.found, Y0 - filled.rows, 0.0)
-    data.hand_back(step, Completed(filled.rows, outliers, filled.found))
+def _hand_back(data: Stream, step: int, filled: Filled, Y: Array) -> None:
+    outliers = np.where(filled.found, Y - filled.rows, 0.0) if filled.found.any() else np.zeros_like(Y)
+    data.hand_back(step, Completed(filled.rows, outliers, filled.found, np.isnan(Y)))
+
+
+def broken(reply: Arrays) -> str:
+    """What the counts of an answer ought to be, and are not; "" if they are."""
+    counts = {name: float(reply[name]) for name in COUNTS if name in reply}
+    if min(counts.values(), default=0.0) < 0.0:
+        return "at least 0"
+    entries = counts["rows"] * len(reply["S"]) if "S" in reply else np.inf
+    more = counts.get("missing", 0.0) + counts.get("outliers", 0.0) > entries
+    return "of no more missing entries and outliers than its rows have entries" if more else ""
+
+
+def apart(merge: Merge) -> Merge:
+    """`merge`, which beside its total keeps the counts of each client, in the order of COUNTS, under "each"."""
+
+    def merged(total: Any, client: int, reply: Arrays) -> Any:
+        both = merge(total, client, reply)
+        each = {} if total is None else total["each"]
+        each[client] = tuple(float(reply[name]) for name in COUNTS)
+        return {**both, "each": each}
+
+    return merged
 
 
 def aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:

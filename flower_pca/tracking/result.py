@@ -22,7 +22,7 @@ from flower_pca.rows import gaps
 from flower_pca.rows.matching import arranged
 from flower_pca.tracking.advice import advice
 
-_ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "changes_")
+_ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "missing_", "changes_")
 _HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed")
 
 
@@ -40,6 +40,7 @@ class TrackingResult:
         deficient_: Rows with fewer independent observed entries than components, whose completion is the one of
             minimum norm, (steps,).
         outliers_: Entries taken for outliers, (steps,).
+        missing_: Entries that were missing, (steps,).
         changes_: Steps at which a change was declared, of those that are kept.
         statistics_: From the steps at which it is known to the statistic of a change: the largest eigenvalue of the
             completed rows outside the basis before, divided by the rows; where the level is learnt from the stream,
@@ -64,6 +65,7 @@ class TrackingResult:
     residuals_: Array
     deficient_: Array
     outliers_: Array
+    missing_: Array
     changes_: Array
     statistics_: dict[int, float]
     levels_: dict[int, float]
@@ -86,7 +88,7 @@ class TrackingResult:
         told = advice(left, labels.column_names(names, len(left["bases"][-1])))
         return cls(
             components_=np.stack([np.ascontiguousarray(linalg.fix_signs(P).T) for P in left["bases"]]),
-            **{f"{name}_": left[name] for name in ("values", "rows", "deficient", "outliers")},  # type: ignore[arg-type]
+            **{f"{name}_": left[name] for name in ("values", "rows", "deficient", "outliers", "missing")},  # type: ignore[arg-type]
             residuals_=left["residual"],
             changes_=first + np.flatnonzero(left["changed"]),
             statistics_=_known(left["statistic"], first),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.power import Power
 
 _NULL: Final = 1e-8  # a Ritz value so far below the first has no power step to gain from
+_ROUNDED: Final = 1e-8  # error that rounding may leave, that of masks' fixed point included
 _TINY: Final = float(np.finfo(float).tiny)
 
 
@@ -21,80 +22,99 @@ class Solver:
 
     Attributes:
         r: How many are wanted.
-        Q, CQ: What a Krylov space has learnt; without columns for the power method.
+        Q, CQ, T: What a Krylov space has learnt, and T = Q'CQ; without columns for the power method.
         power: The power method; None for a Krylov space.
         block: What to send next, once `onward` has been asked; before that what was sent last.
         heard: The product of the block sent last.
         products: Messages so far.
         error: Estimated sine of the angle to the true space, ||residual|| / gap.
         values: Ritz values, largest first, at most r + 1.
-        W: The Ritz vectors: in the coordinates of Q, for the power method as they are.
-        beyond: The largest Ritz value in what is orthogonal to the first r columns sent; 0 where it is not known.
+        stuck: Whether the power method's error has not fallen any more, and is as small as rounding may leave it.
+        Z, CZ: The first r Ritz vectors, until `onward` has been asked; their products, from a Krylov space.
     """
 
     r: int
     Q: Array
     CQ: Array
+    T: Array
     power: Power | None
     block: Array
     heard: Array | None = None
     products: int = 0
     error: float = np.inf
     values: Array | None = None
-    W: Array | None = None
-    beyond: float = 0.0
+    stuck: bool = False
+    Z: Array | None = None
+    CZ: Array | None = None
 
     @classmethod
     def krylov(cls, start: Array, *, r: int) -> Solver:
         """A Krylov space that begins with these orthonormal columns, r or more."""
         none = start[:, :0]
-        return cls(r, none, none, None, start)
+        return cls(r, none, none, np.zeros((0, 0)), None, start)
 
     @classmethod
     def by_power(cls, start: Array, *, r: int) -> Solver:
         """The power method from these r orthonormal columns."""
         none = start[:, :0]
-        return cls(r, none, none, Power.of(start), start)
+        return cls(r, none, none, np.zeros((0, 0)), Power.of(start), start)
 
     def step(self, S: Array, qr_every: int) -> Solver:
         """After S = C block (and noise, maybe)."""
-        products = self.products + 1
         if self.power is None:
-            return replace(self._extended(S), heard=S, products=products)
-        power = self.power.step(S, qr_every)
-        solver = replace(self, power=power, block=power.block, products=products)
-        if self.power.inside == 0:
-            values, W, _, residuals = linalg.rayleigh_ritz(self.block, S)
-            error = float(np.linalg.norm(residuals)) / max(float(values[-1]), _TINY)
-            solver = replace(solver, values=values, W=W, error=error)
-        return solver
+            return self._extended(S)
+        products = self.products + 1
+        if self.power.inside:
+            power = self.power.step(S, qr_every)
+            return replace(self, power=power, block=power.block, products=products)
+        values, Z, CZ, residuals = linalg.rayleigh_ritz(self.block, S)
+        error = float(linalg.column_norms(residuals[:, None])[0]) / max(float(values[-1]), _TINY)
+        power = replace(self.power, U=Z).step(CZ, qr_every)  # the columns are in the order of the values from here on
+        found: dict[str, Any] = {"values": values, "Z": Z, "error": error, "stuck": self.error <= error <= _ROUNDED}
+        return replace(self, power=power, block=power.block, products=products, **found)
+
+    @property
+    def beyond(self) -> float:
+        """The largest Ritz value in what is orthogonal to the first r columns sent; 0 where it is not known."""
+        inner = self.T[self.r :, self.r :]
+        return float(np.linalg.eigvalsh((inner + inner.T) / 2)[-1]) if len(inner) else 0.0
 
     def known(self) -> tuple[Array, Array]:
         """All Ritz vectors that there are, and their values."""
         if self.power is not None:
             assert self.values is not None
-            assert self.W is not None
-            return self.W, self.values
-        values, W = linalg.eigh_descending(self.Q.T @ self.CQ)
+            assert self.Z is not None
+            return self.Z, self.values
+        values, W = linalg.eigh_descending(self.T)
         return self.Q @ W, values
 
-    def done(self, *, tol: float, products: int) -> bool:
-        """Whether the basis may be read: it is as good as asked for, or the messages are used up."""
+    def done(self, *, tol: float, products: int, beyond: float = np.inf) -> bool:
+        """Whether the basis may be read: it is as good as asked for, or the messages are used up.
+
+        No eigenvalue after the first r is larger than `beyond`. A power step takes the tangent of the angle down by
+        that over the r-th, and the basis is one beyond what the error speaks of; a channel's noise it does not take
+        down, so the power method goes by the error.
+        """
         if self.values is None or (self.power is not None and self.power.inside):
             return False
-        gap = float(self.values[self.r - 1] - self.values[-1]) if len(self.values) > self.r else float(self.values[-1])
+        last = float(self.values[self.r - 1])
+        gap = last - float(self.values[-1]) if len(self.values) > self.r else last
         rounding = 64.0 * np.finfo(float).eps * float(self.values[0]) / max(gap, _TINY)
-        return self.error <= max(tol, rounding) or self.products >= products
+        left = self.error * (min(beyond / max(last, _TINY), 1.0) if self.power is None else 1.0)
+        return self.stuck or left <= max(tol, rounding) or self.products >= products
 
-    def basis(self) -> Array:
-        """The estimate, d x r, one power step beyond what the error speaks of."""
-        if self.power is not None:
-            return self.power.block
+    def estimate(self) -> tuple[Array, Array]:
+        """The basis, d x r, one power step beyond what the error speaks of, and its values, in one order."""
         assert self.values is not None
-        assert self.W is not None
-        values, W = self.values[: self.r], self.W[:, : self.r]
+        values = self.values[: self.r]
+        if self.power is not None:
+            return self.power.block, values
+        assert self.Z is not None
+        assert self.CZ is not None
         full = values > _NULL * max(float(values[0]), _TINY)  # where there is no C z, it tells nothing
-        return linalg.orth(np.where(full, (self.CQ @ W) / np.where(full, values, 1.0), self.Q @ W))
+        Z = np.where(full, self.CZ / np.where(full, values, 1.0), self.Z)
+        values = np.where(full, values * np.sum(Z**2, axis=0), values)  # |Cz|^2 / z'Cz, half a power step beyond z'Cz
+        return linalg.polished(Z), np.sort(values)[::-1]
 
     def onward(self) -> Solver:
         """With the next block to send."""
@@ -102,15 +122,21 @@ class Solver:
             return self
         assert self.heard is not None
         assert self.values is not None
-        return replace(self, block=linalg.krylov_block(self.heard, self.Q, max(float(self.values[0]), _TINY)))
+        block = linalg.krylov_block(self.heard, self.Q, max(float(self.values[0]), _TINY))
+        return replace(self, block=block, heard=None, Z=None, CZ=None)
 
     def _extended(self, S: Array) -> Solver:
-        r, Q, CQ = self.r, np.hstack([self.Q, self.block]), np.hstack([self.CQ, S])
-        T = Q.T @ CQ
+        r, new = self.r, self.block.T @ S
+        if self.Q.shape[1]:
+            old = self.Q.T @ S
+            Q, CQ = np.hstack([self.Q, self.block]), np.hstack([self.CQ, S])
+            T = np.vstack([np.hstack([self.T, old]), np.hstack([old.T, new])])
+        else:
+            Q, CQ, T = self.block, S, new
         values, W = linalg.eigh_descending(T)
-        rest = float(np.linalg.norm(CQ @ W[:, :r] - (Q @ W[:, :r]) * values[:r]))
+        Z, CZ = Q @ W[:, :r], CQ @ W[:, :r]
         following = float(values[r]) if len(values) > r else 0.0
+        rest = float(linalg.column_norms((CZ - Z * values[:r]).reshape(-1, 1))[0])
         error = rest / max(float(values[r - 1]) - following, _TINY)
-        inner = T[r:, r:]
-        beyond = float(np.linalg.eigvalsh((inner + inner.T) / 2)[-1]) if len(inner) else 0.0
-        return replace(self, Q=Q, CQ=CQ, error=error, values=values[: r + 1], W=W, beyond=beyond)
+        found: dict[str, Any] = {"values": values[: r + 1], "Z": Z, "CZ": CZ, "error": error}
+        return replace(self, Q=Q, CQ=CQ, T=T, heard=S, products=self.products + 1, **found)

@@ -28,7 +28,7 @@ class STMiss(Tracker):
     Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from incomplete and corrupted
     data", 2022, Algorithm 1, and 5 and 6 for `detect`.
     Cost per step: n_i d r^2 flops on a client and 4 n_i d p per message; p columns of d floats each way, and P down.
-    Prefer it: for rows with gaps whose subspace moves, and no outliers.
+    Prefer it: for rows that keep coming, with gaps but without outliers, and whose subspace moves.
 
     Args:
         refine: Whether clients complete a batch once more with the basis found from it, one step later.
@@ -47,12 +47,14 @@ class STMiss(Tracker):
 def complete(arrays: Arrays, Y: Array, seen: Array, P: Array, found: Array | None) -> Filled:
     """The rows with their gaps filled by the span of P; entries already found to be outliers count as gaps."""
     kept = seen if found is None else seen & ~found
-    A, deficient = gaps.fit(P, np.where(kept, Y, 0.0), kept)
-    fitted = A @ P.T
-    left = np.where(kept, Y - fitted, 0.0)
+    A, deficient = gaps.fit(P, Y if found is None else np.where(kept, Y, 0.0), kept)
+    rows = A @ P.T
+    left = Y - rows
+    left *= kept
+    np.copyto(rows, Y, where=kept)
     return Filled(
-        rows=np.where(kept, Y, fitted),
+        rows=rows,
         found=np.zeros_like(seen) if found is None else found,
-        misfit=float(np.sum(left**2)),
+        misfit=float(np.vdot(left, left)),
         deficient=deficient,
     )

@@ -12,15 +12,15 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import archive, labels
-from flower_pca.base.errors import DataError
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.tracking.change import Alarm, Detector, Watch, outside
 from flower_pca.tracking.solver import Solver
 
 FIGURES: Final = (  # of a step, by name
-    "rows", "residual", "deficient", "outliers", "statistic", "level", "changed", "misfit", "beyond",
+    "rows", "residual", "deficient", "outliers", "missing", "statistic", "level", "changed", "misfit", "beyond",
 )  # fmt: skip
-_WHOLE: Final = ("rows", "deficient", "outliers")  # those that are whole numbers
+_WHOLE: Final = ("rows", "deficient", "outliers", "missing")  # those that are whole numbers
 _TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # those that are added up
 _PROBES: Final = 15  # products of the power method on what lies outside the old subspace
 
@@ -39,6 +39,7 @@ class Step:
     residual: float
     deficient: int
     outliers: int
+    missing: int = 0
     statistic: float = np.nan
     level: float = np.nan
     changed: bool = False
@@ -73,6 +74,8 @@ class TrackState:
         d: Columns, where clients are told them with the first message of a first step; else 0.
         sums: Counts of the batch, once it has been answered for.
         clients: Who answered the newest message.
+        each: What each of them has counted, in the order of `batch.COUNTS`; {} where only sums can be had.
+        over: The number of the step that this run has finished last, among those recorded; -1 before it has.
         record: The newest of the finished steps, at most `keep`.
         keep: How many are kept.
         gone: How many were finished before them.
@@ -97,6 +100,8 @@ class TrackState:
     d: int = 0
     sums: dict[str, float] = field(default_factory=dict)
     clients: tuple[int, ...] = ()
+    each: dict[int, tuple[float, ...]] = field(default_factory=dict, metadata={archive.APART: True})
+    over: int = field(default=-1, metadata={archive.APART: True})
     record: tuple[Step, ...] = field(default=(), metadata={archive.APART: True})
     keep: int = 1000
     gone: int = 0
@@ -119,32 +124,38 @@ class TrackState:
         """The newest steps of the record as rows of numbers."""
         return np.stack([step.line() for step in self.record[len(self.record) - newest :]]) if newest else np.zeros(0)
 
+    def until(self, steps: int | None) -> TrackState:
+        """With so many steps to take, all in all; the step under way is one of them."""
+        if steps is not None and steps <= self.step and not (self.ended or self.closing):
+            rule = f"at least {self.step + 1}, as the run in the checkpoint has begun that one"
+            raise ConfigError("steps", must=rule, got=steps, then="Ask for more, or choose another checkpoint.")
+        return replace(self, steps=steps)
+
     def recalled(self, lines: Array) -> TrackState:
         """With the record that `lines` has written."""
         return replace(self, record=tuple(Step.of(line, self.r) for line in lines))
+
+    def figures(self) -> dict[str, Array]:
+        """The steps that are kept as arrays, and the totals of all, as the result needs them."""
+        return {
+            "bases": np.stack([step.basis for step in self.record]),
+            "values": np.stack([step.values for step in self.record]),
+            "gone": np.array(self.gone),
+            **{name: np.array([getattr(step, name) for step in self.record]) for name in FIGURES},
+            **{f"total.{name}": np.array(total) for name, total in self.totals.items()},
+        }
 
     def recorded(self, step: Step) -> dict[str, Any]:
         """What a step more makes of record and totals."""
         record = (*self.record, step)
         over = max(len(record) - self.keep, 0)
         totals = {name: self.totals.get(name, 0) + int(getattr(step, name)) for name in _TOTALS}
-        return {"record": record[over:], "keep": self.keep, "gone": self.gone + over, "totals": totals}
+        kept = {"record": record[over:], "keep": self.keep, "gone": self.gone + over, "totals": totals}
+        return {**kept, "each": self.each, "over": self.gone + len(self.record)}
 
     def of_columns(self, columns: int) -> TrackState:
         """The same where all clients are known to have so many columns, before the first sum has told it."""
         return replace(self, d=columns) if self.solver is None else self
-
-
-def figures(state: TrackState) -> dict[str, Array]:
-    """The steps that are kept as arrays, and the totals of all, as the result needs them."""
-    record = state.record
-    return {
-        "bases": np.stack([step.basis for step in record]),
-        "values": np.stack([step.values for step in record]),
-        "gone": np.array(state.gone),
-        **{name: np.array([getattr(step, name) for step in record]) for name in FIGURES},
-        **{f"total.{name}": np.array(total) for name, total in state.totals.items()},
-    }
 
 
 def finished(state: TrackState, alarm: Alarm, basis: Array, values: Array) -> Step:
@@ -157,6 +168,7 @@ def finished(state: TrackState, alarm: Alarm, basis: Array, values: Array) -> St
         residual=float(np.sqrt(sums["misfit"] / sums["energy"])) if sums["energy"] else 0.0,
         deficient=int(sums["deficient"]),
         outliers=int(sums["outliers"]),
+        missing=int(sums["missing"]),
         statistic=np.nan if alarm.statistic is None else alarm.statistic,
         level=np.nan if alarm.level is None else alarm.level,
         changed=alarm.changed,
@@ -178,7 +190,7 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
     """What the batch has outside of the bases before: known at no cost in a Krylov space, else as a probe has told."""
     rows = state.sums["rows"]
     if solver.power is None:
-        older = outside(solver, state.watch.bases[1:])
+        older = outside(solver, state.watch.bases[1:]) if state.watch.bases else ()
         return tuple(value / rows for value in (solver.beyond, *older))
     if not state.watch.bases:
         return state.outside

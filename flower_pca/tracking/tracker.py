@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -20,10 +20,10 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
 from flower_pca.core.parts import COUNT, NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays, Merge, Stage, add
-from flower_pca.tracking.batch import COUNTS, aligned, shape_of
+from flower_pca.tracking.batch import COUNTS, aligned, apart, broken, shape_of
 from flower_pca.tracking.change import Detector, Watch
 from flower_pca.tracking.solver import Solver
-from flower_pca.tracking.state import TrackState, figures, finished, judged, left_over, probed, required, skipped
+from flower_pca.tracking.state import TrackState, finished, judged, left_over, probed, required, skipped
 
 SOLVERS: Final = ("krylov", "power")
 
@@ -67,7 +67,7 @@ class Tracker(Stage[TrackState]):
     products: int = 10
     first_products: int = 60
     qr_every: int = 1
-    tol: float = 1e-12
+    tol: float = 1e-8
     oversample: int = 2
     keep: int = 1000
 
@@ -127,27 +127,27 @@ class Tracker(Stage[TrackState]):
 
     def inspect(self, state: TrackState, reply: Arrays) -> None:
         counts = [float(reply[name]) for name in COUNTS if name in reply]
-        if min(counts, default=0.0) < 0.0:
-            raise ProtocolError("The counts of an answer", must="at least 0", got=counts, then="Check the client.")
+        if rule := broken(reply):
+            raise ProtocolError("The counts of an answer", must=rule, got=counts, then="Check the client.")
         if state.solver is None and not state.closing and len(reply["S"]):
             d, width = reply["S"].shape
             if width != min(self._width(state), d):
                 raise ProtocolError("The columns of S", must="as many as asked", got=width, then="Check the client.")
 
     def merging(self, state: TrackState) -> Merge:
-        return add if state.summed or state.closing or state.solver is not None else aligned
+        return add if state.summed or state.closing else apart(aligned if state.solver is None else add)
 
     @property
     def sums_remedy(self) -> str:
         return ""  # where nothing but sums can be had, nothing has to be aligned
 
-    def server(self, state: TrackState, total: Arrays, answered: frozenset[int]) -> TrackState:
+    def server(self, state: TrackState, total: Any, answered: frozenset[int]) -> TrackState:
         if state.closing:
             return replace(state, ended=True)
         clients, rows, S = tuple(sorted(answered)), int(total["rows"]), total["S"]
         counts = {name: float(total[name]) for name in COUNTS}
         others = bool(state.sums) and clients != state.clients
-        state = replace(state, sums=counts, clients=clients)
+        state = replace(state, sums=counts, clients=clients, each=total.get("each", {}))
         nothing = not rows or not counts["energy"]  # an outage at all clients: gaps only, or zeros
         if state.solver is None:
             if nothing:
@@ -178,7 +178,7 @@ class Tracker(Stage[TrackState]):
         return {"step": float(state.step), **({"error": error} if np.isfinite(error) else {})}
 
     def finish(self, state: TrackState, model: Model) -> Model:
-        return replace(model, basis=state.P, d=state.columns, left=figures(state) if state.ended else {})
+        return replace(model, basis=state.P, d=state.columns, left=state.figures() if state.ended else {})
 
     def rounds(self, state: TrackState) -> int:
         """Steps so far."""
@@ -213,17 +213,17 @@ class Tracker(Stage[TrackState]):
         return self.first_products if state.P is None else self.products
 
     def _solved(self, state: TrackState, solver: Solver) -> TrackState:
-        if not solver.done(tol=self.tol, products=self._limit(state)):
+        beyond = state.sums["misfit"] if state.P is not None else np.inf  # all that the rows have outside of P
+        if not solver.done(tol=self.tol, products=self._limit(state), beyond=beyond):
             onward = solver.onward()
             if onward.block.shape[1]:
                 return replace(state, solver=onward)
-        assert solver.values is not None
-        basis = solver.basis()
+        basis, values = solver.estimate()
         if state.lap == 0 and state.P is not None:
             state = replace(state, outside=left_over(state, solver))
         if state.lap < self.reuse:
             return self._begun(replace(state, P=basis, lap=state.lap + 1))
-        return self._finished(state, basis, solver.values[: state.r])
+        return self._finished(state, basis, values)
 
     def _finished(self, state: TrackState, basis: Array, values: Array) -> TrackState:
         alarm, watch = judged(state, self._detector, basis)

@@ -21,6 +21,7 @@ from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.rows import precision
 from flower_pca.rows.columns import COLUMNS, LONGEST, Heading, read_names
 from flower_pca.rows.frame import Frame
+from flower_pca.rows.split import Split
 from flower_pca.wire.reading import (
     LAYOUT,
     LAYOUT_KEY,
@@ -39,12 +40,12 @@ Config: TypeAlias = dict[str, Scalar]
 
 EVALUATE: Final = "evaluate"  # the stage that travels as Flower's evaluate; all others travel as train
 NO_KEY: Final = -1  # of a client without a partition-id
-_PROJECTION: Final = "flower_pca.projection"  # what a record or a config has a projection under
 SPOKEN: Final[Config] = {LAYOUT_KEY: LAYOUT, VERSION_KEY: VERSION}
 _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
 _OWN: Final = "frame.own"
 _ASKS, SITE = "asks_names", "site"  # in messages: whether names are asked for; in answers: what a node is called
 _ALTERNATIVE, DECLINES = "alternative", "declines"  # what may be asked instead later; why the node would not serve it
+_LASTING: Final = "lasting"  # whether a refusal is one of all further messages
 _ANSWER: Final = "An answer"
 
 
@@ -69,16 +70,22 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """A client's answer as the server reads it; `refusal` says why there is none."""
+    """A client's answer as the server reads it; `refusal` says why there is none, `lasting` whether it stays so."""
 
     number: int
     key: int
     arrays: Arrays
     num_examples: int
     refusal: str | None = None
+    lasting: bool = False
     heading: Heading | None = None
     site: str = ""
     declines: str = ""
+
+
+def told(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without its empty texts: Flower's mods, which count its bytes, stumble over them."""
+    return {name: value for name, value in config.items() if value != ""}
 
 
 def kind(stage: str) -> str:
@@ -116,9 +123,11 @@ def write_request(
     }
     if message.frame.names is not None:
         config[COLUMNS] = json.dumps(message.frame.names)
+    if message.frame.split is not None:
+        config.update(message.frame.split.plain())
     ins, content = "evaluateins" if message.stage == EVALUATE else "fitins", RecordDict()
     content.array_records[f"{ins}.parameters"] = ArrayRecord([np.asarray(a) for a in arrays.values()])
-    content.config_records[f"{ins}.config"] = ConfigRecord(config)
+    content.config_records[f"{ins}.config"] = ConfigRecord(told(config))
     return content
 
 
@@ -139,7 +148,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     precision.asked(arrays)  # refused now, before anything is done for an answer that could not be sent
     own = bool(np.any(arrays.pop(_OWN, False)))
     parts: dict[str, Any] = {part: arrays.pop(name, None) for name, part in _FRAME.items()}
-    frame = Frame(**parts, own=own, names=read_names("A message", config))
+    frame = Frame(**parts, own=own, names=read_names("A message", config), split=Split.of(config))
     algorithm, stage, run = (value_of("A message", config, name, str) for name in ("algorithm", "stage", "run"))
     asks, instead = bool(config.get(_ASKS, False)), str(config.get(_ALTERNATIVE, ""))
     return Request(algorithm, stage, run, value_of("A message", config, "number", int), arrays, frame, asks, instead)
@@ -151,7 +160,7 @@ def write_fit(
     """What a NumPyClient's fit returns for these arrays; `about` is what the client says of itself."""
     arrays = precision.packed(arrays, bits)
     metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
-    return [np.asarray(a) for a in arrays.values()], num_examples, metrics
+    return [np.asarray(a) for a in arrays.values()], num_examples, told(metrics)
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
@@ -161,9 +170,10 @@ def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> 
     return float(arrays["squares"]) / num_examples, num_examples, metrics
 
 
-def refusal(reason: str, number: int, key: int, about: Config | None = None) -> Config:
-    """The metrics of a client that gives no answer, and says why."""
-    return {**(about or {}), **SPOKEN, "number": number, "key": key, "names": "", "refusal": reason}
+def refusal(reason: str, number: int, key: int, about: Config | None = None, *, lasting: bool = True) -> Config:
+    """The metrics of a client that gives no answer, and says why; `lasting` if no message of the run gets one."""
+    said: Config = {"number": number, "key": key, "names": "", "refusal": reason, _LASTING: lasting}
+    return told({**(about or {}), **SPOKEN, **said})
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
@@ -198,7 +208,8 @@ def read_answer(
     number, key = value_of(_ANSWER, metrics, "number", int), value_of(_ANSWER, metrics, "key", int)
     site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
     if "refusal" in metrics:
-        return Answer(number, key, {}, num_examples, harmless(value_of(_ANSWER, metrics, "refusal", str)), site=site)
+        why, lasting = harmless(value_of(_ANSWER, metrics, "refusal", str)), bool(metrics.get(_LASTING, True))
+        return Answer(number, key, {}, num_examples, why, lasting, site=site)
     if kind == EVALUATE:
         names = value_of(_ANSWER, metrics, "names", str).split(",")
         return Answer(
@@ -209,18 +220,18 @@ def read_answer(
     return Answer(number, key, arrays, num_examples, heading=Heading.of(metrics), site=site, declines=declines)
 
 
-def write_projection(packed: bytes) -> ConfigRecord:
-    """The record that carries a projection."""
-    return ConfigRecord({_PROJECTION: packed})
+def write_packed(kind: str, packed: bytes) -> ConfigRecord:
+    """The record that carries a "projection" or a "scaling"."""
+    return ConfigRecord({f"flower_pca.{kind}": packed})
 
 
-def read_projection(record: Mapping[str, Any]) -> bytes:
-    """The projection in a record, or in the config of a NumPyClient, that has one beside whatever else."""
-    packed = record.get(_PROJECTION)
+def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:
+    """The one in a record, or in the config of a NumPyClient, that has it beside whatever else."""
+    packed = record.get(f"flower_pca.{kind}")
     if not isinstance(packed, bytes):
         got = harmless(", ".join(map(str, record)) or "nothing")
         remedy = "Send result.to_record() as a train_config, or in one."
-        raise ProtocolError("The record", must="one with a projection in it", got=got, then=remedy)
+        raise ProtocolError("The record", must=f"one with a {kind} in it", got=got, then=remedy)
     return packed
 
 

@@ -43,7 +43,7 @@ def read_arrays(record: ArrayRecord | None) -> list[Array]:
 
 def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
     """Arrays by the names that a config lists."""
-    text = value_of(who, config, "names", str)
+    text = value_of(who, config, "names", str) if "names" in config else ""
     if len(text) > _NAMES:
         raise ProtocolError(who, must=f"one with names of at most {_NAMES} characters", got=len(text), then="Check it.")
     names = text.split(",") if text else []

@@ -200,28 +200,25 @@ def fig4(opts: report.Options) -> report.Found:
 
 
 def race(opts: report.Options) -> report.Found:
-    """Time against IALM on the pooled matrix, to the same relL; processor time, as others may be busy."""
-    n = 1000
-    rows: list[list[object]] = [["n", "seed", "consensus s", "relL", "IALM s", "relL", "ratio"]]
+    """Time against IALM on the pooled matrix; processor time, as others may be busy."""
+    n, spec = 1000, "consensus_rpca(gamma=0.7)"
+    rows: list[list[object]] = [["n", "seed", "IALM s", "relL", "s to that relL", "ratio", "s", "relL", "ratio"]]
     for seed in range(opts.seeds):
         problem = pose(n, n // 20, 0.05, seed)
+        _, rel, theirs = list(pooled.central(pooled.ialm, problem))[-1]
+        there = next((step[2] for step in course(spec, problem, n // 20, seed) if step[1] <= rel), np.inf)
         begun = process_time()
-        _, L = solved("consensus_rpca(gamma=0.7)", problem, n // 20, seed)
-        ours, reached = process_time() - begun, problem.errors(L, problem.S)[1]
-        steps = list(pooled.central(pooled.ialm, problem))
-        _, rel, theirs = next((step for step in steps if step[1] <= reached), steps[-1])
-        rows.append(
-            [
-                n,
-                seed,
-                f"{ours:.1f}",
-                report.number(reached),
-                f"{theirs:.1f}",
-                report.number(rel),
-                f"{ours / theirs:.2f}",
-            ]
-        )
-    note = "IALM stops at its own tolerance if it does not get there."
+        _, L = solved(spec, problem, n // 20, seed)
+        whole, reached = process_time() - begun, problem.errors(L, problem.S)[1]
+        ours = [
+            f"{there:.1f}",
+            f"{there / theirs:.2f}",
+            f"{whole:.1f}",
+            report.number(reached),
+            f"{whole / theirs:.2f}",
+        ]
+        rows.append([n, seed, f"{theirs:.1f}", report.number(rel), *ours])
+    note = "First until the error is reached with which IALM ends; then to the end of the run, its proof included."
     title = f"Seconds of one core at n={n}, r = s = 0.05, {CLIENTS} clients, one process"
     return report.Found(title, rows, note)
 

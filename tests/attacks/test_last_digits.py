@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from flower_pca import DP, ConfigError, assembly, registry
+from flower_pca import DP, ConfigError, answering, registry
 from flower_pca.dp import draw, noise
 from flower_pca.dp.noise import Clipped
 from flower_pca.dp.plan import Plan
@@ -43,7 +43,7 @@ def test_no_message_proves_that_a_row_is_missing(stage, epsilon, before, monkeyp
     place = np.spacing(np.abs(within.matmat(Z)[1:, 0]).min()) / 2
 
     def proofs(data):
-        answers = (assembly.answer(stage, asked, data, {}, bits=BITS)[0][sent][1:, 0] for _ in range(MESSAGES))
+        answers = (answering.answer(stage, asked, data, {}, bits=BITS)[0][sent][1:, 0] for _ in range(MESSAGES))
         return sum(bool((np.rint(y / place) * place != y).any()) for y in answers)
 
     monkeypatch.setattr(noise, "noised", floats)
@@ -65,7 +65,7 @@ def test_all_that_is_sent_with_noise_is_on_the_grid_of_masks(stage, std):
     }[stage]
     X = np.random.default_rng(2).standard_normal((40, 6))
     asked = {**arrays, **noise.instruction(clip=1.3, std=std, budget=1e12)}
-    up, _ = assembly.answer(stage, asked, LocalData(X), {}, bits=BITS)
+    up, _ = answering.answer(stage, asked, LocalData(X), {}, bits=BITS)
     step = draw.step_of(std)
     assert std / 2**11 < step <= std / 2**10
     bound = np.array(fixed.bound_with_noise(std, 5))

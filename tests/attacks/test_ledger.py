@@ -90,7 +90,28 @@ def test_messages_are_counted_over_all_runs():
 
     count, words = answered(ask, 10)
     assert count == 3
-    assert "The messages that this node answers must be at most 3: that is its max_messages_ever. Got one more" in words
+    assert "The messages to this node must be at most 3: that is its max_messages_ever. Got one more" in words
+
+
+REFUSED = {
+    "too few rows": ({"min_rows": 1000}, {"Z": ONE}, "must be at least 1000"),
+    "a block that is none": ({}, {"Z": np.full((D, 1), 1e80)}, "at most 1e"),
+    "of other columns": ({}, {"Z": np.eye(D + 1)[:, :1]}, "one that fails here"),
+    "beyond the rank": ({"max_rank": 1}, {"Z": np.eye(D)[:, :2]}, "max_rank"),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_messages_that_are_refused_count_too(how):
+    """Else a refusal that hangs on the rows could be asked for without end."""
+    rules, asked, words = REFUSED[how]
+    node = Node(0, X, max_messages_ever=3, **rules)
+    for _ in range(3):
+        node.start()
+        with pytest.raises(RefusedError, match=words):
+            node.ask("ssi", asked)
+    with pytest.raises(RefusedError, match="that is its max_messages_ever"):
+        node.ask("ssi", asked)
 
 
 def test_colluders_that_the_server_does_not_name_weaken_no_noise(tmp_path):

@@ -11,10 +11,21 @@ from builders import unequal
 from dishonest import Node, RefusedError, Sums, request, signed
 from fake_grid import FakeGrid, app_of, in_a_run, is_pca_of
 
-from flower_pca import DataError, NotEnoughNodes, PCAResult, TrackingResult, registry, simulate, strategies, track, wire
+from flower_pca import (
+    DataError,
+    NotEnoughNodes,
+    PCAResult,
+    TrackingResult,
+    answering,
+    simulate,
+    strategies,
+    track,
+    wire,
+)
 from flower_pca.base import archive, errors
 from flower_pca.base.errors import ProtocolError
 from flower_pca.clients import limits
+from flower_pca.clients.told import TOLERANCE, Told
 from flower_pca.core.stage import Broadcast
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -42,7 +53,7 @@ def test_no_threshold_makes_a_node_loop(stage, lam, sigma):
     else:
         assert node.ask(stage, asked, algorithm="consensus_rpca")["G"].shape == (2, 2)
     data = LocalData(X)  # nor without the check
-    registry.answer(stage, {name: np.asarray(a, dtype=float) for name, a in asked.items()}, data, {})
+    answering.unmasked(stage, {name: np.asarray(a, dtype=float) for name, a in asked.items()}, data, {})
 
 
 def longer(stage="ssi"):
@@ -293,7 +304,7 @@ WIDE = {"peaks": np.array(False), "seed": np.array(0), "width": np.array(5000)}
 @pytest.mark.parametrize(
     ("stage", "arrays", "words"),
     [
-        ("opening", WIDE, "width of a message must be of at most 374 columns, for which a node of so few rows has"),
+        ("opening", WIDE, "width of a message must be of at most 655 columns, for which a node of so few rows has"),
         ("covariance", {"columns": np.array(5000)}, "A run of covariance must be of fewer columns, or of nodes with"),
     ],
 )
@@ -305,10 +316,41 @@ def test_a_few_bytes_take_no_memory_beyond_the_rows_taken_twice(stage, arrays, w
         with pytest.raises(RefusedError, match=words):
             node.ask(stage, arrays, algorithm="covariance")
         assert tracemalloc.get_traced_memory()[1] <= 2 * LONG.nbytes + 1e8
-        node.ask("opening", {**WIDE, "width": np.array(374)}, algorithm="krylov")
+        node.ask("opening", {**WIDE, "width": np.array(655)}, algorithm="krylov")
         assert tracemalloc.get_traced_memory()[1] <= 2 * LONG.nbytes + 1e8
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "d"), [(60, 100_000), (2000, 3000), (1500, 1000)])
+def test_nor_does_measuring_the_rows(n, d):
+    """The statistics counted; of rows that are fewer than their columns, and longer than any block before."""
+    rows = np.random.default_rng(1).standard_normal((n, d))
+    node = Node(0, rows)
+    for stage, asked in (("opening", {**WIDE, "width": 50}), ("uda", {"rank": 50, "weighted": False})):
+        tracemalloc.start()
+        try:
+            node.ask(stage, asked, algorithm="uda")
+            assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
+        finally:
+            tracemalloc.stop()
+
+
+def test_what_is_kept_of_parts_too_short_to_count_does_not_grow():
+    """Beyond those that are kept apart all directions become longer: nothing is forgotten, and they count at last."""
+    rng, size, answered = np.random.default_rng(3), np.ones(200), 0
+    told = Told.nothing(200).with_products(np.eye(200)[:, :1], size)
+    while told.rank < 2 and answered < 2000:
+        told = told.with_products(np.eye(200)[:, :1] + 0.3 * TOLERANCE * unit(rng, 200), size)
+        assert len(told.rest) <= 32
+        answered += 1
+    assert 32 < answered < 2000
+
+
+def unit(rng, d):
+    z = rng.standard_normal((d, 1))
+    return z / np.linalg.norm(z)
 
 
 def test_c_of_as_many_columns_as_there_is_memory_for_is_told():

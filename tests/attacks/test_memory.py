@@ -178,7 +178,7 @@ def step(number, *, lap=0, P=U):
 
 def test_the_batch_of_a_stream_is_no_way_round_either(tmp_path):
     """The others are asked for a step at which they have no rows; then all for the one that the victim stands at."""
-    shapes = dict.fromkeys(("rows", "left", "misfit", "energy", "deficient", "outliers"), ()) | {"S": (D, P)}
+    shapes = dict.fromkeys(("rows", "left", "misfit", "energy", "deficient", "outliers", "missing"), ()) | {"S": (D, P)}
     bounds = dict.fromkeys(shapes, 1e8)
     nodes = signed(tmp_path, [Stream([X[:40], X[40:]]) for X in SHARDS], allow=["st_miss"])
     primed(nodes, "st_miss", step(1), step(99), shapes, run="one")

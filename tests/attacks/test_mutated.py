@@ -6,6 +6,7 @@ how many there are over all seeds.
 
 import os
 import resource
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,14 +14,17 @@ from dishonest import NUMBERS, Node, RefusedError, Sums
 
 from flower_pca import Stream, assembly, make, registry
 from flower_pca.clients import limits
-from flower_pca.clients.rules import everything
+from flower_pca.clients.offered import everything
 from flower_pca.core.drive import rounds
 from flower_pca.masking import messages
 from flower_pca.masking.messages import Phase
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.split import Split
+from flower_pca.rows.turned import TurnedData
 from flower_pca.simulation.in_process import InProcess, Shards
+from flower_pca.stages import by_columns
 
 SEEDS = 6
 EVERY = int(os.environ.get("FLOWER_PCA_MUTATED", "10000"))
@@ -30,6 +34,7 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, D))
 GAPPY = np.where(RNG.random((60, D)) < 0.1, np.nan, X)
 U = np.eye(D)[:, :2]
+SPLIT = Split()
 SMALL = {"number": 0, "Z": U, "U": U, "B": U, "b": U[:, :1], "block": U, "reference": np.zeros(D), "part": np.eye(2)}
 LOOSE = ["steps", "inner_steps", "width", "seed", "own", "k", "top", "measure", "step", "lap", "refine", "d", "outside"]
 STRANGE = [0, -1, 1, 2, 2**31, 2**62, -(2**62), 0.5, 1e-320, 1e-150, 1e149, 1e308, -1e308, np.nan, np.inf, True]
@@ -48,16 +53,19 @@ def genuine():
 
     for name in registry.ALGORITHMS:
         few = {"max_rounds": 3} if hasattr(make(name), "max_rounds") else {}
-        settings = [{"evaluate": True}, {"missing": "mean", "monitor": registry.closing(make(name)).name == "ritz"}]
+        plain = registry.closing(make(name)).name == "ritz"
+        settings = [{"evaluate": True}, {"missing": "mean", **dict.fromkeys(("monitor", "influence"), plain)}]
         settings += [{"dp": "dp(epsilon=9, delta=1e-6, clip=4.0)"}] * make(name).bounded
         for given in settings:
             run = assembly.run(assembly.question(name, n_components=2, **few, **given))
             note(name, run, Shards([LocalData(X), LocalData(X + 1.0)]))
+    run = assembly.run(assembly.question("krylov", n_components=2, split="columns"))
+    note("krylov", run, Shards([TurnedData(LocalData(X), SPLIT)] * 2))
     for name in registry.TRACKERS:
         run = assembly.tracking(registry.tracker(name), n_components=2, steps=2)
         note(name, run, InProcess([Stream(GAPPY, batch=20) for _ in "12"]))
     summed = [{}, {"reference": np.zeros(D), "seed": np.array(1), "width": np.array(2), "peaks": np.array(False)}]
-    return {**found, ("ssi", "summed_opening"): summed}
+    return {**found, ("ssi", "summed_opening"): summed, ("standardize", "standardize"): [{}]}
 
 
 def mutated(rng, arrays):
@@ -164,9 +172,10 @@ def test_mutated_messages_are_answered_or_refused(seed, said, monkeypatch):
             continue
         tracked = algorithm in registry.TRACKERS and rng.random() < 0.9
         counted = {} if tracked or rng.random() < 0.9 else {"max_rank": D}
-        rules = {"allow": everything(), "missing": "mean", **counted}
+        rules = {"allow": everything(), "missing": "mean", "split_columns": True, **counted}
         node = Node(0, Stream(GAPPY, batch=20) if tracked else GAPPY if rng.random() < 0.1 else X, **rules)
-        watch.ask(node, stage, arrays, framed(rng), algorithm=algorithm)
+        split = SPLIT if rng.random() < (0.9 if stage in by_columns.BOTH else 0.05) else None
+        watch.ask(node, stage, arrays, replace(framed(rng), split=split), algorithm=algorithm)
     watch.done(EVERY // SEEDS // 20)
 
 

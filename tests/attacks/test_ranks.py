@@ -78,8 +78,109 @@ def test_steps_of_a_nodes_own_count_under_masks(tmp_path):
     """The sum of many own power steps has next to nothing of the block in it, and all of the leading direction."""
     asked, shapes = {"Z": ONE, "steps": 50, "aligned": False}, {"Y": (D, 1), "n": ()}
     sums = Sums(signed(tmp_path, SHARDS, max_rank=1), algorithm="local_power")
+    sums.sum("local_power", asked, shapes, dict.fromkeys(shapes, 1e6))
     with pytest.raises(RefusedError, match=r"at most 1: that is its max_rank\. Got 2 with this message"):
-        sums.sum("local_power", asked, shapes, dict.fromkeys(shapes, 1e6))
+        sums.sum("local_power", {**asked, "steps": 49}, shapes, dict.fromkeys(shapes, 1e6))
+
+
+def faps(Z, steps):
+    return {"Z": Z, "inner_steps": steps, "inner_tol": 0.0}
+
+
+def own_parts(Z):
+    return {"U": Z, "b": ONE, "own": 2, "samples": False}
+
+
+def refused(node, *given, **named):
+    """Why a node refuses, in a word; "" if it answers."""
+    try:
+        node.ask(*given, **named)
+    except RefusedError as error:
+        return next(word for word in ("max_rank", "finite") if word in str(error))
+    return ""
+
+
+# What is no product with a block of the message: from a block of one column to a message, and how many directions more
+# an answer counts for.
+BESIDE = {
+    "faps without steps": ("faps", lambda Z: faps(Z, 0), 1),
+    "faps with one": ("faps", lambda Z: faps(Z, 1), 1),
+    "faps with ten": ("faps", lambda Z: faps(Z, 10), 1),
+    "faps, measured": ("faps", lambda Z: {**faps(Z, 1), "guard": 0.0}, 1),
+    "local steps": ("local_power", lambda Z: {"Z": Z, "steps": 2, "aligned": False}, 1),
+    "local steps and their basis": ("local_power", lambda Z: {"Z": Z, "steps": 2, "aligned": True}, 2),
+    "lifted": ("dr_svd", lambda Z: {"step": 2, "block": Z, "part": np.eye(1)}, 1),
+    "gradients": ("per_pca", lambda Z: {**own_parts(Z), "eta": 0.1, "choice": 1, "polar": True, "seed": 0}, 1),
+    "deflated": ("exact_per_pca", lambda Z: {**own_parts(Z), "steps": 0}, 1),
+}
+
+
+@pytest.mark.parametrize("memory", ["as it was", "as it goes on"])
+@pytest.mark.parametrize("how", BESIDE)
+def test_what_is_no_product_is_told_by_no_differences(how, memory):
+    """Of answers to blocks that differ by parts too small to count: each counts."""
+    stage, asked, count = BESIDE[how]
+    sizes, node = np.sqrt(np.sum(CENTRED**2, axis=0)), Node(0, X, max_rank=3)
+
+    def ask(j):
+        Z = ONE + 0.5e-13 * sizes[0] / sizes[j] * np.eye(D)[:, [j]]
+        return refused(node, stage, asked(Z), number=0 if memory == "as it was" else j)
+
+    assert [ask(j) for j in range(1, D)] == ["" if j <= 3 // count else "max_rank" for j in range(1, D)]
+
+
+@pytest.mark.parametrize(("stage", "asked"), [
+    ("uda", {"rank": 1, "weighted": False}), ("wda", {"rank": 1, "weighted": True}), ("per_pca", {"measure": True}),
+])  # fmt: skip
+def test_nor_by_units_that_differ_as_little(stage, asked):
+    node = Node(0, X, max_rank=3)
+    said = [refused(node, stage, asked, Frame(scale=1.0 + 1e-9 * np.eye(D)[j])) for j in range(D)]
+    assert said == [""] * 3 + ["max_rank"] * (D - 3)
+
+
+def test_the_factor_of_a_block_tells_nothing_of_parts_too_small_to_count():
+    """R'R = Z'CZ: with a column beside, differences would tell entries of C one by one."""
+    node, sizes, found = Node(0, X, max_rank=2), np.sqrt(np.sum(X**2, axis=0)), np.zeros((2, D))
+    for j in range(D):
+        t = 0.5e-13 * sizes[:2] / sizes[j] * (j > 1)
+        Z = np.eye(D)[:, :2] + np.outer(np.eye(D)[j], t)
+        R = node.ask("dr_svd", {"step": 1, "block": Z})["R"]
+        product = R.T @ R
+        if j == 0:
+            first = product
+        elif j > 1:
+            found[:, j] = (product - first)[[0, 1], [1, 0]] / t[[1, 0]]
+    assert error_of(found[:, 2:], (X.T @ X)[:2, 2:]) > 0.5
+
+
+OVERFLOWS = {"ssi": ("Z", {"Y": (D, 1), "n": ()}), "krylov": ("B", {"S": (D, 1)}), "ritz": ("Z", {"Y": (D, 1)})}
+
+
+@pytest.mark.parametrize("stage", OVERFLOWS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_whether_numbers_overflow_is_told_no_more_often_than_directions(stage, masked, tmp_path):
+    """A scale takes an answer beyond all numbers, or just not: that compares it with a number of the server."""
+    (name, shapes), low, high = OVERFLOWS[stage], -150.0, 0.0
+    algorithm = "krylov" if stage == "ritz" else stage
+    nodes = signed(tmp_path, SHARDS, max_rank=3) if masked else [Node(0, X, max_rank=3)]
+
+    class Whole:
+        """All nodes by a sum, or the only one by itself."""
+
+        def ask(self, frame):
+            if not masked:
+                return nodes[0].ask(stage, {name: 1e60 * ONE}, frame, algorithm=algorithm)
+            sums = Sums(nodes, algorithm=algorithm)
+            return sums.sum(stage, {name: ONE}, shapes, dict.fromkeys(shapes, 0.0), frame=frame)
+
+    said = []
+    for _ in range(40):
+        middle = (low + high) / 2.0
+        said.append(refused(Whole(), Frame(scale=np.full(D, 10.0**middle))))
+        low, high = (middle, high) if said[-1] else (low, middle)
+    assert 1 <= said.count("finite") <= 4
+    assert said[-30:] == ["max_rank"] * 30
+    assert refused(Whole(), Frame()) == "max_rank"  # whatever is asked from then on
 
 
 @pytest.mark.parametrize(

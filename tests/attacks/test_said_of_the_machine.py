@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from dishonest import Node, RefusedError, request
 from fake_grid import Context, in_a_run
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from flower_pca import app, wire
+from flower_pca.clients import client_app
+from flower_pca.clients.refusals import RefusalError
 from flower_pca.core.stage import Broadcast
 from flower_pca.masking.group import identity
 from flower_pca.rows.frame import Frame
@@ -73,9 +75,40 @@ def test_no_path_and_no_cell_leaves_a_node(case, kind, tell, tmp_path):
 
 def test_an_error_that_nobody_foresaw_is_told_by_its_class(monkeypatch):
     node = Node(0, X)
-    monkeypatch.setattr(node.client._policy, "weigh", lambda *given: (_ for _ in ()).throw(OSError("/Geheim")))
+    monkeypatch.setattr(node.client._account, "weigh", lambda *given: (_ for _ in ()).throw(OSError("/Geheim")))
     _, _, metrics = node.client.fit(*request("ssi", {"Z": np.eye(4)[:, :1]}))
     assert metrics["refusal"] == UNABLE.format("OSError")
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError, TypeError, AttributeError])
+def test_nor_are_the_words_of_one_that_comes_while_rows_are_worked_on(error, monkeypatch):
+    """A cell in them, say: could not convert string to float: '...'."""
+    node = Node(0, X)
+    monkeypatch.setattr(node.client._account, "veil", lambda *given: (_ for _ in ()).throw(error("Geheim")))
+    with in_a_run() as lines:
+        _, _, metrics = node.client.fit(*request("ssi", {"Z": np.eye(4)[:, :1]}))
+    assert metrics["refusal"] == (
+        "A message must be one that the stage ssi of this version can work on. "
+        f"Got one that fails here ({error.__name__}). Install the same flower_pca everywhere."
+    )
+    assert any("Geheim" in line for line in lines)  # the operator is told all of it
+
+
+def test_a_host_of_many_clients_tells_no_words_either():
+    """What a message does to it is told by the class of the error, as at a node that is one client."""
+    app_of_hosts = client_app(lambda context: X, hosts=lambda context: range(3))
+    content = wire.write_request(Broadcast("opening", 7, OPENING, Frame(), (1,)), 1, algorithm="ssi", run="r", extra={})
+    content.config_records["hosted"] = ConfigRecord({"clients": [0], "names": "Geheim", "summed": False})
+    with in_a_run() as lines, pytest.raises(RefusalError) as error:
+        app_of_hosts(Message(content, dst_node_id=5, message_type="train"), Context(1, 5, {}, RecordDict(), {}))
+    assert str(error.value) == UNABLE.format("JSONDecodeError")
+    assert any("This node cannot answer: Expecting value" in line for line in lines)
+
+
+def test_too_few_rows_are_not_counted_for_the_server():
+    with pytest.raises(RefusedError) as error:
+        Node(0, X, min_rows=100).ask("ssi", {"Z": np.eye(4)[:, :1]})
+    assert str(error.value) == "The rows of this node must be at least 100. Got fewer. Ask again when it has more."
 
 
 @pytest.mark.parametrize("bits", [7, 0, -32, np.inf, np.nan, "32", [32, 32]])

@@ -3,7 +3,7 @@
 import numpy as np
 from builders import framed, sine, svd
 
-from flower_pca import assembly
+from flower_pca import answering, assembly
 from flower_pca.core.drive import drive as carry
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.rows.local import LocalData
@@ -20,7 +20,7 @@ def clients(shards):
 def answer(message, client, data, memories=None):
     """The honest reply of one client."""
     memory = {} if memories is None else memories.setdefault(client, {})
-    up, memory = assembly.answer(message.stage, message.arrays_for(client), data.framed(message.frame), memory)
+    up, memory = answering.answer(message.stage, message.arrays_for(client), data.framed(message.frame), memory)
     if memories is not None:
         memories[client] = memory
     return Reply(client, message.number, up)

@@ -7,9 +7,11 @@ import pytest
 from scipy import sparse
 
 from flower_pca import assembly, make, registry, simulate
+from flower_pca.base.errors import ProtocolError
 from flower_pca.core import claims
 from flower_pca.core.drive import drive
 from flower_pca.core.parts import Kind
+from flower_pca.rows import precision
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import Shards
@@ -214,3 +216,24 @@ def test_a_checkpoint_keeps_what_was_claimed():
 def test_rounding_is_allowed_for_at_the_precision_that_a_client_names():
     said = {"n": np.array(100), "eps": np.array(1e-7), "mean": np.full(2, 1e3), "m2": np.zeros(2)}
     assert claims.claim(said, Frame(mean=np.full(2, 1e3))).squares == pytest.approx(2 * 8 * 1e-7 * 100 * 2e6)
+
+
+@pytest.mark.parametrize("apart", [1e-8, 1e-10, 1e-11, 1e-12, 1e-30])
+def test_an_opening_in_sixteen_bits_is_believed_where_columns_are_in_proportion(apart):
+    """Cauchy-Schwarz holds with equality there, and what is small beside its column is rounded by more than itself."""
+    refused = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((50, 1)) * np.array([1.0, apart, 3.1 * apart])
+        X, block = X - X.mean(axis=0), np.abs(rng.standard_normal((3, 2)))
+        product = precision.rounded(X.T @ (X @ block), 16)
+        m2 = np.sum(X**2, axis=0)
+        said = {"n": np.array(50), "eps": np.array(2.0**-52), "mean": np.zeros(3), "m2": m2, "product": product}
+        claims.check_opening(said, block, bits=16)
+        try:
+            claims.check_opening(said, block)
+        except ProtocolError:
+            refused += 1
+        with pytest.raises(ProtocolError, match="as small as the squared deviations beside it say"):
+            claims.check_opening({**said, "product": 1.01 * product}, block, bits=16)
+    assert (refused > 0) == (1e-12 <= apart <= 1e-10)

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from flower_pca.base import labels
 from flower_pca.base.history import History, Round
 
 FIRST = Round(number=0, stage="opening", asked=3, answered=3, bytes_down=51, bytes_up=900, seconds=0.5)
@@ -47,5 +48,11 @@ def test_json_there_and_back_is_the_same_history():
 
 
 def test_a_round_reads_as_one_line():
-    assert str(FIRST) == "round 0 (opening): 3/3 clients, 0.00 MB down, 0.00 MB up"
-    assert str(SECOND) == "round 1 (ssi): 2/3 clients, 1 failed, error 1.50e-03, 1.20 MB down, 0.80 MB up"
+    assert str(FIRST) == "round 0 (opening): 3/3 clients, 51 B down, 900 B up"
+    assert str(SECOND) == "round 1 (ssi): 2/3 clients, 1 failed, error 1.50e-03, 1.2 MB down, 800 kB up"
+
+
+def test_bytes_are_said_in_the_unit_that_suits_them():
+    assert [labels.size(n) for n in (0, 1, 999, 1000, 35_208, 999_999, 12_345_678)] == [
+        "0 B", "1 B", "999 B", "1 kB", "35.2 kB", "1 MB", "12.3 MB"
+    ]  # fmt: skip

@@ -96,6 +96,12 @@ def test_the_state_goes_on_while_nothing_ends_it():
             "after 1 round",
         ),
         (
+            Plain(min_rounds=0),
+            Progress(tol=1e-6, error=1e-9),
+            Outcome.CONVERGED,
+            "largest residual relative to the first eigenvalue 1e-09 is at most tol=1e-06 after the opening message",
+        ),
+        (
             Plain(patience=2),
             after(0.5, 0.6, 0.5),
             Outcome.STALLED,

@@ -81,6 +81,30 @@ def test_independent_keeps_exactly_the_directions_longer_than_the_floor(scale):
     np.testing.assert_allclose(Q @ Q.T, U[:, :3] @ U[:, :3].T, atol=1e-9)  # 1e-9 = eps / 1e-6, and slack
 
 
+@pytest.mark.parametrize("lengths", [[1, 0.5, 0.1, 0.01], [1, 1e-3, 1e-6, 1e-9], [1, 1, 0, 0], [1, 1, 1e-7, 0]])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_krylov_block_is_what_lapack_finds_outside_of_the_space(lengths, turned):
+    Q, W = orthonormal(60, 5, seed=1), orthonormal(4, 4, seed=2)
+    outside = linalg.orth(linalg.complement(orthonormal(60, 4, seed=3), Q))
+    S = outside * np.array(lengths) @ (W.T if turned else np.eye(4))
+    S = S + Q @ np.random.default_rng(4).standard_normal((5, 4))
+    block = linalg.krylov_block(S, Q, 1.0)
+    kept = np.array(lengths) > 1e-8  # below, rounding in S of size eps turns a direction by more than is asked here
+    sure = outside[:, kept]
+    assert sure.shape[1] <= block.shape[1] <= int(np.sum(np.array(lengths) > 0.0))
+    assert_orthonormal(block)
+    assert np.abs(Q.T @ block).max() < 1e-14
+    np.testing.assert_allclose(block @ (block.T @ sure), sure, atol=1e-7)
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e-8, 1e-3, 10.0])
+def test_polished_columns_are_orthonormal_and_span_the_same(size):
+    Z = orthonormal(30, 4, seed=5)
+    rough = Z + size * np.random.default_rng(6).standard_normal((30, 4))
+    assert_orthonormal(linalg.polished(rough))
+    assert linalg.sin_theta(linalg.polished(rough), linalg.orth(rough)) < 1e-14
+
+
 def test_independent_of_nothing_but_rounding_is_empty():
     assert linalg.independent(np.full((6, 3), 1e-17), 1e-16).shape == (6, 0)
 
@@ -238,7 +262,7 @@ def test_random_block_is_standard_normal():
 
 def test_random_block_is_reproducible_read_only_and_differs_between_seeds():
     first = linalg.random_block(6, 2, 9).copy()
-    linalg.random_block.cache_clear()
+    linalg._drawn.cache_clear()
     again = linalg.random_block(6, 2, 9)
     assert np.array_equal(first, again)
     assert not np.array_equal(again, linalg.random_block(6, 2, 10))

@@ -12,6 +12,7 @@ from flower_pca.rows import frame as framing
 from flower_pca.rows import stored
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.spread import pays
 from flower_pca.simulation.in_process import Shards
 
 WIDE, TALL = (12, 1200, 300), (12, 9000, 40)  # where X'X does not pay, and where it does
@@ -100,3 +101,30 @@ def test_tall_rows_are_passed_over_once_after_they_are_checked(monkeypatch):
     result = drive(run, Shards([LocalData(X) for X in shards((3, 2000, 20), np.float64)]))
     assert len(result.history) > 2
     assert len(passes) == 2 * 3
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32])
+@pytest.mark.parametrize("far", [0.0, 1e6, 1e8])
+@pytest.mark.parametrize("reuse", [0, 1000])
+def test_products_of_rows_far_from_zero_keep_the_digits_of_their_deviations(reuse, far, dtype):
+    far, room = (far, 1e-13) if dtype != np.float32 else (far * 1e-4, 1e-6)
+    X = (32.0 * np.random.default_rng(4).standard_normal((3000, 30)) + far).astype(dtype)
+    whole = X.astype(np.longdouble)
+    mean = whole.mean(axis=0).astype(np.float64) + 0.5
+    data = LocalData(X).framed(Frame(mean=mean))
+    Z = np.linalg.qr(np.random.default_rng(5).standard_normal((30, 4)))[0].astype(data.dtype)
+    exact = ((whole - mean).T @ ((whole - mean) @ Z)).astype(np.float64)
+    assert np.abs(data.matmat(Z, reuse=reuse) - exact).max() <= room * np.abs(exact).max()
+    moments, product = next(data.products(Z))
+    about = (whole - whole.mean(axis=0)).astype(np.float64)
+    assert np.abs(product - about.T @ (about @ Z)).max() <= room * np.abs(exact).max()
+    assert np.allclose(moments.m2, (about**2).sum(axis=0), rtol=1e-13, atol=0.0)
+
+
+def test_the_gram_matrix_is_small_beside_the_rows_or_in_any_case():
+    for n, d in [(400, 50), (1_000, 120), (1_700, 200), (2_000, 100), (900, 150), (60, 60), (448, 224)]:
+        assert not pays(n, d, 7, 4) or d * d <= max(n * d / 8, 2**14)
+    assert pays(25_000, 50, 7, 4)
+    assert pays(3_750, 200, 7, 4)
+    assert not pays(1_250, 784, 7, 4)
+    assert not pays(100, 101, 7, 1000)

@@ -163,13 +163,13 @@ def test_empty_rows_are_refused(shape, kind):
 @pytest.mark.parametrize(
     ("X", "got"),
     [
-        (np.zeros(3), "1 dimensions of dtype float64"),
+        (np.zeros(3), "1 dimension of dtype float64"),
         (np.float64(3.0), "0 dimensions of dtype float64"),
         (np.zeros((2, 3, 4)), "3 dimensions of dtype float64"),
         (np.zeros((2, 2), dtype=complex), "2 dimensions of dtype complex128"),
         (np.array([["a", "b"]]), "2 dimensions of dtype <U1"),
         (np.array([[1, None]]), "2 dimensions of dtype object"),
-        (sp.coo_array(np.ones(3)), "1 dimensions of dtype float64"),
+        (sp.coo_array(np.ones(3)), "1 dimension of dtype float64"),
         (sp.csr_array(np.eye(2) * 1j), "2 dimensions of dtype complex128"),
     ],
     ids=["vector", "number", "cube", "complex", "text", "objects", "sparse vector", "sparse complex"],

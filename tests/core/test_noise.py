@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse, stats
 
-from flower_pca import ProtocolError, assembly, registry
+from flower_pca import ProtocolError, answering, registry
 from flower_pca.algorithms.covariance import packed, unpacked
 from flower_pca.dp import draw, noise
 from flower_pca.rows.frame import Frame
@@ -103,7 +103,7 @@ def test_the_noise_that_is_added_has_the_stated_deviation(stage, bits):
     arrays = message(stage, d, seed=1)
     asked = {**arrays, **noise.instruction(clip=clip, std=std, budget=1e9)}
     exact = clean(stage, arrays, X, clip, Frame())
-    draws = [assembly.answer(stage, asked, LocalData(X), {}, bits=bits)[0] for _ in range(200)]
+    draws = [answering.answer(stage, asked, LocalData(X), {}, bits=bits)[0] for _ in range(200)]
     assert all(up["n"] == 1 for up in draws if "n" in up)
     z = np.concatenate([(up[k] - exact[k]).ravel() for up in draws for k in up if k != "n"]) / std
     low, high = stats.chi2(len(z)).ppf([1e-9, 1 - 1e-9]) / len(z)
@@ -116,7 +116,7 @@ def test_noise_on_the_covariance_is_a_symmetric_gaussian_matrix():
     d, std = 40, 3.0
     asked = {"columns": np.array(d), **noise.instruction(clip=1.0, std=std, budget=1e9)}
     draws = np.array(
-        [unpacked(assembly.answer("covariance", asked, LocalData(np.zeros((2, d))), {})[0]["C"]) for _ in range(60)]
+        [unpacked(answering.answer("covariance", asked, LocalData(np.zeros((2, d))), {})[0]["C"]) for _ in range(60)]
     )
     np.testing.assert_array_equal(draws, draws.transpose(0, 2, 1))
     diagonal, beside = draws[:, np.arange(d), np.arange(d)], draws[:, *np.triu_indices(d, 1)]
@@ -147,9 +147,9 @@ def test_a_client_answers_up_to_the_budget_and_no_more():
     asked = {"Z": Z, **noise.instruction(clip=1.0, std=2.0, budget=0.75)}
     memory = {}
     for _ in range(3):
-        _, memory = assembly.answer("ssi", asked, data, memory)
+        _, memory = answering.answer("ssi", asked, data, memory)
     with pytest.raises(ProtocolError) as caught:
-        assembly.answer("ssi", asked, data, memory)
+        answering.answer("ssi", asked, data, memory)
     assert str(caught.value) == (
         "What this client tells must be within the run's privacy budget. Got 1.33 of it. "
         "Start a new run with a budget of its own."
@@ -160,7 +160,7 @@ def test_a_client_answers_up_to_the_budget_and_no_more():
 def test_a_stage_without_a_bound_gives_no_noised_answer(name):
     asked = {"Z": np.eye(3)[:, :1], **noise.instruction(clip=1.0, std=1.0, budget=9.0)}
     with pytest.raises(ProtocolError, match=rf"A stage with noise must be one with bounded answers. Got {name}\."):
-        assembly.answer(name, asked, LocalData(np.eye(3)), {})
+        answering.answer(name, asked, LocalData(np.eye(3)), {})
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_stage_without_a_bound_gives_no_noised_answer(name):
         ({"Z": 1.001 * np.eye(3)[:, :1]}, "The norm of Z with noise must be at most 1. Got 1.001."),
         ({"Z": np.ones((3, 2))}, "The norm of Z with noise must be at most 1. Got 2.449"),
         ({"Z": 1e12 * np.eye(3)[None]}, "Z with noise must be a matrix. Got 3 dimensions."),
-        ({"Z": 1e12 * np.eye(3)[0]}, "Z with noise must be a matrix. Got 1 dimensions."),
+        ({"Z": 1e12 * np.eye(3)[0]}, "Z with noise must be a matrix. Got 1 dimension."),
         ({"dp.noise": np.array(0.0)}, "each above 0. Got 1, 0, 9."),
         ({"dp.clip": np.array(-1.0)}, "each above 0. Got -1, 1, 9."),
         ({"dp.budget": np.array(np.inf)}, "each above 0. Got 1, 1, inf."),
@@ -178,16 +178,16 @@ def test_a_stage_without_a_bound_gives_no_noised_answer(name):
 def test_a_message_that_would_undo_the_noise_is_refused(change, words):
     asked = {"Z": np.eye(3)[:, :1], **noise.instruction(clip=1.0, std=1.0, budget=9.0), **change}
     with pytest.raises(ProtocolError) as caught:
-        assembly.answer("ssi", asked, LocalData(np.eye(3)), {})
+        answering.answer("ssi", asked, LocalData(np.eye(3)), {})
     assert words in str(caught.value)
 
 
 def test_a_message_that_leaves_a_part_of_the_instruction_out_gets_no_plain_answer():
     asked = {"Z": np.eye(3)[:, :1], "dp.clip": np.array(1.0)}
     with pytest.raises(ProtocolError, match=r"What a message with noise says must be"):
-        assembly.answer("ssi", asked, LocalData(np.eye(3)), {})
+        answering.answer("ssi", asked, LocalData(np.eye(3)), {})
 
 
 def test_a_private_opening_without_noise_is_refused():
     with pytest.raises(ProtocolError, match=r"The rows of a private opening must be clipped"):
-        assembly.answer("private_opening", message("private_opening", 3), LocalData(np.eye(3)), {})
+        answering.answer("private_opening", message("private_opening", 3), LocalData(np.eye(3)), {})

@@ -115,7 +115,7 @@ def test_a_batch_of_few_rows_counts_as_none():
 
 
 def test_what_is_completed_is_kept_and_written_where_asked(tmp_path):
-    batch = Completed(X, X * 0, X > 3)
+    batch = Completed(X, X * 0, X > 3, X < -3)
     kept, plain = Stream(BATCHES, keep=True, out=tmp_path / "out"), Stream(BATCHES)
     for stream in (kept, plain):
         stream.hand_back(1, batch)
@@ -124,9 +124,11 @@ def test_what_is_completed_is_kept_and_written_where_asked(tmp_path):
     with np.load(tmp_path / "out/batch-000001.npz") as file:
         assert np.array_equal(file["rows"], X)
         assert np.array_equal(file["found"], X > 3)
+        assert np.array_equal(file["missing"], X < -3)
     other = Stream(BATCHES, keep=True)
     other.take_over(tmp_path / "out")
     assert np.array_equal(other.completed[1].rows, X)
+    assert np.array_equal(other.completed[1].imputed, np.abs(X) > 3)
     kept.write_to(tmp_path / "later")
     kept.hand_back(2, batch)
     assert not (tmp_path / "later").exists()  # the folder given first
@@ -141,6 +143,18 @@ def test_fits_are_lapacks_least_squares_of_minimum_norm(share):
     exact = [np.linalg.lstsq(P[s], y[s], rcond=None) for y, s in zip(Y, seen, strict=True)]
     np.testing.assert_allclose(A, [e[0] for e in exact], atol=1e-9 * max(1.0, np.abs(A).max()))
     assert deficient == sum(int(e[2] < 6) for e in exact)
+
+
+@pytest.mark.parametrize(("d", "r", "share"), [(900, 20, 0.1), (300, 30, 0.05), (1500, 48, 0.6), (3000, 5, 0.3)])
+def test_fits_are_least_squares_of_many_columns_along_many_directions(d, r, share):
+    rng = np.random.default_rng(r)
+    P = np.linalg.qr(rng.standard_normal((d, r)))[0]
+    Y, seen = rng.standard_normal((12, d)), rng.random((12, d)) > share
+    seen[0] = True
+    A, deficient = gaps.fit(P, np.where(seen, Y, 0.0), seen)
+    exact = [np.linalg.lstsq(P[s], y[s], rcond=None)[0] for y, s in zip(Y, seen, strict=True)]
+    np.testing.assert_allclose(A, exact, atol=1e-13 * d)
+    assert deficient == 0
 
 
 def test_fits_where_a_direction_is_not_seen_at_all():

@@ -71,6 +71,18 @@ def test_the_size_of_ordinary_entries_is_seen_beside_far_ones(deviation, top):
     assert sizes.squares(sizes.counted(R, top), top, lam, 1.5) == pytest.approx(np.sum(C**2), rel=0.03)
 
 
+@pytest.mark.parametrize("top", [-40, 0, 7])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_entry_has_its_bin_in_its_own_bits(dtype, top):
+    rng = np.random.default_rng(8)
+    R = (rng.choice([-1.0, 1.0], 5000) * 2.0 ** rng.uniform(top - 65, top + 5, 5000)).astype(dtype)
+    R[:4] = 0.0, 2.0**top, 1.25 * 2.0 ** (top - 3), 2.0 ** (top - 60)
+    quarters = np.outer(2.0 ** np.arange(top - 60.0, top), [1.0, 1.25, 1.5, 1.75]).ravel()
+    places = np.searchsorted(quarters, np.abs(R.astype(float)), side="right")
+    places[np.abs(R) >= 2.0**top] = sizes.BINS - 1
+    np.testing.assert_array_equal(sizes.counted(R, top), np.bincount(places, minlength=sizes.BINS))
+
+
 def test_counts_add_up_and_nothing_is_of_size_nothing():
     whole = sizes.counted(X, 4)
     np.testing.assert_array_equal(sum(sizes.counted(part, 4) for part in np.split(X, (3, 100))), whole)

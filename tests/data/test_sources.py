@@ -78,7 +78,7 @@ def test_a_home_folder_and_a_relative_path_are_understood(tmp_path, monkeypatch)
 
 def test_npz_gives_the_array_that_is_asked_for(tmp_path):
     path = written(tmp_path, "npz")
-    with pytest.raises(DataError, match=r"^The data of .* must be a table\. Got 1 dimensions\."):
+    with pytest.raises(DataError, match=r"^The data of .* must be a table\. Got 1 dimension\."):
         make(f"npz(path={str(path)!r}, key='y')")
     with pytest.raises(ConfigError, match=r"x\.npz must be one of X, y\. Got 'Z'\. Write npz\(path='.*', key='X'\)\.$"):
         make(f"npz(path={str(path)!r}, key='Z')")

@@ -24,7 +24,7 @@ def federation(tmp_path_factory):
     """A SuperLink over TLS that admits three nodes by their keys; none of them is there."""
     folder = tmp_path_factory.mktemp("federation")
     made = keys.write(folder / "keys", nodes=3)
-    with Federation(folder, SHARDS, keys=made) as federation:
+    with Federation(folder, SHARDS, keys=made, forked=True) as federation:
         for public in made.publics:
             federation.register(public)
         yield federation

@@ -131,11 +131,36 @@ def test_a_node_that_signs_off_in_the_middle_of_a_message_is_left_out(federation
     assert (lost.stage, lost.asked, lost.answered) == ("krylov", 3, 2)
 
 
+def test_a_node_whose_app_dies_is_left_out_after_two_messages_and_counts_again_once_it_is_back(federation):
+    federation.present(0, 1, 2)
+    last = federation.node(2)
+    last.dies.write_text("1")
+    run = federation.run("Krylov", hold=4, round_timeout=15.0, **RUN)
+    try:
+        run.held()
+        federation.present(0, 1)
+    finally:
+        last.dies.unlink()
+    federation.present(0, 1, 2)
+    run.go_on()
+
+    result = run.result()
+    assert result.status.ok
+    assert_pooled(result, federation.shards)
+    died = [r.failures[str(last.id)] for r in result.history if str(last.id) in r.failures]
+    assert died == ["no answer within 15 s: the process of its ClientApp may have died"] * 2
+    assert result.history[2].asked == 1
+    said = federation.flwr("log", str(run.id), "trial", "--show")
+    assert f"node {last.id} (partition-id 2) was left out: {died[0]}" in said
+
+
 def test_a_node_that_was_killed_is_left_out(federation):
     federation.present(0, 1, 2)
     run = federation.run("Krylov", hold=1, **RUN)
     run.held()
+    there = len(federation.strays())
     federation.node(2).kill()
+    wait("the end of all that the node had started", lambda: len(federation.strays()) <= there - 4, seconds=5)
     run.go_on()
 
     result = run.result()

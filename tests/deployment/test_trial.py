@@ -1,4 +1,4 @@
-"""The trial of docs/deployment.md, terminal by terminal as it stands there; only ports and folders are this test's."""
+"""The trials of two pages, terminal by terminal as they stand there; only ports and folders are this test's."""
 
 import os
 import re
@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from local_superlink import end_all, free_ports
 from pages import ROOT, blocks, text
@@ -23,14 +24,12 @@ pytestmark = [
 ]
 
 
-def section():
+def section(page, heading):
     """The shell blocks, the settings and the rows of the page's section on one machine."""
-    page = "docs/deployment.md"
-    part = re.search(r"^## A try on one machine\n(.*?)^## ", text(page), re.DOTALL | re.MULTILINE)[1]
+    part = re.search(rf"^## {heading}\n(.*?)^## ", text(page), re.DOTALL | re.MULTILINE)[1]
     mine = {kind: [block for block in blocks(page, kind) if block in part] for kind in ("sh", "toml", "python")}
     *terminals, last = mine["sh"]
-    assert (len(terminals), len(mine["toml"]), len(mine["python"])) == (3, 1, 1)
-    return terminals, last, mine["toml"][0], mine["python"][0]
+    return terminals, last, *mine["toml"], *mine["python"]
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def terminal(tmp_path):
     """Starts a shell block in a terminal of its own, with ports and folders of this test; ends all in the end."""
     home, started = tmp_path / "home", []
     home.mkdir()
-    ports = dict(zip(("8000", "8001", "8002"), map(str, free_ports(3)), strict=True))
+    ports = dict(zip(("8000", "8001", "8002", "8003"), map(str, free_ports(4)), strict=True))
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("FLWR_")},
         "FLWR_HOME": str(home),
@@ -79,7 +78,7 @@ def seen(log, words, until):
 
 def test_the_trial_on_one_machine_gives_the_components_of_all_rows(terminal, tmp_path, monkeypatch):
     until = time.monotonic() + PATIENCE
-    terminals, last, settings, rows = section()
+    terminals, last, settings, rows = section("docs/deployment.md", "A try on one machine")
     monkeypatch.chdir(tmp_path)
     exec(compile(rows, "docs/deployment.md", "exec"), {})
     (terminal.home / "config.toml").write_text(terminal.moved(settings))
@@ -99,3 +98,23 @@ def test_the_trial_on_one_machine_gives_the_components_of_all_rows(terminal, tmp
     assert here.table() in printed
     X = np.vstack(shards)
     assert result.angle_to(np.linalg.svd(X - X.mean(axis=0))[2][:3]) < 1e-6
+
+
+def test_the_first_try_of_administrators_is_the_pca_of_three_hospitals(terminal, tmp_path):
+    until = time.monotonic() + PATIENCE
+    (setup, *terminals), last, settings = section("docs/administrator.md", "A first try")
+    write = next(line for line in setup.splitlines() if line.startswith("python examples/"))
+    process, log = terminal(write.replace("examples/", f"{ROOT}/examples/"))
+    assert process.wait(30) == 0, log.read_text()
+    (terminal.home / "config.toml").write_text(terminal.moved(settings))
+    for block, ready in zip(terminals, ("Starting Flower SuperLink", *3 * ["SuperNode ID"]), strict=True):
+        seen(terminal(block)[1], ready, until)
+    process, log = terminal(last, cwd=ROOT)
+    assert process.wait(until - time.monotonic()) == 0, log.read_text()
+    assert "finished:completed" in log.read_text()
+    assert "930 rows x 10 columns at 3 clients" in log.read_text()
+    result = PCAResult.load(tmp_path / "pca/result.npz")
+    files = [pd.read_csv(path) for path in (tmp_path / "three-hospitals/hospitals").iterdir()]
+    X = pd.concat([rows.fillna(rows.mean()) for rows in files])[list(result.feature_names_in_)]
+    assert set(result.site_names.values()) == {"bonn", "jena", "trier"}
+    assert result.angle_to(np.linalg.svd((X - X.mean()) / X.std(), full_matrices=False)[2][:3]) < 1e-6

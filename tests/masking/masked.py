@@ -3,7 +3,7 @@
 import numpy as np
 from fake_grid import config_of
 
-from flower_pca import MaskedSums, assembly, make
+from flower_pca import MaskedSums, answering, assembly, make
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import seeded_grain
@@ -54,7 +54,7 @@ class Run:
         """One client's answer; its memory moves on."""
         data = self.nodes[i].framed(message.frame)
         keep = {"demands": Demands(self.identities[i]), "grain": seeded_grain(0, i)}
-        up, self.memories[i] = assembly.answer(message.stage, message.arrays_for(i), data, self.memories[i], **keep)
+        up, self.memories[i] = answering.answer(message.stage, message.arrays_for(i), data, self.memories[i], **keep)
         return Reply(i, message.number, up)
 
     def message(self):

@@ -17,6 +17,7 @@ from flower_pca import (
     RobustTracking,
     STMiss,
     Stream,
+    answering,
     assembly,
     registry,
     strategies,
@@ -27,6 +28,7 @@ from flower_pca.core.stage import Failure, Reply
 from flower_pca.data.arrivals import Arrivals
 from flower_pca.masking import messages
 from flower_pca.strategies import TrackingStrategy
+from sims.over_air import moving
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +94,14 @@ def test_what_streams_complete_is_theirs_under_masks_too():
 def test_a_start_is_taken_over():
     start = track("st_miss", FIVE, n_components=R)
     plain, masked = (track("st_miss", FIVE, n_components=R, start=start, mask=mask) for mask in (False, True))
+    assert_same(masked, plain)
+
+
+def test_the_power_method_ends_where_fixed_point_leaves_nothing_to_gain():
+    parts = moving.piecewise(n=1000, r=10, d=120, change=120, rho=0.1, seed=0).batches(10)
+    tracker = STMiss(solver="power", tol=1e-12, products=40)
+    plain, masked = (track(tracker, parts, n_components=10, mask=mask) for mask in (False, True))
+    assert len(masked.history) < 2.5 * len(plain.history) + 10  # 134 for 20 if all products were taken
     assert_same(masked, plain)
 
 
@@ -165,9 +175,9 @@ class Steps:
         for i in message.to:
             arrays = message.arrays_for(i)
             stage = messages.inner_stage(arrays)
-            up, after = assembly.answer(message.stage, arrays, self.streams[i], self.memories[i])
+            up, after = answering.answer(message.stage, arrays, self.streams[i], self.memories[i])
             if stage is not None:
-                plain = assembly.answer(stage, messages.plain(arrays), self.streams[i], messages.plain(after))[0]
+                plain = answering.answer(stage, messages.plain(arrays), self.streams[i], messages.plain(after))[0]
                 self.uploads.append((messages.bounds(arrays), plain))
             self.memories[i] = after
             self.came[-1][i] = up

@@ -19,7 +19,7 @@ from flower_pca import (
     Outcome,
     PCAResult,
     ProtocolError,
-    assembly,
+    answering,
     simulate,
 )
 from flower_pca.clients.memory import StateStore
@@ -279,11 +279,11 @@ def test_a_client_shares_the_noise_with_no_more_than_must_survive_in_its_own_gro
 def test_without_masks_a_client_adds_the_noise_in_full():
     Z = np.eye(4)[:, :2]
     asked = {"Z": Z, **noise.instruction(clip=1.0, std=2.0, budget=9.0)}
-    assembly.answer("ssi", {**asked, **noise.sharing(1)}, LocalData(np.eye(4)), {})
+    answering.answer("ssi", {**asked, **noise.sharing(1)}, LocalData(np.eye(4)), {})
     with pytest.raises(ProtocolError, match=r"must be from 1 to 1, the answers that .*\. Got 2\."):
-        assembly.answer("ssi", {**asked, **noise.sharing(2)}, LocalData(np.eye(4)), {})
+        answering.answer("ssi", {**asked, **noise.sharing(2)}, LocalData(np.eye(4)), {})
     with pytest.raises(ProtocolError, match="What a message with noise says"):
-        assembly.answer("ssi", {"Z": Z, **noise.sharing(1)}, LocalData(np.eye(4)), {})
+        answering.answer("ssi", {"Z": Z, **noise.sharing(1)}, LocalData(np.eye(4)), {})
 
 
 # Drop-outs, and sums that cannot be had.

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from fake_grid import FakeGrid, app_of, is_pca_of
 from masked import Run
 
-from flower_pca import ConfigError, MaskedSums, NotEnoughNodes, assembly, keys, simulate, strategies
+from flower_pca import ConfigError, MaskedSums, NotEnoughNodes, answering, keys, simulate, strategies
 from flower_pca.base.errors import ProtocolError
 from flower_pca.clients import PCAClient
 from flower_pca.core.stage import Reply
@@ -56,7 +56,7 @@ def run(made, known):
 def told(run, client, arrays):
     """A client's answer to these arrays; its memory stays, as after an error."""
     identity, memory = run.identities[client], dict(run.memories[client])
-    return assembly.answer("masked", arrays, run.nodes[client], memory, demands=Demands(identity))[0]
+    return answering.answer("masked", arrays, run.nodes[client], memory, demands=Demands(identity))[0]
 
 
 def published_by(identity, setup=SETUP):
@@ -191,7 +191,7 @@ def test_keys_signed_before_under_the_same_name_get_no_upload(run):
     message = run.message()
     old, name = published_by(run.identities[2], message.arrays["mask.setup"]), message.arrays["mask.setup"]
     asked = put(message.arrays_for(0), 1, old)
-    run.memories[0] = assembly.answer(
+    run.memories[0] = answering.answer(
         "masked", asked, run.nodes[0], run.memories[0], demands=Demands(run.identities[0])
     )[1]
     letters = [told(run, i, message.arrays_for(i))["mask.shares"][0] for i in (1, 2, 3)]
@@ -232,7 +232,7 @@ def test_nodes_that_are_told_of_different_groups_send_nothing(how, run):
             asked |= APART[how]
         demands = Demands(node, run="b" if i == 2 and how == "another run" else "a")
         given = ("masked", asked, run.nodes[i], run.memories[i])
-        up, run.memories[i] = assembly.answer(*given, demands=demands)
+        up, run.memories[i] = answering.answer(*given, demands=demands)
         run.came.append({i: up})
     answers = {i: came[i] for i, came in zip(range(4), run.came[-4:], strict=True)}
     run.session.advance([Reply(i, message.number, up) for i, up in answers.items()])
@@ -277,7 +277,7 @@ def test_a_peer_that_comes_in_later_must_have_signed_as_well(run):
     asked = run.message().arrays_for(0)
     first = {name: asked[name][:2] for name in ("mask.peers", "mask.keys", "mask.shares", "mask.agreed")}
     given = ("masked", {**asked, **first}, run.nodes[0], run.memories[0])
-    _, memory = assembly.answer(*given, demands=Demands(run.identities[0]))
+    _, memory = answering.answer(*given, demands=Demands(run.identities[0]))
     assert memory["mask.vouched"].tolist() == [1, 2]
     run.until("upload", 1)
     later = run.message().arrays_for(0)
@@ -330,7 +330,7 @@ def test_letters_there_and_back_have_keys_of_their_own_whatever_positions_a_serv
     message = run.message()
     for i in (0, 1):
         asked = {**message.arrays_for(i), "mask.position": np.array(0), "mask.peers": np.array([1])}
-        run.memories[i] = assembly.answer("masked", asked, run.nodes[i], run.memories[i])[1]
+        run.memories[i] = answering.answer("masked", asked, run.nodes[i], run.memories[i])[1]
     first, second = (Secrets.of(memory).common[0].tobytes() for memory in run.memories)
     assert first[:32] == second[32:] != first[32:] == second[:32]
 

@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord
 from masked import Run
 from scipy.stats import ks_2samp
 
-from flower_pca import DP, ConfigError, MaskedSums, assembly, strategies
+from flower_pca import DP, ConfigError, MaskedSums, answering, strategies
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.clients.kept import memory_file
@@ -28,7 +28,7 @@ def asked(run, i, change, frame=None):
     """A client's answer to a message that has been changed for it; its memory moves on."""
     message = run.message()
     data = run.nodes[i].framed(message.frame if frame is None else frame)
-    up, run.memories[i] = assembly.answer(message.stage, {**message.arrays_for(i), **change}, data, run.memories[i])
+    up, run.memories[i] = answering.answer(message.stage, {**message.arrays_for(i), **change}, data, run.memories[i])
     return Reply(i, message.number, up)
 
 

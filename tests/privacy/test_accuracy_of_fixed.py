@@ -52,9 +52,19 @@ CASES = {
 }
 
 
-def errors(shards, answers, **settings):
+def lapack(shards, **settings):
     dense = [np.asarray(X.todense() if sparse.issparse(X) else X, dtype=np.float64) for X in shards]
-    reference = pooled(dense, scale=settings.get("scale"))
+    return pooled(dense, scale=settings.get("scale"))
+
+
+def one_rounding(shards, **settings):
+    """The angle by which a rounding of C alone may turn the components: its size over the gap (Davis and Kahan)."""
+    values = lapack(shards, **settings).variances
+    return float(np.finfo(np.float64).eps * values[0] / (values[2] - values[3]))
+
+
+def errors(shards, answers, **settings):
+    reference = lapack(shards, **settings)
     result = simulate("krylov", shards, n_components=3, tol=1e-12, answers=answers, **settings)
     return sine(result.components_, reference.components[:3])
 
@@ -65,7 +75,8 @@ def test_the_angle_to_lapack_is_no_wider(case, seed):
     make, settings = CASES[case]
     shards = make(seed)
     before = errors(shards, "rows", **settings)
-    assert errors(shards, "fixed", **settings) <= max(2.0 * before, NOTHING)
+    nothing = max(NOTHING, one_rounding(shards, **settings))
+    assert errors(shards, "fixed", **settings) <= max(2.0 * before, nothing)
 
 
 def test_memory_mapped_rows_give_the_bits_of_those_in_memory(tmp_path):

@@ -60,7 +60,8 @@ class ExactPerPCA(Personalized[ExactState]):
 
     Cost per round: at a client one Gram matrix of the deflated rows and r2 of its eigenvectors, n_i d min(n_i, d)
     flops (once per run if d <= n_i), or 4 n_i d r2 a step with `local_steps`; r1 + 1 columns of d floats each way.
-    Prefer it: over PerPCA, by default. Only sums leave the clients.
+    Prefer it: where clients have directions of their own beside the common ones; it takes fewer rounds than PerPCA.
+    Only sums leave the clients.
 
     Args:
         local_components: r2, the own components of each client; fewer where its rows have not that rank.

@@ -72,7 +72,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
     Reference: this package's own. The problem is that of Chu, "DCF-PCA", see `DCFPCA`.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p d numbers down, p d + p^2 up; 2 d p^2 flops at the
     server. An attempt takes about ln(1e-6) / ln(gamma) rounds, 132 for gamma=0.9, and one or eight messages of proof.
-    Prefer it: as the robust algorithm. A client of a single row sends its clean part up to scale.
+    Prefer it: where single values are wrong by far: typing errors, other units, sensors that fail.
+    A client of a single row sends its clean part up to scale.
 
     Args:
         gamma: By which lambda falls in a round of the first attempt: 0.7 does for easy problems.

@@ -72,7 +72,7 @@ class DCFPCA(Robust[DCFState]):
 
     Reference: Chu, "Distributed robust principal component analysis", Algorithm 1.
     Cost per round: 4 local_steps (inner_steps + 1) n_i d p flops on a client; p d numbers each way.
-    Prefer it: to compare with the paper. `ConsensusRPCA` needs fewer rounds, no step size, and is exact.
+    Prefer it: to repeat the paper. `ConsensusRPCA` needs fewer rounds, no step size, and is exact.
 
     Args:
         local_steps: Gradient steps of a client in a round, K.

@@ -110,7 +110,8 @@ def stepped(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
     """A power step for every column, and which ones are not determined as far as it can be told."""
     G = _regular(G)
     whole, not_clean = np.sum(x * (x @ G), axis=1), np.sum(x * image, axis=1)
-    weak = 1.0 - not_clean / whole < LEAST_BOUND
+    # A column whose entries are all clean is 0 after a step: nothing of it is undetermined.
+    weak = 1.0 - not_clean / np.maximum(whole, np.finfo(np.float64).tiny) < LEAST_BOUND
     after = np.linalg.solve(G, image.T).T
     length = np.sqrt(np.maximum(np.sum(after * (after @ G), axis=1, keepdims=True), np.finfo(np.float64).tiny))
     return after / length, weak

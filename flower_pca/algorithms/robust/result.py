@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -79,14 +78,6 @@ class RobustResult(PCAResult):
             "attempts_": int(left.get("attempts", 1)),
             "undetermined_columns_": np.asarray(left.get("columns", np.zeros(0, dtype=np.int64))),
         }
-
-    def keyed(self, keys: Mapping[int, int]) -> RobustResult:
-        """The result with other keys of its clients, in the order of these."""
-        if self.client_keys_ is None or self.clients_ is None:
-            return self
-        new = np.array([keys.get(int(key), int(key)) for key in self.client_keys_], dtype=np.uint64)
-        order = np.argsort(new)
-        return replace(self, client_keys_=new[order], clients_=self.clients_[order])
 
     def transform(self, X: Any) -> Array:
         """Coordinates of the rows of X, (n, d), along the components, (n, k), as if far entries were missing.

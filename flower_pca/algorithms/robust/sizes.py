@@ -1,7 +1,7 @@
 """How far entries lie from the low-rank part, in coarse bins; and the size of ordinary ones, which follows from these.
 
 A bin is a quarter of an octave at the most, and begins where a number has two bits behind the point of its mantissa: so
-single precision has the bin in its own bits, and a count costs little beside a product. As in `median`, where bins lie
+a number has its bin in its own bits, and a count costs little beside a product. As in `median`, where bins lie
 has nothing to do with the data, only which of them are sent: counts add up to the same, whoever holds the rows.
 """
 
@@ -15,7 +15,8 @@ from flower_pca.base.linalg import Array
 
 _OCTAVES: Final = 60
 BINS: Final = 4 * _OCTAVES + 1  # the first is for what is below all others, the last has no end
-_BIAS: Final = 127  # of an exponent in single precision
+# Of single and of double precision: how a number's bits are read, those behind its bin, and the bias of its exponent.
+_LAYOUTS: Final = {4: (np.int32, 21, 127), 8: (np.int64, 50, 1023)}
 _NORMAL: Final = 1.4826 * 1.004  # deviation over the median of |x|, of normal entries within three deviations
 _NEAR: Final = 3.0  # deviations within which the median is taken
 _SETTLED: Final = 1e-3
@@ -28,9 +29,10 @@ _EDGES: Final = np.concatenate(
 
 def counted(R: Array, top: int) -> Array:
     """How many |r| lie in each bin."""
-    small = np.minimum(np.abs(R) * np.asarray(2.0**-top, dtype=R.dtype), 1.0).astype(np.float32)
-    places = (small.ravel().view(np.int32) >> 21) - 4 * (_BIAS - _OCTAVES) + 1
-    return np.bincount(np.clip(places, 0, BINS - 1), minlength=BINS).astype(np.float64)
+    bits, behind, bias = _LAYOUTS[R.dtype.itemsize]
+    places = np.abs(R).reshape(-1).view(bits) >> behind
+    places -= 4 * (bias + top - _OCTAVES) - 1
+    return np.bincount(np.clip(places, 0, BINS - 1, out=places), minlength=BINS).astype(np.float64)
 
 
 def scale(counts: Array, top: int) -> float:

@@ -1,0 +1,25 @@
+# A node: a SuperNode with flower_pca from its wheel.
+#   docker build --file docker/node.Dockerfile --tag flower-pca-node .
+# For 64-bit ARM and x86: everything comes as wheels for both, and nothing is compiled.
+FROM python:3.11-slim AS build
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY flower_pca flower_pca
+RUN python -m venv --without-pip /opt/pca \
+    && pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
+    && pip --python /opt/pca/bin/python install --no-cache-dir --only-binary :all: /wheels/*.whl
+
+FROM python:3.11-slim
+COPY --from=build /opt/pca /opt/pca
+# PATH: Flower starts its helpers by name. One thread: runs repeat to the last bit.
+ENV PATH=/opt/pca/bin:$PATH \
+    HOME=/var/lib/pca \
+    FLWR_HOME=/var/lib/pca/flwr \
+    FLWR_TELEMETRY_ENABLED=0 \
+    FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 \
+    OMP_NUM_THREADS=1
+# Whatever user it is run as has to write there; only what belongs to that user can be changed.
+RUN useradd --uid 1000 --user-group --no-create-home pca && install --directory --mode 1777 /var/lib/pca
+USER 1000:1000
+WORKDIR /var/lib/pca
+ENTRYPOINT ["flower-supernode"]

@@ -1,0 +1,67 @@
+"""A node's columns in runs whose parties hold different columns of the same people: whether it takes part, and how."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flower_pca import wire
+from flower_pca.base.errors import ProtocolError
+from flower_pca.clients.refusals import RefusalError
+from flower_pca.clients.rules import Rules
+from flower_pca.masking import messages
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.stream import Stream
+from flower_pca.rows.turned import TurnedData
+from flower_pca.stages.by_columns import BOTH
+from flower_pca.stages.ritz import RayleighRitz
+from flower_pca.stages.unsuited import ALGORITHMS
+
+_OWN: Final = frozenset(BOTH)
+_STAGES: Final = _OWN | {RayleighRitz.name, *ALGORITHMS}  # that tell nothing but products and their size
+_NEWEST: Final = "turned"  # among what is known of rows
+_SENDER: Final = "Check the sender."
+
+
+def check(request: wire.Request, rules: Rules) -> None:
+    """Refuse a message about columns that the node's rule or the layout of such runs does not allow."""
+    stage = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
+    if request.frame.split is None:
+        if stage in _OWN:
+            raise ProtocolError(f"A message of {stage}", must="one about columns", got="another", then=_SENDER)
+        return
+    if not rules.split_columns:
+        rule, got = "allowed by this node's rules: split_columns is not set", "one"
+        what, remedy = "A run whose parties hold different columns", "Ask the node's operator."
+        raise RefusalError(what, must=rule, got=got, then=remedy)
+    if stage is not None and stage not in _STAGES:
+        rule = f"one of {', '.join(sorted(_STAGES))}"
+        raise ProtocolError("The stage of a message about columns", must=rule, got=stage, then=_SENDER)
+    if request.frame.arrays or request.frame.names is not None or request.frame.own:
+        rule = "none, as the node centres and scales its own columns"
+        raise ProtocolError("The frame of a message about columns", must=rule, got="one", then=_SENDER)
+
+
+def seen(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
+    """The node's rows, or its columns as rows where that is what a run is about; the newest is kept."""
+    split = request.frame.split
+    if split is None or isinstance(data, TurnedData):
+        return data
+    if isinstance(data, Stream):
+        remedy = "Serve rows at rest."
+        raise RefusalError("The data of a run over columns", must="rows at rest", got="a Stream", then=remedy)
+    newest: TurnedData | None = data.known.get(_NEWEST)
+    if newest is None or newest.split != split:
+        newest = data.known[_NEWEST] = TurnedData(data, split)
+    return newest
+
+
+def size(data: LocalData) -> int:
+    """How many rows a node's table has, where its columns are what a run is about too."""
+    return data.d if isinstance(data, TurnedData) else data.n
+
+
+def described(data: LocalData | Stream) -> dict[str, object]:
+    """The names that belong to a node's own result: of its columns; and of its people, where loadings are in it."""
+    if isinstance(data, TurnedData):
+        return {"columns": data.table.names, "rows": data.table.ids}
+    return {"columns": getattr(data, "names", None)}

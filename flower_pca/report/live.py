@@ -1,0 +1,149 @@
+"""Live: a page that shows where a run of steps stands, while it goes on.
+
+The file is written anew every few seconds, whole or not at all, and asks the browser to load it again as often: a page
+on a disk needs no server. It has the parts of a report, and those of the newest step before them. Drawing takes no more
+than a fifth of the time of a run. The last one says that the run has ended, and how, and stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from flower_pca import report
+from flower_pca.base import archive, checks
+from flower_pca.base.errors import ConfigError, FlowerPCAError
+from flower_pca.base.version import __version__
+from flower_pca.report import html, steps
+from flower_pca.tracking.record import ClientStep, StepRecord
+
+_SHARE: Final = 4.0  # times what a page takes, between two pages
+_ENDINGS: Final = (".html", ".htm")
+_ALARMS: Final = 20  # the newest that are shown
+_CLIENTS: Final = ("client", "rows", "missing", "outliers", "residual")
+
+
+class Live:
+    """Called with the `StepRecord` of every step; a context, at whose end the page says that the run has ended.
+
+    Args:
+        path: The file, which ends in .html. It is there from the beginning of the context.
+        title: What the page is headed by, such as the name of the data.
+        every: Seconds between two pages, at least; and after so many the browser loads the page again.
+
+    Example:
+        >>> with Live("live.html", title="Three sensors") as live:
+        ...     result = track("st_miss", clients, n_components=3, on_step=live)
+
+    Raises:
+        ConfigError: If the file cannot be written, or is no page by its name.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, title: str, every: float = 5.0) -> None:
+        self._path, self._title = Path(path).expanduser().absolute(), title
+        checks.number("every", every, least=0.1, remedy="Try 5.")
+        if self._path.suffix.lower() not in _ENDINGS:
+            raise ConfigError("The live page", must="a file that ends in .html", got=self._path, then="Name it so.")
+        checks.parent("the live page", self._path)
+        self._every, self._due, self._reloads = every, 0.0, max(round(every), 1)
+        self._newest: StepRecord | None = None
+        self._alarms: list[str] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._write("The run has started. No step is over since then.", self._reloads)
+        except OSError as error:
+            got = f"{self._path} ({error.strerror})"
+            raise ConfigError("The live page", must="writable", got=got, then="Name another.") from error
+        return self
+
+    def __call__(self, record: StepRecord) -> None:
+        """After a step."""
+        self._newest = record
+        if record.change is not None:
+            self._alarms = [record.change, *self._alarms][:_ALARMS]
+        began = time.monotonic()
+        if began >= self._due:
+            self._write(f"The run goes on. Step {record.step} is over.", self._reloads)
+            done = time.monotonic()
+            self._due = done + max(self._every, _SHARE * (done - began))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._write(_ended(self._newest, error), None, well=error is None)
+
+    def _write(self, words: str, reloads: int | None, *, well: bool = True) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        again = "" if reloads is None else f" It is loaded again every {reloads} s."
+        parts = [
+            html.paragraph(words, "ended ok" if well else "ended"),
+            html.paragraph(f"This page was written at {now}.{again}", "how"),
+            *([] if self._newest is None else _parts(self._newest, self._alarms)),
+            f"<footer>flower_pca {__version__}</footer>\n",
+        ]
+        with archive.replacing(self._path) as file:
+            file.write(html.page(self._title, parts, reloads=reloads))
+
+
+def _ended(newest: StepRecord | None, error: BaseException | None) -> str:
+    if error is None:
+        words = "" if newest is None else f": {newest.result_so_far().status.words}"
+        return f"The run has ended{words}."
+    last = "before a step was over" if newest is None else f"after step {newest.step}"
+    if isinstance(error, FlowerPCAError):
+        return f"The run has ended {last}. {error}"
+    why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+    return f"The run has ended {last}: {why}."
+
+
+def _parts(record: StepRecord, alarms: Sequence[str]) -> list[str]:
+    """The newest step and its clients, and what a report has of all steps that are kept."""
+    result = record.result_so_far()
+    shown: dict[str, Callable[[float], str]] = {"statistic": "{:.3g}".format, "level": "{:.3g}".format}
+    shown |= {"movement": "{:.1e}".format, "residual": "{:.1e}".format}
+    figures = {name: _figure(getattr(record, name), form) for name, form in shown.items()}
+    shares = {"missing": _share(record.missing_share), "outliers": _share(record.outlier_share)}
+    newest = {"rows of this step": f"{record.rows:,}", **shares, **figures}
+    return [
+        html.facts(newest),
+        html.section("Alarms", *(html.paragraph(words, "ended") for words in alarms)),
+        report.pictures(result, None),
+        _clients(record),
+        html.section("All steps", *steps.before(result)),
+        *steps.after(result),
+    ]
+
+
+def _clients(record: StepRecord) -> str:
+    if not record.clients:
+        return html.paragraph("What single clients have had is seen in sums only.", "said")
+    rows = [
+        [
+            own.site or f"client {key}",
+            f"{own.rows:,}",
+            _share(own.missing_share),
+            _share(own.outlier_share),
+            _figure(own.residual, "{:.1e}".format),
+        ]
+        for key, own in sorted(record.clients.items(), key=_least_rows)
+    ]
+    return html.table(f"Clients in step {record.step}", _CLIENTS, rows, words=[0])
+
+
+def _least_rows(client: tuple[int, ClientStep]) -> tuple[bool, int]:
+    """Those without rows first, as a table shows the first and the last of many."""
+    return client[1].rows > 0, client[0]
+
+
+def _share(value: float | None) -> str:
+    return _figure(value, "{:.2%}".format)
+
+
+def _figure(value: float | None, form: Callable[[float], str]) -> str:
+    return "none" if value is None else form(value)

@@ -1,0 +1,91 @@
+"""Deviations: one pass over dense rows, less about their mean, for all that the rows' own mean centres.
+
+`sums` is the pass before it, which rows are checked by as well: what is not finite shows in the sum of its column. The
+mean that follows is right to a few roundings. Blocks less it are formed in the same memory, one after another, and what
+rounding has left in the mean (`rest`) is taken off what they add up to. Values that are missing have a deviation of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+from flower_pca.rows.frame import Frame, Moments
+
+_NATIVE = (np.dtype(np.float64), np.dtype(np.float32))
+
+
+def sums(blocks: Iterable[Array], d: int) -> Array:
+    """The sums of columns: infinite or NaN where an entry is, or where they overflow."""
+    total = np.zeros(d)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for block in blocks:
+            rows = block if block.dtype in _NATIVE else block.astype(np.float64)
+            total += np.ones(len(rows), dtype=rows.dtype) @ rows
+    return total
+
+
+def sums_there(blocks: Iterable[Array], d: int) -> tuple[Array, Array]:
+    """The sums of the values that are there, and how many each column has."""
+    total, count = np.zeros(d), np.zeros(d, dtype=np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for rows in about(blocks, np.zeros(d), 0.0, count):
+            total += np.ones(len(rows)) @ rows
+    return total, count
+
+
+def about(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Array | None = None) -> Iterator[Array]:
+    """Blocks of rows less `mean`, in its precision, with `gap` where a value is missing. Each lies where the last did.
+
+    A `count` is added to by how many values each column has.
+    """
+    room: Array | None = None
+    for block in blocks:
+        room = np.empty(block.shape, dtype=mean.dtype) if room is None else room
+        part = np.subtract(block, mean, out=room[: len(block)], casting="same_kind")
+        if gap is not None:
+            gaps = np.isnan(part)
+            np.copyto(part, gap, where=gaps, casting="same_kind")
+            if count is not None:
+                count += len(part) - np.bincount(np.flatnonzero(gaps) % len(mean), minlength=len(mean))
+        yield part
+
+
+def framed(blocks: Iterable[Array], frame: Frame, dtype: np.dtype[Any]) -> tuple[Iterator[Array], Frame]:
+    """Blocks of rows less the mean of a frame, their gaps filled, and the frame that is still to be taken off products.
+
+    Single precision leaves a rest of the mean, which has no digits beside the rows.
+    """
+    assert frame.mean is not None
+    most = frame.mean.astype(dtype)
+    rest = None if dtype == np.float64 else frame.mean - most
+    return about(blocks, most, None if frame.fill is None else frame.fill - most), Frame(rest, frame.scale)
+
+
+def moments(deviations: Iterable[Array], n: int, mean: Array, count: Array | None = None) -> Moments:
+    """The moments of n rows, from their deviations from about their mean."""
+    return product(deviations, n, mean, np.empty((len(mean), 0)), np.dtype(np.float64), count)[0]
+
+
+def product(
+    deviations: Iterable[Array], n: int, mean: Array, Z: Array, dtype: np.dtype[Any], count: Array | None = None
+) -> tuple[Moments, Array]:
+    """The moments, and the product of the rows less their own mean with a block, in this precision.
+
+    With a `count` of the values that each column has, the others have a deviation of 0.
+    """
+    left, squares, total = np.zeros(len(mean)), np.zeros(len(mean)), np.zeros(Z.shape)
+    for D in deviations:
+        left += np.ones(len(D)) @ D
+        squares += np.einsum("ij,ij->j", D, D)
+        if Z.shape[1]:
+            rows = D.astype(dtype, copy=False)
+            total += rows.T @ (rows @ Z)
+    seen = n if count is None else count
+    rest = left / np.maximum(seen, 1)
+    if count is None:
+        total -= np.outer(n * rest, rest @ Z)
+    return Moments(n, mean + rest, np.maximum(squares - seen * rest**2, 0.0), count), total

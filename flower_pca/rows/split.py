@@ -1,0 +1,54 @@
+"""Split: how each party prepares its columns by itself, where parties hold different columns of the same people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+from flower_pca.base.errors import ProtocolError
+
+NAME: Final = "split"  # what it is called in messages
+_LONGEST: Final = 64  # characters of a salt
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a party does with its own columns before they are multiplied. No number of a server is in it.
+
+    Attributes:
+        center: Whether to subtract each column's mean, which is that of all rows.
+        scale: What each column is divided by then: None, "std" or "max_abs".
+        gaps: Whether NaN stands for a missing value, in whose place comes its column's mean.
+        salt: What the digest of the ids is salted with, one for each run.
+    """
+
+    center: bool = True
+    scale: str | None = None
+    gaps: bool = False
+    salt: str = ""
+
+    def plain(self) -> dict[str, str]:
+        """As text, in a message."""
+        return {NAME: json.dumps(asdict(self))}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self | None:
+        """What `plain` has made; None where there is none.
+
+        Raises:
+            ProtocolError: If it is none.
+        """
+        if NAME not in plain:
+            return None
+        try:
+            split = cls(**json.loads(plain[NAME]))
+        except (TypeError, ValueError, RecursionError):
+            split = cls(scale="none that there is")
+        flags = all(isinstance(flag, bool) for flag in (split.center, split.gaps))
+        salted = isinstance(split.salt, str) and len(split.salt) <= _LONGEST
+        if not flags or not salted or split.scale not in (None, "std", "max_abs"):
+            remedy = "Check the sender."
+            raise ProtocolError("The split of a message", must="one of columns", got="another", then=remedy)
+        return split

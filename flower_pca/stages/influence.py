@@ -1,0 +1,214 @@
+"""What the components would be without one client: how much each of them turns the result.
+
+With C_i the second moments of client i's rows in the common frame, s_i their sum and n_i their number, those of all
+rows but the client's, about their own mean, are
+
+    A_-i = sum_(j != i) C_j - s s' / n,     s = sum_(j != i) s_j,     n = sum_(j != i) n_j
+
+(without the last term where rows are not centred). A message asks every client for C_i W, with a block W of columns
+orthonormal to those before. All blocks together are one basis, which the matrices of all clients are projected on: from
+its Ritz vectors follow the leading components without the client, from their residuals how sure that is, and where to
+look on. So N eigenproblems share two or three messages. The first block is that of the components, and what the
+algorithm has beside them.
+
+The server sees the answers of single clients, as in any run without masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from flower_pca.base import linalg
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
+from flower_pca.core.model import Model
+from flower_pca.core.parts import ROWS, Kind, Part
+from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
+from flower_pca.rows.local import LocalData
+
+COLUMNS: Final = ("rows", "angle", "doubt", "explained", "variance", "column", "times")  # of what it leaves, by client
+LEFT: Final = "influence"  # by which name the model keeps that
+KEYS: Final = "influence_keys"
+_MOST: Final = 3  # messages
+_WIDER: Final = 4  # times as many columns as components a later block has: residuals of all clients share it
+_SURE: Final = 1e-3  # the doubt at which no more are asked for
+_STILL: Final = 1e-6  # of how far out a column's values lie at one client: so little at another is rounding
+_SLACK: Final = 1e-3  # by which a sum may be more than its squares allow
+
+
+@dataclass(frozen=True)
+class InfluenceState:
+    """The components, the basis asked for so far, the newest columns of it, and what clients have answered.
+
+    Of the clients by their order: rows, sums and squares of their columns, and C_i times the basis (N x d x q).
+    """
+
+    Z: Array
+    W: Array
+    newest: int
+    centred: bool
+    seed: int
+    messages: int = 0
+    clients: tuple[int, ...] = ()
+    rows: Array | None = None
+    sums: Array | None = None
+    squares: Array | None = None
+    images: Array | None = None
+    found: Array | None = None
+    done: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Influence(Stage[InfluenceState]):
+    """Components and variance without each client.
+
+    Cost: 4 n_i d (p + 1) flops and p + 1 columns of d floats, then up to twice 16 n_i d (k + 2) and 4 k + 8 columns.
+    The server keeps all answers at once, N d (p + 8 k + 17) floats at most.
+    """
+
+    name: ClassVar[str] = "influence"
+    fixed_set: ClassVar[bool] = True
+
+    def start(self, model: Model) -> InfluenceState:
+        Z, known = model.columns[:, : model.k], [model.columns]
+        known += [] if model.beside is None else [model.beside]
+        W = linalg.orth(np.hstack(known))
+        return InfluenceState(Z, W, W.shape[1], model.center, model.seed)
+
+    def broadcast(self, state: InfluenceState) -> Arrays:
+        return {"W": np.ascontiguousarray(state.W[:, -state.newest :])}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        columns = Part((len(arrays["W"]),), Kind.COLUMNS)
+        return {"n": ROWS, "sum": columns, "squares": columns, "Y": Part(arrays["W"].shape, Kind.PRODUCT)}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        sums, squares = _columns(data)
+        return {"n": np.array(data.n), "sum": sums, "squares": squares, "Y": data.matmat(arrays["W"])}, memory
+
+    def inspect(self, state: InfluenceState, reply: Arrays) -> None:
+        most = (1.0 + _SLACK) * float(reply["n"]) * reply["squares"]
+        if (reply["squares"] < 0.0).any() or (reply["sum"] ** 2 > most + np.finfo(float).tiny).any():
+            rule, got = "as its squares allow", "larger ones"
+            raise ProtocolError("The sums of an answer", must=rule, got=got, then="Check the client's data.")
+
+    def merging(self, state: InfluenceState) -> Merge:
+        return stack
+
+    def server(self, state: InfluenceState, total: Stack, answered: frozenset[int]) -> InfluenceState:
+        clients = state.clients or tuple(total)  # in one order, that of the first answers
+        rows, sums, squares, newest = (
+            np.stack([np.asarray(total[i][name], dtype=np.float64) for i in clients])
+            for name in ("n", "sum", "squares", "Y")
+        )
+        images = newest if state.images is None else np.concatenate([state.images, newest], axis=2)
+        state = replace(state, messages=state.messages + 1, clients=clients, images=images)
+        state = replace(state, rows=rows, sums=sums, squares=squares)
+        found, turns = _without(state)
+        block = _onward(state, turns)
+        if state.messages == _MOST or not block.shape[1]:
+            return replace(state, found=found, done=True)
+        return replace(state, found=found, W=np.hstack([state.W, block]), newest=block.shape[1])
+
+    def status(self, state: InfluenceState) -> Status | None:
+        return Status.done() if state.done else None
+
+    def finish(self, state: InfluenceState, model: Model) -> Model:
+        assert state.found is not None
+        keys = np.array(state.clients, dtype=np.uint64)
+        return replace(model, left={**model.left, LEFT: state.found, KEYS: keys})
+
+
+def _columns(data: LocalData) -> tuple[Array, Array]:
+    """The sum of the rows in the frame, and the sum of the squares of each column, filled as the frame says."""
+    moments, frame = data.moments(), data.frame
+    centre = np.zeros(data.d) if frame.mean is None else frame.mean
+    scale = np.ones(data.d) if frame.scale is None else frame.scale
+    seen = np.broadcast_to(np.asarray(moments.seen, dtype=np.float64), data.d)
+    off = np.where(seen > 0, moments.mean - centre, 0.0)
+    sums, squares = seen * off, moments.m2 + seen * off**2
+    if frame.fill is not None:
+        filled = frame.fill - centre
+        sums, squares = sums + (data.n - seen) * filled, squares + (data.n - seen) * filled**2
+    return sums / scale, squares / scale**2
+
+
+def _without(state: InfluenceState) -> tuple[Array, list[Array]]:
+    """Of each client a line of `COLUMNS`; and where its Ritz vectors would still turn to, if that is not sure."""
+    assert state.rows is not None
+    assert state.sums is not None
+    assert state.squares is not None
+    assert state.images is not None
+    everybody = state.images.sum(axis=0)
+    n, sums, squares = state.rows.sum(), state.sums.sum(axis=0), state.squares.sum(axis=0)
+    lines, turns = np.full((len(state.rows), len(COLUMNS)), np.nan), []
+    lines[:, 5:7] = _oddest(state)
+    for i, line in enumerate(lines):
+        left, s, rest = n - state.rows[i], sums - state.sums[i], np.maximum(squares - state.squares[i], 0.0)
+        line[0] = state.rows[i]
+        if left == 0:
+            continue
+        image, mean = everybody - state.images[i], s / left
+        if state.centred:
+            image = image - np.outer(s, mean @ state.W)
+            rest = np.maximum(rest - left * mean**2, 0.0)
+        angle, doubt, explained, turn = _turned(state, image, float(rest.sum()))
+        line[1:5] = angle, doubt, explained, rest.sum() / max(left - 1, 1)
+        if doubt > _SURE:
+            turns.append(turn)
+    return lines, turns
+
+
+def _turned(state: InfluenceState, image: Array, trace: float) -> tuple[float, float, float, Array]:
+    """The largest angle to the components of a matrix with this image of the basis; how sure it is; the share of the
+    trace that they have; and the way that its Ritz vectors would go from the basis.
+    """
+    k, W = state.Z.shape[1], state.W
+    values, U = linalg.eigh_descending(W.T @ image)
+    ritz = W @ U[:, :k]
+    residual = image @ U[:, :k] - ritz * values[:k]
+    following = values[k] if len(values) > k else max(trace - float(values[:k].sum()), 0.0)
+    size, gap = float(np.linalg.norm(residual, 2)), float(values[k - 1] - following)
+    doubt = 0.0 if W.shape[1] == len(W) else float("inf") if gap <= size else size / gap
+    explained = float(np.maximum(values[:k], 0.0).sum()) / trace if trace > 0.0 else 0.0
+    angle = float(linalg.principal_angles(state.Z, ritz)[-1])
+    return angle, doubt, min(explained, 1.0), residual / (size or 1.0)
+
+
+def _oddest(state: InfluenceState) -> Array:
+    """Of each client the column whose values lie furthest out, or least far, by most clients; and how many times so.
+
+    How far out is the root mean square about the middle one of the clients' means.
+    """
+    assert state.rows is not None
+    assert state.sums is not None
+    assert state.squares is not None
+    n = state.rows[:, None]
+    middle = np.median(state.sums / n, axis=0) if state.centred else np.zeros(len(state.W))
+    out = np.sqrt(np.maximum(state.squares - 2.0 * middle * state.sums + n * middle**2, 0.0) / n)
+    out = np.where(out > _STILL * out.max(axis=0), out, 0.0)
+    usual = np.median(out, axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = np.where(usual > 0.0, out / usual, np.where(out > 0.0, np.inf, 1.0))
+        off = np.abs(np.log(times))
+    column = np.argmax(off, axis=1)
+    return np.column_stack([column, np.take_along_axis(times, column[:, None], axis=1)[:, 0]])
+
+
+def _onward(state: InfluenceState, turns: list[Array]) -> Array:
+    """The next block: what most of these residuals have in common, orthonormal to the basis; empty at the end."""
+    d, q = state.W.shape
+    width = min(_WIDER * (state.Z.shape[1] + 2), d - q)
+    if not turns or width <= 0:
+        return state.W[:, :0]
+    apart = np.hstack(turns)
+    rng = np.random.default_rng([state.seed, state.messages])
+    block = apart @ rng.standard_normal((apart.shape[1], width)) if apart.shape[1] > width else apart
+    return linalg.spanning(linalg.complement(block, state.W))

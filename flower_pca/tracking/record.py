@@ -1,0 +1,154 @@
+"""StepRecord: what is known of a step as soon as it is over, for whoever watches a run.
+
+`Following` is called with a run after every message, before its state is kept, and hands on a record once a step is
+over. So a run that is killed and resumed may tell its newest step again, with the same figures, but leaves none out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import linalg
+from flower_pca.base.linalg import Array
+from flower_pca.core.drive import Driven
+from flower_pca.tracking.batch import COUNTS
+from flower_pca.tracking.result import TrackingResult
+from flower_pca.tracking.state import Step, TrackState
+
+_FIGURES: Final = ("rows", "missing_share", "outlier_share", "residual")  # of all rows, and of a client's own
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientStep:
+    """What a client has had in a step, where its answers are seen. A client in an outage has no rows, and no shares.
+
+    Attributes:
+        rows: Rows of its batch.
+        missing_share: Entries that were missing, of all entries of these rows; None without rows.
+        outlier_share: Entries that were taken for outliers, of those that were observed; None without any.
+        residual: The norm of what the basis before has left of the observed entries that are no outliers, relative to
+            that of all observed ones; None without any.
+        site: What the client is called, if it says so; else "".
+    """
+
+    rows: int
+    missing_share: float | None
+    outlier_share: float | None
+    residual: float | None
+    site: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """A step that is over.
+
+    Attributes:
+        step: Its number, as in the result of the run.
+        batch: The number of its batch at the clients, as in the files that they keep: it counts the steps before the
+            first rows of any client too.
+        rows: Rows at all clients together.
+        statistic: The statistic of a change; None where it is not known.
+        level: What it was held against; None where no change was looked for.
+        change: In words, the change that was declared; None where none was.
+        movement: The sine of the largest angle between its basis and the one before; None where there is none.
+        missing_share: Entries that were missing, of all entries of these rows; None without rows.
+        outlier_share: Entries that were taken for outliers, of those that were observed; None without any.
+        residual: As `TrackingResult.residuals_`; None without rows.
+        deficient: Rows with fewer independent observed entries than components.
+        clients: The share of each client, by key; under masks none, as nothing but sums is seen.
+    """
+
+    step: int
+    batch: int
+    rows: int
+    statistic: float | None
+    level: float | None
+    change: str | None
+    movement: float | None
+    missing_share: float | None
+    outlier_share: float | None
+    residual: float | None
+    deficient: int
+    clients: Mapping[int, ClientStep]
+    _run: Driven = field(repr=False, compare=False)
+
+    def result_so_far(self) -> TrackingResult:
+        """The result of the steps that are over when it is asked for."""
+        sites = {key: own.site for key, own in self.clients.items() if own.site}
+        found: TrackingResult = replace(self._run.result_so_far(), site_names=sites)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures as plain values."""
+        plain = {name: value for name, value in vars(self).items() if name not in ("clients", "_run")}
+        return {**plain, "clients": {str(key): dict(vars(own)) for key, own in self.clients.items()}}
+
+
+class Following:
+    """Called with a run of steps after every message: hands on the record of a step once it is over.
+
+    Args:
+        on_step: Called with the record.
+        known_as: From a client of the run to its lasting key and its name; as it is, without a name, if left out.
+    """
+
+    def __init__(
+        self, on_step: Callable[[StepRecord], None], known_as: Callable[[int], tuple[int, str]] | None = None
+    ) -> None:
+        self._on_step, self._known_as = on_step, known_as or (lambda client: (client, ""))
+        self._newest = -1
+        self._basis: Array | None = None
+
+    def __call__(self, run: Driven) -> None:
+        """After a message."""
+        state: TrackState = run.standing.state
+        if state.over <= self._newest:
+            return
+        self._newest, newest = state.over, state.record[-1]
+        before = state.record[-2].basis if len(state.record) > 1 else self._basis
+        self._basis = newest.basis
+        self._on_step(_record(run, state, newest, before, self._known_as))
+
+
+def _record(
+    run: Driven, state: TrackState, step: Step, before: Array | None, known_as: Callable[[int], tuple[int, str]]
+) -> StepRecord:
+    d = len(step.basis)
+    clients = {}
+    for client, counts in state.each.items():
+        key, site = known_as(client)
+        clients[key] = ClientStep(**_shares(dict(zip(COUNTS, counts, strict=True)), d), site=site)
+    statistic, level = (value if np.isfinite(value) else None for value in (step.statistic, step.level))
+    return StepRecord(
+        step=state.over,
+        batch=state.step - 1,
+        statistic=statistic,
+        level=level,
+        change=_words(state.over, step) if step.changed else None,
+        movement=None if before is None else linalg.sin_theta(before, step.basis),
+        deficient=step.deficient,
+        clients=dict(sorted(clients.items())),
+        **_shares({**vars(step), "misfit": step.residual**2, "energy": 1.0}, d),
+        _run=run,
+    )
+
+
+def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
+    """Rows, and shares of their entries."""
+    rows, missing = int(counts["rows"]), counts["missing"]
+    seen, energy = rows * d - missing, counts["energy"]
+    residual = float(np.sqrt(counts["misfit"] / energy)) if seen and energy else None
+    residual = residual if residual is not None and np.isfinite(residual) else None  # of a client that tells nonsense
+    shares = (missing / (rows * d) if rows else None, counts["outliers"] / seen if seen else None, residual)
+    return dict(zip(_FIGURES, (rows, *shares), strict=True))
+
+
+def _words(number: int, step: Step) -> str:
+    return (
+        f"The subspace has changed at step {number}: the statistic is {step.statistic:.3g}, and an alarm begins at "
+        f"{step.level:.3g}."
+    )

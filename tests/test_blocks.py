@@ -1,0 +1,107 @@
+"""The code of a page runs as it stands there, from top to bottom: its Python, and the commands between it."""
+
+import itertools
+import re
+import shlex
+
+import pytest
+from pages import PAGES, ROOT, SHELLS, text
+
+from flower_pca import PCAResult, cli
+
+FLOWER = {"flwr", "flower-superlink", "flower-supernode"}  # tests/deployment runs these, and what follows in a block
+OTHERS = {
+    "pip",
+    "python",
+    "python3.11",
+    "docker",
+    ".",
+    "export",
+    "kill",
+    "cat",
+    "ssh-keygen",
+    ".venv/bin/python",
+}  # tests/test_commands.py
+# Others run these from top to bottom, and look at what comes out.
+LOOKED_INTO = {"docs/command-line.md", "docs/pipelines.md", "docs/python.md"}
+PAGE = "docs/three-hospitals.md"
+
+
+def parts(page):
+    """Its blocks in their order, each with its language."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text(page), re.DOTALL | re.MULTILINE)
+
+
+def commands(block):
+    """Its commands, each as its words."""
+    lines = re.sub(r"\\\n\s*", " ", block).replace("&&", "\n").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.strip() and not line.startswith("#")]
+
+
+def run(page, monkeypatch, capsys):
+    """Do what a page says; the names that its Python leaves, and what each command printed."""
+    namespace, said = {"__name__": "page"}, []
+    for kind, block in parts(page):
+        if kind == "python":
+            exec(compile(block, page, "exec"), namespace)
+        for program, *words in commands(block) if kind in SHELLS else []:
+            if program in FLOWER:
+                break
+            if program == "cd":
+                monkeypatch.chdir(*words)
+            elif program == "python" and words[0].endswith(".py"):
+                monkeypatch.setattr("sys.argv", words)
+                exec(compile((ROOT / words[0]).read_text(), words[0], "exec"), {"__name__": "__main__"})
+            elif program == "flower-pca":
+                capsys.readouterr()
+                assert cli.main(words) == 0, words
+                said.append(capsys.readouterr())
+            else:
+                assert program in OTHERS, program
+    return namespace, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted(set(PAGES) - LOOKED_INTO - {PAGE}))
+def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run(page, monkeypatch, capsys)
+
+
+@pytest.fixture
+def three(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return run(PAGE, monkeypatch, capsys)
+
+
+def rows(printed):
+    """The lines of a table below its rule, as words."""
+    lines = printed.splitlines()
+    start = next(i for i, line in enumerate(lines) if "───" in line)
+    return [line.split() for line in itertools.takewhile(str.strip, lines[start + 1 :])]
+
+
+@pytest.mark.slow
+def test_the_page_of_the_three_hospitals_shows_what_its_commands_print(three, tmp_path):
+    names, said = three
+    shown = [rows(block) for kind, block in parts(PAGE) if not kind]
+    first, scored = (rows(said[i].out) for i in (0, 2))
+    for printed, written in zip([first, scored], shown, strict=True):
+        assert len(printed) == len(written)
+        for mine, theirs in zip(printed, written, strict=True):
+            assert [w for w in mine if "e-" not in w] == [w for w in theirs if "e-" not in w]
+    made = tmp_path / "three-hospitals"
+    same = PCAResult.load(made / "masked/result.npz")
+    assert names["result"].angle_to(same) < 1e-6
+    assert {"hospitals", "new.csv", "first", "masked", "bonn-scores.csv", "new-scored.csv", "new.svg"} == {
+        path.name for path in made.iterdir()
+    }
+
+
+@pytest.mark.slow
+def test_what_the_page_of_the_three_hospitals_says_happens_without_an_option(three, capsys):
+    assert cli.main(["run", "hospitals", "--out", "a"]) == 2
+    assert re.search(r"line \d+ of \S+bonn\.csv, column \w+\. .*use --missing mean", capsys.readouterr().err)
+    assert cli.main(["run", "hospitals", "--missing", "mean", "--out", "b"]) == 0
+    assert "Column patient_id alone has all but 0.01% of the variance" in capsys.readouterr().out

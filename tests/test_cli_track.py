@@ -1,0 +1,273 @@
+"""`flower-pca track` as one watches it: events, alarms, runs that are broken off and go on."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from flower_pca import TrackingResult, cli
+from flower_pca.base import archive
+from flower_pca.tracking.events import Events
+
+D, R, BATCH, STEPS = 12, 2, 30, 8
+
+
+def flower_pca(capsys, *words):
+    """The exit code, standard output and standard error."""
+    code = cli.main([str(word) for word in words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def rows(steps=STEPS, turn=5):
+    """A plane with noise and gaps in the order of time, which is another one from step `turn` on."""
+    rng = np.random.default_rng(3)
+    bases = [np.linalg.qr(U)[0] for U in rng.standard_normal((2, D, R))]
+    drawn = [
+        rng.standard_normal((BATCH, R)) * [9.0, 6.0] @ bases[t >= turn].T + 0.1 * rng.standard_normal((BATCH, D))
+        for t in range(steps)
+    ]
+    every = np.vstack(drawn)
+    return np.where(rng.random(every.shape) < 0.05, np.nan, every)
+
+
+ALGORITHM = "st_miss(threshold=5.0, update_length=1)"
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch, unillustrated):
+    """The command on a file of rows, with events and a checkpoint; pictures take most of its time, and are left out."""
+    monkeypatch.setattr("flower_pca.commands.track._picture", lambda *given: "no picture")
+    monkeypatch.setattr("flower_pca.report.write", lambda *given, **more: None)
+    np.save(tmp_path / "rows.npy", rows())
+    given = ["--batch", BATCH, "--rank", R, "--clients", 3, "--algorithm", ALGORITHM, "--detect"]
+    files = ["--out", tmp_path / "out", "--events", tmp_path / "e.jsonl", "--checkpoint", tmp_path / "c.npz"]
+    return ["track", tmp_path / "rows.npy", *given, *files]
+
+
+def events(path):
+    """The lines of a file of events, but for the time of day."""
+    lines = path.read_text().splitlines()
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", json.loads(line)["time"]) for line in lines)
+    return [{name: value for name, value in json.loads(line).items() if name != "time"} for line in lines]
+
+
+def break_off(monkeypatch, at, *, after=False):
+    """Ctrl-C while the state is written for the time `at`, before or after it is there."""
+    count, write = [0], archive.write
+
+    def broken(*given, **more):
+        count[0] += 1
+        if after and count[0] == at:
+            write(*given, **more)
+        if count[0] == at:
+            raise KeyboardInterrupt
+        return write(*given, **more)
+
+    monkeypatch.setattr("flower_pca.core.drive.archive.write", broken)
+
+
+def test_events_and_alarms_say_what_the_result_says(words, tmp_path, capsys):
+    code, said, err = flower_pca(capsys, *words)
+    assert code == 0
+    result, found = TrackingResult.load(tmp_path / "out/tracking.npz"), events(tmp_path / "e.jsonl")
+    assert [event["step"] for event in found] == list(range(STEPS))
+    assert [event["rows"] for event in found] == result.rows_.tolist()
+    assert [event["residual"] for event in found] == result.residuals_.tolist()
+    assert {e["step"]: e["statistic"] for e in found if e["statistic"] is not None} == result.statistics_
+    assert found[0]["movement"] is None
+    assert [event["movement"] for event in found[1:]] == pytest.approx(result.movement_[1:].tolist(), abs=1e-12)
+    shares = np.isnan(rows()).reshape(STEPS, -1).mean(axis=1)
+    assert [event["missing_share"] for event in found] == pytest.approx(shares.tolist(), abs=1e-15)
+    assert [[own["rows"] for own in event["clients"].values()] for event in found] == [[10, 10, 10]] * STEPS
+    alarms = [event["change"] for event in found if event["change"]]
+    assert len(alarms) == 1
+    assert alarms[0].startswith("The subspace has changed at step 5: the statistic is ")
+    assert err == f"flower-pca: {alarms[0]}\n"
+    assert result.changes_.tolist() == [5]
+    assert "changes at steps  5" in said
+    assert not (tmp_path / "c.npz").exists()
+
+
+def test_under_masks_events_have_no_clients(words, tmp_path, capsys):
+    assert flower_pca(capsys, *words, "--mask")[0] == 0
+    assert [event["clients"] for event in events(tmp_path / "e.jsonl")] == [{}] * STEPS
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it is kept", "after it is kept"])
+@pytest.mark.parametrize("at", [1, 2, 10, 11, 12])
+def test_a_run_that_is_broken_off_goes_on_to_the_bit_with_every_step_once(
+    at, after, words, tmp_path, capsys, monkeypatch
+):
+    whole = [tmp_path / "whole" if word == tmp_path / "out" else word for word in words]
+    assert flower_pca(capsys, *whole)[0] == 0
+    reference = events(tmp_path / "e.jsonl")
+    (tmp_path / "e.jsonl").unlink()
+    with monkeypatch.context() as patch:
+        break_off(patch, at, after=after)
+        code, _, err = flower_pca(capsys, *words, "--resume")
+    assert code == 130
+    there = (tmp_path / "c.npz").exists()
+    assert ("the same command with --resume goes on from it." in err) == there == (at > 1 or after)
+    with (tmp_path / "e.jsonl").open("ab") as file:
+        file.write(b'{"step": 3, "half')  # what a power failure may leave
+    code, _, err = flower_pca(capsys, *words, "--resume")
+    assert code == 0
+    assert ("There is no checkpoint" in err) == (not there)
+    assert events(tmp_path / "e.jsonl") == reference
+    one, two = (TrackingResult.load(tmp_path / name / "tracking.npz") for name in ("whole", "out"))
+    assert np.array_equal(one.components_, two.components_)
+    assert np.array_equal(one.values_, two.values_)
+    assert one.totals_ == two.totals_
+
+
+def test_a_file_that_has_grown_is_followed_further(words, tmp_path, capsys, monkeypatch):
+    """Broken off in every message of the last step too, when it seemed that no more rows would come."""
+    np.save(tmp_path / "long.npy", rows(STEPS + 3))
+    np.save(tmp_path / "rows.npy", rows(STEPS + 3)[: STEPS * BATCH])
+    reference = [tmp_path / "whole" if word == tmp_path / "out" else word for word in words[:-4]]
+    flower_pca(capsys, *[tmp_path / "long.npy" if word == tmp_path / "rows.npy" else word for word in reference])
+    one = TrackingResult.load(tmp_path / "whole/tracking.npz")
+    flower_pca(capsys, *[tmp_path / "short" if word == tmp_path / "out" else word for word in words[:-4]])
+    messages = len(TrackingResult.load(tmp_path / "short/tracking.npz").history)
+    for at in range(messages - 3, messages):
+        np.save(tmp_path / "rows.npy", rows(STEPS + 3)[: STEPS * BATCH])
+        with monkeypatch.context() as patch:
+            break_off(patch, at, after=True)
+            assert flower_pca(capsys, *words, "--resume")[0] == 130
+        np.save(tmp_path / "rows.npy", rows(STEPS + 3))
+        assert flower_pca(capsys, *words, "--resume")[0] == 0
+        two = TrackingResult.load(tmp_path / "out/tracking.npz")
+        assert np.array_equal(one.components_, two.components_)
+        assert [event["step"] for event in events(tmp_path / "e.jsonl")] == list(range(STEPS + 3))
+        (tmp_path / "e.jsonl").unlink()
+
+
+def test_a_run_that_has_ended_may_be_repeated_over_its_own_events(words, tmp_path, capsys):
+    flower_pca(capsys, *words)
+    before = (tmp_path / "e.jsonl").read_text()
+    assert flower_pca(capsys, *words, "--resume")[0] == 0
+    assert (tmp_path / "e.jsonl").read_text() == before
+
+
+def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(words, tmp_path, capsys, monkeypatch):
+    def said(*more, code=2, given=words):
+        found, out, err = flower_pca(capsys, *given, *more)
+        assert (found, out) == (code, "")
+        return err.removeprefix("flower-pca: ")
+
+    assert said("--resume", given=words[:-2]) == (
+        "--resume must be given with --checkpoint. Got it alone. Add --checkpoint FILE.\n"
+    )
+    gone = [tmp_path / "no/c.npz" if word == tmp_path / "c.npz" else word for word in words]
+    assert (
+        said(given=gone) == f"The folder of the checkpoint must be there. Got none at {tmp_path}/no. Make it first.\n"
+    )
+    unwritable = [tmp_path / "no/e.jsonl" if word == tmp_path / "e.jsonl" else word for word in words]
+    assert "The file of events must be writable. Got" in said(given=unwritable)
+    folder = [tmp_path if word == tmp_path / "e.jsonl" else word for word in words]
+    assert "The file of events must be writable. Got" in said(given=folder)
+    with monkeypatch.context() as patch:
+        break_off(patch, 10)
+        flower_pca(capsys, *words)
+    assert said() == (
+        f"The checkpoint must be a new file. Got {tmp_path}/c.npz, which is there. "
+        "Add --resume to go on from it, or name another.\n"
+    )
+    new = [tmp_path / "d.npz" if word == tmp_path / "c.npz" else word for word in words]
+    assert said(given=new) == (
+        f"The file of events must be new or empty. Got {tmp_path}/e.jsonl, which has some. "
+        "Name another; with --resume a run goes on with it.\n"
+    )
+    assert "The checkpoint must be one of this very run. Got one of --components 2." in said("--resume", "--rank", 3)
+    assert "The checkpoint must be one of 4 streams. Got 3." in said("--resume", "--clients", 4)
+    np.save(tmp_path / "other.npy", rows() + 1.0)
+    other = [tmp_path / "other.npy" if word == tmp_path / "rows.npy" else word for word in words]
+    assert re.fullmatch(
+        r"The checkpoint must be one of these very rows\. Got one of others at client 0, step \d\. "
+        r"Give that run's rows, or choose another checkpoint\.\n",
+        said("--resume", given=other),
+    )
+    (tmp_path / "strange.jsonl").write_text('{"name": "another program"}\n')
+    strange = [tmp_path / "strange.jsonl" if word == tmp_path / "e.jsonl" else word for word in words]
+    assert "The file of events must be one of the run that goes on. Got a line that is no step, in" in said(
+        "--resume", given=strange
+    )
+    whole = (tmp_path / "e.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "e.jsonl").write_text("".join(whole[:1]))
+    assert re.search(r"must be one of the run that goes on\. Got up to step 0, before step \d, in", said("--resume"))
+
+
+@pytest.mark.parametrize("option", [["--threshold", 0.5], ["--alarm-rate", 0.01]])
+def test_what_changes_are_told_by_is_of_no_use_where_none_is_looked_for(option, words, capsys):
+    bare = [word for word in words if word not in ("--detect", "--algorithm", ALGORITHM)]
+    code, _, err = flower_pca(capsys, *bare, *option)
+    assert code == 2
+    assert err == (
+        f"flower-pca: {option[0]} must be given with --detect. Got no --detect. Add it: no change is looked for.\n"
+    )
+
+
+def test_another_runs_step_is_no_repetition(tmp_path, capsys, words):
+    flower_pca(capsys, *words)
+    lines = (tmp_path / "e.jsonl").read_text().splitlines()
+    lines[4] = json.dumps({**json.loads(lines[4]), "rows": 31})
+    (tmp_path / "e.jsonl").write_text("\n".join(lines) + "\n")
+    code, _, err = flower_pca(capsys, *words, "--resume")
+    assert code == 2
+    assert "The file of events must be one of the run that goes on. Got another step 4, in" in err
+
+
+def test_events_may_go_into_a_pipe(tmp_path, words, capsys):
+    pipe, heard = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: heard.extend(pipe.read_text().splitlines()))
+    reader.start()
+    given = [pipe if word == tmp_path / "e.jsonl" else word for word in words]
+    assert flower_pca(capsys, *given)[0] == 0
+    reader.join()
+    assert [json.loads(line)["step"] for line in heard] == list(range(STEPS))
+
+
+def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path):
+    from flower_pca import track
+
+    counts, path = [], tmp_path / "e.jsonl"
+    tell = Events(path)
+
+    def after(record):
+        tell(record)
+        counts.append(len(path.read_bytes().splitlines()))
+
+    track("st_miss", [rows()], batch=BATCH, n_components=R, on_step=after)
+    assert counts == list(range(1, STEPS + 1))
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_goes_on(words, tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", rows(60))
+    code = "import sys, time, os; from flower_pca import cli; import flower_pca.core.drive as d; w = d.archive.write\n"
+    code += "def slow(*a, **k):\n    time.sleep(0.02); return w(*a, **k)\n"
+    code += "d.archive.write = slow\nsys.exit(cli.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, *map(str, words), "--resume"]
+    for lines in (4, 11, 25):
+        run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not (tmp_path / "e.jsonl").exists() or (tmp_path / "e.jsonl").read_bytes().count(b"\n") < lines:
+            time.sleep(0.02)
+            assert run.poll() is None
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+    assert flower_pca(capsys, *words, "--resume")[0] == 0
+    found = events(tmp_path / "e.jsonl")
+    assert [event["step"] for event in found] == list(range(60))
+    other = [tmp_path / "whole" if word == tmp_path / "out" else word for word in words[:-4]]
+    assert flower_pca(capsys, *other)[0] == 0
+    one, two = (TrackingResult.load(tmp_path / name / "tracking.npz") for name in ("whole", "out"))
+    assert np.array_equal(one.components_, two.components_)

@@ -1,0 +1,309 @@
+"""Columns at different places: clients hold different columns of the same people. LAPACK's SVD of the pooled table."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from people import PARTS, PEOPLE, K, X, changed, frames, reference
+from scipy import sparse
+
+from flower_pca import ColumnsResult, ConfigError, DataError, PCAResult, simulate
+from flower_pca.assembly import question
+from flower_pca.assembly import run as run_of
+from flower_pca.rows import ids
+from flower_pca.rows.named import SiteRows
+
+
+def assert_pca_of(result, table, *, tol=1e-8, **framed):
+    scores, components, variances = reference(table, **framed)
+    k = result.n_components_
+    np.testing.assert_allclose(result.scores_, scores[:, :k], atol=tol * np.abs(scores).max())
+    np.testing.assert_allclose(result.components_, components[:k], atol=tol)
+    np.testing.assert_allclose(result.explained_variance_, variances[:k], rtol=tol)
+    assert result.total_variance_ == pytest.approx(variances.sum(), rel=min(tol, 1e-7))
+    assert result.left_out_variance_ == pytest.approx(variances[k:].sum(), rel=max(tol, 1e-7))
+
+
+@pytest.mark.parametrize("algorithm", ["krylov", "auto", "ssi", "local_power", "covariance"])
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+def test_the_result_is_the_pca_of_the_pooled_table(algorithm, answers):
+    result = simulate(algorithm, PARTS, n_components=K, split="columns", answers=answers)
+    assert_pca_of(result, X, tol=2e-5 if algorithm in ("ssi", "local_power") else 1e-8)
+    assert isinstance(result, ColumnsResult)
+    assert result.status.ok
+    assert result.n_samples_ == 90
+    assert result.n_features_in_ == 12
+    assert result.parties_ == 3
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("scale", [None, "std", "max_abs"])
+def test_each_client_centres_and_scales_its_own_columns(center, scale):
+    result = simulate("krylov", PARTS, n_components=K, split="columns", center=center, scale=scale, tol=1e-12)
+    assert_pca_of(result, X, center=center, scale=scale)
+    np.testing.assert_allclose(result.mean_, X.mean(axis=0) if center else np.zeros(12), atol=1e-12)
+    assert (result.scale_ is None) == (scale is None)
+
+
+@pytest.mark.parametrize("algorithm", ["krylov", "ssi", "covariance", "local_power(local_steps=1)"])
+@pytest.mark.parametrize("scale", [None, "max_abs"])
+def test_masks_change_nothing_but_the_last_digits(algorithm, scale):
+    result = simulate(algorithm, PARTS, n_components=K, split="columns", scale=scale, mask=True)
+    assert_pca_of(result, X, scale=scale, tol=2e-5 if algorithm[0] in "sl" else 1e-8)
+
+
+@pytest.mark.parametrize("missing", ["own_mean", "mean"])
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_a_gap_takes_the_mean_of_its_column_which_its_client_has_whole(missing, scale):
+    holes = X.copy()
+    holes[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
+    parts = np.split(holes, [5, 6], axis=1)
+    result = simulate("krylov", parts, n_components=K, split="columns", scale=scale, missing=missing)
+    assert_pca_of(result, holes, scale=scale)
+    np.testing.assert_allclose(result.fill_, np.nanmean(holes, axis=0))
+    with pytest.raises(DataError, match=r"The data of client 0 must be finite"):
+        simulate("krylov", parts, n_components=K, split="columns")
+
+
+def test_a_share_of_the_variance_decides_how_many():
+    share = np.cumsum(reference(X)[2])[4] / reference(X)[2].sum()
+    result = simulate("krylov", PARTS, n_components=float(share) - 1e-6, split="columns")
+    assert result.n_components_ == 5
+    assert_pca_of(result, X)
+
+
+@pytest.mark.parametrize("shape", [(8, 30), (90, 12), (40, 40)])
+def test_more_columns_than_people_and_as_many_components_as_there_are(shape):
+    table = np.random.default_rng(4).standard_normal(shape)
+    k = min(shape)
+    result = simulate("krylov", np.array_split(table, 4, axis=1), n_components=k, split="columns")
+    scores, _, variances = reference(table)
+    np.testing.assert_allclose(result.explained_variance_, variances[:k], atol=1e-8)
+    found = result.scores_ @ result.scores_.T
+    np.testing.assert_allclose(found, scores @ scores.T, atol=1e-6)
+
+
+def test_rank_deficient_tables_have_no_loadings_where_there_is_no_variance():
+    table = np.outer(np.arange(20.0), [1.0, 2.0, -1.0, 0.5])
+    result = simulate("krylov", [table[:, :2], table[:, 2:]], n_components=2, split="columns")
+    assert result.explained_variance_[1] == pytest.approx(0.0, abs=1e-12)
+    assert np.isfinite(result.components_).all()
+    np.testing.assert_array_equal(result.components_[1], 0.0)
+
+
+def test_single_precision_and_sparse_columns():
+    counts = sparse.random_array((90, 6), density=0.3, rng=np.random.default_rng(1))
+    result = simulate("krylov", [X[:, :6].astype(np.float32), counts], n_components=K, split="columns")
+    assert_pca_of(result, np.hstack([X[:, :6], counts.toarray()]), tol=1e-4)
+
+
+def test_the_same_bits_whichever_way_a_result_is_had(tmp_path):
+    given = {"n_components": K, "split": "columns", "mask": True}
+    one, other = (simulate("krylov", PARTS, **given) for _ in range(2))
+    np.testing.assert_array_equal(one.scores_, other.scores_)
+    back = PCAResult.load(one.save(tmp_path / "r.npz"))
+    assert isinstance(back, ColumnsResult)
+    np.testing.assert_array_equal(back.scores_, one.scores_)
+    np.testing.assert_array_equal(back.components_, one.components_)
+    np.testing.assert_array_equal(back.transform(dict(enumerate(PARTS))), one.transform(dict(enumerate(PARTS))))
+    asked = question(**one.asked)
+    assert asked.split == "columns"
+
+
+def test_a_run_that_is_interrupted_goes_on_from_its_checkpoint(tmp_path):
+    given = {"n_components": K, "split": "columns", "checkpoint": tmp_path / "c.npz"}
+
+    def stop(run):
+        if len(run.history) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate("krylov", PARTS, on_round=stop, **given)
+    again = simulate("krylov", PARTS, **given)
+    np.testing.assert_array_equal(again.scores_, simulate("krylov", PARTS, n_components=K, split="columns").scores_)
+
+
+# Loadings, and new people.
+
+
+def test_ids_match_rows_in_any_order_and_names_go_with_the_loadings():
+    tables = frames()
+    result = simulate("krylov", tables, n_components=K, split="columns")
+    order = [*sorted(tables["hospital"].columns), *sorted(tables["lab"].columns)]
+    pooled = tables["hospital"].join(tables["lab"])[order]
+    assert_pca_of(result, pooled.loc[PEOPLE].to_numpy())
+    assert result.row_ids_ == PEOPLE
+    assert list(result.feature_names_in_) == order
+    assert result.choices == ()
+    lab = result.loadings("lab")
+    assert list(lab.feature_names_in_) == order[5:]
+    np.testing.assert_array_equal(lab.components_, result.components_[:, 5:])
+    np.testing.assert_allclose(result.own[1]["scores"], result.scores_[[PEOPLE.index(i) for i in tables["lab"].index]])
+
+
+def test_scores_of_new_people_are_the_sum_of_what_each_client_has():
+    tables = frames()
+    result = simulate("krylov", tables, n_components=K, split="columns", scale="std")
+    aligned = {site: table.loc[PEOPLE] for site, table in tables.items()}
+    np.testing.assert_allclose(result.transform(aligned), result.scores_, atol=1e-6)
+    np.testing.assert_allclose(result.transform(aligned["hospital"].join(aligned["lab"])), result.scores_, atol=1e-6)
+    halves = [result.loadings(site).transform(table) for site, table in aligned.items()]
+    np.testing.assert_allclose(halves[0] + halves[1], result.scores_, atol=1e-6)
+    shuffled = result.transform(tables)
+    np.testing.assert_allclose(shuffled, result.scores_, atol=1e-6)
+    turned = result.transform(dict(reversed(tables.items())))
+    np.testing.assert_allclose(turned, pd.DataFrame(shuffled, index=PEOPLE).loc[tables["lab"].index], atol=1e-12)
+    with pytest.raises(ConfigError, match=r"Got 2 of 90 rows, with other ids"):
+        result.transform({**aligned, "lab": aligned["lab"].rename(index={"P001": "P900"})})
+    with pytest.raises(
+        ConfigError, match=r"The columns to transform must be those of all 2 parties, for the same people"
+    ):
+        result.transform({"lab": aligned["lab"]})
+
+
+def test_two_clients_columns_of_one_name_are_told_apart():
+    tables = {site: table.rename(columns={table.columns[0]: "same"}) for site, table in frames().items()}
+    result = simulate("krylov", tables, n_components=K, split="columns")
+    assert {"hospital/same", "lab/same"} <= set(result.feature_names_in_)
+    assert "same" in result.loadings("lab").feature_names_in_
+
+
+def test_a_private_client_keeps_its_loadings():
+    result = simulate("krylov", PARTS, n_components=K, split="columns", private=[1])
+    assert result.components_.shape == (K, 11)
+    assert not result.whole
+    assert np.isnan(result.noise_variance_)
+    assert "Loadings stay with their parties." in result.table()
+    np.testing.assert_allclose(result.scores_, reference(X)[0][:, :K], atol=1e-6)
+    with pytest.raises(ConfigError, match=r"The loadings must be of a run whose parties have all handed theirs over"):
+        result.transform(X)
+    with pytest.raises(ConfigError, match=r"The party must be one whose loadings are at hand \(client 0, client 2\)"):
+        result.loadings(1)
+
+
+def test_rows_without_ids_go_by_position_and_the_result_says_so():
+    result = simulate("krylov", PARTS, n_components=K, split="columns")
+    assert result.row_ids_ is None
+    assert any("matched by position" in choice for choice in result.choices)
+
+
+# What does not fit together.
+
+
+@pytest.mark.parametrize(
+    ("tables", "text"),
+    [
+        (
+            [X[:, :5], X[:80, 5:]],
+            r"The rows of client 1 must be 90, as at client 0\. Got 80\. Keep the rows of the same",
+        ),
+        (
+            changed("lab", lambda t: t.rename(index={"P007": "P999"})),
+            r"The ids of the rows of client 1 \(lab\) must be those of client 0 \(hospital\)\. Got 90, without 'P007' "
+            r"and with, beyond them, 'P999'\. Keep the rows of the same people",
+        ),
+        (
+            changed("lab", lambda t: t.rename(index={"P007": "P008"})),
+            r"The ids of the rows of client 1 \(lab\) must be different ones\. Got 'P008' more than once\. Keep one",
+        ),
+        (
+            changed("lab", lambda t: t.rename(index={"P007": " "})),
+            r"The ids of the rows of client 1 \(lab\) must be there for every row\. Got 1 empty",
+        ),
+        (
+            changed("lab", lambda t: t.reset_index(drop=True)),
+            r"The ids of the rows must be given by all parties, or by none\. Got some at client 0 \(hospital\), none",
+        ),
+        (
+            changed("lab", lambda t: t.assign(gene0=1.0)),
+            r"Every column of client 1 \(lab\) must be varying under scale=\"std\"\. Got a constant in gene0\.",
+        ),
+    ],
+)
+def test_tables_that_do_not_belong_together_are_named(tables, text):
+    with pytest.raises(DataError, match=text):
+        simulate("krylov", tables, n_components=2, split="columns", scale="std")
+
+
+def test_a_column_without_a_value_and_people_who_are_all_alike():
+    empty = np.column_stack([X[:, 0], np.full(90, np.nan)])
+    with pytest.raises(DataError, match=r"Every column of client 1 must be there\. Got no value at all in column 1"):
+        simulate("krylov", [X, empty], n_components=2, split="columns", missing="mean")
+    with pytest.raises(DataError, match="The rows of all parties together must be different from one another"):
+        simulate("krylov", [np.ones((9, 2)), np.zeros((9, 3))], n_components=1, split="columns")
+    with pytest.raises(DataError, match=r"The data of client 1 must be of usual size"):
+        simulate("krylov", [X, X * 1e100], n_components=1, split="columns")
+    with pytest.raises(ConfigError, match=r"n_components must be at most min\(n_samples, n_features\) = min\(90, 12\)"):
+        simulate("krylov", PARTS, n_components=13, split="columns")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            {"algorithm": "faps"},
+            "The algorithm over columns must be one of krylov, ssi, local_power, covariance or auto",
+        ),
+        ({"algorithm": "dcf_pca"}, r"Got dcf_pca\. Use krylov\."),
+        ({"algorithm": "per_pca"}, r"Got per_pca\. Use krylov\."),
+        ({"algorithm": "wda"}, r"Got wda\. Use krylov\."),
+        (
+            {"algorithm": "ssi", "max_rounds": 5, "dp": "dp(epsilon=1, delta=1e-6, clip=1)"},
+            "left out, as to hide one per",
+        ),
+        (
+            {"algorithm": "ssi", "channel": "air(noise_std=1.0)"},
+            'channel with split="columns" must be left out, as each party',
+        ),
+        (
+            {"columns": ["a", "b"]},
+            'columns with split="columns" must be left out, as each party has columns of its own',
+        ),
+        ({"algorithm": "ssi", "fraction": 0.5}, 'fraction with split="columns" must be 1.0, as no other party has'),
+        ({"evaluate": True}, 'evaluate with split="columns" must be False, as the variance left out says it exactly'),
+        ({"influence": True}, 'influence with split="columns" must be False, as without a client'),
+        ({"monitor": True}, 'monitor with split="columns" must be False, as limits for new people need the columns'),
+        (
+            {"wire": "float32", "tol": 1e-6},
+            'wire with split="columns" must be "float64", as loadings are made of the scores',
+        ),
+        ({"start": np.eye(12)[:2]}, 'start with split="columns" must be left out, as it begins with scores of people'),
+        ({"participation": lambda number: [0]}, 'participation with split="columns" must be left out, as no other'),
+        ({"split": "diagonal"}, "split must be one of 'rows', 'columns'"),
+    ],
+)
+def test_what_does_not_go_is_refused_with_its_reason(given, text):
+    settings = {"algorithm": "krylov", "n_components": 2, "split": "columns", **given}
+    with pytest.raises(ConfigError, match=text):
+        simulate(settings.pop("algorithm"), PARTS, **settings)
+
+
+# Ids.
+
+
+def test_ids_are_compared_as_text_and_ordered_by_value_where_they_are_numbers():
+    assert ids.texts([7, 7.0, " 7 ", "07", None, np.nan]) == ("7", "7", "7", "07", "", "")
+    assert ids.order(["10", "9", "2"], "x").tolist() == [2, 1, 0]
+    assert ids.order(["b10", "b9", "a"], "x").tolist() == [2, 0, 1]
+
+
+def test_a_digest_is_of_all_ids_and_of_one_run():
+    assert ids.digest(["a", "b"], "run 1") == ids.digest(["a", "b"], "run 1")
+    assert (
+        len({ids.digest(*of) for of in [(["a", "b"], "1"), (["a", "b"], "2"), (["a", "c"], "1"), (["ab"], "1")]}) == 4
+    )
+    salts = {run_of(question("krylov", n_components=1, split="columns")).standing.model.split.salt for _ in range(2)}
+    assert len(salts) == 2
+
+
+def test_rows_keep_their_ids_where_some_are_taken():
+    rows = SiteRows(X, ids=PEOPLE)
+    assert rows[[3, 1]].ids == ("P003", "P001")
+    assert rows[5:7].ids == ("P005", "P006")
+    with pytest.raises(DataError, match=r"The ids of rows must be one for each row\. Got 2 for 90 rows"):
+        SiteRows(X, ids=("a", "b"))
+
+
+def test_a_column_that_numbers_people_is_pointed_out():
+    numbered = frames()["hospital"].assign(patient_id=np.arange(90.0))
+    result = simulate("krylov", {"hospital": numbered, "lab": frames()["lab"]}, n_components=2, split="columns")
+    assert any("patient_id of client 0 (hospital) holds whole numbers" in hint for hint in result.hints)

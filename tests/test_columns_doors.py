@@ -1,0 +1,147 @@
+"""Columns at different places by the command, and by files with ids: what is written, and what is refused."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from people import PEOPLE, K, X, frames, reference, written
+
+from flower_pca import ColumnsResult, ConfigError, DataError, PCAResult, cli, plots, report, simulate
+from flower_pca.data import sources
+
+
+@pytest.fixture
+def tables(tmp_path):
+    return written(tmp_path / "tables")
+
+
+def flower_pca(capsys, *words):
+    code = cli.main([str(word) for word in words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(tables, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["run", tables, "--split", "columns", "--ids", "patient", "--components", K, "--scale", "std", "--mask"]
+    code, said, err = flower_pca(capsys, *words, "--own", "--out", out)
+    assert (code, err) == (0, "")
+    assert "90 rows x 12 columns at 2 clients" in said
+    assert "scores.csv" in said
+    result = PCAResult.load(out / "result.npz")
+    pooled = simulate("auto", frames(), n_components=K, split="columns", scale="std", mask=True)
+    assert isinstance(result, ColumnsResult)
+    np.testing.assert_array_equal(result.scores_, pooled.scores_)
+    lines = list(csv.reader((out / "scores.csv").read_text().splitlines()))
+    assert lines[0] == ["id", "pc1", "pc2", "pc3"]
+    assert [line[0] for line in lines[1:]] == PEOPLE == result.row_ids_
+    np.testing.assert_array_equal(np.array([line[1:] for line in lines[1:]], dtype=float), result.scores_)
+    parts = []
+    for i, site in enumerate(frames()):
+        target, data = tmp_path / f"{site}.npy", f"csv(path='{tables / site}.csv', ids='patient')"
+        code, said, _ = flower_pca(capsys, "transform", out / f"flower_pca-own-{i}.npz", data, "-o", target)
+        assert code == 0
+        assert f"Wrote 90 x {K} scores" in said
+        order = [list(frames()[site].index).index(person) for person in PEOPLE]
+        parts.append(np.load(target)[order])
+    np.testing.assert_allclose(sum(parts), result.scores_, atol=1e-8)
+
+
+def test_the_command_prints_json_and_shows_a_saved_result(tables, tmp_path, capsys):
+    out = tmp_path / "out"
+    code, said, _ = flower_pca(capsys, "run", tables, "--split", "columns", "--ids", "patient", "--out", out, "--json")
+    assert code == 0
+    assert json.loads(said)["n_features"] == 12
+    code, said, _ = flower_pca(capsys, "show", out / "result.npz")
+    assert code == 0
+    assert "sites: hospital, lab" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ["--split", "columns"],
+            r"Got 'P\d+' in column patient .*If a column says whose row it is, name it: --ids patient",
+        ),
+        (["--split", "columns", "--ids", "patent"], r"Got none called 'patent'\. Did you mean 'patient'\?"),
+        (["--ids", "patient"], r"--ids must be used with --split columns\. Got 'patient'\."),
+        (
+            ["--split", "columns", "--ids", "patient", "--clients", "3"],
+            "The number of clients must be 2, one for each file",
+        ),
+        (["--split", "columns", "--ids", "patient", "--partition", "iid"], "--partition must be left out over columns"),
+        (
+            ["--split", "columns", "--ids", "patient", "--columns", "age"],
+            "with --split columns must be left out, as each",
+        ),
+        (
+            ["--split", "columns", "--ids", "patient", "--algorithm", "faps"],
+            "The algorithm over columns must be one of",
+        ),
+        (["--split", "columns", "--ids", "patient", "--evaluate"], "must be False, as the variance left out says it"),
+    ],
+)
+def test_the_command_says_what_does_not_go(tables, tmp_path, capsys, words, text):
+    code, _, err = flower_pca(capsys, "run", tables, *words, "--out", tmp_path / "out")
+    assert code == 2
+    assert re.search(text, err), err
+
+
+def test_files_that_do_not_belong_together_are_named(tables, tmp_path, capsys):
+    lab = (tables / "lab.csv").read_text().replace("P007", "P008")
+    (tables / "lab.csv").write_text(lab)
+    words = ["run", tables, "--split", "columns", "--ids", "patient", "--out", tmp_path / "out"]
+    assert (
+        "The ids of the rows of client 1 (lab) must be different ones. Got 'P008' more" in flower_pca(capsys, *words)[2]
+    )
+    (tables / "lab.csv").write_text(lab.replace("P008", "P999", 1))
+    assert "must be those of client 0 (hospital). Got 90, without 'P007' and with" in flower_pca(capsys, *words)[2]
+
+
+def test_one_table_is_dealt_out_by_its_columns_for_a_trial(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", X)
+    words = ["run", tmp_path / "x.npy", "--split", "columns", "--clients", 3, "--out", tmp_path / "out", "--tol", 1e-12]
+    code, said, _ = flower_pca(capsys, *words, "--algorithm", "krylov")
+    assert code == 0
+    assert "matched by position" in said
+    np.testing.assert_allclose(PCAResult.load(tmp_path / "out/result.npz").scores_, reference(X)[0][:, :2], atol=1e-6)
+
+
+def test_ids_are_read_as_they_are_spelt(tmp_path):
+    rows = pd.DataFrame({"who": ["007", "8", "a "], "x": [1.0, 2.0, 3.0]})
+    rows.to_csv(tmp_path / "x.csv", index=False)
+    assert sources.make(f"csv(path='{tmp_path}/x.csv', ids='who')").ids == ("007", "8", "a")
+    np.savez(tmp_path / "x.npz", X=np.eye(3), who=np.array([7, 8, 9]))
+    assert sources.make(f"npz(path='{tmp_path}/x.npz', ids='who')").ids == ("7", "8", "9")
+    with pytest.raises(ConfigError, match=r"ids must be the name of a column\. Got 3"):
+        sources.make(f"csv(path='{tmp_path}/x.csv', ids=3)")
+    with pytest.raises(ConfigError, match=r"ids must be of a csv, parquet or npz file\. Got 'who'"):
+        sources.parties("synthetic(n=9, d=4)", ids="who")
+
+
+def test_ids_of_a_parquet_file(tmp_path):
+    pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+    pd.DataFrame({"who": ["b", "a"], "x": [1.0, 2.0]}).to_parquet(tmp_path / "x.parquet")
+    assert sources.make(f"parquet(path='{tmp_path}/x.parquet', ids='who')").ids == ("b", "a")
+
+
+def test_what_is_no_partys_own_file_is_refused(tmp_path):
+    path = simulate("krylov", [X], n_components=2).save(tmp_path / "r.npz")
+    with pytest.raises(DataError):
+        ColumnsResult.part(path)
+
+
+def test_a_report_and_pictures_where_loadings_stay_with_their_parties(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
+    result = simulate("krylov", frames(), n_components=2, split="columns", private=[0, 1])
+    assert "loadings" not in plots.available(result)
+    with pytest.raises(ConfigError, match='The picture "loadings" must be of a result with loadings'):
+        result.plot("loadings", tmp_path / "l.svg")
+    result.plot("overview", tmp_path / "o.svg")
+    page = report.write(result, tmp_path / "r.html", title="x").read_text()
+    assert "the columns of 2 clients" in page
+    assert "90 x the columns of 2 clients" in repr(result)

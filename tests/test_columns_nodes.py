@@ -1,0 +1,244 @@
+"""Columns at different places over nodes: the rule that allows it, ids by digest, loadings in files of their own."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from fake_grid import arrays_in, config_of, grid_of, kill_when, metrics_of, with_arrays
+from people import PARTS, PEOPLE, K, X, changed, frames, reference
+
+from flower_pca import ColumnsResult, NotEnoughNodes, Ray, SiteRows, simulate
+from flower_pca.base import archive
+from flower_pca.clients import Rules
+from flower_pca.strategies import PCAStrategy
+from flower_pca.wire import read_request
+
+pytestmark = pytest.mark.usefixtures("lines")
+
+
+def sites(tables):
+    return [SiteRows.of(table, site=site) for site, table in tables.items()]
+
+
+def fitted(shards, *, algorithm="krylov", rules=None, grid=None, **asked):
+    rules = {"split_columns": True, **(rules or {})}
+    grid = grid or grid_of(shards, **rules)
+    return PCAStrategy(algorithm, n_components=K, split="columns", min_nodes=len(shards), **asked).fit(grid)
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("algorithm", ["krylov", "auto", "covariance"])
+def test_nodes_give_the_bits_of_a_simulation(algorithm, mask):
+    result = fitted(PARTS, algorithm=algorithm, mask=mask)
+    alone = simulate(algorithm, PARTS, n_components=K, split="columns", mask=mask)
+    np.testing.assert_array_equal(result.scores_, alone.scores_)
+    np.testing.assert_array_equal(result.explained_variance_, alone.explained_variance_)
+    assert isinstance(result, ColumnsResult)
+    assert result.components_.shape == (K, 0)
+    assert not result.whole
+    assert result.parties_ == 3
+
+
+@pytest.mark.parametrize("answers", ["fixed", "exact"])
+def test_nodes_that_answer_from_fixed_statistics_keep_them_apart(answers, tmp_path):
+    rules = {"answers": answers, "memory_dir": tmp_path, "missing": "own_mean"}
+    for _ in range(2):
+        result = fitted(PARTS, rules=rules)
+        np.testing.assert_allclose(result.scores_, reference(X)[0][:, :K], atol=1e-7)
+    assert result.answers == "fixed"
+    kept = {path.name for path in tmp_path.glob("*fixed*.npz")}
+    assert kept == {f"flower_pca-fixed-{i}-columns.npz" for i in range(3)}
+
+
+def test_a_node_takes_part_by_its_own_rule_only():
+    text = (
+        "A run whose parties hold different columns must be allowed by this node's rules: split_columns is not set. "
+        "Got one. Ask the node's operator"
+    )
+    with pytest.raises(NotEnoughNodes, match="The parties of a run over columns must be there to the end") as error:
+        fitted(PARTS, rules={"split_columns": False})
+    assert text in str(error.value)
+    assert Rules.of_node_config({"split-columns": True}).split_columns
+    assert not Rules().split_columns
+
+
+def test_ids_are_told_by_a_digest_of_the_run_and_never_themselves(tmp_path):
+    shards, grid = sites(frames()), None
+    seen = []
+
+    def listen(message, reply):
+        seen.append((config_of(message), metrics_of(reply)))
+        return reply
+
+    for mask in (False, True):
+        grid = grid_of(shards, split_columns=True, output_dir=tmp_path / str(mask))
+        grid.tamper = listen
+        result = fitted(shards, grid=grid, mask=mask)
+        assert result.row_ids_ is None
+        assert not any("position" in choice for choice in result.choices)
+        order = [*sorted(frames()["hospital"].columns), *sorted(frames()["lab"].columns)]
+        pooled = frames()["hospital"].join(frames()["lab"])[order].to_numpy()
+        np.testing.assert_allclose(result.scores_, reference(pooled)[0][:, :K], atol=1e-6)
+    said = str(seen)
+    assert "P007" not in said
+    assert "gene" not in said
+    assert "weight" not in said
+    digests = {metrics.get("columns.digest") for _, metrics in seen}
+    assert len(digests - {None}) == 2  # one for each run
+
+
+def test_how_many_columns_a_node_has_is_not_told():
+    shards, counts = sites(frames()), []
+    grid = grid_of(shards, split_columns=True)
+
+    def listen(message, reply):
+        arrays, examples = arrays_in(reply), reply.content.metric_records["fitres.num_examples"]["num_examples"]
+        counts.append((int(arrays["n"]) if "n" in arrays else 1, examples, metrics_of(reply)["columns.count"]))
+        return reply
+
+    grid.tamper = listen
+    fitted(shards, grid=grid, algorithm="ssi")
+    assert set(counts) == {(1, 90, 90)}
+
+
+def test_each_node_writes_its_loadings_with_the_names_of_its_columns_and_people(tmp_path):
+    tables = frames()
+    result = fitted(sites(tables), rules={"output_dir": tmp_path}, scale="std", mask=True)
+    pooled = simulate("krylov", tables, n_components=K, split="columns", scale="std", mask=True)
+    for i, table in enumerate(tables.values()):
+        header, arrays = archive.read(tmp_path / f"flower_pca-own-{i}.npz", "own result")
+        assert header["columns"] == sorted(table.columns)
+        assert header["rows"] == list(table.index)
+        np.testing.assert_array_equal(arrays["components"], pooled.own[i]["components"])
+        np.testing.assert_array_equal(arrays["mean"], pooled.own[i]["mean"])
+        own = pd.DataFrame(arrays["scores"], index=header["rows"]).loc[PEOPLE].to_numpy()
+        np.testing.assert_array_equal(own, result.scores_)
+    assert result.site_names == {0: "hospital", 1: "lab"}
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize(
+    ("tables", "text"),
+    [
+        (
+            changed("lab", lambda t: t.rename(index={"P007": "P999"})),
+            r"The people of client \d+ \((lab|hospital)\) must be those of the run, 90 by id\. Got 90 by other ids\. "
+            r"Keep the rows of the same people at every party, with ids that are spelt alike",
+        ),
+        (
+            changed("lab", lambda t: t.iloc[:80]),
+            r"must be those of the run, (90|80) by id\. Got (90|80) by id\. Keep the rows of the same people",
+        ),
+        (
+            changed("lab", lambda t: t.reset_index(drop=True)),
+            r"Got 90 (by id|without ids)\. Give all parties ids of their rows, or none",
+        ),
+    ],
+)
+def test_other_people_are_named_with_what_to_do(tables, text, mask):
+    with pytest.raises(NotEnoughNodes, match=text):
+        fitted(sites(tables), mask=mask)
+
+
+def test_an_id_that_is_there_twice_stays_in_the_nodes_own_log(lines):
+    with pytest.raises(NotEnoughNodes, match="The rows and the rules of this node must be readable") as error:
+        fitted(sites(changed("lab", lambda t: t.rename(index={"P007": "P008"}))))
+    assert "P008" not in str(error.value)
+    assert any("'P008' more than once" in line for line in lines)
+
+
+@pytest.mark.parametrize("stage", ["columns_opening", "krylov", "loadings"])
+@pytest.mark.parametrize("mask", [False, True])
+def test_a_party_that_is_gone_ends_the_run(stage, mask):
+    grid = grid_of(PARTS, split_columns=True)
+
+    def due(message):
+        request = read_request([a.numpy() for a in message.content["fitins.parameters"].values()], config_of(message))
+        return stage == request.stage or (mask and "krylov" in request.algorithm)
+
+    kill_when(grid, [grid.node(1)], due)
+    with pytest.raises(NotEnoughNodes):
+        PCAStrategy("krylov", n_components=K, split="columns", min_nodes=2, node_timeout=0.1, mask=mask).fit(grid)
+
+
+def test_min_rows_counts_people_and_max_rank_directions_of_people():
+    result = fitted(PARTS, rules={"min_rows": 90})
+    assert result.status.ok
+    with pytest.raises(NotEnoughNodes, match="The rows of this node must be at least 91"):
+        fitted(PARTS, rules={"min_rows": 91})
+
+
+def test_max_rank_counts_over_runs_and_over_what_is_done_to_columns(tmp_path):
+    rules = {"max_rank": 25, "memory_dir": tmp_path}
+    assert fitted(PARTS, rules=rules, algorithm="krylov(max_rounds=3)").status
+    with pytest.raises(NotEnoughNodes, match="at most 25: that is its max_rank"):
+        fitted(PARTS, rules=rules, algorithm="krylov(max_rounds=3)", scale="std")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"stage": "opening"}, "The stage of a message about columns must be one of columns_opening, covariance"),
+        ({"split": '{"center": 1}'}, "The split of a message must be one of columns"),
+        ({"split": '{"scale": "other"}'}, "The split of a message must be one of columns"),
+        ({"split": "[" * 10000}, "The split of a message must be one of columns"),
+        ({"split": '{"salt": "' + "x" * 100 + '"}'}, "The split of a message must be one of columns"),
+        ({"columns": '["age"]'}, "The frame of a message about columns must be none, as the node centres"),
+        ({"split": None}, "A message of columns_opening must be one about columns"),
+    ],
+)
+def test_a_server_that_asks_for_something_else_is_refused(change, text):
+    shards = sites(frames())
+    grid = grid_of(shards, split_columns=True)
+
+    def lie(message):
+        config = config_of(message)
+        for name, value in change.items():
+            config.pop(name, None)
+            if value is not None:
+                config[name] = value
+
+    grid.on_push = lie
+    with pytest.raises(NotEnoughNodes, match=text):
+        fitted(shards, grid=grid)
+
+
+def test_an_answer_beyond_what_a_party_has_said_of_its_size_is_refused():
+    grid = grid_of(PARTS, split_columns=True)
+
+    def tamper(message, reply):
+        arrays = arrays_in(reply)
+        if "S" in arrays and message.metadata.dst_node_id == grid.node(2):
+            return with_arrays(reply, {**arrays, "S": 1e6 * arrays["S"]})
+        return reply
+
+    grid.tamper = tamper
+    with pytest.raises(NotEnoughNodes, match="S, must be as small as its own rows allow"):
+        fitted(PARTS, grid=grid)
+
+
+def test_a_run_goes_on_from_its_checkpoint_with_the_same_digests(tmp_path):
+    shards = sites(frames())
+    grid = grid_of(shards, split_columns=True)
+    strategy = PCAStrategy("krylov", n_components=K, split="columns", checkpoint=tmp_path / "c.npz")
+
+    def stop(run):
+        if len(run.history) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        strategy.fit(grid, on_round=stop)
+    again = strategy.fit(grid)
+    np.testing.assert_array_equal(again.scores_, fitted(shards).scores_)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
+@pytest.mark.xdist_group("ray")
+def test_ray_gives_the_same_bits_and_the_loadings(cluster):
+    given = {"n_components": K, "split": "columns", "mask": True}
+    alone = simulate("krylov", frames(), **given)
+    result = simulate("krylov", frames(), backend=Ray(address=cluster), **given)
+    np.testing.assert_array_equal(result.scores_, alone.scores_)
+    np.testing.assert_array_equal(result.components_, alone.components_)
+    assert result.row_ids_ == alone.row_ids_
+    assert list(result.feature_names_in_) == list(alone.feature_names_in_)

@@ -1,0 +1,213 @@
+"""What the components would be without each client: against the SVD of the pooled rows of the others."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import pooled
+from fake_grid import grid_of
+from results import assert_same_bits
+
+from flower_pca import ConfigError, PCAResult, ProtocolError, simulate
+from flower_pca.analysis.influence import influence, warnings
+from flower_pca.base import linalg
+from flower_pca.cli import main
+from flower_pca.stages.influence import Influence
+from flower_pca.strategies import PCAStrategy
+
+pytestmark = pytest.mark.usefixtures("lines")
+NAMES = ["age", "hb", "glucose", "sodium", "weight", "height"]
+SITES = ("north", "south", "west", "east")
+SIZES = np.array([5.0, 4.0, 3.0, 2.0, 1.0, 0.7])
+
+
+def rows(seed, n, sizes=SIZES):
+    rng = np.random.default_rng(seed)
+    turned = np.linalg.qr(np.random.default_rng(99).standard_normal((len(sizes), len(sizes))))[0]
+    return (rng.standard_normal((n, len(sizes))) * sizes) @ turned + 3.0
+
+
+def hospitals(*, units=1.0):
+    """Tables of four sites, of which south may measure glucose in other units."""
+    found = {name: pd.DataFrame(rows(i, 60 + 15 * i), columns=NAMES) for i, name in enumerate(SITES)}
+    found["south"]["glucose"] *= units
+    return found
+
+
+def without(shards, i, k, *, center=True, scale=None, components=None):
+    """The angle, the explained share and the variance of the rows of all others, in the frame of all rows."""
+    whole = pooled(shards, center, scale)
+    others = np.vstack([X for j, X in enumerate(shards) if j != i]) / (1.0 if whole.scale is None else whole.scale)
+    others = others - others.mean(axis=0) if center else others
+    _, s, V = np.linalg.svd(others, full_matrices=False)
+    angle = linalg.principal_angles(components.T, V[:k].T)[-1]
+    return angle, (s[:k] ** 2).sum() / (s**2).sum(), (s**2).sum() / (len(others) - 1)
+
+
+FRAMES = {"centred": {}, "scaled": {"scale": "std"}, "not centred": {"center": False}}
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("algorithm", ["krylov", "covariance", "ssi", "uda", "faps"])
+def test_each_client_turns_the_components_as_the_pooled_rows_of_the_others_say(algorithm, frame):
+    shards = [np.asarray(table) for table in hospitals(units=18.0).values()]
+    result = simulate(algorithm, shards, n_components=2, influence=True, **FRAMES[frame])
+    found = influence(result)
+    assert [one.client for one in found] != [0, 1, 2, 3]
+    assert [one.angle for one in found] == sorted((one.angle for one in found), reverse=True)
+    for one in found:
+        angle, explained, variance = without(shards, one.client, 2, **FRAMES[frame], components=result.components_)
+        assert one.rows == len(shards[one.client])
+        assert one.angle == pytest.approx(angle, abs=1e-7)
+        assert one.explained == pytest.approx(explained, rel=1e-9)
+        assert one.total_variance == pytest.approx(variance, rel=1e-9)
+        assert one.doubt < 1e-7
+
+
+def test_in_many_columns_an_angle_is_as_right_as_it_says():
+    sizes = 6.0 * np.arange(1, 161.0) ** -0.7
+    shards = [rows(i, 60 + 20 * i, sizes) for i in range(6)]
+    shards[3] = rows(9, 150, sizes[::-1].copy())
+    result = simulate("krylov", shards, n_components=4, influence=True)
+    assert [record.stage for record in result.history].count("influence") == 3
+    for one in influence(result):
+        angle, explained, _ = without(shards, one.client, 4, components=result.components_)
+        assert abs(one.angle - angle) <= max(one.doubt, 1e-6)
+        assert one.angle == pytest.approx(angle, rel=0.02)
+        assert one.explained == pytest.approx(explained, rel=1e-3)
+    assert influence(result)[0].client == 3
+
+
+def test_no_more_is_asked_than_the_basis_needs():
+    result = simulate("covariance", list(hospitals().values()), n_components=6, influence=True)
+    assert [record.stage for record in result.history].count("influence") == 1
+    assert max(one.angle for one in influence(result)) < 1e-7  # all six columns are in it, with whom or without
+    assert not warnings(result)
+
+
+def test_a_site_in_other_units_is_named_with_its_column():
+    result = simulate("krylov", hospitals(units=18.0), n_components=2, influence=True)
+    first = influence(result)[0]
+    assert (first.name, first.column, first.far, first.off) == ("south", "glucose", True, True)
+    assert 12.0 < first.times < 27.0
+    assert not any(one.far for one in influence(result)[1:])
+    assert len(warnings(result)) == 1
+    assert warnings(result)[0].startswith(
+        "south is far off: without south (75 rows) the components turn by 55.1 degrees; the values of glucose lie 26"
+    )
+    assert warnings(result)[0].endswith("times as far out there as at most clients, as in other units.")
+
+
+def test_a_column_that_most_sites_never_vary_in_is_named():
+    tables = hospitals()
+    for name, table in tables.items():
+        table["sodium"] = 140.0 if name != "west" else 140.0 + np.arange(len(table)) % 3
+    found = {one.name: one for one in influence(simulate("krylov", tables, n_components=2, influence=True))}
+    assert (found["west"].column, found["west"].times) == ("sodium", np.inf)
+    assert not any(one.off for name, one in found.items() if name != "west")
+
+
+def test_sites_that_are_alike_are_not_far_off():
+    result = simulate("krylov", hospitals(), n_components=2, influence=True)
+    assert warnings(result) == []
+    assert not any(one.far or one.off for one in influence(result))
+
+
+def test_gaps_count_as_what_stands_for_them():
+    shards = [np.asarray(table) for table in hospitals(units=4.0).values()]
+    gappy = [np.where(np.random.default_rng(i).random(X.shape) < 0.1, np.nan, X) for i, X in enumerate(shards)]
+    for missing in ("mean", "own_mean"):
+        result = simulate("krylov", gappy, n_components=2, missing=missing, influence=True)
+        means = [np.nanmean(np.vstack(gappy) if missing == "mean" else X, axis=0) for X in gappy]
+        filled = [np.where(np.isnan(X), mean, X) for X, mean in zip(gappy, means, strict=True)]
+        for one in influence(result):
+            angle, explained, _ = without(filled, one.client, 2, components=result.components_)
+            assert one.angle == pytest.approx(angle, abs=1e-7)
+            assert one.explained == pytest.approx(explained, rel=1e-9)
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+def test_nodes_answer_as_clients_in_process_do(answers):
+    tables = [table.to_numpy() for table in hospitals(units=18.0).values()]
+    there = PCAStrategy("krylov", n_components=2, influence=True).fit(grid_of(tables, answers=answers))
+    here = simulate("krylov", tables, n_components=2, influence=True, answers=answers)
+    np.testing.assert_array_equal(there.influence_, here.influence_)
+    np.testing.assert_array_equal(there.influence_keys_, here.influence_keys_)
+
+
+def test_a_result_keeps_it_in_a_file_and_a_run_goes_on_from_a_checkpoint(tmp_path):
+    tables, path = hospitals(units=18.0), tmp_path / "state.npz"
+    whole = simulate("krylov", tables, n_components=2, influence=True)
+
+    def stop(run):
+        if run.history[-1].stage == "influence":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate("krylov", tables, n_components=2, influence=True, checkpoint=path, on_round=stop)
+    resumed = simulate("krylov", tables, n_components=2, influence=True, checkpoint=path)
+    assert_same_bits(resumed, whole)
+    np.testing.assert_array_equal(resumed.influence_, whole.influence_)
+    read = PCAResult.load(whole.save(tmp_path / "result.npz"))
+    assert influence(read) == influence(whole)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "more", "words"),
+    [
+        ("krylov", {"mask": True}, "influence under masks must be False, as nobody sees the answer of a single client"),
+        ("ssi", {"channel": "air(noise_std=0.1)"}, "influence over the air must be False, as nobody sees the answer"),
+        ("ssi", {"dp": "dp(epsilon=1.0, delta=1e-6, clip=9.0)", "max_rounds": 5}, "influence with dp must be False"),
+        ("per_pca", {}, "influence must be asked of an algorithm whose components are all there is to say of a row"),
+        ("krylov", {"influence": 1.5}, "influence must be one of True, False"),
+    ],
+)
+def test_it_is_refused_where_no_single_answer_is_seen_as_it_is(algorithm, more, words):
+    with pytest.raises(ConfigError, match=words):
+        simulate(algorithm, hospitals(), n_components=2, **{"influence": True, **more})
+
+
+def test_nodes_that_add_up_answers_cannot_tell_it():
+    with pytest.raises(ConfigError, match="influence must be left out where the answers of clients are summed"):
+        PCAStrategy("krylov", n_components=2, influence=True, hosted="summed")
+
+
+def test_a_result_without_it_and_a_single_client_say_so():
+    tables = hospitals()
+    with pytest.raises(ConfigError, match="The result must be of a run that measured the clients' influence"):
+        influence(simulate("krylov", tables, n_components=2))
+    alone = simulate("krylov", [tables["south"]], n_components=2, influence=True)
+    with pytest.raises(ConfigError, match=r"The clients of the run must be at least 2\. Got 1\. Leave influence out\."):
+        influence(alone)
+    assert warnings(alone) == []
+
+
+def test_an_answer_whose_sums_its_squares_do_not_allow_is_refused():
+    reply = {"n": np.array(10), "sum": np.array([11.0, 0.0]), "squares": np.array([10.0, 1.0]), "Y": np.zeros((2, 1))}
+    with pytest.raises(ProtocolError, match="The sums of an answer must be as its squares allow"):
+        Influence().inspect(None, reply)  # type: ignore[arg-type]
+    Influence().inspect(None, {**reply, "sum": np.array([10.0, 0.0])})  # type: ignore[arg-type]
+    with pytest.raises(ProtocolError, match="The sums of an answer"):
+        Influence().inspect(None, {**reply, "squares": np.array([-1.0, 1.0])})  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("unillustrated")
+def test_the_command_names_the_site_and_the_report_has_a_table(tmp_path, capsys):
+    (tmp_path / "sites").mkdir()
+    for name, table in hospitals(units=18.0).items():
+        table.to_csv(tmp_path / "sites" / f"{name}.csv", index=False)
+    given = [str(tmp_path / "sites"), "--components", "2", "--influence", "--out", str(tmp_path / "out")]
+    assert main(["run", *given]) == 0
+    said = capsys.readouterr().out
+    assert "influence: without it the components turn by: south 55.1 degrees" in said
+    assert "south is far off" in said
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "What each client does to the components" in page
+    assert "south is far off" in page
+    assert main(["show", str(tmp_path / "out" / "result.npz"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["influence"][0]["name"] == "south"
+    assert main(["run", *given, "--mask"]) != 0
+    assert "--influence under masks" in capsys.readouterr().err

@@ -1,0 +1,202 @@
+"""The live page of a run of steps: what it says, when it is written, how it ends, and that a browser follows it."""
+
+import re
+import time
+
+import numpy as np
+import pytest
+from test_watching import R, clients, serve
+
+from flower_pca import ConfigError, DataError, STMiss, cli, strategies, track
+from flower_pca.report.live import Live
+
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.usefixtures("lines")]
+REFRESH = re.compile(r'<meta http-equiv="refresh" content="(\d+)">')
+
+
+def text(path):
+    return path.read_text(encoding="utf-8")
+
+
+def facts(page):
+    return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "live.html"
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Without pictures, which take most of the time of a page."""
+    monkeypatch.setattr("flower_pca.report.live.report.pictures", lambda result, shards: "")
+
+
+def hurried(live, pages, path):
+    """For `on_step`: the page is due at every step, and kept."""
+
+    def after(record):
+        live._due = 0.0
+        live(record)
+        pages.append(text(path))
+
+    return after
+
+
+def test_it_is_there_from_the_beginning_and_says_at_last_that_the_run_has_ended(path):
+    pages = []
+    parts = clients(turn=3)
+    parts[1][4] = np.full_like(parts[1][4], np.nan)
+    with Live(path, title="Three <b>sensors</b>", every=2.0) as live:
+        assert "No step is over since then." in text(path)
+        result = track(
+            STMiss(detect=True, threshold=5.0, update_length=1), parts, n_components=R,
+            on_step=hurried(live, pages, path),
+        )  # fmt: skip
+    last = text(path)
+    for step, page in enumerate(pages):
+        assert f"The run goes on. Step {step} is over." in page
+        assert REFRESH.findall(page) == ["2"]
+        assert facts(page)["steps"] == str(step + 1)
+        assert ("The subspace has changed at step 3: " in page) == (step >= 3)
+        assert "<h2>Clients in step " + str(step) in page
+        assert page.count("<img ") >= 4
+        assert "Three &lt;b&gt;sensors&lt;/b&gt;" in page
+    missing = np.isnan(np.vstack([own[0] for own in parts])).mean()
+    assert facts(pages[0])["missing"] == f"{missing:.2%}"
+    assert re.search(r"Clients in step 4.*?client 1</td><td>0</td><td>none<", pages[4], re.DOTALL)
+    assert f"The run has ended: {result.status.words}." in last
+    assert REFRESH.search(last) is None
+    assert "loaded again" not in last
+    assert len(list(path.parent.iterdir())) == 1
+
+
+@pytest.mark.usefixtures("plain")
+def test_it_is_written_every_few_seconds_and_takes_a_fifth_of_the_time_at_most(path, monkeypatch):
+    now, written = [1000.0], []
+    with Live(path, title="x", every=5.0) as live:
+        write = live._write
+
+        def slow(*given, **more):
+            write(*given, **more)
+            written.append(now[0])
+            now[0] += cost[0]
+
+        cost = [0.0]
+        monkeypatch.setattr(live, "_write", slow)
+        monkeypatch.setattr("flower_pca.report.live.time.monotonic", lambda: now[0])
+        records = []
+        track("st_miss", clients(1), n_components=R, on_step=records.append)
+        for second in range(13):
+            now[0] = 1000.0 + second
+            live(records[-1])
+        assert written == [1000.0, 1005.0, 1010.0]
+        cost[0], written[:] = 3.0, []
+        for second in range(20, 50):
+            now[0] = max(now[0], 1000.0 + second)
+            live(records[-1])
+        assert written == [1020.0, 1035.0]
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KeyboardInterrupt(), "The run has ended after step 2: it was interrupted."),
+        (DataError("The data", must="finite", got="inf", then="Mend <it>."), "after step 2. The data must be finite."),
+        (ValueError("no"), "The run has ended after step 2: ValueError: no."),
+    ],
+)
+def test_it_says_how_a_run_was_broken_off(error, words, path):
+    def stop(record):
+        live(record)
+        if record.step == 2:
+            raise error
+
+    with pytest.raises(type(error)), Live(path, title="x") as live:
+        track("st_miss", clients(1), n_components=R, on_step=stop)
+    page = text(path)
+    assert words in page
+    assert '<p class="ended">The run has ended' in page
+    assert REFRESH.search(page) is None
+    assert "<it>" not in page
+    with pytest.raises(ValueError, match="early"), Live(path, title="x"):
+        raise ValueError("early")
+    assert "The run has ended before a step was over: ValueError: early." in text(path)
+
+
+@pytest.mark.usefixtures("plain")
+def test_sites_are_called_by_their_names_and_under_masks_not_at_all(path):
+    for mask in (False, True):
+        with Live(path, title="x") as live:
+            strategy = strategies.STMiss(n_components=R, min_nodes=3, on_step=live, mask=mask, steps=2)
+            strategy.fit(serve(clients(), names=("north", "<i>", "west")))
+        page = text(path)
+        for name in ("north", "&lt;i&gt;", "west"):
+            assert (f'<td class="text">{name}</td>' in page) == (not mask)
+        assert ("What single clients have had is seen in sums only." in page) == mask
+        assert "client 0" not in page
+
+
+def test_without_matplotlib_it_has_tables(path, monkeypatch):
+    monkeypatch.setattr("flower_pca.base.extras.there", lambda name: False)
+    with Live(path, title="x") as live:
+        track("st_miss", clients(1), n_components=R, on_step=live)
+    assert "matplotlib" in text(path)
+    assert "<h2>Steps</h2>" in text(path)
+
+
+def test_what_is_no_page_is_refused_in_one_sentence(tmp_path):
+    with pytest.raises(ConfigError, match=r"The live page must be a file that ends in \.html\. Got .*rows\.npy\."):
+        Live(tmp_path / "rows.npy", title="x")
+    with pytest.raises(ConfigError, match=r"The folder of the live page must be there\. Got none at .*no\."):
+        Live(tmp_path / "no/live.html", title="x")
+    with pytest.raises(ConfigError, match=r"every must be a finite number of at least 0\.1"):
+        Live(tmp_path / "live.html", title="x", every=0.0)
+    (tmp_path / "taken.html").mkdir()
+    with pytest.raises(ConfigError, match=r"The live page must be writable\. Got .*taken\.html \("):
+        Live(tmp_path / "taken.html", title="x").__enter__()
+
+
+def test_the_command_draws_it_and_closes_it(tmp_path, capsys, path):
+    np.save(tmp_path / "rows.npy", np.vstack(clients(1)[0]))
+    words = ["track", tmp_path / "rows.npy", "--batch", 12, "--rank", R, "--out", tmp_path / "out", "--live"]
+    assert cli.main([str(word) for word in (*words, path)]) == 0
+    assert "The run has ended: 6 steps, no client has more rows" in text(path)
+    assert "<h1>The subspace of rows.npy</h1>" in text(path)
+    capsys.readouterr()
+    assert cli.main([str(word) for word in (*words, tmp_path / "rows.npy")]) == 2
+    assert capsys.readouterr().err.startswith("flower-pca: The live page must be a file that ends in .html. Got ")
+    np.save(tmp_path / "rows.npy", np.vstack([*clients(1)[0][:3], np.full((12, 10), np.inf)]))
+    assert cli.main([str(word) for word in (*words, path)]) == 2
+    assert "The run has ended after step 2. The data of client 0 at step 3 must be finite" in text(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1440])
+def test_a_browser_follows_it_to_the_end(tab, scheme, width, path):
+    records = []
+    track(STMiss(detect=True, threshold=5.0, update_length=1), clients(turn=3), n_components=R, on_step=records.append)
+    with Live(path, title="Three sensors", every=1.0) as live:
+        tab.open(path.as_uri(), width=width, height=900, mobile=width < 800, scheme=scheme)
+        assert "No step is over since then." in tab.evaluate("document.body.innerText")
+        live(records[-1])
+        wait(tab, "The run goes on.")
+        ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert tab.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 300)")
+    wait(tab, "The run has ended: 6 steps")
+    assert tab.complaints == []
+    assert [url for url in tab.requests if not url.startswith(("file://", "data:"))] == []
+
+
+def wait(tab, words):
+    """Until the page says so; it is loaded again by itself."""
+    for _ in range(200):
+        if words in tab.evaluate("document.body ? document.body.innerText : ''"):
+            return
+        time.sleep(0.1)
+    raise AssertionError(words)

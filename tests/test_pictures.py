@@ -1,0 +1,52 @@
+"""The README's picture and badges are what the package computes now; else: python .ci/pictures.py."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+from pages import ROOT, text
+
+sys.path.insert(0, str(ROOT / ".ci"))
+import pictures  # where what draws them lies, which is no package
+
+NUMBER = r"-?\d+(?:\.\d+)?"
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return pictures.drawn()
+
+
+def stored(name):
+    return (pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def test_every_picture_is_drawn_and_no_other_lies_there(drawn):
+    assert {path.stem for path in pictures.FOLDER.glob("*.svg")} == set(drawn)
+
+
+@pytest.mark.parametrize("name", ["three-hospitals", "python", "licence", "pooled"])
+def test_a_picture_is_that_of_today(name, drawn):
+    there, now = stored(name), drawn[name]
+    assert re.sub(NUMBER, "", there) == re.sub(NUMBER, "", now)
+    numbers = [[float(number) for number in re.findall(NUMBER, each)] for each in (there, now)]
+    np.testing.assert_allclose(*numbers, atol=0.15)  # a length is rounded to a tenth
+
+
+def test_the_badge_of_the_papers_claims_no_more_than_was_recorded():
+    done, items = map(int, re.search(r"(\d+) of (\d+) at full size", stored("papers")).groups())
+    assert items == pictures.recorded()[1]
+    assert done <= pictures.recorded()[0]
+
+
+def test_the_readme_shows_them_with_their_titles():
+    shown = dict(re.findall(r"!\[([^]]*)\]\(docs/pictures/([\w-]+)\.svg\)", text("README.md")))
+    assert len(shown) == 5
+    for words, name in shown.items():
+        (title,) = re.findall("<title>(.*)</title>", stored(name))
+        assert " ".join(words.split()) == title
+
+
+def test_the_result_of_the_badge_is_that_of_one_table():
+    assert pictures.first()[3] < 1e-12

@@ -1,0 +1,129 @@
+"""Means and deviations alone: those of the pooled rows, over nodes, under masks, with gaps; and the record of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from fake_grid import grid_of, hosts_of
+from flwr.app import ConfigRecord
+
+from flower_pca import ConfigError, DataError, ProtocolError, Scaling
+from flower_pca.audit import served
+from flower_pca.audit.telling import telling
+from flower_pca.clients import Rules
+from flower_pca.core.parts import Kind
+from flower_pca.strategies import Standardize, arrays_of
+
+pytestmark = pytest.mark.usefixtures("lines")
+NAMES = ["age", "hb", "glucose", "dose"]
+SIZES, MEANS = np.array([9.0, 1.5, 30.0, 1e-3]), np.array([60.0, 13.0, 5e3, 2.0])
+SHARDS = [np.random.default_rng(i).standard_normal((n, 4)) * SIZES + MEANS for i, n in enumerate((50, 80, 20))]
+POOLED = np.vstack(SHARDS)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Flower's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+
+
+def is_that_of(scaling, rows, *, rtol=1e-12):
+    np.testing.assert_allclose(scaling.mean_, np.nanmean(rows, axis=0), rtol=rtol)
+    np.testing.assert_allclose(scaling.scale_, np.nanstd(rows, axis=0), rtol=1e3 * rtol)
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+@pytest.mark.parametrize("mask", [False, True], ids=["plain", "masked"])
+def test_it_is_that_of_the_pooled_rows(mask, answers):
+    grid = grid_of(SHARDS, answers=answers)
+    scaling = Standardize(min_nodes=3, mask=mask).fit(grid)
+    is_that_of(scaling, POOLED)
+    assert scaling.n_samples_ == len(POOLED)
+    stages = [record.stage for record in scaling.history if not record.stage.startswith("mask.")]
+    assert stages == (["summed_opening"] * 2 if mask else ["opening"])
+    assert scaling.status is not None
+    assert scaling.status.ok
+
+
+@pytest.mark.parametrize("hosted", ["stacked", "summed"])
+def test_virtual_nodes_that_host_clients_answer_it(hosted):
+    is_that_of(Standardize(hosted=hosted).fit(hosts_of(SHARDS, each=2)), POOLED)
+
+
+@pytest.mark.parametrize("missing", ["mean", "own_mean"])
+def test_gaps_are_left_out_of_mean_and_deviation(missing):
+    gappy = [np.where(np.random.default_rng(i).random(X.shape) < 0.2, np.nan, X) for i, X in enumerate(SHARDS)]
+    scaling = Standardize(min_nodes=3, missing=missing).fit(grid_of(gappy))
+    if missing == "mean":
+        is_that_of(scaling, np.vstack(gappy))
+        assert np.isfinite(scaling.transform(gappy[0])).all()
+        np.testing.assert_array_equal(scaling.transform(gappy[0])[np.isnan(gappy[0])], 0.0)
+    else:
+        is_that_of(scaling, np.vstack([np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in gappy]))
+
+
+def test_columns_are_matched_by_name_and_a_constant_one_is_left_as_wide_as_it_is():
+    tables = [pd.DataFrame(X, columns=NAMES).assign(ward=4.0) for X in SHARDS]
+    tables[1] = tables[1][["ward", *NAMES[::-1]]]
+    scaling = Standardize(min_nodes=3, columns=[*NAMES, "ward"]).fit(grid_of(tables))
+    assert list(scaling.feature_names_in_) == [*NAMES, "ward"]
+    assert scaling.scale_[-1] == 1.0
+    is_that_of(Scaling(mean_=scaling.mean_[:4], scale_=scaling.scale_[:4], n_samples_=1), POOLED)
+    found = scaling.transform(tables[1])
+    np.testing.assert_allclose(found[:, :4], (SHARDS[1] - POOLED.mean(axis=0)) / POOLED.std(axis=0), atol=1e-9)
+    np.testing.assert_array_equal(found[:, 4], 0.0)
+    np.testing.assert_allclose(scaling.inverse_transform(found)[:, :4], SHARDS[1], rtol=1e-12)
+
+
+def test_a_record_carries_it_to_a_node():
+    scaling = Standardize(min_nodes=3).fit(grid_of([pd.DataFrame(X, columns=NAMES) for X in SHARDS]))
+    config = ConfigRecord({"lr": 0.1, **scaling.to_record()})
+    there = Scaling.from_record(config)
+    np.testing.assert_array_equal(there.mean_, scaling.mean_)
+    table = pd.DataFrame(SHARDS[0], columns=NAMES)
+    np.testing.assert_array_equal(there.transform(table), scaling.transform(table))
+    assert (there.n_samples_, list(there.feature_names_in_)) == (scaling.n_samples_, sorted(NAMES))
+    with pytest.raises(ProtocolError, match=r"The record must be one with a scaling in it\. Got lr"):
+        Scaling.from_record({"lr": 0.1})
+    with pytest.raises(DataError):
+        Scaling.from_record({"flower_pca.scaling": b"damaged"})
+    for wrong in ({"scale_": np.array([1.0, 0.0, 1.0, 1.0])}, {"mean_": np.zeros(3)}, {"scale_": np.full(4, np.nan)}):
+        with pytest.raises(DataError, match="The arrays of a scaling must be finite numbers for each column"):
+            Scaling(**{"mean_": scaling.mean_, "scale_": scaling.scale_, "n_samples_": 3, **wrong})
+
+
+def test_flower_gets_it_as_arrays_and_people_as_a_table():
+    outcome = Standardize(min_nodes=3).start(grid_of(SHARDS))
+    np.testing.assert_allclose(outcome.arrays["mean"].numpy(), POOLED.mean(axis=0), rtol=1e-12)
+    scaling = Standardize(min_nodes=3).fit(grid_of(SHARDS))
+    assert set(arrays_of(scaling)) == {"mean", "scale"}
+    assert scaling.table().splitlines()[0].split() == ["column", "mean", "deviation"]
+    assert len(scaling.table().splitlines()) == 5
+
+
+def test_a_node_tells_no_product_for_it_and_may_refuse_it():
+    grid = grid_of(SHARDS)
+    Standardize(min_nodes=3).fit(grid)
+    (asked,) = {m.content.config_records["fitins.config"]["stage"] for m in grid.sent}
+    assert asked == "opening"
+    told = served.asked("standardize")
+    assert Kind.COLUMNS in {kind for kind, _ in told}
+    assert "standardize" in " ".join(telling(Rules()).served)
+    scaling = Standardize(min_nodes=3).fit(grid_of(SHARDS, max_rank=1))
+    is_that_of(scaling, POOLED)
+    refusing = grid_of(SHARDS, allow=["krylov"])
+    with pytest.raises(Exception, match="The algorithm must be one of those that this node serves"):
+        Standardize(min_nodes=3, node_timeout=0.1).fit(refusing)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"missing": "median"}, "missing must be one of 'error', 'own_mean', 'mean'"),
+        ({"hosted": "summed", "mask": True}, "mask must be left out where the answers of clients are summed"),
+    ],
+)
+def test_what_is_asked_is_checked_when_the_strategy_is_made(given, words):
+    with pytest.raises(ConfigError, match=words):
+        Standardize(**given)

@@ -85,9 +85,9 @@ def _load(context: Context) -> Any:
     data = _own(node)
     if data is not None:
         if _tracks(config) and Path(data).expanduser().is_dir():
-            return Stream(Arrivals(data), who="this node")
+            return Stream(Arrivals(data), who=checks.NODE)
         rows = sources.make(data)
-        return Stream(rows, batch=int(node["batch"]), who="this node") if "batch" in node else rows
+        return Stream(rows, batch=int(node["batch"]), who=checks.NODE) if "batch" in node else rows
     asked = str(config["data"])
     _check_dealt(node, asked)
     wanted = str(config.get("columns", "")) or None
@@ -195,8 +195,8 @@ def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[Ste
     """The strategy of a tracker, which has fewer parameters than PCAStrategy, and steps at an interval."""
     config = context.run_config
     names, plain = inspect.signature(TrackingStrategy).parameters, inspect.signature(PCAStrategy).parameters
-    for name, value in settings.items():
-        if name not in names and name != "algorithm" and value not in (None, False, plain[name].default):
+    for name, value in settings.items():  # auto bits are those that a tolerance allows: without one, all
+        if name not in names and name != "algorithm" and value not in (None, False, "auto", plain[name].default):
             key = name.replace("_", "-")
             remedy = "A tracker has no such setting: leave it out."
             raise ConfigError(f"{key} with a tracker", must=f"{plain[name].default}", got=repr(value), then=remedy)
@@ -222,7 +222,7 @@ def _rules(context: Context) -> Rules:
     if _own(context.node_config) is not None:
         return given
     seed = int(context.run_config.get("seed", 0) or 0)
-    free = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": True}
+    free = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": "any"}
     return Rules.of(given, {**free, "noise_seed": seed})
 
 

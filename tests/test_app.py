@@ -1,15 +1,27 @@
 """The app that `flwr run` starts: a node's node-config has the last word on its rows and on what it serves."""
 
 import sys
+import tomllib
 import warnings
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 from fake_grid import FakeGrid, in_a_run, is_pca_of
+from pages import text
 from people import PEOPLE, frames, written
 
-from flower_pca import ColumnsResult, ConfigError, NotEnoughNodes, PCAResult, RobustResult, keys, registry, simulate
+from flower_pca import (
+    ColumnsResult,
+    ConfigError,
+    NotEnoughNodes,
+    PCAResult,
+    RobustResult,
+    TrackingResult,
+    keys,
+    registry,
+    simulate,
+)
 from flower_pca.data import sources
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
@@ -26,7 +38,7 @@ SAVED = "Components saved in "
 def run(tmp_path, monkeypatch):
     """Run the app on nodes with these node-configs; returns the result and what was logged."""
 
-    def start(nodes, *, engine=True, **config):
+    def start(nodes, *, engine=True, load=PCAResult.load, **config):
         config = {"data": DATA, "partition": "contiguous", "n-components": 2, "output": str(tmp_path / "out"), **config}
         config = {name.replace("_", "-"): value for name, value in config.items()}
         if engine and any("data" not in node and node for node in nodes):
@@ -38,7 +50,7 @@ def run(tmp_path, monkeypatch):
             context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=config)
             app.server_app(grid, context)
         (place,) = [line.removeprefix(SAVED) for line in lines if line.startswith(SAVED)]
-        return PCAResult.load(place), lines
+        return load(place), lines
 
     return start
 
@@ -317,6 +329,18 @@ def test_a_tracker_refuses_settings_that_it_would_not_heed(run, key, value):
         run(simulated(2), algorithm="st_miss", batch=20, **{key: value})
 
 
+@pytest.mark.parametrize("name", ["pyproject.toml", "hub/pyproject.toml"])
+def test_a_tracker_runs_by_the_run_config_that_the_app_comes_with(run, tmp_path, name):
+    config = tomllib.loads(text(name))["tool"]["flwr"]["app"]["config"] | {
+        "data": DATA,
+        "output": str(tmp_path / "out"),
+    }
+    config |= {"algorithm": "st_miss", "batch": 20, "n-components": 2, "steps": 3}
+    result, lines = run(simulated(2), load=TrackingResult.load, **config)
+    assert len(result.rows_) == 3
+    assert any("(st_miss): 2/2 clients, step 1, error " in line for line in lines)
+
+
 def test_masks_by_a_key_of_the_run_config(run, tmp_path):
     nodes, shards = deployed(tmp_path, **{"masked-only": True})
     result, _ = run(nodes, mask=True)
@@ -411,7 +435,7 @@ def test_the_app_runs_over_nodes_that_have_their_own_tables(run, tmp_path):
     nodes = [
         {
             "data": f"csv(path='{tables / site}.csv', ids='patient')",
-            "split-columns": True,
+            "split-columns": "std",
             "output-dir": str(tmp_path / site),
         }
         for site in frames()

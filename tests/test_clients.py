@@ -297,10 +297,22 @@ def test_refusals_under_noise_and_masks_count_nothing(how):
     assert infinite == "The data of this node must be finite. Impute or drop these entries before the run."
     if how == "noise":
         gaps = said(PCAClient(nan_rows(SHARDS[0]), context=context(), **rules), stage, asked)
-        remedy = 'Impute or drop these entries before the run, or use missing="mean".'
+        remedy = 'Impute or drop these entries before the run, or use missing="own_mean".'
         assert gaps == f"The data of this node must be finite. {remedy}"
         wrong = said(PCAClient(SHARDS[0], context=context(), **rules), stage, {**asked, "Z": np.eye(D + 1)[:, :1]})
         assert "can work on. Got one that fails here (ValueError). Install" in wrong
+
+
+def test_a_node_has_its_refusals_in_its_own_log(caplog):
+    """With what was found in its rows, also where the server is not told."""
+    for rules in ({}, {"masked_only": True}):
+        with caplog.at_level("WARNING", logger="flwr"):
+            said(PCAClient(nan_rows(SHARDS[0]), context=context(), **rules), "ssi", {"Z": np.eye(D)[:, :2]})
+        assert "This node does not answer: " in caplog.messages[-1]
+    few = PCAClient(SHARDS[0], context=context(), min_rows=10_000)
+    with caplog.at_level("WARNING", logger="flwr"):
+        said(few, "ssi", {"Z": np.eye(D)[:, :2]})
+    assert caplog.messages[-1].startswith("This node does not answer: The rows of this node must be at least 10000.")
 
 
 @pytest.mark.parametrize("rules", [{"min_noise": 1.0}, {"max_clip": 1.0}, {"masked_only": True}], ids=str)

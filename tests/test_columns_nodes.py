@@ -102,7 +102,7 @@ def test_how_many_columns_a_node_has_is_not_told():
 
 def test_each_node_writes_its_loadings_with_the_names_of_its_columns_and_people(tmp_path):
     tables = frames()
-    result = fitted(sites(tables), rules={"output_dir": tmp_path}, scale="std", mask=True)
+    result = fitted(sites(tables), rules={"output_dir": tmp_path, "split_columns": "std"}, scale="std", mask=True)
     pooled = simulate("krylov", tables, n_components=K, split="columns", scale="std", mask=True)
     for i, table in enumerate(tables.values()):
         header, arrays = archive.read(tmp_path / f"flower_pca-own-{i}.npz", "own result")
@@ -168,7 +168,7 @@ def test_min_rows_counts_people_and_max_rank_directions_of_people():
 
 
 def test_max_rank_counts_over_runs_and_over_what_is_done_to_columns(tmp_path):
-    rules = {"max_rank": 25, "memory_dir": tmp_path}
+    rules = {"max_rank": 25, "memory_dir": tmp_path, "split_columns": "any"}
     assert fitted(PARTS, rules=rules, algorithm="krylov(max_rounds=3)").status
     with pytest.raises(NotEnoughNodes, match="at most 25: that is its max_rank"):
         fitted(PARTS, rules=rules, algorithm="krylov(max_rounds=3)", scale="std")

@@ -86,6 +86,14 @@ def test_a_tie_but_for_little_is_not_taken_for_a_gap(name):
     assert result.status.words.endswith(": which of their directions was found cannot be told")
 
 
+def test_a_gap_that_nobody_has_looked_for_is_not_said_to_be_none():
+    result = simulate("uda", [np.random.default_rng(0).standard_normal((30, 5))], n_components=1)
+    assert result.sine_estimate_ is None
+    assert result.status.words.endswith(
+        "how far eigenvalue 2 is below was not measured: other directions may do as well"
+    )
+
+
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("name", ["ssi", "fed_oapm"])
 def test_residuals_say_nothing_of_eigenvalues_below_tol(name, turned):

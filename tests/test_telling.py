@@ -98,9 +98,15 @@ CASES = [
     ({"masked_only": True, "trusted_keys": "/k", "min_peers": 4}, "others, 4 at least", "A sum over two"),
     (
         {"masked_only": True, "trusted_keys": "/k", "max_groups": 2, "max_lost": 3},
-        "Sums in 2 groups of nodes at most, of each without 3 of its members at most.",
+        "Sums over 2 groups of nodes at most, with at most 3 members of a group gone.",
         "max_groups and max_lost bound them",
     ),
+    (
+        {"masked_only": True, "trusted_keys": "/k", "max_groups": 1, "max_lost": 0},
+        "Sums over 1 group of nodes at most, with nobody of a group gone.",
+        "0 of its members",
+    ),
+    ({"masked_only": True}, "a server sees whether they keep to the bounds that it sets for masked sums", "or not."),
     (
         {"masked_only": True, "max_epsilon": 1.0, "max_delta": 1e-6, "max_colluders": 2},
         "no more than 2 of those",

@@ -6,6 +6,7 @@ import pytest
 from flower_pca import AirChannel, DataError, RobustTracking, STMiss, Stream, TrackingResult, track
 from flower_pca.base.errors import ConfigError
 from flower_pca.tracking.modified_cs import modified_cs
+from flower_pca.tracking.solver import beside
 from sims.over_air import moving, trackers
 
 pytestmark = pytest.mark.slow
@@ -446,3 +447,11 @@ def test_a_bad_tracker_is_refused_by_name(spec, message):
     with pytest.raises(ConfigError) as caught:
         track(spec, [np.ones((60, 4))], n_components=2, batch=60)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(("d", "r", "p"), [(50, 4, 3), (6, 4, 2), (6, 4, 0), (5, 4, 1), (1, 0, 1)])
+def test_random_directions_beside_a_basis_are_orthonormal_to_it_and_to_each_other(d, r, p):
+    P = np.linalg.qr(np.random.default_rng(d).standard_normal((d, r)))[0]
+    for seed in range(20):
+        Q = np.hstack([P, beside(P, p, seed)])
+        np.testing.assert_allclose(Q.T @ Q, np.eye(r + p), atol=1e-13)

@@ -81,7 +81,7 @@ class Auto(Krylov):
                 return self._krylov(model, f"auto took krylov, as {why}: {both}")
         if model.declined:
             return self._krylov(model, f"auto took krylov, as a client declines covariance. {model.declined}")
-        fewer = f"that is {'fewer messages' if rounds > 1 else 'no more numbers'}"
+        fewer = "that is fewer messages" if rounds > 1 else "it takes no more messages, and no more numbers"
         return Covariance(oversample=self.narrow.oversample), f"auto took covariance, as {fewer}: {both}"
 
     def expected(self, model: Model) -> tuple[int, int]:

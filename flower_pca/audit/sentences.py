@@ -28,7 +28,8 @@ class Line:
         named = {"compares": ", ".join(comparing(rules)), "estimates": ", ".join(estimating(rules))}
         named |= {name: labels.count(getattr(rules, f"max_{name}") or 0, what) for name, what in _COUNTED.items()}
         groups_of = labels.count(groups, "group")
-        return self.words.format(**vars(rules), **named, groups=groups_of, lost=lost)
+        gone = f"at most {labels.count(lost, 'member')}" if lost else "nobody"
+        return self.words.format(**vars(rules), **named, groups=groups_of, gone=gone)
 
 
 SEEN: Final = (
@@ -95,9 +96,16 @@ SEEN: Final = (
     Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
     Line(
         ("split_columns",),
-        lambda r: r.split_columns and not noised(r),
+        lambda r: bool(r.split_columns) and not noised(r),
         "The scores of each person, told to all parties of a run over columns; without masks how alike any two people "
         "are by this node's columns, and so few columns up to a rotation: split_columns agrees to that.",
+    ),
+    Line(
+        ("split_columns",),
+        lambda r: r.split_columns == "any" and not noised(r),
+        "All rows, by runs over columns that are scaled in two ways, or by these beside runs over rows: "
+        "split_columns=any serves all of them. Name one scale.",
+        left_open=True,
     ),
     Line(
         ("split_columns",),
@@ -181,12 +189,13 @@ LASTING: Final = (
     Line(
         ("max_groups", "max_lost"),
         lambda r: r.counts_groups,
-        "Sums in {groups} of nodes at most, of each without {lost} of its members at most.",
+        "Sums over {groups} of nodes at most, with {gone} of a group gone.",
     ),
     Line(
         ("max_lost",),
         lambda r: r.masked_only and not r.counts_groups,
-        "How large its answers are, by bounds of masked sums that they keep to or not. max_lost bounds how often.",
+        "How large its answers are: a server sees whether they keep to the bounds that it sets for masked sums. "
+        "max_lost limits how often.",
         left_open=True,
     ),
     Line(

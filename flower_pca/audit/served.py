@@ -25,7 +25,7 @@ WORDS: Final[dict[Kind, str]] = {
     Kind.COUNT: "counts of clients, or of entries of some size",
     Kind.DISTANCES: "how many of its rows lie how far from a basis of the server's",
     Kind.NUMBER: "single figures, as a weight or a step",
-    Kind.SQUARES: "what a basis of the server's leaves of its rows, as a sum of squares",
+    Kind.SQUARES: "how much of its rows lies outside a basis of the server's, as one sum of squares",
     Kind.MEAN_SQUARES: "a mean of squares of its rows, or of what a basis leaves of them",
     Kind.COLUMNS: "of each column the mean and the sum of squared deviations",
     Kind.MOMENTS: "the count, sums and squares of clipped rows",

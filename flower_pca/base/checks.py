@@ -7,11 +7,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
+
+NODE: Final = "this node"  # whose rows a sentence of a node is about
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
@@ -122,7 +124,8 @@ def finite(
 
 def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:
     """The error about entries that are no numbers, with where the first of them is and what to do about them."""
-    fill = ", or use result.filling_gaps()" if new else ', or use missing="mean"'
+    by = "own_mean" if who == NODE else "mean"  # a node allows no other unless its operator says so
+    fill = ", or use result.filling_gaps()" if new else f', or use missing="{by}"'
     remedy = f"{first}Impute or drop these entries{'' if new else ' before the run'}{fill if nan else ''}."
     return DataError(f"The data of {who}", must="finite", got=f"{nan} NaN and {infinite} infinite entries", then=remedy)
 

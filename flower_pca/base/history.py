@@ -25,7 +25,7 @@ class Round:
     notes: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        numbers = "".join(f", {name} {value:.2e}" for name, value in self.metrics.items())
+        numbers = "".join(f", {name} {_figure(value)}" for name, value in self.metrics.items())
         failed = f", {len(self.failures)} failed" if self.failures else ""
         traffic = f"{labels.size(self.bytes_down)} down, {labels.size(self.bytes_up)} up"
         clients = f"{self.answered}/{labels.count(self.asked, 'client')}"
@@ -117,3 +117,8 @@ class History:
         """The history that `to_json` wrote."""
         gone = Gone(**rows[0]["gone"]) if rows and "gone" in rows[0] else Gone()
         return cls(tuple(Round(**row) for row in rows if "gone" not in row), gone)
+
+
+def _figure(value: float) -> str:
+    """A measured figure in three digits; a count, such as of steps, as it is."""
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.2e}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -16,6 +17,7 @@ _VANISHED: Final = 16.0  # multiples of sqrt(d) eps theta_1 below which a direct
 _DRAWN: Final = 2**16  # random numbers that are drawn at a time
 _PLAIN: Final = 1e-4  # least singular value, of columns as long as 1, that their products tell well enough
 _LITTLE: Final = 1e-7  # deviation of products of columns from those of orthonormal ones whose square is rounding
+_SAFE: Final = 1e-200  # squares from which, and up to whose inverse, none that counts has vanished or gone beyond
 _LARGE: Final = 300  # sides from which a few eigenvectors cost less than all
 
 
@@ -88,6 +90,12 @@ def column_norms(E: Array) -> Array:
     return np.zeros(E.shape[1]) if size == 0.0 else size * np.linalg.norm(E / size, axis=0)
 
 
+def length(E: Array) -> float:
+    """The Frobenius norm; without underflow or overflow of squares."""
+    square = float(np.vdot(E, E))
+    return math.sqrt(square) if _SAFE < square < 1.0 / _SAFE else float(column_norms(E.reshape(-1, 1))[0])
+
+
 def sin_theta(Z: Array, U: Array) -> float:
     """||(I - ZZ')U||_2: the sine of the largest angle between span(U) and its projection on span(Z)."""
     return min(norm2(complement(U, Z)), 1.0)
@@ -112,9 +120,10 @@ def projection_distance(X: Array, Z: Array) -> float:
 
 def fix_signs(V: Array) -> Array:
     """Columns with their largest entry positive; among entries equally large the first one decides."""
-    size = np.abs(V)
-    first = np.argmax(size >= (1.0 - _TIE) * size.max(axis=0, initial=0.0), axis=0)
-    return np.asarray(V * np.where(V[first, np.arange(V.shape[1])] < 0, -1.0, 1.0))
+    rows = np.ascontiguousarray(V.T)
+    size = np.abs(rows)
+    first = np.argmax(size >= (1.0 - _TIE) * size.max(axis=1, initial=0.0, keepdims=True), axis=1)
+    return np.asarray(V * np.where(rows[np.arange(len(rows)), first] < 0, -1.0, 1.0))
 
 
 def eigh_descending(H: Array) -> tuple[Array, Array]:

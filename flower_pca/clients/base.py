@@ -18,6 +18,7 @@ from flwr.client import NumPyClient
 
 from flower_pca import answering, registry, wire
 from flower_pca.base import archive
+from flower_pca.base.apart import Who
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, limits
@@ -28,7 +29,7 @@ from flower_pca.clients.memory import FileStore, Memory, StateStore
 from flower_pca.clients.policy import Policy
 from flower_pca.clients.refusals import RefusalError, naming, refusal
 from flower_pca.clients.rules import Rules
-from flower_pca.clients.split import described, seen, size
+from flower_pca.clients.split import described, only_columns, seen, size
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import messages
@@ -115,7 +116,8 @@ class PCAClient(NumPyClient):
         """What a server may know before a run: columns, the algorithms served, layout and version spoken."""
         data = self._rows()
         served = sorted(self._served & set(registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS))
-        return {"n_features": data.d or 0, "algorithms": ",".join(served), **wire.SPOKEN}
+        told = 0 if only_columns(self._rules) else data.d or 0
+        return {"n_features": told, "algorithms": ",".join(served), **wire.SPOKEN}
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int]:
         """The answer to a message, and the number of rows that it is told to come from."""
@@ -162,8 +164,8 @@ class PCAClient(NumPyClient):
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
             demands, veil = self._account.demands(request, data), self._account.veil(request, data)
-            sources: Any = {"fixed": self._fixed, "grain": self._grain, "demands": demands, "veil": veil}
-            return answering.answer(request.stage, request.arrays, data, before, **sources)
+            sources: Any = {"fixed": self._fixed, "grain": self._grain, "who": Who(self._key, self._site)}
+            return answering.answer(request.stage, request.arrays, data, before, demands=demands, veil=veil, **sources)
         except SpentError as error:
             self._account.lose(data)
             self._account.fail(request, data)

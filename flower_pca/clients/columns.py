@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from flower_pca import wire
-from flower_pca.base import hints, identifiers
+from flower_pca.base import checks, hints, identifiers
 from flower_pca.clients import split
 from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import Rules
@@ -22,12 +22,12 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     """A node's rows. Of what no message may tell, the path of a file and its words, nothing is kept."""
     if isinstance(data, LocalData | Stream):
         return data
-    rows = SiteRows.of(data, who="this node")
+    rows = SiteRows.of(data, who=checks.NODE)
     for hint in hints.first_lines(() if rows.origin is None else rows.origin.guessed):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
     rows = rows.quiet()
     rows = replace(rows, site=rows.site if rules.share_names else "")
-    return LocalData(rows, who="this node", missing=True)  # whether NaN may be says the message
+    return LocalData(rows, who=checks.NODE, missing=True)  # whether NaN may be says the message
 
 
 def notice(data: LocalData | Stream) -> None:

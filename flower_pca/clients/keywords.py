@@ -31,7 +31,7 @@ class RuleKeywords(TypedDict, total=False):
     max_groups: int | None
     max_lost: int | None
     share_names: bool
-    split_columns: bool
+    split_columns: bool | str
     answers: str
     missing: str
     noise_seed: int | None

@@ -3,8 +3,9 @@
 Every number has its range, so that none makes a node work without end, ask for memory beyond that of its rows, or
 compute with what overflows. A message makes at most `STEPS` products of the rows and a block of at most
 max(d, `WIDEST`) columns. What a few bytes of it ask for, a width or all of C_i, takes no more memory than the rows in
-float64 taken twice and `SPARE` bytes. What a block in the message takes is a few times as much as the block, and a node
-with `max_rank` has the directions that it has told beside that.
+float64 taken twice and `SPARE` bytes; where it is not told how many rows there are, that tells little of it: `counted`.
+What a block in the message takes is a few times as much as the block, and a node with `max_rank` has the directions
+that it has told beside that.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Kind
 from flower_pca.core.stage import Arrays
+from flower_pca.dp import noise
 from flower_pca.masking import messages
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.summed_opening import SummedOpening
@@ -98,6 +100,7 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     if "scale" in framed and framed["scale"].min() < SMALLEST:
         raise ProtocolError("The scale of a message", must=f"at least {SMALLEST:g}", got="less", then=_SENDER)
     most, plain = max(d or 0, WIDEST), messages.plain(request.arrays)
+    n = None if n is None else counted(n, request)
     for name, a in plain.items():
         columns = a.shape[1] if a.ndim == 2 else int(np.max(a, initial=0)) if name in _SIZES else 0
         if columns > most:
@@ -127,6 +130,23 @@ def widest(n: int, d: int, *, made: int) -> int:
 def has_room(stage: str, n: int, d: int) -> bool:
     """Whether a node of n rows has memory for C_i (d x d), by itself or under masks, as this message is."""
     return 8 * _SQUARES[stage == messages.STAGE] * d * d <= 16 * n * d + SPARE
+
+
+def counted(n: int, request: wire.Request) -> int:
+    """The rows by which memory is reckoned: all, where every answer says how many there are.
+
+    Where masks hide that, or they are a party's columns, it is the power of 2 below; under noise none.
+    """
+    if noise.asked(request.arrays):
+        return 0
+    return 2 ** (n.bit_length() - 1) if request.stage == messages.STAGE or request.frame.split is not None else n
+
+
+def tells_products(stage: str, request: wire.Request) -> bool:
+    """Whether a message of this stage asks for more than what needs no products: means, deviations and counts."""
+    arrays = messages.plain(request.arrays)
+    asked = "block" in arrays or ("width" in arrays and bool(np.any(arrays["width"])))
+    return asked or stage not in (*_OPENINGS, *registry.ALONE, messages.STAGE)
 
 
 def bare(stage: str, arrays: Arrays) -> bool:

@@ -54,6 +54,9 @@ class Policy:
         stage = inner or request.stage
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))
         asked = {*named, *(() if named & owners else owners), *({stage} & set(registry.BESIDE))}
+        if named <= set(registry.ALONE) and limits.tells_products(stage, request):
+            rule, got = "an opening without a block", f"{stage} with one" if "opening" in stage else stage
+            raise RefusalError(f"A message of {request.algorithm}", must=rule, got=got, then="Check the sender.")
         if inner is not None and limits.bare(stage, messages.plain(request.arrays)):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
@@ -138,6 +141,10 @@ class Policy:
             return {wire.DECLINES: f"it serves {', '.join(sorted(self._served))}"}
         if asked and most is not None and isinstance(rows, LocalData) and most < rows.d:
             return {wire.DECLINES: f"its max_rank is {most}"}
-        if asked and isinstance(rows, LocalData) and not limits.has_room(request.stage, rows.n, rows.d):
+        if (
+            asked
+            and isinstance(rows, LocalData)
+            and not limits.has_room(request.stage, limits.counted(rows.n, request), rows.d)
+        ):
             return {wire.DECLINES: f"it has no memory for all pairs of {rows.d} columns"}
         return {}

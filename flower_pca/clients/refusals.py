@@ -39,7 +39,9 @@ def told(error: Exception, *, discreet: bool) -> str:
         return sentence("The rows and the rules of this node", "readable, as its operator has named them", got, remedy)
     if isinstance(error, DataError) and discreet:
         rule, _, got = text.partition(" Got ")
+        log.warning("This node does not answer: %s", text)
         return f"{rule} {got.partition('. ')[2]}"
+    log.warning("This node does not answer: %s", text)
     return text
 
 

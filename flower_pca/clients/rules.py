@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 ANSWERS: Final = ("fixed", "exact", "rows")
 FILLS: Final = ("own_mean", "mean")
+ANY: Final = "any"  # of ways to prepare columns, and of runs over rows beside
+SPLITS: Final = (False, True, "std", "max_abs", ANY)
 _NEEDED: Final = ("min_rows", "min_peers")  # numbers that are never left out
 _UNSIGNED: Final = (
     "masked_only without trusted_keys: a server can take part in sums as another node, and one invented peer is enough "
@@ -86,8 +88,10 @@ class Rules:
             that no number of a server meets a row; with memory_dir they are kept. "exact": likewise, from sums that
             are the same on every machine and in any order of the rows, several times as costly once. "rows": products
             of rows, for a server that is trusted with them.
-        split_columns: Whether the node takes part in runs whose parties hold different columns of the same people. The
-            server and all parties then see each person's scores; without masks the server sees products with X_p X_p'.
+        split_columns: Whether the node takes part in runs whose parties hold different columns of the same people, and
+            in no others: True for columns as they are, "std" or "max_abs" for ones scaled so. The server and all
+            parties then see each person's scores; without masks the server sees products with X_p X_p'. "any" lets the
+            run choose, and serves runs over rows too: a server can then work out all rows.
         missing: What stands for the node's missing values, in runs that allow for any: "own_mean", the mean of its own
             values in that column; or "mean" where it lets the run choose that of all nodes. Then a server can tell
             the rows with a gap in a column by their sum.
@@ -118,7 +122,7 @@ class Rules:
     max_groups: int | None = None
     max_lost: int | None = None
     share_names: bool = True
-    split_columns: bool = False
+    split_columns: bool | str = False
     answers: str = "fixed"
     missing: str = "own_mean"
     noise_seed: int | None = None
@@ -136,8 +140,9 @@ class Rules:
         checks.integer("max_colluders", self.max_colluders)
         if self.max_lost is not None:
             checks.integer("max_lost", self.max_lost)
-        for name in ("share_own", "masked_only", "single_masks", "share_names", "split_columns"):
+        for name in ("share_own", "masked_only", "single_masks", "share_names"):
             checks.choice(name, getattr(self, name), (True, False))
+        checks.choice("split_columns", self.split_columns, SPLITS)
         self._check_budget()
         if (self.max_groups is not None or self.max_lost is not None) and self.trusted_keys is None:
             remedy = "Give trusted_keys: without them a server can name whom it likes."

@@ -7,7 +7,8 @@ from typing import Final
 from flower_pca import wire
 from flower_pca.base.errors import ProtocolError
 from flower_pca.clients.refusals import RefusalError
-from flower_pca.clients.rules import Rules
+from flower_pca.clients.rules import ANY, Rules
+from flower_pca.dp import noise
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
@@ -20,6 +21,7 @@ _OWN: Final = frozenset(BOTH)
 _STAGES: Final = _OWN | {RayleighRitz.name, *ALGORITHMS}  # that tell nothing but products and their size
 _NEWEST: Final = "turned"  # among what is known of rows
 _SENDER: Final = "Check the sender."
+_OPERATOR: Final = "Ask the node's operator."
 
 
 def check(request: wire.Request, rules: Rules) -> None:
@@ -28,17 +30,32 @@ def check(request: wire.Request, rules: Rules) -> None:
     if request.frame.split is None:
         if stage in _OWN:
             raise ProtocolError(f"A message of {stage}", must="one about columns", got="another", then=_SENDER)
+        if stage is not None and only_columns(rules):
+            rule = "about its columns: split_columns is set, and both kinds together tell rows"
+            raise RefusalError("A message to this node", must=rule, got="one about rows", then=_OPERATOR)
         return
     if not rules.split_columns:
         rule, got = "allowed by this node's rules: split_columns is not set", "one"
-        what, remedy = "A run whose parties hold different columns", "Ask the node's operator."
-        raise RefusalError(what, must=rule, got=got, then=remedy)
+        raise RefusalError("A run whose parties hold different columns", must=rule, got=got, then=_OPERATOR)
     if stage is not None and stage not in _STAGES:
         rule = f"one of {', '.join(sorted(_STAGES))}"
         raise ProtocolError("The stage of a message about columns", must=rule, got=stage, then=_SENDER)
     if request.frame.arrays or request.frame.names is not None or request.frame.own:
         rule = "none, as the node centres and scales its own columns"
         raise ProtocolError("The frame of a message about columns", must=rule, got="one", then=_SENDER)
+    if noise.asked(request.arrays):
+        rule = "without noise, which hides no person there"
+        raise ProtocolError("A message about columns", must=rule, got="one that asks for it", then=_SENDER)
+    scale = None if rules.split_columns is True else rules.split_columns
+    if scale not in (ANY, request.frame.split.scale):
+        rule = f"{scale}: that is its split_columns, as two scales together tell the columns"
+        what, got = "The scale of columns at this node", str(request.frame.split.scale)
+        raise RefusalError(what, must=rule, got=got, then=_OPERATOR)
+
+
+def only_columns(rules: Rules) -> bool:
+    """Whether a node answers of nothing but its columns."""
+    return bool(rules.split_columns) and rules.split_columns != ANY
 
 
 def seen(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:

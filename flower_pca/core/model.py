@@ -182,6 +182,8 @@ class Model:
         if self.sine_estimate is not None:
             return ""
         apart, off = (f"{size / float(self.values[0]):.1g}" for size in (max(self.gap, 0.0), self.residual))
+        if self.next_value is None:
+            return f"; how far eigenvalue {self.k + 1} is below was not measured: other directions may do as well"
         which = f"eigenvalues {self.k} and {self.k + 1} differ by {apart} of the first"
         by = "noise" if self.noise else "residual"
         return f"; {which}, and the {by} is {off}: which of their directions was found cannot be told"

@@ -26,6 +26,7 @@ from flower_pca.base.linalg import Array
 Shape: TypeAlias = tuple[int | None, ...]
 
 _LARGEST: Final = 1e140  # beyond which sums of squares overflow
+_ORDINARY: Final = 1e270  # of a sum of squares, below which no entry is near that
 _MOST_ROWS: Final = 10**12
 
 
@@ -118,6 +119,8 @@ def fault(a: Array, part: Part) -> tuple[str, str] | None:
     if not _fits(a.shape, part.shape) or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
         rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
         return rule, f"shape {a.shape} and dtype {a.dtype}"
+    if a.ndim and _ordinary(a):
+        return None
     largest = abs(float(a)) if a.ndim == 0 else max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))  # or NaN
     if not math.isfinite(largest):
         return "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
@@ -126,6 +129,14 @@ def fault(a: Array, part: Part) -> tuple[str, str] | None:
     if part.kind is Kind.ROWS and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
         return f"a whole number between 1 and {_MOST_ROWS:g}", f"{a}"
     return None
+
+
+def _ordinary(a: Array) -> bool:
+    """Whether the sum of squares says so much of an array: in one pass, and without memory."""
+    if a.dtype != np.float64 or not a.flags.forc:
+        return False
+    flat = a.ravel("K")
+    return bool(np.vdot(flat, flat) < _ORDINARY)  # which NaN is not; vdot warns of nothing
 
 
 def require_finite(answer: Mapping[str, Array]) -> None:

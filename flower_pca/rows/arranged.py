@@ -115,6 +115,6 @@ class ArrangedRows(StoredRows):
 
 
 _SHARED = (
-    *("_X", "_places", "n", "d", "missing", "who", "known"),
+    *("_X", "_places", "sparse", "dtype", "n", "d", "missing", "who", "known"),
     *("site", "origin", "places", "_columns", "_file", "_source", "_origin", "words", "ids"),
 )

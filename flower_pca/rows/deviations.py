@@ -54,15 +54,15 @@ def about(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Array | 
         yield part
 
 
-def framed(blocks: Iterable[Array], frame: Frame, dtype: np.dtype[Any]) -> tuple[Iterator[Array], Frame]:
-    """Blocks of rows less the mean of a frame, their gaps filled, and the frame that is still to be taken off products.
+def halves(frame: Frame, dtype: np.dtype[Any]) -> tuple[Array, Array | None, Frame]:
+    """Of a frame, what is taken off rows, what then stands in their gaps, and what is still to be taken off products.
 
     Single precision leaves a rest of the mean, which has no digits beside the rows.
     """
     assert frame.mean is not None
-    most = frame.mean.astype(dtype)
+    most = frame.mean.astype(dtype, copy=False)
     rest = None if dtype == np.float64 else frame.mean - most
-    return about(blocks, most, None if frame.fill is None else frame.fill - most), Frame(rest, frame.scale)
+    return most, None if frame.fill is None else frame.fill - most, Frame(rest, frame.scale)
 
 
 def moments(deviations: Iterable[Array], n: int, mean: Array, count: Array | None = None) -> Moments:

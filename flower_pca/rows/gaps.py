@@ -15,7 +15,7 @@ _ILL: Final = 1e10  # condition number of r x r normal equations beyond which th
 _WELL: Final = 1e3  # condition number up to which their solution needs no refinement
 _HELD: Final = 2**24  # entries of the stack of such rows that is held at a time
 _PAIRS: Final = 2**20  # entries of products of two columns of the basis that are held at a time
-_SPARED: Final = 2**18  # multiplications by row from which it pays to look at the gaps of every row by itself
+_SPARED: Final = 2**16  # multiplications by row from which it pays to look at the gaps of every row by itself
 
 
 def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
@@ -45,14 +45,15 @@ def fit(P: Array, Y: Array, seen: Array) -> tuple[Array, int]:
     """a_t = argmin ||(y_t - P a) on the seen entries||, m x r, of minimum norm where that is not unique.
 
     Returns them, and how many rows have fewer independent observed entries than P has columns. Y (m x d) is zero where
-    it is not seen. All r x r normal equations are solved together, with a step of refinement where they are not
-    well-conditioned; the worst rows go through a stacked SVD.
+    it is not seen. All r x r normal equations are solved together. Unless all are known to be well-conditioned, rows
+    that are not get a step of refinement; the worst go through a stacked SVD.
     """
     m, r = len(Y), P.shape[1]
+    G = _normal_by_row(P, seen) if np.count_nonzero(seen) * r**2 > _SPARED * m else _normal(P, seen.astype(np.float64))
+    if _well(G):
+        return np.asarray(np.linalg.solve(G, (Y @ P)[:, :, None])[:, :, 0]), 0
     weights = seen.astype(np.float64)
-    counts = weights.sum(axis=1)
-    G = _normal_by_row(P, seen) if counts.sum() * r**2 > _SPARED * m else _normal(P, weights)
-    bad = counts < r
+    bad = weights.sum(axis=1) < r
     if bad.any():
         G[bad] = np.eye(r)
     try:
@@ -98,11 +99,22 @@ def _places(r: int) -> tuple[list[int], Array]:
 
 def _normal_by_row(P: Array, seen: Array) -> Array:
     """The same where many columns are followed, and rows have few gaps: P'P less what is not seen of it."""
-    whole, G = P.T @ P, np.empty((len(seen), P.shape[1], P.shape[1]))
+    whole, G = P.T @ P, np.empty((len(seen), P.shape[1], P.shape[1]), dtype=P.dtype)
     for own, gone in zip(G, ~seen, strict=True):
-        unseen = P[gone]
-        np.subtract(whole, unseen.T @ unseen, out=own)
-    return G
+        unseen = P.take(gone.nonzero()[0], axis=0)
+        np.dot(unseen.T, unseen, out=own)
+    return np.asarray(np.subtract(whole, G, out=G))
+
+
+def _well(G: Array) -> bool:
+    """Whether it is plain that all these matrices are well-conditioned.
+
+    Eigenvalues are no further from their mean c than f = ||G - cI||: the condition number is at most (c + f) / (c - f).
+    """
+    r = G.shape[1]
+    c = np.einsum("ijj->i", G) / r
+    f = np.sqrt(np.maximum(np.einsum("ijk,ijk->i", G, G) - r * c**2, 0.0))
+    return bool((c + f < _WELL * (c - f)).all())
 
 
 def _norm1(G: Array) -> Array:

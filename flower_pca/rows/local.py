@@ -141,8 +141,8 @@ class LocalData(ArrangedRows):
         if self.frame.mean is None:
             return self.rows(), Frame()
         self.complete()
-        fill = self._applied.fill if self.missing else None
-        return deviations.framed(self._stored(), replace(self.frame, fill=fill), self.dtype)
+        most, gap, rest = self._halves
+        return deviations.about(self._stored(), most, gap), rest
 
     def dense(self) -> Iterator[Array]:
         """Blocks of framed rows as arrays, of sparse rows too."""
@@ -229,12 +229,8 @@ class LocalData(ArrangedRows):
     @functools.cached_property
     def _implicit(self) -> bool:
         """Whether products of dense rows are put right for the frame afterwards, which spares framing the rows."""
-        return not self.sparse and self._X.dtype == np.float64 and self._X.size > _SMALL and self._near
-
-    @functools.cached_property
-    def _near(self) -> bool:
-        """Whether little is lost where a mean is taken off products of dense rows, which have no gaps."""
-        return not self.missing and near(self.frame, self.sample())
+        large = not self.sparse and not self.missing and self._X.dtype == np.float64 and self._X.size > _SMALL
+        return large and near(self.frame, self.sample())
 
     @functools.cached_property
     def _applied(self) -> Frame:
@@ -243,6 +239,10 @@ class LocalData(ArrangedRows):
             return self.frame
         given = 0.0 if self.frame.fill is None else self.frame.fill
         return replace(self.frame, fill=np.where(self.there().seen > 0, self.own_fill(), given), own=False)
+
+    @functools.cached_property
+    def _halves(self) -> tuple[Array, Array | None, Frame]:
+        return deviations.halves(self._applied if self.missing else replace(self.frame, fill=None), self.dtype)
 
     @functools.cached_property
     def _filled(self) -> Any:

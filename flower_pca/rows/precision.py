@@ -72,7 +72,9 @@ def frame(whole: Frame, bits: int, *, n: int, room: float) -> Frame:
 
 def asked(arrays: Mapping[str, Array]) -> int:
     """The bits that a message asks for."""
-    bits = arrays.get(NAME, np.array(64))
+    bits = arrays.get(NAME)
+    if bits is None:
+        return 64
     if bits.ndim or bits.item() not in FLOORS:
         rule, got = f"one of {', '.join(map(str, FLOORS))}", f"{bits}"[:50]
         raise ProtocolError("The bits of numbers in a message", must=rule, got=got, then="Check the sender.")
@@ -109,7 +111,8 @@ def unpacked(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 def nbytes(arrays: Mapping[str, Array], bits: int) -> int:
     """What arrays take as they travel."""
-    return sum(a.nbytes for a in packed(arrays, bits).values())
+    travelling = arrays if bits == 64 else packed(arrays, bits)
+    return sum([a.nbytes for a in travelling.values()])
 
 
 def _packed(name: str, a: Array, bits: int) -> dict[str, Array]:

@@ -29,11 +29,15 @@ class StoredRows:
     """The rows (n x d) of one client, stored dense, sparse or memory-mapped. They are passed over in the same blocks.
 
     With `missing`, NaN stands for a value that is missing; `missing` is then the number of these. Where `places` are
-    given, these are the columns, in this order.
+    given, these are the columns, in this order. `sparse` says whether the rows are a scipy sparse array, `dtype` in
+    which precision products are computed.
     """
 
     def __init__(self, X: Any, *, who: str, missing: bool, places: Array | None = None) -> None:
         self._X, self.who = stored(X, who), who
+        self.sparse = not isinstance(self._X, np.ndarray)
+        single = self._X.dtype.itemsize <= 4 and self._X.dtype.kind == "f"
+        self.dtype: np.dtype[Any] = np.dtype(np.float32 if single else np.float64)
         self._places: Array | None = None
         if self._X.ndim == 2 and places is not None:
             self._arrange(places)
@@ -43,16 +47,6 @@ class StoredRows:
             raise DataError(what, must="at least one row and one column", got=self._X.shape, then="Leave it out.")
         self.known: dict[Any, Any] = {}  # what follows from the stored rows alone, for all their views
         self.missing = self._gaps(allowed=missing)
-
-    @property
-    def sparse(self) -> bool:
-        """Whether the rows are a scipy sparse array."""
-        return not isinstance(self._X, np.ndarray)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The precision that products are computed in."""
-        return np.dtype(np.float32 if self._X.dtype.itemsize <= 4 and self._X.dtype.kind == "f" else np.float64)
 
     @property
     def stored(self) -> Any:

@@ -156,6 +156,11 @@ class Stream:
             left = max(-(-len(self._source) // self._batch) - step - 1, 0)
         return Taken(self._checked(rows, step), left, NO_CURSOR)
 
+    @property
+    def keeps(self) -> bool:
+        """Whether completed batches are kept or written."""
+        return self._keep or self._out is not None
+
     def hand_back(self, step: int, batch: Completed) -> None:
         """Keep a completed batch for the node itself."""
         if self._keep:

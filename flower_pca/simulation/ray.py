@@ -154,7 +154,7 @@ def _app(where: Placed, clients: int, engine: Ray, rules: dict[str, Any]) -> Any
     from flower_pca.clients.offered import everything
 
     each, packs, hosting = where.packs.each, where.packs, engine.hosted is not None
-    allowed = {"allow": everything(), "missing": "mean", "split_columns": True, **rules}  # a simulation has no foe
+    allowed = {"allow": everything(), "missing": "mean", "split_columns": "any", **rules}  # a simulation has no foe
 
     def hosts(context: Any) -> Sequence[int]:
         first = int(context.node_config["partition-id"]) * each

@@ -13,7 +13,7 @@ from flower_pca.base import checks, hints, identifiers
 from flower_pca.base.errors import DataError
 from flower_pca.core import saved
 from flower_pca.core.result import PCAResult
-from flower_pca.rows.frame import merge
+from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
 
@@ -59,7 +59,7 @@ def handed_over(private: Collection[int], n_clients: int) -> list[int]:
     return [client for client in range(n_clients) if client not in hidden]
 
 
-def looked_at(result: PCAResult, clients: Sequence[LocalData]) -> PCAResult:
+def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> PCAResult:
     """The result, with hints about what is seen of the rows, under a budget of noise without.
 
     They are about columns that number the rows, and about first lines that may be names.
@@ -71,7 +71,7 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData]) -> PCAResult:
     found = identifiers.found(clients, names)
     if not result.hints:
         return replace(result, hints=(*lines, *hints.identifiers(found, names)))
-    m = functools.reduce(merge, (client.moments() for client in clients))
+    m = functools.reduce(merge, (client.framed(frame, keep=False).moments() for client in clients))
     sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
     first = hints.identifier(sizes, names, clients) or result.hints
     return replace(result, hints=(*lines, *first, *hints.identifiers(found, names, hints.alone(sizes))))

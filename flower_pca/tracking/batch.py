@@ -98,7 +98,8 @@ def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Ar
     else:
         filled = complete(arrays, Y0, seen, arrays["P"], None)
     _hand_back(data, int(arrays["step"]), filled, Y)
-    counts = [len(Y), filled.misfit, energy, filled.deficient, filled.found.sum(), Y.size - seen.sum()]
+    outliers, missing = np.count_nonzero(filled.found), Y.size - np.count_nonzero(seen)
+    counts = [len(Y), filled.misfit, energy, filled.deficient, outliers, missing]
     return {"L": filled.rows, "found": filled.found, "counts": np.array(counts, dtype=np.float64)}
 
 
@@ -140,6 +141,8 @@ def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
 
 
 def _hand_back(data: Stream, step: int, filled: Filled, Y: Array) -> None:
+    if not data.keeps:
+        return
     outliers = np.where(filled.found, Y - filled.rows, 0.0) if filled.found.any() else np.zeros_like(Y)
     data.hand_back(step, Completed(filled.rows, outliers, filled.found, np.isnan(Y)))
 

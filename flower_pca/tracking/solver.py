@@ -112,8 +112,11 @@ class Solver:
         assert self.Z is not None
         assert self.CZ is not None
         full = values > _NULL * max(float(values[0]), _TINY)  # where there is no C z, it tells nothing
-        Z = np.where(full, self.CZ / np.where(full, values, 1.0), self.Z)
-        values = np.where(full, values * np.sum(Z**2, axis=0), values)  # |Cz|^2 / z'Cz, half a power step beyond z'Cz
+        Z = self.CZ / np.where(full, values, 1.0)
+        if not full.all():
+            Z = np.where(full, Z, self.Z)
+        squares = np.einsum("ij,ij->j", Z, Z)
+        values = np.where(full, values * squares, values)  # |Cz|^2 / z'Cz, half a power step beyond z'Cz
         return linalg.polished(Z), np.sort(values)[::-1]
 
     def onward(self) -> Solver:
@@ -136,7 +139,22 @@ class Solver:
         values, W = linalg.eigh_descending(T)
         Z, CZ = Q @ W[:, :r], CQ @ W[:, :r]
         following = float(values[r]) if len(values) > r else 0.0
-        rest = float(linalg.column_norms((CZ - Z * values[:r]).reshape(-1, 1))[0])
+        rest = linalg.length(CZ - Z * values[:r])
         error = rest / max(float(values[r - 1]) - following, _TINY)
         found: dict[str, Any] = {"values": values[: r + 1], "Z": Z, "CZ": CZ, "error": error}
         return replace(self, Q=Q, CQ=CQ, T=T, heard=S, products=self.products + 1, **found)
+
+
+def beside(P: Array, p: int, seed: int) -> Array:
+    """So many orthonormal columns orthogonal to those of P, in random directions that any machine draws alike.
+
+    Their numbers lie between -1 and 1, which costs a fraction of `random_block`.
+    """
+    bits = np.random.PCG64(seed).random_raw(len(P) * p) >> np.uint64(11)
+    columns = (bits * 2.0**-52 - 1.0).reshape(len(P), p)
+    columns = columns - P @ (P.T @ columns)
+    try:
+        columns = np.linalg.solve(np.linalg.cholesky(columns.T @ columns), columns.T).T
+    except np.linalg.LinAlgError:
+        columns = linalg.orth(columns)
+    return linalg.polished(columns - P @ (P.T @ columns))

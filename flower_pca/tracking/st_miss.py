@@ -49,11 +49,10 @@ def complete(arrays: Arrays, Y: Array, seen: Array, P: Array, found: Array | Non
     kept = seen if found is None else seen & ~found
     A, deficient = gaps.fit(P, Y if found is None else np.where(kept, Y, 0.0), kept)
     rows = A @ P.T
-    left = Y - rows
-    left *= kept
-    np.copyto(rows, Y, where=kept)
+    full = np.where(kept, Y, rows)
+    left = np.subtract(full, rows, out=rows)  # zero in the gaps
     return Filled(
-        rows=rows,
+        rows=full,
         found=np.zeros_like(seen) if found is None else found,
         misfit=float(np.vdot(left, left)),
         deficient=deficient,

@@ -22,7 +22,7 @@ from flower_pca.core.parts import COUNT, NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays, Merge, Stage, add
 from flower_pca.tracking.batch import COUNTS, aligned, apart, broken, shape_of
 from flower_pca.tracking.change import Detector, Watch
-from flower_pca.tracking.solver import Solver
+from flower_pca.tracking.solver import Solver, beside
 from flower_pca.tracking.state import TrackState, finished, judged, left_over, probed, required, skipped
 
 SOLVERS: Final = ("krylov", "power")
@@ -196,8 +196,8 @@ class Tracker(Stage[TrackState]):
         assert P is not None
         if self.solver == "krylov":
             extra = min(self.oversample, len(P) - state.r)
-            random = linalg.complement(linalg.random_block(len(P), extra, state.seed + state.step + 1), P)
-            return replace(state, solver=self._opened(np.hstack([P, linalg.orth(random)]), state.r))
+            start = np.hstack([P, beside(P, extra, state.seed + state.step + 1)])
+            return replace(state, solver=self._opened(start, state.r))
         probe = None
         if self.detect and (state.detecting or self._detector.learns) and state.lap == 0:
             probe = Solver.by_power(linalg.random_basis(len(P), 1, state.seed + state.step + 1), r=1)

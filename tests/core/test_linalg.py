@@ -298,3 +298,10 @@ def test_of_a_small_matrix_or_where_many_are_asked_for_all_eigenvectors_come(m, 
     values, vectors = linalg.eigh_leading(H, count)
     assert vectors.shape == (m, m)
     assert np.array_equal(values, linalg.eigh_descending(H)[0])
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-170, 1e-3, 1.0, 1e170, 1e300])
+def test_the_length_of_a_matrix_is_told_in_any_unit(size):
+    E = np.random.default_rng(0).standard_normal((7, 3))
+    assert linalg.length(size * E) == pytest.approx(size * np.linalg.norm(E), rel=1e-14)
+    assert linalg.length(0.0 * E) == 0.0

@@ -120,6 +120,22 @@ SPOILED = {
         {"S": np.where(np.eye(10, 4), np.nan, 0.0)},
         "The answer of client 2, S, must be finite. Got 4 NaN or infinite entries. Check the client's data.",
     ),
+    "infinite, in another order": (
+        {"S": np.asfortranarray(np.where(np.eye(10, 4), -np.inf, 0.0))},
+        "The answer of client 2, S, must be finite. Got 4 NaN or infinite entries. Check the client's data.",
+    ),
+    "squares that overflow": (
+        {"S": np.where(np.eye(10, 4), -1e200, 1.0)},
+        "The answer of client 2, S, must be at most 1e+140 in size. Got 1e+200. Check the client's data.",
+    ),
+    "squares that do not": (
+        {"S": np.where(np.eye(10, 4), 1e141, 1.0)},
+        "The answer of client 2, S, must be at most 1e+140 in size. Got 1e+141. Check the client's data.",
+    ),
+    "strided, with a NaN": (
+        {"S": np.full((20, 8), np.nan)[::2, ::2]},
+        "The answer of client 2, S, must be finite. Got 40 NaN or infinite entries. Check the client's data.",
+    ),
 }
 
 

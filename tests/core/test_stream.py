@@ -164,3 +164,17 @@ def test_fits_where_a_direction_is_not_seen_at_all():
     A, deficient = gaps.fit(P, np.where(seen, Y, 0.0), seen)
     np.testing.assert_allclose(A, [[0, 0, 2], [8, 0, 10]], atol=1e-12)
     assert deficient == 2
+
+
+@pytest.mark.parametrize("small", [1e-1, 1e-2, 1e-4])
+def test_fits_where_little_is_seen_of_a_direction_are_least_squares_all_the_same(small):
+    P = np.linalg.qr(np.random.default_rng(5).standard_normal((60, 4)))[0]
+    P[0], P[1:, 1] = 0.0, small * P[1:, 1]
+    P[0, 1] = np.sqrt(1.0 - small**2)
+    P = np.linalg.qr(P)[0]
+    seen = np.ones((3, 60), dtype=bool)
+    seen[1, 0] = False  # nearly all of the second direction
+    truth = np.random.default_rng(6).standard_normal((3, 4))
+    A, deficient = gaps.fit(P, np.where(seen, truth @ P.T, 0.0), seen)
+    np.testing.assert_allclose(A, truth, atol=1e-13 / small)
+    assert deficient == 0

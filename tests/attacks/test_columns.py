@@ -1,0 +1,110 @@
+"""A server that plays runs over columns and runs over rows, or two ways of scaling, off against each other."""
+
+import numpy as np
+import pytest
+from dishonest import Node, RefusedError, Sums, error_of
+
+from flower_pca import ConfigError
+from flower_pca.clients import Rules
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.split import Split
+
+N, D = 60, 4
+RNG = np.random.default_rng(3)
+X = RNG.gamma(2.0, 1.0, (N, D)) * [1.0, 3.0, 10.0, 30.0] + [1.0, 5.0, 0.0, 2.0]
+OTHERS = [RNG.standard_normal((N, 2)) * [0.4, 7.0] for _ in range(2)]
+OPENING = {"block": np.eye(D), "peaks": False}
+
+
+def alike(node, **split):
+    """X_p X_p' for all people, as a server asks for it."""
+    return node.ask("ssi", {"Z": np.eye(N)}, Frame(split=Split(**split)))["Y"]
+
+
+def half(G):
+    """Y with YY' = G: the columns up to a rotation."""
+    values, U = np.linalg.eigh(G)
+    kept = values > 1e-9 * values.max()
+    return U[:, kept] * np.sqrt(values[kept])
+
+
+def by_two_scales(raw, scaled):
+    """The columns, up to sign and order: X = Y1 R1' and X D^-1 = Y2 R2', so R1'D^-1 R2 = Y1^+ Y2."""
+    Y = half(raw)
+    return Y @ np.linalg.svd(np.linalg.pinv(Y) @ half(scaled))[0]
+
+
+def by_both_kinds(people, mean, moments):
+    """The rows: directions of XX' and of X'X, and the signs by the sums of the columns."""
+    Y = half(people)
+    along = Y @ np.linalg.eigh(Y.T @ Y)[1]
+    V = np.linalg.eigh(moments)[1]
+    return (along * np.sign(along.sum(axis=0) * (mean @ V))) @ V.T
+
+
+def test_two_ways_of_scaling_would_tell_the_columns():
+    centred = X - X.mean(axis=0)
+    found = by_two_scales(centred @ centred.T, (centred / X.std(axis=0)) @ (centred / X.std(axis=0)).T)
+    sizes = np.sort(np.abs(found).sum(axis=0))
+    np.testing.assert_allclose(sizes, np.sort(np.abs(centred).sum(axis=0)), rtol=1e-6)
+    assert error_of(by_both_kinds(X @ X.T, X.mean(axis=0), X.T @ X), X) < 1e-6
+
+
+@pytest.mark.parametrize(("rule", "other"), [(True, "std"), (True, "max_abs"), ("std", None), ("max_abs", "std")])
+def test_a_node_scales_its_columns_as_its_rule_says_and_in_no_other_way(rule, other):
+    node = Node(0, X, split_columns=rule)
+    alike(node, scale=None if rule is True else rule)
+    alike(node, scale=None if rule is True else rule, center=False)
+    with pytest.raises(RefusedError) as error:
+        alike(node, scale=other)
+    assert str(error.value) == (
+        f"The scale of columns at this node must be {None if rule is True else rule}: that is its split_columns, as "
+        f"two scales together tell the columns. Got {other}. Ask the node's operator."
+    )
+
+
+def test_under_masks_there_is_one_scale_too():
+    nodes = [Node(i, table, split_columns=True) for i, table in enumerate([X, *OTHERS])]
+    sums = Sums(nodes)
+    total = sums.product(np.eye(N), frame=Frame(split=Split()))
+    centred = np.hstack([table - table.mean(axis=0) for table in [X, *OTHERS]])
+    assert error_of(total, centred @ centred.T) < 1e-9
+    with pytest.raises(RefusedError, match="The scale of columns at this node must be None"):
+        Sums(nodes).product(np.eye(N), frame=Frame(split=Split(scale="std")))
+
+
+def test_a_node_that_serves_columns_serves_no_rows():
+    node = Node(0, X, split_columns=True)
+    alike(node, center=False)
+    text = "A message to this node must be about its columns: split_columns is set, and both kinds together tell rows"
+    for stage, arrays in [("opening", OPENING), ("krylov", {"Z": np.eye(D)}), ("covariance", {})]:
+        with pytest.raises(RefusedError, match=text):
+            node.ask(stage, arrays, algorithm="covariance" if stage == "covariance" else "krylov")
+    nodes = [Node(i, X + i, split_columns=True) for i in range(3)]
+    with pytest.raises(RefusedError, match=text):
+        Sums(nodes).product(np.eye(D))
+    assert node.client.get_properties({})["n_features"] == 0
+
+
+def test_whoever_trusts_the_server_may_have_both():
+    node = Node(0, X, split_columns="any")
+    opening = node.ask("opening", OPENING, algorithm="krylov")
+    moments = opening["product"] + N * np.outer(opening["mean"], opening["mean"])
+    assert error_of(by_both_kinds(alike(node, center=False), opening["mean"], moments), X) < 1e-6
+    alike(node, scale="std")
+    assert Node(0, X).client.get_properties({})["n_features"] == D
+
+
+def test_noise_that_hides_a_column_is_not_taken_for_noise_that_hides_a_person(tmp_path):
+    """Rows are clipped under noise: over columns these are columns, and no person is hidden."""
+    noised = {"Z": np.eye(N)[:, :2], "dp.clip": 1.0, "dp.noise": 10.0, "dp.budget": 1.0}
+    rules = {"max_epsilon": 9.0, "max_delta": 1e-6, "memory_dir": tmp_path}
+    for given in ({}, {"min_noise": 1.0}, rules):
+        with pytest.raises(RefusedError, match="A message about columns must be without noise, which hides no person"):
+            Node(0, X, split_columns=True, **given).ask("ssi", noised, Frame(split=Split()))
+
+
+def test_a_rule_on_columns_is_one_that_there_is():
+    assert Rules.of_node_config({"split-columns": "std"}).split_columns == "std"
+    with pytest.raises(ConfigError, match="split_columns"):
+        Rules(split_columns="all")

@@ -1,0 +1,41 @@
+"""A node that serves means and deviations alone tells nothing else, whatever is asked in their name."""
+
+import numpy as np
+import pytest
+from dishonest import Node, RefusedError, Sums
+
+from flower_pca.rows.frame import Frame
+
+D = 5
+X = np.random.default_rng(2).standard_normal((60, D)) * np.arange(1.0, 1.0 + D)
+U = np.eye(D)[:, :2]
+NO_BLOCK = {"seed": 0, "width": 0, "peaks": False}
+TEXT = "A message of standardize must be an opening without a block"
+MORE = {
+    "width": ("opening", {**NO_BLOCK, "width": D}),
+    "block": ("opening", {"block": np.eye(D), "peaks": False}),
+    "both": ("opening", {**NO_BLOCK, "block": np.eye(D)}),
+    "influence": ("influence", {"W": U}),
+    "evaluate": ("evaluate", {"Z": U}),
+}
+
+
+@pytest.mark.parametrize("asked", MORE)
+@pytest.mark.parametrize("allow", ["standardize", None])
+def test_in_the_name_of_scaling_no_product_is_told(asked, allow):
+    stage, arrays = MORE[asked]
+    node = Node(0, X, **({} if allow is None else {"allow": allow}))
+    assert node.ask("opening", NO_BLOCK, algorithm="standardize")["product"].shape == (D, 0)
+    with pytest.raises(RefusedError, match=TEXT):
+        node.ask(stage, arrays, Frame(), algorithm="standardize")
+
+
+REFERENCE = {"reference": np.zeros(D), "peaks": np.array(False), "seed": np.array(0), "width": np.array(D)}
+
+
+@pytest.mark.parametrize(("stage", "arrays"), [("summed_opening", REFERENCE), ("influence", {"W": U})])
+def test_nor_under_masks(stage, arrays):
+    sums = Sums([Node(i, X + i, allow="standardize") for i in range(3)], algorithm="standardize")
+    parts = {"Y": (D, 2), "n": (), "sum": (D,), "squares": (D,)}
+    with pytest.raises(RefusedError, match=TEXT):
+        sums.sum(stage, arrays, parts, dict.fromkeys(parts, 1e6))

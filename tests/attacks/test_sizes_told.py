@@ -1,0 +1,58 @@
+"""How many rows a node has is not told by what it has memory for: nor by its words, nor by asking for ever more."""
+
+import numpy as np
+import pytest
+from dishonest import NUMBERS, Node, RefusedError
+from fake_grid import Context  # noqa: F401  # Flower's imports, with what they warn of taken care of
+
+from flower_pca.masking import messages
+from flower_pca.masking.group import identity
+from flower_pca.masking.messages import Phase
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.split import Split
+
+D = 3000
+RNG = np.random.default_rng(4)
+KEYS = {"mask.step": int(Phase.KEYS), "mask.single": False}
+NOISE = {"dp.clip": 1.0, "dp.noise": 10.0, "dp.budget": 1.0}
+
+
+def said(rows, stage, arrays, *, split=None, **rules):
+    """What a node says to a message, if it is no answer."""
+    node = Node(0, rows, **rules)
+    try:
+        node.ask(stage, arrays, Frame(split=split), run="sizes", number=next(NUMBERS), algorithm="krylov")
+    except RefusedError as error:
+        return str(error)
+    return ""
+
+
+def all_said(n, stage, arrays, **more):
+    """What nodes of so many rows, or columns of so many, say to widths from 1 to D."""
+    table = np.random.default_rng(n).standard_normal((D, n) if more.get("split") else (n, D))
+    return [said(table, stage, {**arrays, "width": w}, **more) for w in (1, 500, 600, 700, 900, 1100, 2000, D)]
+
+
+@pytest.mark.parametrize(("few", "many"), [(33, 63), (129, 250)])
+def test_under_masks_a_node_of_more_rows_says_the_same(few, many):
+    asked = {**KEYS, "mask.setup": identity()}
+    told = all_said(few, messages.STAGE, asked)
+    assert "of at most" in told[-1]
+    assert told == all_said(many, messages.STAGE, asked)
+
+
+def test_over_columns_a_party_of_more_columns_says_the_same():
+    asked, more = {"Z": np.eye(D, 2)}, {"split": Split(), "split_columns": True}
+    told = all_said(9, "krylov", asked, **more)
+    assert "of at most" in told[-1]
+    assert told == all_said(15, "krylov", asked, **more)
+
+
+def test_under_noise_a_node_of_any_rows_says_the_same():
+    asked = {"Z": np.eye(D, 2), **NOISE}
+    told = all_said(20, "krylov", asked)
+    assert "of at most" in told[-1]
+    assert told == all_said(260, "krylov", asked)
+    wide = all_said(20, "covariance", NOISE)
+    assert "more memory than a node has" in wide[0]
+    assert wide == all_said(260, "covariance", NOISE)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from flower_pca import registry
+from flower_pca.base import apart
 from flower_pca.base.errors import ProtocolError
 from flower_pca.core.parts import ROUNDED, require_finite
 from flower_pca.core.stage import Arrays
@@ -23,6 +24,8 @@ from flower_pca.stages import by_columns
 
 Veil: TypeAlias = Callable[[str, Arrays, Arrays], Arrays]  # of a stage's name, its message and the answer
 
+_NOBODY = apart.Who()
+
 
 def answer(
     stage: str,
@@ -35,16 +38,17 @@ def answer(
     veil: Veil | None = None,
     fixed: Callable[[LocalData], FixedData] | None = None,
     grain: Grain = system_grain,
+    who: apart.Who = _NOBODY,
 ) -> tuple[Arrays, Arrays]:
     """What a client returns to a message, and what it keeps.
 
     Under masks, `demands` are what it asks of those that it is summed with, and `grain` draws what blurs the steps of
     fixed point. A `veil` is laid over the answer of the stage, before masks are. With `fixed`, halves that do not
-    compare rows get what it gives in place of rows.
+    compare rows get what it gives in place of rows. `who` the client is, where a message has numbers for each.
     """
 
     def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
-        arrays = precision.plain(arrays)
+        arrays = apart.mine(precision.plain(arrays), who)
         up, after = unmasked(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
         up = by_columns.counted(up, data)
         return (up if veil is None else veil(stage, arrays, up)), after

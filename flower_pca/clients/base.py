@@ -18,6 +18,7 @@ from flwr.client import NumPyClient
 
 from flower_pca import answering, registry, wire
 from flower_pca.base import archive
+from flower_pca.base.apart import Who
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients import kept, limits
@@ -163,8 +164,8 @@ class PCAClient(NumPyClient):
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
             demands, veil = self._account.demands(request, data), self._account.veil(request, data)
-            sources: Any = {"fixed": self._fixed, "grain": self._grain, "demands": demands, "veil": veil}
-            return answering.answer(request.stage, request.arrays, data, before, **sources)
+            sources: Any = {"fixed": self._fixed, "grain": self._grain, "who": Who(self._key, self._site)}
+            return answering.answer(request.stage, request.arrays, data, before, demands=demands, veil=veil, **sources)
         except SpentError as error:
             self._account.lose(data)
             self._account.fail(request, data)

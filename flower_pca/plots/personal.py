@@ -79,12 +79,12 @@ def plane(drawn: Figure, result: PersonalResult) -> None:
 
 
 def own_first(drawn: Figure, result: PersonalResult) -> None:
-    """What the columns weigh in the first own component of each client."""
+    """What the columns weigh in the first own component of each client; nothing where a client has none."""
     keys, own = spaces(result)
     columns = None if result.feature_names_in_ is None else [str(name) for name in result.feature_names_in_]
     grid.draw(
         drawn,
-        np.stack([rows[0] for rows in own]),
+        np.stack([rows[0] if len(rows) else np.zeros(result.n_features_in_) for rows in own]),
         columns=columns,
         others=_names(result, keys),
         title="First own component",

@@ -53,7 +53,7 @@ class Spread:
             if dtype != np.float64:
                 squares += np.einsum("ij,ij->j", D, D)
         rest = left / n
-        gram -= np.outer(n * rest, rest)
+        gram -= np.dot((n * rest)[:, None], rest[None])
         squares = np.diagonal(gram) if dtype == np.float64 else squares - n * rest**2
         return cls(Moments(n, mean + rest, np.maximum(squares, 0.0)), mean, rest, gram)
 

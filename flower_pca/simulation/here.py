@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any, Final, TypeAlias, Unpack
 
 from flower_pca import answering, assembly, registry
-from flower_pca.base import checks, labels
+from flower_pca.base import apart, checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
@@ -96,6 +96,9 @@ def simulate(
     clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
     public = handed_over(private, len(clients))
+    own = getattr(question.algorithm, "local_components", None)
+    if isinstance(own, Mapping):
+        apart.require(f"local_components of {question.algorithm.name}", own, [client.site for client in clients])
     rows, columns = labels.count(sum(c.n for c in clients), "row"), labels.count(clients[0].d, "column")
     words = f"{question.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
     watch = Watch(on_round, words)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 from flower_pca import answering
 from flower_pca.base import labels
+from flower_pca.base.apart import Who
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.dp.draw import Bits, system_bits
@@ -64,6 +65,7 @@ class InProcess:
     def _answered(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
         bits = self._bits[i] if self._bits else system_bits
         given: Any = {"bits": bits, "grain": seeded_grain(self._seed, i), "fixed": self._source}
+        given["who"] = Who(i, getattr(self.clients[i], "site", ""))
         arrays = message.arrays_for(i)
         up, self.memories[i] = answering.answer(message.stage, arrays, data, self.memories[i], **given)
         return up

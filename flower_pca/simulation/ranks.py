@@ -69,8 +69,9 @@ def alternatives(
 ) -> dict[str, Array]:
     """The mean squared error of each client's rows, rebuilt by personalized PCA and by what could stand in for it.
 
-    All take r1 + r2 components. "indivPCA": each client's own PCA. "CPCA": one PCA of all rows. "distPCA": shared
-    components from one round of uploaded local ones (Fan, Wang, Wang, Zhu 2019), and the best own ones beside them.
+    All take r1 + r2 components; where r2 differs by client, CPCA, and what clients upload, take the largest.
+    "indivPCA": each client's own PCA. "CPCA": one PCA of all rows. "distPCA": shared components from one round of
+    uploaded local ones (Fan, Wang, Wang, Zhu 2019), and the best own ones beside them.
 
     Args:
         result: A run in simulation, on these shards.
@@ -92,11 +93,12 @@ def alternatives(
     k = min(r1 + r2, clients[0].d, sum(c.n for c in clients))
     common = simulate("krylov", scaled, n_components=k, **settings).components_.T
     upload = simulate(make("dist_pca", local_components=r1 + r2), scaled, n_components=r1, **settings).components_.T
+    own = [len(result.own_components(i)) for i in range(len(clients))]
     bases = {
         "personalized": [np.vstack([result.components_, result.own_components(i)]).T for i in range(len(clients))],
-        "indivPCA": [c.top(r1 + r2)[0].astype(np.float64) for c in clients],
+        "indivPCA": [c.top(r1 + r)[0].astype(np.float64) for c, r in zip(clients, own, strict=True)],
         "CPCA": [common] * len(clients),
-        "distPCA": [np.hstack([upload, deflation.own_basis(c, upload, r2)]) for c in clients],
+        "distPCA": [np.hstack([upload, deflation.own_basis(c, upload, r)]) for c, r in zip(clients, own, strict=True)],
     }
     seen = [LocalData(X).framed(frame) for X in _alike(test, shards)]
     return {

@@ -100,8 +100,9 @@ class Opening(Stage[OpeningState]):
         gaps = "gaps" in arrays
         if not gaps:
             data.complete()
-        with np.errstate(over="ignore"):
-            block = block.astype(data.dtype, copy=False)
+        if block.dtype != data.dtype:
+            with np.errstate(over="ignore"):
+                block = block.astype(data.dtype)
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
         by_rows = np.array(int(data.answers == "rows"))
         parts = (

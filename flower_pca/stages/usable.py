@@ -31,7 +31,7 @@ def require_size(data: Any, squares: Array) -> None:
     could ask with larger and larger blocks until it is told so, and measure the rows by that.
     """
     largest = _LARGEST_SINGLE if data.dtype == np.float32 else _LARGEST
-    if float(np.sum(squares, dtype=np.float64)) <= largest:  # which NaN is not
+    if float(squares.sum(dtype=np.float64)) <= largest:  # which NaN is not
         return
     rule = "of usual size, at most 1e+65, or 1e+16 in single precision"
     remedy = "Scale the data, or mend it: a number so large often stands for a missing value."

@@ -16,7 +16,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal.probe import BOUNDS, Probe
 from flower_pca.algorithms.personal.start import Start
-from flower_pca.base import checks, linalg
+from flower_pca.base import apart, checks, linalg
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
@@ -75,7 +75,7 @@ class Personalized(Iterative[S]):
     quantity: ClassVar[str] = "first-order residual of the shared components"
     centers: ClassVar[bool] = False
 
-    local_components: int = 1
+    local_components: int | apart.Apart = 1
     weights: str = "equal"
     init: str = "projection"
     start_rounds: int = 6
@@ -84,7 +84,11 @@ class Personalized(Iterative[S]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.integer(f"local_components of {self.name}", self.local_components)
+        if not isinstance(self.local_components, int | np.integer):
+            numbers = apart.checked(f"local_components of {self.name}", self.local_components)
+            object.__setattr__(self, "local_components", numbers)
+        else:
+            checks.integer(f"local_components of {self.name}", self.local_components)
         checks.choice(f"weights of {self.name}", self.weights, WEIGHTS)
         checks.choice(f"init of {self.name}", self.init, INITS)
         checks.integer(f"start_rounds of {self.name}", self.start_rounds, least=1)
@@ -132,12 +136,11 @@ class Personalized(Iterative[S]):
     def broadcast(self, state: S) -> Arrays:
         samples = {"samples": np.array(self.weights == "samples")}
         if state.start is None:
-            own = np.array(self.local_components)
-            return {"U": state.U, "b": state.probe.b, "own": own, **samples, **self.ask(state)}
-        k = np.array(min(state.U.shape[1] + self.local_components, len(state.U)))
+            return {"U": state.U, "b": state.probe.b, **self._each("own"), **samples, **self.ask(state)}
+        k = self._each("k", beside=state.U.shape[1], most=len(state.U))
         if self.init == "projection":
-            return {"k": k, "B": state.start.block, **samples}
-        return {"k": k, "scaled": np.array(self.init == "qu"), **samples}
+            return {**k, "B": state.start.block, **samples}
+        return {**k, "scaled": np.array(self.init == "qu"), **samples}
 
     def merging(self, state: S) -> Merge:
         return add if state.start is None or self.init == "projection" else stack
@@ -176,7 +179,7 @@ class Personalized(Iterative[S]):
 
     def status(self, state: S) -> Status | None:
         status = super().status(state)
-        early = self.local_components and not state.probe.settled  # for theta to be told
+        early = np.any(self._each("own")["own"]) and not state.probe.settled  # for theta to be told
         return None if status is not None and status.outcome is Outcome.CONVERGED and early else status
 
     def metrics(self, state: S) -> dict[str, float]:
@@ -184,14 +187,22 @@ class Personalized(Iterative[S]):
 
     def leave(self, state: S, *, exact: bool, steps: int) -> Arrays:
         """What the closing stage needs to know."""
-        numbers = {"own": self.local_components, "exact": exact, "steps": steps, "collect": self.collect}
-        return {"b": state.probe.best, **{name: np.array(value) for name, value in numbers.items()}}
+        numbers = {"exact": exact, "steps": steps, "collect": self.collect}
+        told = {name: np.array(value) for name, value in numbers.items()}
+        return {"b": state.probe.best, **self._each("own"), **told}
 
     def restart(self, model: Model) -> Array:
         return model.columns
 
     def verify(self, model: Model) -> Status | None:
         return model.status  # the residuals are those of eigenvectors, which shared components are not
+
+    def _each(self, name: str, *, beside: int = 0, most: int | None = None) -> Arrays:
+        """Each client's number of own components, and so many beside, in a message: a number, or a table of them."""
+        own = self.local_components
+        if not isinstance(own, Mapping):
+            return {name: np.array(min(beside + own, most or beside + own))}
+        return apart.table(name, {client: min(beside + r, most or beside + r) for client, r in own.items()})
 
     def _checked(self, d: int, r: int) -> Array:
         U = np.array(self.given)

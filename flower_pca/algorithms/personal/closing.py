@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from flower_pca.core.model import Model
 from flower_pca.core.parts import COUNT, MEAN_SQUARES, Kind, Part
 from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add, stack
 from flower_pca.rows.local import LocalData
-
-_SMALL: Final = 1e-3  # of the largest variance along own components, below which rows may not span them all
-_ROUNDING: Final = 1e-9  # of a direction, below which nothing of it is left beside U
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class PersonalClosing(Stage[ClosingState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         U = arrays["U"]
-        V = _own(arrays, data, memory.get("V"))
+        V = _own(arrays, data, memory)
         values, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))
         V = linalg.fix_signs(V)
         up = {
@@ -98,7 +95,7 @@ class PersonalClosing(Stage[ClosingState]):
         if not state.left["collect"]:
             return replace(state, total=total)
         spaces = [reply.pop("V") for reply in ({**reply} for reply in total.values())]
-        collected = np.zeros((len(spaces), int(state.left["own"]), len(state.U)))
+        collected = np.zeros((len(spaces), int(np.max(state.left["own"])), len(state.U)))
         for rows, V in zip(collected, spaces, strict=True):
             rows[: V.shape[1]] = V.T
         names = ("Y", *probe.ANSWER, "error", "clients")
@@ -115,27 +112,16 @@ class PersonalClosing(Stage[ClosingState]):
         enough = probed >= min(2.0, clients)  # of one among several it would be 0, and say nothing of the others
         overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed if enough else np.nan
         left = {**state.left, "theta": np.array(1.0 - overlap), "error": np.asarray(state.total["error"] / clients)}
-        none = np.empty((0, int(state.left["own"]), model.d))
+        none = np.empty((0, int(np.max(state.left["own"])), model.d))
         left["collected"] = none if state.collected is None else state.collected
         return replace(model, basis=U, product=Y, values=np.maximum(values, 0.0), residuals=residuals, left=left)
 
 
-def _own(arrays: Arrays, data: LocalData, V: Array | None) -> Array:
+def _own(arrays: Arrays, data: LocalData, memory: Arrays) -> Array:
     """The client's own components beside the final U: exactly, or made feasible where the algorithm found them so."""
     U, r, steps = arrays["U"], int(arrays["own"]), int(arrays["steps"])
-    if not arrays["exact"] and V is not None and V.shape == (data.d, min(r, data.d - U.shape[1])):
-        return _spanned(data, U, deflation.feasible(V, U))
-    return deflation.own_basis(data, U, r, steps=steps, start=V)
-
-
-def _spanned(data: LocalData, U: Array, V: Array) -> Array:
-    """V as it is; of a client whose rows span less than U and V, as much of their span as is left beside U."""
-    both = U.shape[1] + V.shape[1]
-    values = np.linalg.eigvalsh(V.T @ deflation.product(data, V)) if V.shape[1] else np.ones(1)
-    if data.n > both and values[0] > _SMALL * values[-1]:
-        return V
-    E = data.top(both)[0].astype(np.float64)
-    if E.shape[1] == both:
-        return V
-    beside = linalg.independent(linalg.complement(E, U), _ROUNDING)
-    return linalg.rayleigh_ritz(beside, deflation.product(data, beside))[1][:, : V.shape[1]]
+    V, most = memory.get("V"), min(r, data.d - U.shape[1])
+    span = None if arrays["exact"] and not steps else deflation.narrow(data, U.shape[1] + r, memory)
+    if not arrays["exact"] and V is not None and span is not None and not len(span) and V.shape == (data.d, most):
+        return deflation.feasible(V, U)
+    return deflation.own_basis(data, U, r, steps=steps, start=V, span=span)

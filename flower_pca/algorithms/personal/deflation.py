@@ -8,6 +8,7 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
+from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
 _HELD: Final = 2**24  # entries of the deflated rows that may be held
@@ -15,6 +16,7 @@ _SIDE: Final = 4096  # sides up to which a dense eigenproblem is solved
 _OVER: Final = 5  # columns beyond the wanted ones where subspace iteration stands in for it
 _STEPS: Final = 200
 _SETTLED: Final = 1e-10  # residual, relative to the first eigenvalue, at which subspace iteration ends
+_ROUNDING: Final = 1e-9  # of a direction, below which nothing of it is left beside U
 
 
 def product(data: LocalData, W: Array) -> Array:
@@ -28,18 +30,42 @@ def feasible(V: Array, U: Array) -> Array:
     return linalg.orth(linalg.complement(linalg.polar(linalg.complement(V, U)), U)) if V.shape[1] else V
 
 
-def own_basis(data: LocalData, U: Array, r: int, *, steps: int = 0, start: Array | None = None) -> Array:
+def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
+    """A basis of what the rows span, d x rank, where that is fewer than k directions; else an array of shape (0, 0).
+
+    `memory` is what the client has kept: it is found once in a run, or taken from the start by projection.
+    """
+    if "narrow" in memory and len(memory["narrow"]) in (0, data.d):
+        return memory["narrow"]
+    k, E = min(k, data.d), memory.get("E", np.empty((0, 0)))
+    E = E if len(E) == data.d else data.top(k)[0].astype(np.float64)
+    return E if E.shape[1] < k else np.empty((0, 0))
+
+
+def within(V: Array, U: Array, span: Array) -> Array:
+    """V, or as much of it as lies in what is left of a `narrow` span beside U: fewer columns where that has fewer."""
+    if not len(span):
+        return V
+    beside = linalg.independent(linalg.complement(span, U), _ROUNDING)
+    return beside if beside.shape[1] <= V.shape[1] else linalg.orth(beside @ (beside.T @ V))
+
+
+def own_basis(
+    data: LocalData, U: Array, r: int, *, steps: int = 0, start: Array | None = None, span: Array | None = None
+) -> Array:
     """The leading eigenvectors of (I - UU')S(I - UU'), d x min(r, rank).
 
     By the Gram matrix of the shorter side: of the deflated rows (n < d), or of the columns, which is cached (d <= n);
-    where neither fits, by subspace iteration on the rows. With `steps` above 0, only so many power steps from `start`.
+    where neither fits, by subspace iteration on the rows. With `steps` above 0, only so many power steps from `start`,
+    within the `narrow` span of the rows.
     """
     r = min(r, data.d - U.shape[1])
     if r < 1:
         return np.empty((data.d, 0))
     if steps:
         V = linalg.random_basis(data.d, r, seed=0) if start is None or start.shape != (data.d, r) else start
-        return _stepped(data, U, V, steps)
+        V = _stepped(data, U, V, steps)
+        return V if span is None else within(V, U, span)
     if data.n < data.d and data.n <= _SIDE and data.n * data.d <= _HELD:
         return _by_rows(data, U, r)
     if data.d <= min(data.n, _SIDE):
@@ -81,7 +107,8 @@ def _by_iteration(data: LocalData, U: Array, r: int) -> Array:
         if residuals[:r].max() <= _SETTLED * values[0]:
             break
         V = feasible(Y, U)
-    return V[:, :r]
+    whole = max(float(np.sum(U * product(data, U))), 0.0) + float(values.sum())
+    return V[:, :r][:, values[:r] > data.d * float(np.finfo(data.dtype).eps) * whole]
 
 
 def _leading(H: Array, r: int) -> tuple[Array, Array]:

@@ -64,7 +64,8 @@ class ExactPerPCA(Personalized[ExactState]):
     Only sums leave the clients.
 
     Args:
-        local_components: r2, the own components of each client; fewer where its rows have not that rank.
+        local_components: r2, the own components of each client; fewer where its rows have not that rank. Or a mapping
+            from clients, by position or name of their site, to such numbers; "others" are all that it does not name.
         weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
         init, start_rounds, given: See `Personalized`.
         collect: Whether to ask for the own components at the end, which only nodes that agree will send.
@@ -106,12 +107,14 @@ class ExactPerPCA(Personalized[ExactState]):
         if "k" in arrays:
             return begin(arrays, data, memory)
         U, steps, w = arrays["U"], int(arrays["steps"]), weight(arrays, data)
-        V = deflation.own_basis(data, U, int(arrays["own"]), steps=steps, start=memory.get("V"))
+        own = int(arrays["own"])
+        span = deflation.narrow(data, U.shape[1] + own, memory) if steps else None
+        V = deflation.own_basis(data, U, own, steps=steps, start=memory.get("V"), span=span)
         SW = deflation.product(data, np.hstack([U, V]))
         SU, SV = SW[:, : U.shape[1]], SW[:, U.shape[1] :]
         up = {"Z": w * (SU - V @ (V.T @ SU)), "f": np.array(w * (np.sum(U * SU) + np.sum(V * SV)))}
         up |= {"n": np.array(data.n), "w": np.array(w), **probe.answer(V, arrays["b"])}
-        return up, {"V": V} if steps else {}
+        return up, {} if span is None else {"V": V, "narrow": span}
 
     def merging(self, state: ExactState) -> Merge:
         return super().merging(state) if state.start is not None else state.sums.merging

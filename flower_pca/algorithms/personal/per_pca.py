@@ -61,7 +61,8 @@ class PerPCA(Personalized[PerState]):
     Prefer it: to repeat the paper. `ExactPerPCA` takes 5 to 100 times fewer rounds to the same end.
 
     Args:
-        local_components: r2, the own components of each client; fewer where its rows have not that rank.
+        local_components: r2, the own components of each client; fewer where its rows have not that rank. Or a mapping
+            from clients, by position or name of their site, to such numbers; "others" are all that it does not name.
         weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
         init, start_rounds, given: See `Personalized`.
         collect: Whether to ask for the own components at the end, which only nodes that agree will send.
@@ -145,14 +146,14 @@ class PerPCA(Personalized[PerState]):
         if "k" in arrays:
             return begin(arrays, data, memory)
         U, eta, w, own = arrays["U"], float(arrays["eta"]), weight(arrays, data), int(arrays["own"])
-        V = memory.get("V", U[:, :0])
+        V, span = memory.get("V", U[:, :0]), deflation.narrow(data, U.shape[1] + own, memory)
         if V.shape != (data.d, min(own, data.d - U.shape[1])):  # a newcomer, or a node that has lost its memory
             V = linalg.random_basis(data.d, own, seed=int(arrays["seed"]) + data.fingerprint())
-        W = np.hstack([U, deflation.feasible(V, U)])
+        W = np.hstack([U, deflation.within(deflation.feasible(V, U), U, span)])
         G = deflation.product(data, W)
         U_i, V = _step(W, G, eta, U.shape[1], arrays)
         up = {"w": np.array(w), "M": w * U_i, "f": np.array(w * np.sum(W * G))}
-        return {**up, **probe.answer(V, arrays["b"])}, {"V": V}
+        return {**up, **probe.answer(V, arrays["b"])}, {"V": V, "narrow": span}
 
     def learn(self, state: PerState, mean: Arrays, share: float) -> PerState:
         M = mean["M"]

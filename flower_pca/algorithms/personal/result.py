@@ -41,7 +41,7 @@ class PersonalResult(PCAResult):
         error_: Mean over clients of the mean squared distance between a row and its shared and own parts.
         theta_estimate_: The federated estimate of theta, from sums; see `theta_`. Without masks, over the nodes that
             agree by `share_own`: NaN if at most one of several does.
-        local_components: The own components that were asked for.
+        local_components: The own components that were asked for; where they differ by client, the most of them.
         collected_: Own components of the clients that agreed to send them, (N, r2, d), in the order of the clients'
             keys; zero rows where a client has fewer. N = 0 if they were not asked for.
     """
@@ -73,7 +73,7 @@ class PersonalResult(PCAResult):
             **super()._fields(model),
             "error_": float(left["error"]),
             "theta_estimate_": float(left["theta"]),
-            "local_components": int(left["own"]),
+            "local_components": int(np.max(left["own"])),
             "collected_": left["collected"],
         }
 

@@ -1,0 +1,104 @@
+"""Numbers that differ by client, in a message that is the same for all, as masks need it.
+
+Such a number goes out as a table: the one for all others, then one for each client that is named, by its position or by
+the digest of its site's name. Every client finds its own line (`mine`), before its half of the stage sees the message.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from flower_pca.base import checks, labels
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.linalg import Array
+
+OTHERS: Final = "others"  # the entry for clients that are not named
+Apart: TypeAlias = Mapping[int | str, int]
+
+_POSITIONS, _NAMES, _ELSE = ".positions", ".names", ".others"
+
+
+class Who(NamedTuple):
+    """A client as a message may name it: its position, or partition-id, if it is not negative; the name of its site."""
+
+    position: int = -1
+    name: str = ""
+
+
+def checked(what: str, numbers: object) -> dict[int | str, int]:
+    """A mapping from clients to whole numbers, none of them negative."""
+    if not isinstance(numbers, Mapping) or not numbers:
+        rule = "a whole number of at least 0, or a mapping from clients to such numbers"
+        raise ConfigError(what, must=rule, got=repr(numbers), then=f"Write {{0: 3, '{OTHERS}': 1}}, say.")
+    for client, number in numbers.items():
+        if not (isinstance(client, str) and client):
+            remedy = f"Name clients by position, by the name of their site, or all that are left as '{OTHERS}'."
+            checks.integer(f"Every client in {what}", client, remedy=remedy)
+        checks.integer(f"{what} for client {client!r}", number)
+    return {client if isinstance(client, str) else int(client): int(n) for client, n in numbers.items()}
+
+
+def require(what: str, numbers: Apart, names: Sequence[str]) -> None:
+    """Require that every client that is named is there, once, and that none is left out; `names` are those of sites."""
+    found = [client for client in numbers if client != OTHERS]
+    known = f"one of {labels.count(len(names), 'client')}, by position or by the name of its site"
+    places: set[int] = set()
+    for client in found:
+        at = names.index(client) if isinstance(client, str) and client in names else client
+        if not isinstance(at, int) or at >= len(names):
+            close = difflib.get_close_matches(str(client), [name for name in names if name], n=1)
+            remedy = f"Did you mean {close[0]!r}?" if close else "Leave it out."
+            raise ConfigError(f"Every client in {what}", must=known, got=repr(client), then=remedy)
+        if at in places:
+            rule = "given once"
+            raise ConfigError(f"Every client in {what}", must=rule, got=f"client {at} twice", then="Leave one out.")
+        places.add(at)
+    if OTHERS not in numbers and len(places) < len(names):
+        first = next(i for i in range(len(names)) if i not in places)
+        who = labels.client_name({first: names[first]} if names[first] else {}, first)
+        rule, remedy = "complete", f"Give it one, or all that are left by '{OTHERS}'."
+        raise ConfigError(what, must=rule, got=f"none for {who}", then=remedy)
+
+
+def table(name: str, numbers: Apart) -> dict[str, Array]:
+    """The arrays of a message that tell every client its number of this name."""
+    found = {client: number for client, number in numbers.items() if client != OTHERS}
+    return {
+        name: np.array([numbers.get(OTHERS, 0), *found.values()]),
+        f"{name}{_POSITIONS}": np.array([client if isinstance(client, int) else -1 for client in found], np.int64),
+        f"{name}{_NAMES}": np.array([_digest(c) if isinstance(c, str) else 0 for c in found], np.uint64),
+        f"{name}{_ELSE}": np.array(OTHERS in numbers),
+    }
+
+
+def mine(arrays: dict[str, Array], who: Who) -> dict[str, Array]:
+    """The message as this client reads it: of each table, its own number."""
+    names = [key.removesuffix(_ELSE) for key in arrays if key.endswith(_ELSE)]
+    for name in names:
+        arrays = {**arrays, name: np.array(_own(arrays, name, who))}
+        for suffix in (_POSITIONS, _NAMES, _ELSE):
+            arrays.pop(f"{name}{suffix}", None)
+    return arrays
+
+
+def _own(arrays: dict[str, Array], name: str, who: Who) -> int:
+    numbers, there = np.atleast_1d(arrays[name]), np.zeros(np.size(arrays[name]) - 1, dtype=bool)
+    if who.name:
+        there = arrays[f"{name}{_NAMES}"] == _digest(who.name)
+    if not there.any() and who.position >= 0:
+        there = arrays[f"{name}{_POSITIONS}"] == who.position
+    if there.any():
+        return int(numbers[1 + int(np.argmax(there))])
+    if not arrays[f"{name}{_ELSE}"]:
+        remedy = f"Give it one, or all that are left by '{OTHERS}'."
+        raise DataError("What the run asks of each client", must="told to all", got="nothing for this one", then=remedy)
+    return int(numbers[0])
+
+
+def _digest(name: str) -> np.uint64:
+    return np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))

@@ -1,0 +1,229 @@
+"""Own components in numbers that differ by client: a mapping by position or site, over every transport."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import Array, sine
+from fake_grid import FakeGrid, app_of, in_a_run
+
+from flower_pca import ConfigError, DataError, ExactPerPCA, PCAResult, PersonalResult, make, simulate
+from flower_pca.base import apart
+from flower_pca.base.apart import Who
+from flower_pca.clients.kept import own_file
+from flower_pca.report import pages, write
+from flower_pca.simulation.ranks import alternatives
+from flower_pca.strategies import PCAStrategy
+
+D, TRUE = 12, (0, 1, 3, 3, 1, 0)
+SITES = ("Aachen", "Bonn", "Celle", "Düren", "Essen", "Fulda")
+BY_POSITION = dict(enumerate(TRUE))
+MIXED = {"Celle": 3, "Bonn": 1, 3: 3, 4: 1, "others": 0}
+MAPPED = f"exact_per_pca(local_components={BY_POSITION})"
+
+
+def problem(seed: int, n: int = 200) -> tuple[list[Array], Array, list[Array]]:
+    """Rows of clients with 0, 1 and 3 own directions beside two common ones; the common and the own directions."""
+    rng = np.random.default_rng([50, seed])
+    Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
+    U, rest = Q[:, :2], Q[:, 2:]
+    owns = [rest @ np.linalg.qr(rng.standard_normal((D - 2, D - 2)))[0][:, :r] for r in TRUE]
+    shards = []
+    for V in owns:
+        rows = 2.0 * rng.standard_normal((n, 2)) @ U.T + 3.0 * rng.standard_normal((n, V.shape[1])) @ V.T
+        shards.append(rows + 0.2 * rng.standard_normal((n, D)))
+    return shards, U, owns
+
+
+SHARDS, SHARED, OWN = problem(0)
+NAMED = dict(zip(SITES, SHARDS, strict=True))
+
+
+def run(algorithm: Any, shards: Any = SHARDS, **settings: Any) -> PersonalResult:
+    result = simulate(algorithm, shards, n_components=2, seed=7, **settings)
+    assert isinstance(result, PersonalResult)
+    return result
+
+
+def counts(result: PersonalResult) -> list[int]:
+    return [len(result.own_components(i)) for i in sorted(result.own)]
+
+
+def by_alternation(shards: list[Array], U: Array) -> Array:
+    """The best shared components for these numbers of own ones, by plain alternation in numpy on X'X / n."""
+    S = [X.T @ X / len(X) for X in shards]
+    for _ in range(400):
+        Z = np.zeros_like(U)
+        for C, r in zip(S, TRUE, strict=True):
+            P = np.eye(D) - U @ U.T
+            V = np.linalg.eigh(P @ C @ P)[1][:, D - r :]
+            Z += C @ U - V @ (V.T @ C @ U)
+        a, _, b = np.linalg.svd(Z, full_matrices=False)
+        U = a @ b
+    return U
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["exact_per_pca(tol=1e-9", "per_pca(tol=1e-7, max_rounds=3000", "exact_per_pca(tol=1e-9, init='upload'"],
+)
+def test_the_optimum_for_these_numbers_is_found(algorithm: str, answers: str) -> None:
+    result = run(f"{algorithm}, local_components={BY_POSITION})", answers=answers)
+    assert counts(result) == list(TRUE)
+    assert sine(result.components_, by_alternation(SHARDS, SHARED).T) <= 1e-5
+    assert sine(result.components_, SHARED.T) <= 0.05
+    for i, V in enumerate(OWN):
+        if V.shape[1]:
+            assert sine(result.own_components(i), V.T) <= 0.1
+    assert result.local_components == 3
+
+
+def test_masks_hide_the_same_run() -> None:
+    plain, masked = run(MAPPED, NAMED), run(f"exact_per_pca(local_components={MIXED})", NAMED, mask=True)
+    assert counts(masked) == list(TRUE)
+    assert sine(plain.components_, masked.components_) <= 1e-8
+    assert masked.theta_ == pytest.approx(plain.theta_, abs=1e-6)
+
+
+def test_a_name_and_a_position_say_the_same() -> None:
+    a, b = run(MAPPED, NAMED), run(f"exact_per_pca(local_components={MIXED})", NAMED)
+    np.testing.assert_array_equal(a.components_, b.components_)
+    assert counts(b) == list(TRUE)
+    assert make(b.algorithm) == ExactPerPCA(local_components=MIXED)
+
+
+def test_equal_numbers_are_the_run_of_one_number() -> None:
+    a, b = run("exact_per_pca(local_components=2)"), run("exact_per_pca(local_components={'others': 2})")
+    np.testing.assert_array_equal(a.components_, b.components_)
+    np.testing.assert_array_equal(a.own_components(4), b.own_components(4))
+
+
+def test_under_flower_a_node_finds_its_number_by_partition_id(tmp_path: Path) -> None:
+    reference = run(MAPPED)
+    with in_a_run():
+        grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_own=True), 6)
+        result = PCAStrategy(algorithm=MAPPED, n_components=2, seed=7).fit(grid)
+    np.testing.assert_array_equal(result.components_, reference.components_)
+    for i, r in enumerate(TRUE):
+        with np.load(own_file(tmp_path, i)) as file:
+            assert file["components"].shape == (r, D)
+            np.testing.assert_array_equal(file["components"], reference.own_components(i))
+
+
+def test_collected_own_components_are_filled_up_with_zeros() -> None:
+    result = run(f"{MAPPED[:-1]}, collect=True)")
+    assert result.collected_.shape == (6, 3, D)
+    for rows, r, i in zip(result.collected_, TRUE, range(6), strict=True):
+        np.testing.assert_array_equal(rows[:r], result.own_components(i))
+        np.testing.assert_array_equal(rows[r:], 0.0)
+
+
+class StoppedError(Exception):
+    """Ends a run."""
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+
+    def stop(session: Any) -> None:
+        if len(session.history) == 6:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        run(MAPPED, checkpoint=path, on_round=stop)
+    resumed, whole = run(MAPPED, checkpoint=path), run(MAPPED)
+    np.testing.assert_array_equal(resumed.components_, whole.components_)
+    assert counts(resumed) == list(TRUE)
+
+
+def test_a_saved_result_keeps_the_numbers(tmp_path: Path) -> None:
+    result = run(f"exact_per_pca(local_components={MIXED})", NAMED)
+    result.save(tmp_path / "result.npz")
+    read = PCAResult.load(tmp_path / "result.npz")
+    assert isinstance(read, PersonalResult)
+    assert (read.algorithm, read.local_components) == (result.algorithm, 3)
+
+
+def test_the_report_and_the_alternatives_take_unequal_numbers() -> None:
+    result = run(MAPPED, NAMED)
+    body, _ = pages.of(result, list(SHARDS))
+    assert "beside them each has 0 to 3 of its own" in " ".join(body)
+    errors = alternatives(result, SHARDS)
+    for i, (X, r) in enumerate(zip(SHARDS, TRUE, strict=True)):
+        values = np.linalg.eigvalsh(X.T @ X / len(X))
+        assert errors["indivPCA"][i] == pytest.approx(values[: D - 2 - r].sum())
+        assert errors["indivPCA"][i] <= errors["personalized"][i] * (1.0 + 1e-12)
+        assert errors["distPCA"][i] <= 1.2 * errors["personalized"][i]
+
+
+def test_the_page_of_a_run_has_its_pictures_where_a_client_has_no_own_component(tmp_path: Path) -> None:
+    write(run(MAPPED, NAMED), tmp_path / "page.html", title="Unequal", shards=list(SHARDS))
+    assert "What the columns weigh in the first own component" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("ray")
+@pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
+@pytest.mark.parametrize("masked", [False, True])
+def test_ray_gives_the_bits_of_a_run_in_process(masked: bool) -> None:
+    algorithm = f"exact_per_pca(local_components={MIXED}, max_rounds=6)"
+    a, b = (run(algorithm, NAMED, mask=masked, backend=backend) for backend in ("in_process", "ray"))
+    np.testing.assert_array_equal(a.components_, b.components_)
+
+
+WRONG = {
+    -1: r"local_components of exact_per_pca must be a whole number of at least 0\. Got -1\.",
+    1.5: r"must be a whole number of at least 0, or a mapping from clients to such numbers\. Got 1\.5\. Write \{0: 3,",
+    "three": r"or a mapping from clients to such numbers\. Got 'three'\.",
+}
+WRONG_MAPS: list[tuple[dict[Any, Any], str]] = [
+    ({}, r"must be a whole number of at least 0, or a mapping .* Got \{\}\."),
+    ({0: -1}, r"local_components of exact_per_pca for client 0 must be a whole number of at least 0\. Got -1\."),
+    ({"Bonn": 2.5}, r"for client 'Bonn' must be a whole number of at least 0\. Got 2\.5\."),
+    ({-1: 2}, r"Every client in local_components of exact_per_pca must be a whole number .* Got -1\. Name clients by"),
+    ({"": 2}, r"Got ''\. Name clients by position, by the name of their site, or all that are left as 'others'\."),
+]
+
+
+@pytest.mark.parametrize("value", WRONG)
+def test_a_number_that_is_none_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match=WRONG[value]):
+        ExactPerPCA(local_components=value)
+
+
+@pytest.mark.parametrize(("value", "words"), WRONG_MAPS)
+def test_a_mapping_of_other_things_is_refused(value: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        ExactPerPCA(local_components=value)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({6: 1, "others": 1}, r"must be one of 6 clients, by position or by the name of its site\. Got 6\."),
+        ({"Bon": 1, "others": 1}, r"Got 'Bon'\. Did you mean 'Bonn'\?"),
+        (
+            {1: 1, "Bonn": 1, "others": 1},
+            r"Every client in local_components .* must be given once\. Got client 1 twice\.",
+        ),
+        ({0: 1, 1: 1}, r"must be complete\. Got none for Celle\. Give it one, or all that are left by 'others'\."),
+    ],
+)
+def test_clients_that_are_unknown_or_left_out_are_named(value: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        run(ExactPerPCA(local_components=value), NAMED)
+
+
+def test_a_client_reads_its_own_line() -> None:
+    arrays = apart.table("own", {0: 5, "Bonn": 7, "others": 2})
+    for who, number in ((Who(0), 5), (Who(1, "Bonn"), 7), (Who(0, "Bonn"), 7), (Who(3, "Celle"), 2), (Who(), 2)):
+        read = apart.mine({**arrays, "U": np.eye(2)}, who)
+        assert sorted(read) == ["U", "own"]
+        assert int(read["own"]) == number
+    lacking = apart.table("own", {0: 5})
+    with pytest.raises(DataError, match=r"What the run asks of each client must be told to all\. Got nothing for this"):
+        apart.mine(lacking, Who(1))

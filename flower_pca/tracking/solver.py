@@ -154,7 +154,7 @@ def beside(P: Array, p: int, seed: int) -> Array:
     columns = (bits * 2.0**-52 - 1.0).reshape(len(P), p)
     columns = columns - P @ (P.T @ columns)
     try:
-        columns = np.linalg.solve(np.linalg.cholesky(columns.T @ columns), columns.T).T
+        columns = columns @ np.linalg.inv(np.linalg.cholesky(columns.T @ columns)).T
     except np.linalg.LinAlgError:
         columns = linalg.orth(columns)
     return linalg.polished(columns - P @ (P.T @ columns))

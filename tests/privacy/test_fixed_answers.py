@@ -155,11 +155,10 @@ class Sealed:
 
 
 @pytest.mark.parametrize("n", [64, D - 2], ids=["C", "R"])
-def test_once_they_are_measured_no_half_reads_a_row(n, monkeypatch):
+def test_once_they_are_measured_no_half_reads_a_row(n):
     rng = np.random.default_rng(4)
     data = LocalData(rng.standard_normal((n, D)))
     fixed(data)
-    monkeypatch.setattr(LocalData, "sparse", False)
     data._X = Sealed()
     for number in range(3):
         Z = np.linalg.qr(rng.standard_normal((D, 3)))[0]

@@ -19,9 +19,9 @@ from flower_pca.simulation.ranks import alternatives
 from flower_pca.strategies import PCAStrategy
 
 D, TRUE = 12, (0, 1, 3, 3, 1, 0)
-SITES = ("Aachen", "Bonn", "Celle", "Düren", "Essen", "Fulda")
+SITES = ("Aachen", "Bonn", "Trier", "Düren", "Essen", "Fulda")
 BY_POSITION = dict(enumerate(TRUE))
-MIXED = {"Celle": 3, "Bonn": 1, 3: 3, 4: 1, "others": 0}
+MIXED = {"Trier": 3, "Bonn": 1, 3: 3, 4: 1, "others": 0}
 MAPPED = f"exact_per_pca(local_components={BY_POSITION})"
 
 
@@ -210,7 +210,7 @@ def test_a_mapping_of_other_things_is_refused(value: Any, words: str) -> None:
             {1: 1, "Bonn": 1, "others": 1},
             r"Every client in local_components .* must be given once\. Got client 1 twice\.",
         ),
-        ({0: 1, 1: 1}, r"must be complete\. Got none for Celle\. Give it one, or all that are left by 'others'\."),
+        ({0: 1, 1: 1}, r"must be complete\. Got none for Trier\. Give it one, or all that are left by 'others'\."),
     ],
 )
 def test_clients_that_are_unknown_or_left_out_are_named(value: Any, words: str) -> None:
@@ -220,7 +220,7 @@ def test_clients_that_are_unknown_or_left_out_are_named(value: Any, words: str) 
 
 def test_a_client_reads_its_own_line() -> None:
     arrays = apart.table("own", {0: 5, "Bonn": 7, "others": 2})
-    for who, number in ((Who(0), 5), (Who(1, "Bonn"), 7), (Who(0, "Bonn"), 7), (Who(3, "Celle"), 2), (Who(), 2)):
+    for who, number in ((Who(0), 5), (Who(1, "Bonn"), 7), (Who(0, "Bonn"), 7), (Who(3, "Trier"), 2), (Who(), 2)):
         read = apart.mine({**arrays, "U": np.eye(2)}, who)
         assert sorted(read) == ["U", "own"]
         assert int(read["own"]) == number

@@ -129,21 +129,22 @@ def measured(data: StoredRows, *, exactly: bool = False, gaps: bool = False) -> 
     mean = moments.mean
     C: Array | None = None
     R: Array | None = None
-    width = data.d + len(columns)
+    means = np.concatenate([mean, (data.n - seen[columns]) / data.n])
+    width = len(means)
     rest = np.zeros(width)
     if exactly:
         if width**2 > _LARGEST:
             rule, remedy = f"at most {int(_LARGEST**0.5)}", 'Use answers="fixed".'
             raise DataError("The columns of rows under exact answers", must=rule, got=width, then=remedy)
-        means, rest, C = exact.scatter(functools.partial(_blocks, data, columns), width)
-        mean = means[: data.d]
+        exactly_so, rest, C = exact.scatter(functools.partial(_blocks, data, columns), width)
+        mean = exactly_so[: data.d]
     elif data.n < width:
-        rest, R = _triangle(data, width, _deviations(data, columns, mean, seen))
+        rest, R = _triangle(data, columns, means)
     elif data.sparse:
-        C = _sparse_scatter(data, columns, mean, seen)
+        C = _sparse_scatter(data, columns, mean, means)
     else:
         C = np.zeros((width, width))
-        for B in _deviations(data, columns, mean, seen):
+        for B in _deviations(data, columns, means):
             C += B.T @ B
             rest += B.sum(axis=0)
     squares = np.diagonal(C).copy() if C is not None else linalg.column_norms(np.asarray(R)) ** 2
@@ -162,12 +163,7 @@ def _blocks(data: StoredRows, columns: Array) -> Iterator[Array]:
         yield np.hstack([rows, np.isnan(rows[:, columns])]) if len(columns) else rows
 
 
-def _shares(n: int, columns: Array, seen: Array) -> Array:
-    return (n - seen[columns]) / n
-
-
-def _deviations(data: StoredRows, columns: Array, mean: Array, seen: Array) -> Iterator[Array]:
-    means = np.concatenate([mean, _shares(data.n, columns, seen)])
+def _deviations(data: StoredRows, columns: Array, means: Array) -> Iterator[Array]:
     for block in _blocks(data, columns):
         block -= means
         if data.missing:
@@ -175,30 +171,34 @@ def _deviations(data: StoredRows, columns: Array, mean: Array, seen: Array) -> I
         yield block
 
 
-def _triangle(data: StoredRows, width: int, deviations: Iterator[Array]) -> tuple[Array, Array]:
+def _triangle(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Array]:
     """The sums of deviations, and R, which is made in their place: they are as large as the rows."""
     from scipy.linalg import lapack
 
-    rows, start = np.empty((data.n, width), order="F"), 0
-    for block in deviations:
-        rows[start : start + len(block)] = block
+    rows, start = np.empty((data.n, len(means)), order="F"), 0
+    for block in data.blocks():
+        part = rows[start : start + len(block)]
+        part[:, : data.d], part[:, data.d :] = block, np.isnan(block[:, columns])
+        part -= means
+        part[np.isnan(part)] = 0.0
         start += len(block)
     rest, work = rows.sum(axis=0), int(lapack.dgeqrf_lwork(*rows.shape)[0])
-    return rest, np.triu(lapack.dgeqrf(rows, lwork=work, overwrite_a=1)[0])
+    R = lapack.dgeqrf(rows, lwork=work, overwrite_a=1)[0]
+    for j in range(min(R.shape)):
+        R[j + 1 :, j] = 0.0
+    return rest, R
 
 
-def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, seen: Array) -> Array:
+def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, means: Array) -> Array:
     """C = S'S - n mu mu'; columns whose squares would cancel are centred before they are multiplied."""
     from scipy import sparse
 
     S: Any = data.stored.astype(np.float64)
-    means = np.concatenate([mean, _shares(data.n, columns, seen)])
     if data.missing:
         gaps = sparse.csr_array((np.isnan(S.data).astype(np.float64), S.indices, S.indptr), shape=S.shape)[:, columns]
         S = sparse.csr_array(sparse.hstack([filled(S, mean), gaps]))
-    T, width = S.T.tocsr(), S.shape[1]
-    C = np.empty((width, width))
-    for start in range(0, width, _COLUMNS):
+    T, C = S.T.tocsr(), np.empty((S.shape[1],) * 2)
+    for start in range(0, len(C), _COLUMNS):
         part = slice(start, start + _COLUMNS)
         C[:, part] = (T @ S[:, part]).toarray()
     squares = np.diagonal(C).copy()

@@ -4,7 +4,6 @@ import os
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", FLWR_TELEMETRY_ENABLED="0")
 
-import gc
 import subprocess
 import sys
 import tempfile
@@ -22,12 +21,6 @@ settings.load_profile("flower_pca")
 def pytest_collection_modifyitems(items):
     """What one worker has to do alone, as it shares a cluster or a SuperLink, begins before all else."""
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
-
-
-def pytest_collection_finish(session):
-    """The collector of garbage need not look again and again through thousands of tests that stay to the end."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

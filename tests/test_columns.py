@@ -91,7 +91,7 @@ def test_rank_deficient_tables_have_no_loadings_where_there_is_no_variance():
 
 
 def test_single_precision_and_sparse_columns():
-    counts = sparse.random_array((90, 6), density=0.3, rng=np.random.default_rng(1))
+    counts = sparse.random(90, 6, density=0.3, random_state=1)
     result = simulate("krylov", [X[:, :6].astype(np.float32), counts], n_components=K, split="columns")
     assert_pca_of(result, np.hstack([X[:, :6], counts.toarray()]), tol=1e-4)
 

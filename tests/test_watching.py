@@ -89,7 +89,7 @@ def test_a_record_says_what_numpy_says_of_the_batches():
     residuals = []
     for k in range(3):  # what least squares on the observed entries leave, row by row
         P, rows = result.components_[1].T, parts[k][2]
-        left = [y[o] - P[o] @ np.linalg.lstsq(P[o], y[o])[0] for y in rows if (o := ~np.isnan(y)).any()]
+        left = [y[o] - P[o] @ np.linalg.lstsq(P[o], y[o], rcond=None)[0] for y in rows if (o := ~np.isnan(y)).any()]
         residuals.append(np.linalg.norm(np.concatenate(left)) / np.sqrt(np.nansum(rows**2)))
     assert [own.residual for own in told[2].clients.values()] == pytest.approx(residuals, rel=1e-9)
     assert "The subspace has changed at step 2: the statistic is" in told[2].change

@@ -86,7 +86,7 @@ def of(algorithm, parts, **options):
 
 
 KINDS = {
-    "plain": lambda: of("krylov", plain(), evaluate=True),
+    "plain": lambda: of("krylov", plain(), evaluate=True, influence=True),
     "one shot": lambda: of("uda", plain()),
     "masked": lambda: of("krylov", plain(), mask=True),
     "robust": lambda: of("consensus_rpca", spoilt()),

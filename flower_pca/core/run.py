@@ -126,7 +126,7 @@ class Run:
                 self._standing, self._roll = now.restarted(self._roll, whole=self._whole), self._roll.reopened()
             elif (status := now.stage.status(now.state)) is not None:
                 self._standing = now.left(status, here, self._roll, self._terms)
-            elif to := self._roll.audience(self._call, here, number=len(self._history.of(now.stage.name))):
+            elif to := self._roll.audience(self._call, here, number=self._turn):
                 return self._message(to)
             elif self._roll.awaited and now.opening:
                 # Those that failed it are not there to be asked again.
@@ -223,6 +223,11 @@ class Run:
     @property
     def _call(self) -> Call:
         return self._standing.call(fraction=self._roll.fraction)
+
+    @property
+    def _turn(self) -> int:
+        """The number of the coming message among those of its stage, which says who is sampled; 0 where nobody is."""
+        return len(self._history.of(self._standing.stage.name)) if self._call is Call.SAMPLE else 0
 
     @property
     def _whole(self) -> bool:

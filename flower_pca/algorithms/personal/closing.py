@@ -94,7 +94,8 @@ class PersonalClosing(Stage[ClosingState]):
         return stack if state.left["collect"] else add
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
-        return {"Y": MARGIN * model.trace, **probe.BOUNDS, "error": 0.0, "clients": 1.0, held_out.CHOSEN: 1.0}
+        known = {"Y": MARGIN * model.trace, **probe.BOUNDS, "error": 0.0, "clients": 1.0}
+        return {**known, held_out.CHOSEN: 1.0} if held_out.AUTO in state.left else known
 
     def server(self, state: ClosingState, total: Any, answered: frozenset[int]) -> ClosingState:
         if not state.left["collect"]:

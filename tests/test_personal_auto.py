@@ -12,7 +12,7 @@ import pytest
 from builders import Array, sine
 from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
-from test_personal_numbers import D, SHARDS, SHARED, TRUE, problem
+from test_personal_numbers import SHARDS, SHARED, TRUE, D, problem
 from test_personal_span import shards as degenerate
 
 from flower_pca import ConfigError, ExactPerPCA, PCAResult, PerPCA, PersonalResult, simulate

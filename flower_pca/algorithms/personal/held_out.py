@@ -4,9 +4,9 @@ A client's rows are in five parts, by a lot that never changes (`rows.folds`), a
 were fixed before the first message. Each part in turn is held out: directions are found from the other four, largest
 first, and the mean square of the held-out rows along each is set beside the mean of what is left of these rows in a
 direction that is not taken. The last one that holds more than twice that mean, by a standard error over the five parts,
-ends the count. Of the shared ones a client sees those that hold more than twice of what is left then, likewise. It takes
-as many own components as directions count beyond the shared ones that it sees. What counts is found once in a run, what
-is seen anew when U has moved: both hardly hang on how good a U is yet.
+ends the count. Of the shared ones a client sees those that hold more than twice of what is left then, likewise. It
+takes as many own components as directions count beyond the shared ones that it sees. What counts is found once in a
+run, what is seen anew when U has moved: both hardly hang on how good a U is yet.
 """
 
 from __future__ import annotations

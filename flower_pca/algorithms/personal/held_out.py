@@ -138,5 +138,5 @@ def _clear(along: Array, left: Array) -> Array:
     return np.asarray(margin.mean(axis=0) > margin.std(axis=0, ddof=1) / np.sqrt(len(margin)))
 
 
-_KEPT: Final = (CHOSEN, "counted", "noise", "beside", "times")
+_KEPT: Final[tuple[str, ...]] = (CHOSEN, "counted", "noise", "beside", "times")
 _UNTOLD: Final = "how many is told by nodes that agree by share_own, or under masks"

@@ -104,11 +104,7 @@ class LocalData(ArrangedRows):
         Z = np.ascontiguousarray(Z, dtype=self.dtype)
         if not self.sparse:
             return float(sum(np.sum((B - (B @ Z) @ Z.T).astype(np.float64) ** 2) for B in self.rows()))
-        m, mean, scale = self.moments(), self.frame.mean, self.frame.scale
-        squares = m.m2 + m.seen * (m.mean if mean is None else m.mean - mean) ** 2
-        if (fill := self._applied.fill) is not None:
-            squares += (m.n - m.seen) * (fill if mean is None else fill - mean) ** 2
-        squares = squares if scale is None else squares / scale**2
+        squares = self.moments().sums(self._applied)[1]
         return max(float(squares.sum()) - float(np.sum(self.scores(Z).astype(np.float64) ** 2)), 0.0)
 
     def gram(self) -> Array:

@@ -135,7 +135,7 @@ def from_npy(packed: bytes) -> Array:
 
 
 def check_npy(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, order and kind of an array in numpy's format; ValueError if it is longer than the `size` bytes it is in."""
+    """Shape, order and kind of an array in numpy's format; ValueError if longer than the `size` bytes it is in."""
     start = stream.read(10)
     shape, by_columns, dtype = _npy_header(start + stream.read(int.from_bytes(start[8:], "little")))
     if math.prod(shape) * dtype.itemsize > size:

@@ -283,7 +283,7 @@ def test_bytes_that_are_no_array_of_their_length_are_refused(start):
     with pytest.raises(ValueError, match=r"longer than its bytes|less than nothing"):
         archive.from_npy(head + start.ljust(length) + whole[10 + length :][:16])
     for cut in (0, 5, 9, 30, len(whole) - 1):
-        with pytest.raises(ValueError, match="."):
+        with pytest.raises(ValueError, match=r"EOF|magic|smaller"):
             archive.from_npy(whole[:cut])
     with pytest.raises(ValueError, match="a pickle"):
         archive.from_npy(npy(np.array([None], dtype=object)))

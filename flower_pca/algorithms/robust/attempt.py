@@ -149,9 +149,8 @@ def moved(
     left, Z = attempt.left, attempt.Z
     if image is not None and Z is not None:
         left, Z = float(linalg.eigh_descending(Z.T @ image)[0][0]), linalg.orth(image)
-    known = {"visible": visible, "hidden": hidden, "squares": squares, "left": left}
-    pulled = sizes.beyond(counts[0], problem.top, attempt.lam)
-    now = replace(attempt, U=U, G=G, stop=stop, Z=Z, pulled=pulled, **known)
+    now = replace(attempt, U=U, G=G, visible=visible, hidden=hidden, stop=stop, squares=squares, left=left, Z=Z)
+    now = replace(now, pulled=sizes.beyond(counts[0], problem.top, attempt.lam))
     return _noisy(now, problem, early) if now.phase is Phase.NOISY else _fallen(now, problem, share, early)
 
 

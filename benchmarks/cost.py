@@ -118,14 +118,14 @@ def nodes(repeats: int = 5) -> list[list[object]]:
                 data = LocalData(X)
                 first.append(spent(lambda data=data, Z=Z, exactly=exactly: fixed(data, exactly=exactly).matmat(Z)))
                 data.known.clear()
-                statistics._ready.clear()
+                statistics.ready.clear()
             cells.append(f"{float(np.median(first)) / bare:.1f}")
         data = LocalData(X).framed(frame)
         fixed(data).matmat(Z)
         later = float(np.median([spent(lambda data=data, Z=Z: fixed(data).matmat(Z)) for _ in range(repeats)]))
         by_rows = float(np.median([spent(lambda data=data, Z=Z: data.matmat(Z, reuse=1)) for _ in range(repeats)]))
         rows.append([*cells, f"{later / bare:.2f}", f"{by_rows / bare:.2f}"])
-        statistics._ready.clear()
+        statistics.ready.clear()
     return rows
 
 

@@ -10,8 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 from flower_pca.base.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from flower_pca.algorithms.covariance import Covariance as Covariance
+    from flower_pca.algorithms.dr_svd import DRSVD as DRSVD
+    from flower_pca.algorithms.faps import FAPS as FAPS
+    from flower_pca.algorithms.fed_oapm import FedOAPM as FedOAPM
+    from flower_pca.algorithms.krylov import Krylov as Krylov
+    from flower_pca.algorithms.local_power import LocalPower as LocalPower
+    from flower_pca.algorithms.one_shot import UDA as UDA
+    from flower_pca.algorithms.one_shot import WDA as WDA
+    from flower_pca.algorithms.one_shot import DistPCA as DistPCA
+    from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA as ExactPerPCA
+    from flower_pca.algorithms.personal.per_pca import PerPCA as PerPCA
     from flower_pca.algorithms.personal.result import PersonalResult as PersonalResult
+    from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA as ConsensusRPCA
+    from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
     from flower_pca.algorithms.robust.result import RobustResult as RobustResult
+    from flower_pca.algorithms.ssi import SSI as SSI
     from flower_pca.base.errors import ConfigError as ConfigError
     from flower_pca.base.errors import DataError as DataError
     from flower_pca.base.errors import FlowerPCAError as FlowerPCAError
@@ -29,22 +43,6 @@ if TYPE_CHECKING:
     from flower_pca.estimator import FederatedPCA as FederatedPCA
     from flower_pca.estimator import to_sklearn as to_sklearn
     from flower_pca.masking import MaskedSums as MaskedSums
-    from flower_pca.registry import DCFPCA as DCFPCA
-    from flower_pca.registry import DRSVD as DRSVD
-    from flower_pca.registry import FAPS as FAPS
-    from flower_pca.registry import SSI as SSI
-    from flower_pca.registry import UDA as UDA
-    from flower_pca.registry import WDA as WDA
-    from flower_pca.registry import ConsensusRPCA as ConsensusRPCA
-    from flower_pca.registry import Covariance as Covariance
-    from flower_pca.registry import DistPCA as DistPCA
-    from flower_pca.registry import ExactPerPCA as ExactPerPCA
-    from flower_pca.registry import FedOAPM as FedOAPM
-    from flower_pca.registry import Krylov as Krylov
-    from flower_pca.registry import LocalPower as LocalPower
-    from flower_pca.registry import PerPCA as PerPCA
-    from flower_pca.registry import RobustTracking as RobustTracking
-    from flower_pca.registry import STMiss as STMiss
     from flower_pca.registry import make as make
     from flower_pca.rows.named import SiteRows as SiteRows
     from flower_pca.rows.projection import Projection as Projection
@@ -56,6 +54,8 @@ if TYPE_CHECKING:
     from flower_pca.simulation import track as track
     from flower_pca.stages.columns_result import ColumnsResult as ColumnsResult
     from flower_pca.tracking.result import TrackingResult as TrackingResult
+    from flower_pca.tracking.robust_tracking import RobustTracking as RobustTracking
+    from flower_pca.tracking.st_miss import STMiss as STMiss
 
 _HOMES: Final = {
     "flower_pca.algorithms.personal.result": ("PersonalResult",),

@@ -20,7 +20,7 @@ from flower_pca.rows import precision
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.stages import by_columns
+from flower_pca.rows.turned import counted
 
 Veil: TypeAlias = Callable[[str, Arrays, Arrays], Arrays]  # of a stage's name, its message and the answer
 
@@ -50,7 +50,7 @@ def answer(
     def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
         arrays = apart.mine(precision.plain(arrays), who)
         up, after = unmasked(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
-        up = by_columns.counted(up, data)
+        up = counted(up, data)
         return (up if veil is None else veil(stage, arrays, up)), after
 
     if stage != messages.STAGE:

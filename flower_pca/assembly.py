@@ -25,7 +25,7 @@ from flower_pca.dp.plan import planned
 from flower_pca.rows import precision
 from flower_pca.rows.columns import wanted
 from flower_pca.rows.scaling import Scaling
-from flower_pca.stages import by_columns, unsuited
+from flower_pca.stages import columns_run, unsuited
 from flower_pca.stages import start as starts
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.histograms import Histograms
@@ -132,7 +132,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     masked, noisy = asked.mask is not None, (asked.dp is not None, asked.channel is not None)
     algorithm, choices = beforehand(_heard(asked).algorithm, *noisy)
     if asked.split == "columns":
-        return _under(asked.mask, by_columns.run(asked, algorithm, choices, started=start is not None))
+        return _under(asked.mask, columns_run.run(asked, algorithm, choices, started=start is not None))
     bits, tol = (asked.bits, asked.tol) if registry.rounds(algorithm) else (64, None)
     choices |= {"wire": precision.why(bits, tol)} if asked.wire == "auto" else {}
     if asked.dp is None:

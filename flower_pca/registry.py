@@ -22,23 +22,7 @@ from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Stage
 from flower_pca.stages.ritz import RayleighRitz
 
-if TYPE_CHECKING:  # the names of the package, as type checkers see them
-    from flower_pca.algorithms.covariance import Covariance as Covariance
-    from flower_pca.algorithms.dr_svd import DRSVD as DRSVD
-    from flower_pca.algorithms.faps import FAPS as FAPS
-    from flower_pca.algorithms.fed_oapm import FedOAPM as FedOAPM
-    from flower_pca.algorithms.krylov import Krylov as Krylov
-    from flower_pca.algorithms.local_power import LocalPower as LocalPower
-    from flower_pca.algorithms.one_shot import UDA as UDA
-    from flower_pca.algorithms.one_shot import WDA as WDA
-    from flower_pca.algorithms.one_shot import DistPCA as DistPCA
-    from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA as ExactPerPCA
-    from flower_pca.algorithms.personal.per_pca import PerPCA as PerPCA
-    from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA as ConsensusRPCA
-    from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
-    from flower_pca.algorithms.ssi import SSI as SSI
-    from flower_pca.tracking.robust_tracking import RobustTracking as RobustTracking
-    from flower_pca.tracking.st_miss import STMiss as STMiss
+if TYPE_CHECKING:
     from flower_pca.tracking.tracker import Tracker
 
 

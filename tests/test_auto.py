@@ -67,14 +67,15 @@ def test_it_is_to_the_bit_what_it_has_taken(data, mask):
 
 
 WORDS = [
-    (20, 2, "covariance, as that is fewer messages: covariance takes one message, of 210 numbers for 20 columns, where "
-            "krylov is expected to take 4 messages, of 640 numbers together, for tol=1e-08"),
+    (20, 2, "covariance, as that is fewer messages: after the opening covariance takes one message, of 210 numbers for "
+            "20 columns, where krylov is expected to take 4 messages, of 640 numbers together, for tol=1e-08"),
     (8, 6, "krylov, as the first message, in which all algorithms are alike, is expected to answer all: covariance "
            "would take one more message, of 36 numbers for 8 columns"),
-    (14, 5, "krylov, as covariance would save no message: covariance takes one message, of 105 numbers for 14 columns, "
-            "where krylov is expected to take 1 message, of 196 numbers together, for tol=1e-08"),
-    (160, 2, "krylov, as that is fewer numbers: covariance takes one message, of 12,880 numbers for 160 columns, where "
-             "krylov is expected to take 8 messages, of 10,240 numbers together, for tol=1e-08"),
+    (14, 5, "krylov, as covariance would save no message: after the opening covariance takes one message, of 105 "
+            "numbers for 14 columns, where krylov is expected to take 1 message, of 196 numbers together, "
+            "for tol=1e-08"),
+    (160, 2, "krylov, as that is fewer numbers: after the opening covariance takes one message, of 12,880 numbers for "
+             "160 columns, where krylov is expected to take 8 messages, of 10,240 numbers together, for tol=1e-08"),
 ]  # fmt: skip
 
 

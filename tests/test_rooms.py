@@ -35,8 +35,7 @@ EXCEPTIONS = {
     ("flower_pca.core.result", "flower_pca.plots"),
     ("flower_pca.tracking.result", "flower_pca.plots"),
     ("flower_pca.rows.matching", "flower_pca.data.sources"),
-    ("flower_pca.rows.projection", "flower_pca.wire"),
-    ("flower_pca.rows.scaling", "flower_pca.wire"),
+    ("flower_pca.rows.packed", "flower_pca.wire"),
 }
 
 # What a room may import from outside the package, beside the standard library, numpy and scipy.

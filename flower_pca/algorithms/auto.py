@@ -65,8 +65,8 @@ class Auto(Krylov):
         rounds, many = self.expected(model)
         one = d * (d + 1) // 2
         sizes = f"one message, of {one:,} numbers for {d:,} {'columns' if model.split is None else 'people'}"
-        both = f"covariance takes {sizes}, where krylov is expected to take {labels.count(rounds, 'message')}, of"
-        both = f"{both} {many:,} numbers together, for tol={self.tol:g}"
+        others = f"{labels.count(rounds, 'message')}, of {many:,} numbers together, for tol={self.tol:g}"
+        both = f"after the opening covariance takes {sizes}, where krylov is expected to take {others}"
         if rounds < 1:
             why = "the first message, in which all algorithms are alike, is expected to answer all"
             more = f"covariance would take one more {sizes.removeprefix('one ')}"

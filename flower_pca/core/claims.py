@@ -38,7 +38,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.model import Claim, Model
 from flower_pca.core.parts import Kind, Part
 from flower_pca.core.stage import MARGIN, Arrays, Stage
-from flower_pca.rows.frame import Frame
+from flower_pca.rows.frame import Frame, Moments
 
 _SLACK: Final = 1e-3  # by which sums in single precision may be off
 _COARSE: Final = 2.0**-38  # of the largest number of a column, by which others may be off that have 16 bits
@@ -52,13 +52,10 @@ def claim(said: Arrays, frame: Frame) -> Claim:
 
     Its gaps are filled as the frame says. What rounding may add is added, at the precision that the client has named.
     """
-    n, mean, m2 = float(said["n"]), said["mean"], said["m2"]
-    seen, centre = said.get("count", said["n"]), 0.0 if frame.mean is None else frame.mean
-    squares = m2 + seen * (mean - centre) ** 2
-    if frame.fill is not None:
-        squares = squares + (n - seen) * (frame.fill - centre) ** 2
-    squares = squares + _ROUNDED * float(said["eps"]) * n * (mean**2 + np.square(centre))
-    return Claim(int(n), float(np.sum(squares if frame.scale is None else squares / frame.scale**2)))
+    n, mean, centre = int(said["n"]), said["mean"], 0.0 if frame.mean is None else frame.mean
+    squares = Moments(n, mean, said["m2"], said.get("count")).sums(frame)[1]
+    rounded = _ROUNDED * float(said["eps"]) * n * (mean**2 + np.square(centre))
+    return Claim(n, float(np.sum(squares + (rounded if frame.scale is None else rounded / frame.scale**2))))
 
 
 def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:

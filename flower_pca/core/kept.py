@@ -18,7 +18,7 @@ from flower_pca.core.standing import Standing
 
 NEWEST: Final = 1000  # messages that a run without an end keeps
 _MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message
-LAYOUT: Final = 7  # grows with every change of what is kept
+LAYOUT: Final = 8  # grows with every change of what is kept
 _PLACE: Final = ("index", "halfway", "last")  # of a standing
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "bits")
 

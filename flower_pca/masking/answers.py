@@ -19,7 +19,7 @@ from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
-from flower_pca.masking import fixed, messages
+from flower_pca.masking import fixed, halves, messages
 from flower_pca.masking.course import DIGEST, strayed, why
 from flower_pca.masking.group import Group
 from flower_pca.masking.messages import SIGNATURE, Phase, raw
@@ -36,12 +36,14 @@ class Layout:
     Attributes:
         shapes: Their shapes.
         bounds: The largest size of their entries; 0 where that is not known.
+        halves: The names of those in words of 32 bits; their bounds are what the sum is at most.
         clients: The clients that the sum has begun with.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     bounds: Mapping[str, Array] = field(default_factory=dict)
     clients: int = 0
+    halves: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, run: Run, masks: MaskedSums, message: Broadcast, columns: int, clients: int, *, heard: bool) -> Layout:
@@ -60,20 +62,23 @@ class Layout:
             # A caller can judge the entries of products; of counts, and of the figures of a batch, nobody can.
             judged = {n for n, p in parts.items() if p.kind is not Kind.ROWS and (standing.opens or p.shape)}
             bounds = {name: masks.bound if name in judged else bound for name, bound in bounds.items()}
-        return cls(shapes, {name: np.array(bounds[name], dtype=np.float64) for name in shapes}, clients)
+        wholes = {} if share or masks.bound is not None else halves.wholes(run, message, parts, clients)
+        known = {name: np.array({**bounds, **wholes}[name], dtype=np.float64) for name in shapes}
+        return cls(shapes, known, clients, frozenset(wholes))
 
     @property
     def size(self) -> int:
         """The numbers mod 2^64 that an upload takes."""
-        return fixed.size(self.shapes, self.bounds)
+        return fixed.size(self.shapes, self.bounds, self.halves)
 
     def limits(self) -> Arrays:
         """The bounds as a message has them."""
-        return {f"{messages.BOUND}{name}": bound for name, bound in self.bounds.items()}
+        kinds = {name: messages.WHOLE if name in self.halves else messages.BOUND for name in self.bounds}
+        return {f"{kinds[name]}{name}": bound for name, bound in self.bounds.items()}
 
     def sums(self, total: Array) -> Arrays:
         """The sums of the answers in the total of the uploads, once its masks are off."""
-        return fixed.decode(total, self.shapes, self.bounds, self.clients)
+        return fixed.decode(total, self.shapes, self.bounds, self.clients, self.halves)
 
 
 def closed(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:

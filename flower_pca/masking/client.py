@@ -17,7 +17,7 @@ from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
-from flower_pca.masking import agreement, fixed, letters, messages, primitives
+from flower_pca.masking import agreement, fixed, halves, letters, messages, primitives
 from flower_pca.masking.course import NOTHING, counting, course, onwards
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
@@ -74,6 +74,7 @@ def answer(
         summed = demands.sharers(secrets.summed) if noise.asked(arrays) else secrets.summed
         fixed.check(arrays, secrets, summed)
         name, past = messages.inner_stage(arrays) or "", secrets.past.tobytes()
+        halves.check(name, arrays, data.d)
         up, own = _answered(stage, name, arrays, data, counting(own, past, name), summed)
         said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame())
         newest = course(past, said, name)
@@ -147,7 +148,7 @@ def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
         agreed=raw(agreed),
         past=raw(NOTHING) if arrays["mask.afresh"] else secrets.past,
     )
-    sealed, own = letters.deal(secrets, 0, secrets.own.tobytes(), peers)
+    sealed, own, _ = letters.deal(secrets, 0, secrets.own.tobytes(), peers)
     signature = b"" if demands.identity is None else demands.identity.sign(agreed)
     return {"mask.shares": sealed, "mask.agreed": raw(signature)}, replace(secrets, own=raw(own))
 
@@ -174,10 +175,9 @@ def _admitted(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
 def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
     number, peers = int(secrets.number), secrets.holders.tolist()
     y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), newest)
-    coming = _seeds(secrets.kinds)
-    sealed, kept = letters.deal(secrets, number + 1, coming, peers)
+    sealed, kept, key = letters.deal(secrets, number + 1, _seeds(secrets.kinds), peers)
     secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(kept))
-    told = {"mask.key": raw(primitives.public(coming[-SEED:])), "mask.past": raw(newest)}
+    told = {"mask.key": raw(key), "mask.past": raw(newest)}
     return {"mask.y": y, "mask.shares": sealed, **told}, secrets
 
 
@@ -204,16 +204,16 @@ def _onwards(secrets: Secrets) -> Secrets:
 
 
 def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], asked: bytes) -> Array:
-    """Y + PRG(b) + sum of PRG(k_ij) over later clients - sum over earlier ones, mod 2^64; PRG(b) if there is a b."""
+    """Y, in its place, + PRG(b) if there is a b + PRG(k_ij) of later clients - PRG(k_ij) of earlier ones, mod 2^64."""
     position, setup, private = int(secrets.position), secrets.setup.tobytes(), primitives.private(secrets.key)
-    y = y.copy()
+    shared = (primitives.agree(private, key) for key in keys)
+    contexts = (messages.pair(setup, asked, number, *sorted((position, peer))) for peer in peers)
+    derived = (primitives.derive(secret, context) for secret, context in zip(shared, contexts, strict=True))
+    for peer, mask in zip(peers, primitives.streams(derived, len(y)), strict=True):
+        (np.add if peer > position else np.subtract)(y, mask, out=y)
     if not secrets.single:
         seed = secrets.own.tobytes()[:SEED]
         y += primitives.stream(primitives.derive(seed, messages.alone(setup, number, position)), len(y))
-    for peer, key in zip(peers, keys, strict=True):
-        context = messages.pair(setup, asked, number, *sorted((position, peer)))
-        mask = primitives.stream(primitives.derive(primitives.agree(private, key), context), len(y))
-        (np.add if peer > position else np.subtract)(y, mask, out=y)
     return y
 
 

@@ -6,6 +6,10 @@ so each adds noise of its own, g of 2 steps, of which rounding to whole steps sh
 2 sqrt(N) steps, which are at most N B 2^-60 each, and no sum can wrap; one beyond 2^61 tells that a mask was not
 removed. Sums of counts are whole numbers again at the end, and what the noise may be alone is 0.
 
+Where the tolerance of a run leaves room for it (`halving`), and what the sum is at most is known, products travel in
+words of 32 bits, two of them in one of 64, high 2^32 + low: a sum of such words is both sums, whatever carries from the
+one into the other. The bound is then one of the sum, and so of every entry: |x| 2^f <= 2^29, whatever N is.
+
 Where no bound is known an entry becomes four words of 48 bits (wide), from 2^-96 to 2^95, likewise. How these add up to
 carries would say a little more than the sum, so each client moves a random number of units of every word to the word
 below; which changes nothing in the sum.
@@ -15,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -25,12 +29,17 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import draw, noise
 from flower_pca.masking import messages
+from flower_pca.masking.grain import normals, own_bits
 from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
+from flower_pca.rows import precision
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 _LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one
+_HALF_LIMIT: Final = 29  # likewise, where two numbers share a word
+_SHARE: Final = 0.1  # of the tolerance, that the noise in words of 32 bits may take
 _WORDS, _BITS, _FRACTION = 4, 48, 96
+_AT_ONCE: Final = 2**12  # numbers, which stay near the processor
 _GRAIN: Final = 2.0  # steps, the deviation of each client's noise
 _NOTHING: Final = 9.0  # deviations of all their noise, more than it ever has
 COUNTS: Final = frozenset({
@@ -39,9 +48,20 @@ COUNTS: Final = frozenset({
 })  # fmt: skip
 
 
-def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> int:
-    """How many numbers mod 2^64 arrays of these shapes take."""
-    return sum(math.prod(shape) * (1 if bounds[name].all() else _WORDS) for name, shape in shapes.items())
+def halving(bits: int, clients: int, columns: int) -> bool:
+    """Whether sums over so many clients keep to the tolerance that goes with so few bits, in words of 32.
+
+    Their noise is 2 sqrt(N) steps of 2^-28 of the bound. Bounds by row, sqrt(s_a s) of sums of squares, make that
+    2 sqrt(N) 2^-28 s on a column of a product: next to nothing where it is a tenth of the tolerance, of s / d, which no
+    first eigenvalue is below.
+    """
+    return _GRAIN * math.sqrt(clients) * math.ldexp(columns, 1 - _HALF_LIMIT) <= _SHARE * precision.FLOORS[bits]
+
+
+def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array], halves: Collection[str] = ()) -> int:
+    """How many numbers mod 2^64 arrays of these shapes take; those named `halves` go two to a number."""
+    sizes = {name: math.prod(shape) * (1 if bounds[name].all() else _WORDS) for name, shape in shapes.items()}
+    return sum(-(-count // 2) if name in halves else count for name, count in sizes.items())
 
 
 def bound_with_noise(deviation: float, clients: int) -> float:
@@ -59,18 +79,32 @@ def bounds_with_noise(names: Iterable[str], deviation: float, clients: int) -> A
     return {name: np.array(1.0 if name == "n" else bound) for name in names}
 
 
-def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int, bits: draw.Bits = draw.system_bits) -> Array:
+def encode(
+    arrays: Arrays,
+    bounds: Mapping[str, Array],
+    clients: int,
+    bits: draw.Bits = own_bits,
+    halves: Collection[str] = (),
+) -> Array:
     """One client's arrays, in the order of their names, as numbers mod 2^64; with noise from these random bits."""
-    return np.concatenate([_words(name, arrays[name], bounds[name], clients, bits) for name in sorted(arrays)])
+    return np.concatenate(
+        [_words(name, arrays[name], bounds[name], clients, bits, name in halves) for name in sorted(arrays)]
+    )
 
 
-def decode(total: Array, shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array], clients: int) -> Arrays:
+def decode(
+    total: Array,
+    shapes: Mapping[str, tuple[int, ...]],
+    bounds: Mapping[str, Array],
+    clients: int,
+    halves: Collection[str] = (),
+) -> Arrays:
     """The sums of arrays of these shapes over so many clients at most."""
     arrays, start = {}, 0
     signed = total.view(np.int64)
     for name in sorted(shapes):
-        stop = start + size({name: shapes[name]}, bounds)
-        values = _values(signed[start:stop], shapes[name], bounds[name], clients)
+        stop = start + size({name: shapes[name]}, bounds, halves)
+        values = _values(signed[start:stop], shapes[name], bounds[name], clients, name in halves)
         arrays[name] = np.rint(values) if name in COUNTS else values
         start = stop
     return arrays
@@ -105,7 +139,7 @@ def encoded(arrays: Arrays, up: Arrays, own: Arrays, bits: draw.Bits) -> Array:
         remedy = "Install the same flower_pca everywhere."
         raise ProtocolError("The bounds of a sum", must=f"those of {', '.join(up)}", got=list(bounds), then=remedy)
     try:
-        return encode(up, bounds, int(arrays["mask.clients"]), bits)
+        return encode(up, bounds, int(arrays["mask.clients"]), bits, messages.halves(arrays))
     except DataError as error:
         raise SpentError(str(error), own) from error
 
@@ -114,31 +148,58 @@ def _refused(what: str, rule: str, got: str) -> ProtocolError:
     return ProtocolError(what, must=rule, got=got, then="Nothing was sent in return.")
 
 
-def _exponents(bound: Array, clients: int) -> Array:
+def _exponents(bound: Array, clients: int, half: bool = False) -> Array:
     """F of each bound: integers, so that all machines agree."""
+    if half:
+        fraction, exponent = np.frexp(bound)
+        return np.asarray(_HALF_LIMIT - exponent + (fraction == 0.5))
     return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
 
 
-def _words(name: str, a: Array, bound: Array, clients: int, bits: draw.Bits) -> Array:
+def _words(name: str, a: Array, bound: Array, clients: int, bits: draw.Bits, half: bool) -> Array:
     a = np.asarray(a, dtype=np.float64)
     wide = not bound.all()
     limit = 2.0 ** (_WORDS * _BITS - _FRACTION - 1) if wide else bound
-    if not np.isfinite(a).all() or (np.abs(a) > limit).any():
+    if not (np.abs(a) <= limit).all():  # nor is NaN
         rule = f"finite and at most {float(np.max(limit)):.3g}, the bound of the masks, in size"
         remedy = "Nothing was sent. Scale the data, or give MaskedSums a larger bound."
         raise DataError(f"Every entry of {name} of this client", must=rule, got="a larger one", then=remedy)
-    steps = np.ldexp(a, _FRACTION if wide else _exponents(bound, clients))
-    rest = np.floor(steps)
-    grain = (
-        np.rint(steps - rest + _GRAIN * draw.normals(np.shape(a), bits)).astype(np.int64).ravel()
-    )  # no digit of it lost
-    if not wide:
-        return (rest.astype(np.int64).ravel() + grain).view(np.uint64)
+    if wide:
+        steps = np.ldexp(a, _FRACTION).ravel()
+        rest = np.floor(steps)
+        return _spread(rest, _blurred(steps, rest, bits), clients)
+    whole = np.empty(a.size + (a.size % 2 if half else 0), dtype=np.int64)
+    whole[a.size :] = 0
+    exponents, rows = _exponents(bound, clients, half), _rows(a)
+    every = None if exponents.ndim == 0 else _rows(np.broadcast_to(exponents, a.shape))
+    few = max(1, _AT_ONCE // max(rows.shape[1], 1))
+    for start in range(0, len(rows), few):
+        part = rows[start : start + few]
+        steps = np.ldexp(part, exponents if every is None else every[start : start + few])
+        rest = np.floor(steps)
+        place = whole[start * rows.shape[1] :][: part.size].reshape(part.shape)
+        np.add(rest.astype(np.int64), _blurred(steps, rest, bits), out=place)
+    return (_paired(whole) if half else whole).view(np.uint64)
+
+
+def _rows(a: Array) -> Array:
+    return a.reshape(math.prod(a.shape[:-1]), a.shape[-1] if a.ndim else 1)
+
+
+def _blurred(steps: Array, rest: Array, bits: draw.Bits) -> Array:
+    """What is left of so many steps, with noise: whole steps, of which no digit is lost."""
+    steps -= rest
+    steps += _GRAIN * normals(steps.size, bits).reshape(steps.shape)
+    return np.rint(steps, out=steps).astype(np.int64)
+
+
+def _spread(rest: Array, grain: Array, clients: int) -> Array:
+    """Whole numbers as words of 48 bits, the last of them with the noise."""
     words = []
     for place in reversed(range(_WORDS)):
         word = np.trunc(np.ldexp(rest, -_BITS * place))  # exact: the leading bits of a float
         rest = rest - np.ldexp(word, _BITS * place)
-        words.append(word.astype(np.int64).ravel())
+        words.append(word.astype(np.int64))
     words[-1] += grain
     most = MOST_CLIENTS // (2 * clients)  # half of the room that so few clients leave
     for high, low in itertools.pairwise(words):
@@ -148,15 +209,30 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: draw.Bits) -> 
     return np.concatenate(words).view(np.uint64)
 
 
-def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) -> Array:
-    if (np.abs(words) > 2**_LIMIT).any():
+def _paired(numbers: Array) -> Array:
+    """Two numbers to a word, high 2^32 + low: as words add up, so do both."""
+    high, low = numbers.reshape(2, -1)
+    high <<= 32
+    high += low
+    return high
+
+
+def _parted(words: Array, count: int) -> Array:
+    """What `_paired` has put together."""
+    low = words.astype(np.int32).astype(np.int64)
+    return np.concatenate([(words - low) >> 32, low])[:count]
+
+
+def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int, half: bool) -> Array:
+    words, limit = (_parted(words, math.prod(shape)), _HALF_LIMIT) if half else (words, _LIMIT)
+    grain = _NOTHING * _GRAIN * math.sqrt(clients)
+    if (np.abs(words) > 2**limit + (grain if half else 0)).any():
         got = "one that looks like noise"
         remedy = "A client has sent other shares than it should, or has been asked another thing."
         raise ProtocolError("A sum without its masks", must="as small as the bound says", got=got, then=remedy)
-    grain = _NOTHING * _GRAIN * math.sqrt(clients)
     if bound.all():
         words = np.where(np.abs(words) <= grain, 0, words).reshape(shape).astype(np.float64)
-        return np.asarray(np.ldexp(words, -_exponents(bound, clients)))
+        return np.asarray(np.ldexp(words, -_exponents(bound, clients, half)))
     parts = words.reshape(_WORDS, -1)
     whole = [0] * parts.shape[1]
     for part in parts:

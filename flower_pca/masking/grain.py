@@ -1,20 +1,49 @@
-"""Random bits of the noise that blurs the steps of fixed point: the operating system's, or of a simulation's seed."""
+"""Noise that blurs the steps of fixed point, from a stream of the client's own, or of a simulation's seed.
+
+It hides steps and nothing else, so numbers of single precision are fine enough: what clients add together is normal as
+far as the sixth deviation, and no whole step tells what was rounded.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+import numpy as np
+
+from flower_pca.base.linalg import Array
 from flower_pca.dp import draw
 
 Grain: TypeAlias = Callable[[bytes], draw.Bits]  # from a digest of what is asked to bits of the answer's noise
 
+_UNIT: Final = np.float32(2.0**-32)  # of a random number of 32 bits
+_TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)
+
+
+def own_bits(size: int) -> Array:
+    """Bits that nobody else knows: a stream whose key is new, and from the operating system's generator for secrets."""
+    from flower_pca.masking import primitives
+
+    return primitives.stream(os.urandom(primitives.KEY), size)
+
 
 def system_grain(asked: bytes) -> draw.Bits:
-    """The operating system's own bits, whatever is asked."""
-    return draw.system_bits
+    """Bits of the client's own, whatever is asked."""
+    return own_bits
 
 
 def seeded_grain(seed: int, client: int) -> Grain:
     """Bits that are the same whenever the same is asked, for simulations: a run that goes on has them again."""
     return lambda asked: draw.seeded_bits(seed, client, int.from_bytes(asked[:8]))
+
+
+def normals(count: int, bits: draw.Bits) -> Array:
+    """So many independent N(0, 1) numbers of single precision (Box and Muller): two of each 64 random bits."""
+    half = -(-count // 2)
+    words = ~bits(half).view(np.uint32)
+    radius = words[:half].astype(np.float32)
+    np.log((radius + np.float32(1.0)) * _UNIT, out=radius)
+    np.sqrt(np.float32(-2.0) * radius, out=radius)
+    angle = words[half:].astype(np.float32) * _TURN
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]

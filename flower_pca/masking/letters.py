@@ -20,8 +20,8 @@ def secrets_of(common: bytes, mine: bytes, other: bytes) -> bytes:
     return b"".join(primitives.derive(common, context) for context in both)
 
 
-def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple[Array, bytes]:
-    """Shares of the seeds and the public key, sealed for each peer; and the seeds with the client's own shares."""
+def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple[Array, bytes, bytes]:
+    """Shares of the seeds and the public key, sealed for each peer; the seeds with the client's own shares; the key."""
     position, setup, key = int(secrets.position), secrets.setup.tobytes(), primitives.public(seeds[-SEED:])
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     group = sorted([*peers, position])
@@ -32,7 +32,7 @@ def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple
     for peer in peers:
         context = messages.envelope(setup, number, position, peer)
         sealed.append(primitives.seal(primitives.derive(common[peer][:KEY], context), own[peer] + key, context))
-    return rows(sealed, primitives.sealed(secrets.kinds)), seeds + own[position]
+    return rows(sealed, primitives.sealed(secrets.kinds)), seeds + own[position], key
 
 
 def opened(secrets: Secrets, number: int, peers: list[int], keys: list[bytes], sealed: Array) -> list[bytes]:

@@ -19,6 +19,7 @@ from flower_pca.rows.frame import Frame
 STAGE: Final = "masked"  # of every message of a masked run, whatever stage it carries
 PREFIX: Final = "mask."  # of all that is not the stage's own, in messages and in a client's memory
 BOUND: Final = "mask.bound."
+WHOLE: Final = "mask.whole."  # the bound of a sum, and so of each answer; that travels in words of 32 bits
 SIGNATURE: Final = 164  # bytes: which key has signed (SHA-256), and the two numbers of ECDSA, of any curve
 
 
@@ -58,7 +59,13 @@ def plain(arrays: Mapping[str, Array]) -> Arrays:
 
 def bounds(arrays: Mapping[str, Array]) -> Arrays:
     """The bounds that a message brings, by the names of what they bound."""
-    return {name.removeprefix(BOUND): a for name, a in arrays.items() if name.startswith(BOUND)}
+    both = {name.removeprefix(WHOLE): a for name, a in arrays.items() if name.startswith(WHOLE)}
+    return {**both, **{name.removeprefix(BOUND): a for name, a in arrays.items() if name.startswith(BOUND)}}
+
+
+def halves(arrays: Mapping[str, Array]) -> frozenset[str]:
+    """The names of what travels in words of 32 bits."""
+    return frozenset(name.removeprefix(WHOLE) for name in arrays if name.startswith(WHOLE))
 
 
 def inner_stage(arrays: Mapping[str, Array]) -> str | None:
@@ -97,8 +104,8 @@ def said(arrays: Mapping[str, Array], frame: Frame) -> bytes:
 
     What only one of them gets is not in it, as that is their keys: no stage under masks has anything `personal`.
     """
-    alike = {"mask.stage", "mask.clients"}
-    asked = {name: a for name, a in arrays.items() if name in {*alike, *plain(arrays)} or name.startswith(BOUND)}
+    alike = {"mask.stage", "mask.clients", *plain(arrays)}
+    asked = {name: a for name, a in arrays.items() if name in alike or name.startswith((BOUND, WHOLE))}
     for f in fields(frame):
         if f.name == "names":
             asked["frame.names"] = raw(json.dumps(frame.names).encode())
@@ -107,7 +114,7 @@ def said(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     total = sha256()
     for name, a in sorted(asked.items()):
         total.update(sha256(f"{name} {np.asarray(a).dtype.str} {np.shape(a)}".encode()).digest())
-        total.update(sha256(np.asarray(a).tobytes()).digest())
+        total.update(sha256(np.ascontiguousarray(a).data).digest())
     return total.digest()
 
 
@@ -130,4 +137,4 @@ def envelope(setup: bytes, number: int, sender: int, receiver: int) -> bytes:
 
 
 def _numbers(*numbers: int) -> bytes:
-    return b"".join(number.to_bytes(8, "big") for number in numbers)
+    return b"".join([number.to_bytes(8, "big") for number in numbers])

@@ -8,7 +8,7 @@ say is nothing in either field.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -63,8 +63,16 @@ def agree(key: X25519PrivateKey, other: bytes) -> bytes:
 
 def stream(key: bytes, count: int) -> Array:
     """A mask: `count` numbers mod 2^64 from ChaCha20."""
-    noise = Cipher(ChaCha20(key, _START), mode=None).encryptor().update(bytes(8 * count))
-    return np.frombuffer(noise, dtype="<u8")
+    return next(streams((key,), count))
+
+
+def streams(keys: Iterable[bytes], count: int) -> Iterator[Array]:
+    """The masks of these keys one after another, each in the place of the one before."""
+    nothing, place = bytes(8 * count), bytearray(8 * count)
+    mask = np.frombuffer(place, dtype="<u8")
+    for key in keys:
+        Cipher(ChaCha20(key, _START), mode=None).encryptor().update_into(nothing, place)
+        yield mask
 
 
 def seal(key: bytes, text: bytes, context: bytes) -> bytes:
@@ -95,8 +103,8 @@ def split(secret: bytes, needed: int, count: int) -> list[bytes]:
     shares = []
     for x in range(1, count + 1):
         value = 0
-        for coefficient in coefficients:
-            value = (value + coefficient) * x % _PRIME
+        for coefficient in coefficients:  # numbers grow by the bits of x only: to reduce them once is faster
+            value = (value + coefficient) * x
         shares.append(((value + _number(secret)) % _PRIME).to_bytes(SEED, "big"))
     return shares
 

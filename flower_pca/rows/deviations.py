@@ -69,15 +69,26 @@ def _taken() -> Array:
     return room
 
 
-def halves(frame: Frame, dtype: np.dtype[Any]) -> tuple[Array, Array | None, Frame]:
-    """Of a frame, what is taken off rows, what then stands in their gaps, and what is still to be taken off products.
+class Less:
+    """Blocks of rows less the mean of a frame, with what then stands in their gaps: made anew each time, or `kept`.
 
-    Single precision leaves a rest of the mean, which has no digits beside the rows.
+    What is still to be taken off products is the `rest`: single precision leaves one of the mean, which has no digits
+    beside the rows.
     """
-    assert frame.mean is not None
-    most = frame.mean.astype(dtype, copy=False)
-    rest = None if dtype == np.float64 else frame.mean - most
-    return most, None if frame.fill is None else frame.fill - most, Frame(rest, frame.scale)
+
+    def __init__(self, frame: Frame, dtype: np.dtype[Any], *, kept: bool) -> None:
+        assert frame.mean is not None
+        self._mean = frame.mean.astype(dtype, copy=False)
+        self._gap = None if frame.fill is None else frame.fill - self._mean
+        self.rest = Frame(None if dtype == np.float64 else frame.mean - self._mean, frame.scale)
+        self._kept: list[Array] | None = [] if kept else None
+
+    def of(self, stored: Iterable[Array]) -> Iterable[Array]:
+        """These rows less the mean; always the same rows, where they are kept."""
+        if self._kept is None:
+            return about(stored, self._mean, self._gap)
+        self._kept = self._kept or [part for block in stored for part in about([block], self._mean, self._gap)]
+        return self._kept
 
 
 def moments(deviations: Iterable[Array], n: int, mean: Array, count: Array | None = None) -> Moments:

@@ -78,6 +78,17 @@ class Moments:
         """The values that mean and m2 are of: n, or a number for each column."""
         return self.n if self.count is None else self.count
 
+    def sums(self, frame: Frame) -> tuple[Array, Array]:
+        """The sum of the rows in a frame, and the sum of the squares of each column, filled as the frame says."""
+        centre = np.zeros_like(self.mean) if frame.mean is None else frame.mean
+        seen = np.asarray(self.seen, dtype=np.float64)
+        off = np.where(seen > 0, self.mean - centre, 0.0)
+        sums, squares = seen * off, self.m2 + seen * off**2
+        if frame.fill is not None:
+            filled = frame.fill - centre
+            sums, squares = sums + (self.n - seen) * filled, squares + (self.n - seen) * filled**2
+        return (sums, squares) if frame.scale is None else (sums / frame.scale, squares / frame.scale**2)
+
 
 def merge(a: Moments, b: Moments) -> Moments:
     """The moments of two sets of rows together (Chan, Golub, LeVeque 1979): pairwise, so it never cancels."""

@@ -26,11 +26,11 @@ _DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an 
 class LocalData(ArrangedRows):
     """The rows X (n x d) of one client, as the operator that the algorithms need.
 
-    No framed copy of the rows is ever kept: beside them there is a block or two at a time. Blocks of dense rows are
-    framed as they pass; sparse rows, and float64 ones whose mean is not far from zero, are multiplied as they are
-    stored, and the product is put right (`near`). Every kind of row is worked on in the same blocks, so that a
-    memory-mapped array gives the bits of one in memory. float32 rows stay float32 in products, whose sums are taken
-    in float64. Where X'X pays (`_gram_pays`), it is formed in the opening's own pass over the rows (`Spread`).
+    Beside the rows there is a block or two at a time; a copy less the frame's mean only of `roomy` ones, to the same
+    bits. Dense rows are framed as they pass; sparse rows, and float64 ones whose mean is not far from zero, are
+    multiplied as they are stored, and the product is put right (`near`). Every kind of row is worked on in the same
+    blocks, so that a memory-mapped array gives the bits of one in memory. float32 rows stay float32 in products, whose
+    sums are taken in float64. Where X'X pays (`_gram_pays`), it is formed in the opening's own pass (`Spread`).
 
     With `missing`, NaN stands for a value that is missing; the frame says what takes its place.
 
@@ -41,7 +41,7 @@ class LocalData(ArrangedRows):
 
     def __init__(self, X: Any, *, who: str = "the client", missing: bool = False) -> None:
         super().__init__(X, who=who, missing=missing)
-        self.frame = Frame()
+        self.frame, self.roomy = Frame(), False
         self._keep = True
         self._child: LocalData | None = None
 
@@ -50,24 +50,24 @@ class LocalData(ArrangedRows):
         return bool(self.frame.own and self.missing)
 
     def framed(self, frame: Frame, *, keep: bool = True) -> LocalData:
-        """The same stored rows in another frame. The newest one is kept, with what it has cached, if `keep`."""
+        """The same stored rows in another frame. The newest view is kept, with what it has cached, if `keep`."""
         if frame.names is not None and frame.names != self.names:
             return self.arranged(frame.names).framed(frame, keep=keep)
         child = self._child
         if keep and child is not None and child.frame.same(frame):
             return child
         if self._keep == keep and self.frame.same(frame):
+            self._child = None
             return self
         view = self._view()
         view.frame, view._keep = frame, keep
-        if keep:
-            self._child = view
+        self._child = view if keep else child
         return view
 
     def _view(self) -> Self:
         """These stored rows once more, without a frame."""
         view = super()._view()
-        view.frame, view._keep, view._child = Frame(), True, None
+        view.frame, view._keep, view._child, view.roomy = Frame(), True, None, self.roomy
         return view
 
     def complete(self) -> None:
@@ -104,11 +104,7 @@ class LocalData(ArrangedRows):
         Z = np.ascontiguousarray(Z, dtype=self.dtype)
         if not self.sparse:
             return float(sum(np.sum((B - (B @ Z) @ Z.T).astype(np.float64) ** 2) for B in self.rows()))
-        m, mean, scale = self.moments(), self.frame.mean, self.frame.scale
-        squares = m.m2 + m.seen * (m.mean if mean is None else m.mean - mean) ** 2
-        if (fill := self._applied.fill) is not None:
-            squares += (m.n - m.seen) * (fill if mean is None else fill - mean) ** 2
-        squares = squares if scale is None else squares / scale**2
+        squares = self.moments().sums(self._applied)[1]
         return max(float(squares.sum()) - float(np.sum(self.scores(Z).astype(np.float64) ** 2)), 0.0)
 
     def gram(self) -> Array:
@@ -141,8 +137,7 @@ class LocalData(ArrangedRows):
         if self.frame.mean is None:
             return self.rows(), Frame()
         self.complete()
-        most, gap, rest = self._halves
-        return deviations.about(self._stored(), most, gap), rest
+        return self._less.of(self._stored()), self._less.rest
 
     def dense(self) -> Iterator[Array]:
         """Blocks of framed rows as arrays, of sparse rows too."""
@@ -241,8 +236,9 @@ class LocalData(ArrangedRows):
         return replace(self.frame, fill=np.where(self.there().seen > 0, self.own_fill(), given), own=False)
 
     @functools.cached_property
-    def _halves(self) -> tuple[Array, Array | None, Frame]:
-        return deviations.halves(self._applied if self.missing else replace(self.frame, fill=None), self.dtype)
+    def _less(self) -> deviations.Less:
+        frame = self._applied if self.missing else replace(self.frame, fill=None)
+        return deviations.Less(frame, self.dtype, kept=self.roomy and self._keep)
 
     @functools.cached_property
     def _filled(self) -> Any:

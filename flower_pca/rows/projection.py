@@ -6,25 +6,21 @@ packs into bytes, and `to_record` into a record that Flower sends: see `flower_p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from flower_pca.base import archive
-from flower_pca.base.errors import DataError, harmless
+from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.matching import matched
-
-_KIND: Final = "projection"
-_OPTIONAL: Final = ("mean_", "scale_", "fill_")
+from flower_pca.rows.packed import Packed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Projection:
+class Projection(Packed):
     """The map from rows to their coordinates along components.
 
     Attributes:
@@ -36,6 +32,10 @@ class Projection:
         feature_digest: SHA-256 of the sorted names, where clients keep the names to themselves; "" if there are none.
     """
 
+    kind: ClassVar[str] = "projection"
+    needed: ClassVar[tuple[str, ...]] = ("components_",)
+    optional: ClassVar[tuple[str, ...]] = ("mean_", "scale_", "fill_")
+
     components_: Array
     mean_: Array | None = None
     scale_: Array | None = None
@@ -45,7 +45,7 @@ class Projection:
 
     def __post_init__(self) -> None:
         Z, names, remedy = self.components_, self.feature_names_in_, "Take it of a result."
-        others = {name: getattr(self, name) for name in _OPTIONAL if getattr(self, name) is not None}
+        others = {name: getattr(self, name) for name in self.optional if getattr(self, name) is not None}
         shapes = {name: a.shape for name, a in others.items()}
         shapes |= {} if names is None else {"feature_names_in_": (len(names),)}
         if Z.ndim != 2 or Z.size == 0 or any(shape != Z.shape[1:] for shape in shapes.values()):
@@ -88,48 +88,3 @@ class Projection:
         X = np.asarray(scores) @ self.components_
         X = X if self.scale_ is None else X * self.scale_
         return np.asarray(X if self.mean_ is None else X + self.mean_)
-
-    def to_bytes(self) -> bytes:
-        """The whole projection as bytes, from which `from_bytes` makes it again: numpy's format, without pickles."""
-        arrays = {name: getattr(self, name) for name in ("components_", *_OPTIONAL) if getattr(self, name) is not None}
-        names = None if self.feature_names_in_ is None else list(self.feature_names_in_)
-        return archive.to_bytes(_KIND, {"feature_names": names, "feature_digest": self.feature_digest}, arrays)
-
-    @classmethod
-    def from_bytes(cls, packed: bytes) -> Self:
-        """The projection that `to_bytes` has packed.
-
-        Raises:
-            DataError: If it is none.
-        """
-        header, arrays = archive.from_bytes(_KIND, packed)
-        names, digest, remedy = header.get("feature_names"), header.get("feature_digest", ""), "Check the sender."
-        if "components_" not in arrays or not set(arrays) <= {"components_", *_OPTIONAL}:
-            got = harmless(", ".join(sorted(arrays)) or "none")
-            raise DataError("The arrays of a projection", must="those of its fields", got=got, then=remedy)
-        texts = [digest, *(names if isinstance(names, list) else [] if names is None else [names])]
-        if not all(isinstance(text, str) for text in texts):
-            raise DataError("The names of a projection", must="texts", got=harmless(repr(texts)), then=remedy)
-        return cls(
-            **arrays,
-            feature_names_in_=None if names is None else np.array(names, dtype=object),
-            feature_digest=digest,
-        )
-
-    def to_record(self) -> Any:
-        """A `ConfigRecord` of Flower's with the projection in it: for a message, or beside the rest of a config."""
-        from flower_pca import wire
-
-        return wire.write_packed(_KIND, self.to_bytes())
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """The projection in a record that has one: in a `ConfigRecord`, or in the config of a NumPyClient.
-
-        Raises:
-            ProtocolError: If there is none in it.
-            DataError: If it is damaged.
-        """
-        from flower_pca import wire
-
-        return cls.from_bytes(wire.read_packed(_KIND, record))

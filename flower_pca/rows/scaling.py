@@ -7,24 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from flower_pca.base import archive, labels
-from flower_pca.base.errors import DataError, harmless
+from flower_pca.base import labels
+from flower_pca.base.errors import DataError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.matching import matched
-
-_KIND: Final = "scaling"
-_ARRAYS: Final = ("mean_", "scale_", "fill_")
+from flower_pca.rows.packed import Packed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scaling:
+class Scaling(Packed):
     """What subtracting the mean and dividing by the deviation of all rows together takes.
 
     Attributes:
@@ -40,6 +38,11 @@ class Scaling:
         site_names: Names of the clients that have one, by key; {} where none have.
     """
 
+    kind: ClassVar[str] = "scaling"
+    needed: ClassVar[tuple[str, ...]] = ("mean_", "scale_")
+    optional: ClassVar[tuple[str, ...]] = ("fill_",)
+    counts: ClassVar[tuple[str, ...]] = ("n_samples_",)
+
     mean_: Array
     scale_: Array
     n_samples_: int
@@ -52,7 +55,7 @@ class Scaling:
     site_names: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = {name: a for name in _ARRAYS if (a := getattr(self, name)) is not None}
+        known = {name: a for name in (*self.needed, *self.optional) if (a := getattr(self, name)) is not None}
         shapes = {a.shape for a in known.values()}
         shapes |= set() if self.feature_names_in_ is None else {(len(self.feature_names_in_),)}
         right = len(shapes) == 1 and self.mean_.ndim == 1 and self.mean_.size > 0
@@ -101,50 +104,3 @@ class Scaling:
         names = labels.column_names(self.feature_names_in_, self.n_features_in_)
         lines = [[n, f"{m:.6g}", f"{s:.6g}"] for n, m, s in zip(names, self.mean_, self.scale_, strict=True)]
         return labels.in_columns(["column", "mean", "deviation"], lines)
-
-    def to_bytes(self) -> bytes:
-        """The whole scaling as bytes, from which `from_bytes` makes it again: numpy's format, without pickles."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
-        names = None if self.feature_names_in_ is None else list(self.feature_names_in_)
-        header = {"rows": self.n_samples_, "feature_names": names, "feature_digest": self.feature_digest}
-        return archive.to_bytes(_KIND, header, arrays)
-
-    @classmethod
-    def from_bytes(cls, packed: bytes) -> Self:
-        """The scaling that `to_bytes` has packed.
-
-        Raises:
-            DataError: If it is none.
-        """
-        header, arrays = archive.from_bytes(_KIND, packed)
-        rows, names, digest = header.get("rows"), header.get("feature_names"), header.get("feature_digest", "")
-        texts = [digest, *(names if isinstance(names, list) else [] if names is None else [names])]
-        if not all(isinstance(text, str) for text in texts) or not isinstance(rows, int) or isinstance(rows, bool):
-            got = harmless(repr([rows, *texts]))
-            raise DataError("What a scaling says", must="a number and texts", got=got, then="Check the sender.")
-        if not {"mean_", "scale_"} <= set(arrays) <= set(_ARRAYS):
-            got = harmless(", ".join(sorted(arrays)) or "none")
-            raise DataError("The arrays of a scaling", must="those of its fields", got=got, then="Check the sender.")
-        shown = None if names is None else np.array(names, dtype=object)
-        mean, scale, fill = (arrays.get(name, arrays["mean_"]) for name in _ARRAYS)
-        filled = fill if "fill_" in arrays else None
-        known: dict[str, Any] = {"feature_names_in_": shown, "feature_digest": digest}
-        return cls(mean_=mean, scale_=scale, fill_=filled, n_samples_=rows, **known)
-
-    def to_record(self) -> Any:
-        """A `ConfigRecord` of Flower's with the scaling in it: for a message, or beside the rest of a config."""
-        from flower_pca import wire
-
-        return wire.write_packed(_KIND, self.to_bytes())
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """The scaling in a record that has one: in a `ConfigRecord`, or in the config of a NumPyClient.
-
-        Raises:
-            ProtocolError: If there is none in it.
-            DataError: If it is damaged.
-        """
-        from flower_pca import wire
-
-        return cls.from_bytes(wire.read_packed(_KIND, record))

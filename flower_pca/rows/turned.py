@@ -111,6 +111,11 @@ class TurnedData(LocalData):
         }
 
 
+def counted(up: dict[str, Array], data: object) -> dict[str, Array]:
+    """An answer whose n counts parties, not the columns that a party has: these need not be told."""
+    return {**up, "n": np.array(1)} if isinstance(data, TurnedData) and "n" in up else up
+
+
 def _turned(framed: LocalData, order: Array | None) -> Array:
     """Framed rows as columns, in this order of the people: one copy of them, written block by block."""
     columns, start = np.empty((framed.d, framed.n), dtype=framed.dtype), 0

@@ -23,7 +23,7 @@ from flower_pca.simulation import by_columns
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.progress import Watch
-from flower_pca.simulation.sites import clients_of, handed_over, looked_at, sites_of
+from flower_pca.simulation.sites import clients_of, handed_over, looked_at, room, sites_of
 from flower_pca.stages.start import Start
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
@@ -126,7 +126,8 @@ def simulate(
     gaps = question.missing == "mean"
     source = None if answers == "rows" else functools.partial(fixed, exactly=answers == "exact", gaps=gaps)
     there = Shards(clients, present=present, bits=bits, seed=question.seed, source=source)
-    result = drive(assembly.run(question, judged=False, start=start), there, checkpoint=checkpoint, on_round=watch)
+    with room(clients):
+        result = drive(assembly.run(question, judged=False, start=start), there, checkpoint=checkpoint, on_round=watch)
     stage = registry.closing(question.algorithm).name
     frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
     own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}

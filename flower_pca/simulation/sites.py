@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from flower_pca.core.result import PCAResult
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
+
+_ROOM: Final = 2**23  # entries of all rows together, 64 MB
 
 
 def sites_of(shards: Any) -> list[SiteRows]:
@@ -49,6 +52,20 @@ def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = 
             rule = f"those of {clients[0].who}" if first.digest else f"{first.count} without names, as at client 0"
             raise DataError(what, must=rule, got=own.got(first), then=own.remedy(first))
     return clients
+
+
+@contextmanager
+def room(clients: Sequence[LocalData]) -> Iterator[None]:
+    """While a run goes on, clients may keep a copy of their rows less the common mean, if all of these are few."""
+    roomy = sum(client.n * client.d for client in clients) <= _ROOM
+    for client in clients:
+        client.roomy = roomy
+    try:
+        yield
+    finally:
+        for client in clients:
+            client.roomy = False
+            client.framed(client.frame)  # the newest view now, so that the one before goes, and its copy
 
 
 def handed_over(private: Collection[int], n_clients: int) -> list[int]:

@@ -7,7 +7,6 @@ an algorithm finds the leading eigenvectors U of XX' = sum X_p X_p', as of any r
 from __future__ import annotations
 
 import functools
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
@@ -15,22 +14,15 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, linalg
-from flower_pca.base.errors import ConfigError, DataError, ProtocolError
+from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Claim, Model
 from flower_pca.core.parts import COUNT, ROWS, Kind, Part
-from flower_pca.core.question import Question
-from flower_pca.core.roll import Roll
-from flower_pca.core.run import Run
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add, stack
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
 from flower_pca.rows.turned import TurnedData
-from flower_pca.stages.columns_result import ColumnsResult
-from flower_pca.stages.opening import drawn
-from flower_pca.stages.ritz import RayleighRitz
+from flower_pca.stages.opening import drawn, opened
 
 
 @dataclass(frozen=True)
@@ -105,7 +97,7 @@ class ColumnsOpening(Stage[ColumnsState]):
             what, remedy = "The rows of all parties together", "Check the columns."
             raise DataError(what, must="different from one another", got="the same row everywhere", then=remedy)
         block = drawn(people, state.width, state.seed) if state.block is None else state.block
-        return replace(
+        return opened(
             model,
             frame=Frame(),
             claims={client: Claim(1, squares) for client, squares in state.said.items()},
@@ -118,12 +110,6 @@ class ColumnsOpening(Stage[ColumnsState]):
             trace=trace,
             basis=linalg.orth(block),
             product=None,
-            values=None,
-            residuals=None,
-            next_value=None,
-            beside=None,
-            beside_product=None,
-            rest=None,
         )
 
 
@@ -189,21 +175,3 @@ def scored(model: Model) -> Array:
 
 
 BOTH: Final[dict[str, type[Stage[Any]]]] = {stage.name: stage for stage in (ColumnsOpening, Loadings)}
-
-
-def counted(up: Arrays, data: object) -> Arrays:
-    """An answer whose n counts parties, not the columns that a party has: these need not be told."""
-    return {**up, "n": np.array(1)} if isinstance(data, TurnedData) and "n" in up else up
-
-
-def run(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], *, started: bool) -> Run:
-    """A run over columns at different places: of all parties, to the end, as no other one has the columns of one."""
-    if started:
-        rule, remedy = "left out, as it begins with scores of people, not with columns", "Leave it out."
-        raise ConfigError('start with split="columns"', must=rule, got="one", then=remedy)
-    split = Split(asked.centered, asked.scale, asked.missing != "error", secrets.token_hex(16))
-    known: Any = {"n_components": asked.n_components, "seed": asked.seed, "summed": asked.mask is not None}
-    model = Model(center=False, scale=None, choices=choices, split=split, **known)
-    roll = Roll(min_clients=asked.min_clients, seed=asked.seed, summed=known["summed"], everyone=True)
-    stages = (ColumnsOpening(width=algorithm.width(asked.n_components)), algorithm, RayleighRitz(), Loadings())
-    return Run(stages, model=model, roll=roll, result=ColumnsResult, asked=asked.plain())

@@ -90,7 +90,7 @@ class Influence(Stage[InfluenceState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        sums, squares = _columns(data)
+        sums, squares = data.moments().sums(data.frame)
         return {"n": np.array(data.n), "sum": sums, "squares": squares, "Y": data.matmat(arrays["W"])}, memory
 
     def inspect(self, state: InfluenceState, reply: Arrays) -> None:
@@ -124,20 +124,6 @@ class Influence(Stage[InfluenceState]):
         assert state.found is not None
         keys = np.array(state.clients, dtype=np.uint64)
         return replace(model, left={**model.left, LEFT: state.found, KEYS: keys})
-
-
-def _columns(data: LocalData) -> tuple[Array, Array]:
-    """The sum of the rows in the frame, and the sum of the squares of each column, filled as the frame says."""
-    moments, frame = data.moments(), data.frame
-    centre = np.zeros(data.d) if frame.mean is None else frame.mean
-    scale = np.ones(data.d) if frame.scale is None else frame.scale
-    seen = np.broadcast_to(np.asarray(moments.seen, dtype=np.float64), data.d)
-    off = np.where(seen > 0, moments.mean - centre, 0.0)
-    sums, squares = seen * off, moments.m2 + seen * off**2
-    if frame.fill is not None:
-        filled = frame.fill - centre
-        sums, squares = sums + (data.n - seen) * filled, squares + (data.n - seen) * filled**2
-    return sums / scale, squares / scale**2
 
 
 def _without(state: InfluenceState) -> tuple[Array, list[Array]]:
@@ -175,7 +161,7 @@ def _turned(state: InfluenceState, image: Array, trace: float) -> tuple[float, f
     ritz = W @ U[:, :k]
     residual = image @ U[:, :k] - ritz * values[:k]
     following = values[k] if len(values) > k else max(trace - float(values[:k].sum()), 0.0)
-    size, gap = float(np.linalg.norm(residual, 2)), float(values[k - 1] - following)
+    size, gap = linalg.norm2(residual), float(values[k - 1] - following)
     doubt = 0.0 if W.shape[1] == len(W) else float("inf") if gap <= size else size / gap
     explained = float(np.maximum(values[:k], 0.0).sum()) / trace if trace > 0.0 else 0.0
     angle = float(linalg.principal_angles(state.Z, ritz)[-1])

@@ -161,7 +161,7 @@ class Opening(Stage[OpeningState]):
         Q, R = linalg.qr(block)
         known = not partial and (R.size == 0 or np.linalg.cond(R) <= _KEEP)
         frame = Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean")
-        return replace(
+        return opened(
             model,
             frame=frame,
             claims={client: claim(said, frame) for client, said in state.said.items()},
@@ -173,13 +173,13 @@ class Opening(Stage[OpeningState]):
             trace=float(squares.sum()),
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
-            values=None,
-            residuals=None,
-            next_value=None,
-            beside=None,
-            beside_product=None,
-            rest=None,
         )
+
+
+def opened(model: Model, **known: Any) -> Model:
+    """The model with what an opening has found, and nothing of what was known in another frame."""
+    gone = ("values", "residuals", "next_value", "beside", "beside_product", "rest")
+    return replace(model, **{**dict.fromkeys(gone), **known})
 
 
 def adding(arrays: Arrays) -> Merge:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flower_pca.base.errors import ConfigError
-from flower_pca.core.question import Question
+
+if TYPE_CHECKING:
+    from flower_pca.core.question import Question
 
 ALGORITHMS: Final = ("krylov", "ssi", "local_power", "covariance")  # of which auto takes one
 

@@ -16,7 +16,7 @@ from flower_pca.base.version import __version__
 from flower_pca.core.stage import Arrays
 
 LAYOUT_KEY, VERSION_KEY = "flower_pca", "flower_pca.version"  # what both are called in requests and answers
-LAYOUT: Final = 1  # of the messages; both sides must speak the same one
+LAYOUT: Final = 2  # of the messages; both sides must speak the same one
 VERSION: Final = ".".join(__version__.split(".")[:2])  # of this package, x.y; both sides must have the same one
 _NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
 _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays

@@ -1,0 +1,87 @@
+"""Halves: what of an answer travels in words of 32 bits, and what the sum over all clients is at most.
+
+Such words have no room for a bound that is only nearly one, times the number of clients. So they are for products with
+C_i of clients whose rows are all in the sums of the opening: with s_a the squares of column a over all rows, s those of
+all columns, and a block whose columns are no longer than l, Cauchy and Schwarz say that
+
+    sum over clients of |(C_i Z)_ab|  <=  sum of |x_ia| |X_i z_b|  <=  sqrt(s_a s) l.
+
+To these comes what rounding may add. Bounds are powers of two, which take 16 bits to send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca import registry
+from flower_pca.base import linalg
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.core.parts import Kind, Part
+from flower_pca.core.run import Run
+from flower_pca.core.stage import Arrays, Broadcast
+from flower_pca.dp import noise
+from flower_pca.masking import fixed, messages
+from flower_pca.rows import precision
+
+_PRODUCTS: Final = (Kind.PRODUCT, Kind.IMAGE, Kind.LOCAL_PRODUCT)
+_TOLD: Final = "masks took words of 32 bits for products, as the tolerance leaves room for their noise"
+_SLACK: Final = 1.01
+_ROUNDING: Final = 1e-3  # of the mean of all s_a: what the rounding of a mean may add to one of them
+
+
+def wholes(run: Run, message: Broadcast, parts: Mapping[str, Part], clients: int) -> dict[str, Array]:
+    """What the sums of the answers to the run's message are at most, by name, where 32 bits will do."""
+    standing = run.standing
+    model, bits = standing.model, precision.asked(message.arrays)
+    rows = [part.shape[0] for part in parts.values() if part.kind in _PRODUCTS]
+    if not rows or not fixed.halving(bits, clients, rows[0] or 0) or not run.roll.members.issuperset(message.to):
+        return {}
+    if model.missing != "error":
+        return {}  # a mean of a client's own adds squares that nobody has told
+    if standing.opening:
+        bounds = standing.bounds(heard=True)
+        return {n: _power(np.asarray(bounds[n])) for n, p in parts.items() if p.kind is Kind.LOCAL_PRODUCT}
+    if model.sizes is None:
+        return {}
+    sizes = model.sizes if model.frame.scale is None else model.sizes / model.frame.scale
+    squares = _SLACK * model.n * sizes**2 + _ROUNDING * model.trace / model.d
+    root = np.sqrt(_SLACK * model.trace * squares)[:, None]
+    return {n: _power(root * _longest(message, part)) for n, part in parts.items() if part.kind in _PRODUCTS}
+
+
+def check(stage: str, arrays: Arrays, columns: int | None) -> None:
+    """Refuse such words for what is no product, and for noise, which keeps its grid and all of its tails."""
+    names = messages.halves(arrays)
+    if not names:
+        return
+    parts = registry.STAGES[stage].parts(messages.plain(arrays), columns) if stage in registry.STAGES else {}
+    products = {name: part.shape[0] or 0 for name, part in parts.items() if part.kind in _PRODUCTS}
+    bits, clients = precision.asked(arrays), int(arrays["mask.clients"])
+    fits = names <= products.keys() and all(fixed.halving(bits, clients, products[name]) for name in names)
+    if noise.asked(arrays) or not fits:
+        rule = "of 64 bits, but of products, for so few clients, columns and digits as leave room for 32"
+        raise ProtocolError("The words of a sum", must=rule, got="of 32", then="Nothing was sent in return.")
+
+
+def told(result: Any, halved: bool) -> Any:
+    """The result, which says so if words of 32 bits were asked for."""
+    return replace(result, choices=(*result.choices, _TOLD)) if halved else result
+
+
+def _longest(message: Broadcast, part: Part) -> float:
+    """The length of the longest column of the block; of one that a client makes orthonormal, 1."""
+    if part.kind is Kind.IMAGE:
+        return 1.0
+    block = next(Z for Z in message.arrays.values() if Z.shape == part.shape)
+    return float(linalg.column_norms(np.asarray(block, dtype=np.float64)).max(initial=0.0)) or 1.0
+
+
+def _power(bound: Array) -> Array:
+    """The least power of two that is not below."""
+    fraction, exponent = np.frexp(bound)
+    return np.asarray(np.ldexp(1.0, exponent - (fraction == 0.5)))

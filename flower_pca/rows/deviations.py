@@ -7,9 +7,8 @@ rounding has left in the mean (`rest`) is taken off what they add up to. Values 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +16,6 @@ from flower_pca.base.linalg import Array
 from flower_pca.rows.frame import Frame, Moments
 
 _NATIVE = (np.dtype(np.float64), np.dtype(np.float32))
-_KEPT: Final = 2**18  # entries of the room of a block that a thread keeps for the next rows, which spares the asking
-_NONE: Final = np.empty(0)
-
-_rooms = threading.local()
 
 
 def sums(blocks: Iterable[Array], d: int) -> Array:
@@ -47,26 +42,16 @@ def about(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Array | 
 
     A `count` is added to by how many values each column has.
     """
-    room = _taken()
+    room: Array | None = None
     for block in blocks:
-        if room.dtype != mean.dtype or room.size < block.size:
-            room = np.empty(block.size, dtype=mean.dtype)
-        part = np.subtract(block, mean, out=room[: block.size].reshape(block.shape), casting="same_kind")
+        room = np.empty(block.shape, dtype=mean.dtype) if room is None else room
+        part = np.subtract(block, mean, out=room[: len(block)], casting="same_kind")
         if gap is not None:
             gaps = np.isnan(part)
             np.copyto(part, gap, where=gaps, casting="same_kind")
             if count is not None:
                 count += len(part) - np.bincount(np.flatnonzero(gaps) % len(mean), minlength=len(mean))
         yield part
-    if room.size <= _KEPT:
-        _rooms.free = room
-
-
-def _taken() -> Array:
-    """The room that this thread has kept, which is nobody else's then."""
-    room: Array = getattr(_rooms, "free", _NONE)
-    _rooms.free = _NONE
-    return room
 
 
 class Less:

@@ -1,6 +1,7 @@
 """A run beside scikit-learn's solvers on the pooled rows: six shapes. `python -m benchmarks.pooled`.
 
-A run is given the largest tol, of the powers of ten, with which it is at least as exact as the fastest of the solvers.
+A run is given the largest tol, of the powers of ten, with which its variances are at least as exact as those of the
+fastest of the solvers, or right to 1e-12.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from benchmarks import table
 from flower_pca import simulate
 
 CLIENTS, K, TIMES = 16, 5, 5
+RIGHT = 1e-12  # relative error below which none is counted
 TOLS = tuple(10.0**-i for i in range(2, 10))
 SHAPES = ((400_000, 50), (100_000, 100), (60_000, 200), (20_000, 784), (4_000, 2_000), (600, 5_000))
 SOLVERS: dict[str, dict[str, Any]] = {
@@ -62,7 +64,7 @@ def compared(n: int, d: int) -> list[object]:
     for tol in TOLS:
         run = simulate("krylov", shards, n_components=K, tol=tol)
         errors["simulate"] = float(np.abs(run.explained_variance_ / squares - 1).max())
-        if errors["simulate"] <= asked:
+        if errors["simulate"] <= max(asked, RIGHT):
             break
     fits["simulate"] = lambda: simulate("krylov", shards, n_components=K, tol=tol)
     times: dict[str, list[float]] = {name: [] for name in fits}

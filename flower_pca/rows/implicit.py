@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.rows.frame import Frame
-
-_TOGETHER: Final = 4  # columns
 
 
 class ImplicitRows:
@@ -59,9 +57,9 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
 
     The frame is taken off once, from what all blocks come to.
     """
-    W = _even(Z if frame.scale is None else (Z / frame.scale[:, None]).astype(Z.dtype, copy=False))
+    W = Z if frame.scale is None else (Z / frame.scale[:, None]).astype(Z.dtype, copy=False)
     less = None if frame.mean is None else frame.mean @ W
-    total, sums = None, np.zeros(W.shape[1])
+    total, sums = None, np.zeros(Z.shape[1])
     for S in blocks:
         Y = np.asarray(S @ W)
         if less is not None:
@@ -73,20 +71,6 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
         else:
             total += part
     assert total is not None
-    if W is not Z:
-        total, sums = np.ascontiguousarray(total[:, : Z.shape[1]]), sums[: Z.shape[1]]
     if frame.mean is not None:
         total -= np.dot(frame.mean[:, None], sums[None])
     return total if frame.scale is None else total / frame.scale[:, None]
-
-
-def _even(Z: Array) -> Array:
-    """A block, with a column of zeros where there is one less than a multiple of four.
-
-    Kernels of BLAS take four columns at a time, and three of them by two and one, which takes longer.
-    """
-    if Z.shape[1] % _TOGETHER != _TOGETHER - 1:
-        return Z
-    wide = np.zeros((len(Z), Z.shape[1] + 1), dtype=Z.dtype)
-    wide[:, :-1] = Z
-    return wide

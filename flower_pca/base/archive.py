@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import json
 import math
 import os
@@ -125,15 +126,33 @@ def meant(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
         raise DataError(str(path), must=rule, got=got, then="Check the path.") from error
 
 
-def check_npy(stream: IO[bytes], size: int) -> None:
-    """Raise ValueError if an array in numpy's format says that it is longer than the `size` bytes it comes in."""
-    version = np.lib.format.read_magic(stream)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in readers:
-        raise ValueError(f"numpy's format {version}")
-    shape, _, dtype = readers[version](stream)
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
+def from_npy(packed: bytes) -> Array:
+    """The array that bytes in numpy's format are; ValueError if it is a pickle, or longer than they are."""
+    stream = BytesIO(packed)
+    shape, by_columns, dtype = check_npy(stream, len(packed))
+    values = np.frombuffer(packed, dtype, math.prod(shape), stream.tell())
+    return values.reshape(shape, order="F" if by_columns else "C").copy(order="K")
+
+
+def check_npy(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and kind of an array in numpy's format; ValueError if longer than the `size` bytes it is in."""
+    start = stream.read(10)
+    shape, by_columns, dtype = _npy_header(start + stream.read(int.from_bytes(start[8:], "little")))
+    if math.prod(shape) * dtype.itemsize > size:
         raise ValueError("an array longer than its bytes")
+    return shape, by_columns, dtype
+
+
+@functools.lru_cache(maxsize=512)
+def _npy_header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """What the first bytes of an array say. Numpy parses Python for it, and the rounds of a run repeat few of them."""
+    stream = BytesIO(start)
+    if (version := np.lib.format.read_magic(stream)) != (1, 0):  # others are for records of many names
+        raise ValueError(f"numpy's format {version}")
+    shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+    if dtype.hasobject or min(shape, default=0) < 0:
+        raise ValueError("a pickle, or an array of less than nothing")
+    return shape, by_columns, dtype
 
 
 def _save(stream: IO[bytes], kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> None:

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -142,8 +142,10 @@ class Roll:
             return tuple(fit[i] for i in sorted(_in_turn(len(fit), size, number, self.seed)))
         return fit
 
-    def failed(self, banned: Iterable[int], why: str) -> Roll:
-        """With these clients never asked again; `why` is the first failure of a message."""
+    def failed(self, banned: Collection[int], why: str) -> Roll:
+        """With these clients never asked again; `why` is the first failure of a message, "" without one."""
+        if not banned and not why:
+            return self
         failed = replace(self, banned=self.banned.union(banned), why=self.why or why)
         if self.everyone and failed.banned:
             raise failed._incomplete(failed.banned)

@@ -10,20 +10,19 @@ import functools
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.rows import known
 from flower_pca.rows.frame import Frame, Moments
-from flower_pca.rows.limbs import WholeRows
+from flower_pca.rows.known import Product
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.statistics import Statistics, kept, large
+from flower_pca.rows.statistics import Statistics
 from flower_pca.rows.turned import TurnedData
-
-Product: TypeAlias = Callable[[Array], Array]  # S'(SZ) of a block Z
 
 _DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
 
@@ -41,44 +40,29 @@ def fixed(data: LocalData, path: Path | None = None, *, exactly: bool = False, g
         path = path.with_stem(f"{path.stem}-columns")  # beside those of its rows
     key = ("fixed", exactly, gaps)
     if key not in data.known:
-        data.known[key] = _known(data, path, exactly, gaps)
+        data.known[key] = known.of(data, path, exactly=exactly, gaps=gaps)
     statistics, whole = data.known[key]
     newest: FixedData | None = data.known.get((*key, "newest"))
     if newest is None or not newest.frame.same(data.frame):
-        newest = FixedData(statistics, data.frame, who=data.who, whole=whole)
+        held = functools.partial(_parts, data, exactly, gaps)
+        newest = FixedData(statistics, data.frame, who=data.who, whole=whole, parts=held)
         data.known[(*key, "newest")] = newest
     return newest
 
 
-def _known(data: LocalData, path: Path | None, exactly: bool, gaps: bool) -> tuple[Statistics, Product | None]:
-    """What is known of rows: it is measured on all columns of a table in their own order, whichever a run asks for."""
-    if data.places is None:
-        return _measured(data, path, exactly, gaps)
-    places, key = data.places, ("fixed", exactly, gaps)
-    if key not in data.origin.known:
-        data.origin.known[key] = _measured(data.origin, path, exactly, gaps)
-    statistics, whole = data.origin.known[key]
+def parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
+    """The rows in parts (see `folds`), in their frame, by statistics of each that are fixed as those of all rows are.
 
-    def product(Z: Array) -> Array:
-        every = np.zeros((data.origin.d, Z.shape[1]))
-        every[places] = Z
-        return np.asarray(whole(every)[places])
-
-    return statistics.of_columns(places), None if whole is None else product
+    Whatever else the rows are answered from, so that what is chosen by the parts is the same everywhere.
+    """
+    if isinstance(data, FixedData):
+        return data.parts()
+    return _parts(data, False, data.frame.fill is not None and not data.frame.own)
 
 
-def _measured(data: LocalData, path: Path | None, exactly: bool, gaps: bool) -> tuple[Statistics, Product | None]:
-    if not large(data):
-        return kept(data, path, exactly=exactly, gaps=gaps), None
-    if gaps and data.missing:
-        rule, remedy = "complete", 'Use missing="own_mean".'
-        raise DataError(f"Sparse rows of {data.who} without room for X'X", must=rule, got="gaps", then=remedy)
-    there = data.there()
-    whole = WholeRows(data.stored, there.mean, data.who)
-    seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
-    none = np.empty(0, dtype=np.int64)
-    m2 = np.maximum(whole.squares - data.n * whole.mean**2, 0.0)
-    return Statistics(data.n, whole.mean, seen, data.peak(), none, m2, np.zeros(data.d)), whole.product
+def _parts(data: LocalData, exactly: bool, gaps: bool) -> tuple[FixedData, ...]:
+    found = known.of_parts(data, exactly=exactly, gaps=gaps)
+    return tuple(FixedData(statistics, data.frame, who=data.who, whole=whole) for statistics, whole in found)
 
 
 class FixedData:
@@ -91,9 +75,17 @@ class FixedData:
     sparse: ClassVar[bool] = False
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)
 
-    def __init__(self, statistics: Statistics, frame: Frame, *, who: str, whole: Product | None = None) -> None:
+    def __init__(
+        self,
+        statistics: Statistics,
+        frame: Frame,
+        *,
+        who: str,
+        whole: Product | None = None,
+        parts: Callable[[], tuple[FixedData, ...]] = tuple,
+    ) -> None:
         given = frame.fill if frame.fill is not None and not frame.own else None
-        self.who, self.frame, self._whole = who, frame, whole
+        self.who, self.frame, self._whole, self.parts = who, frame, whole, parts
         self._stored = statistics
         self._T = statistics if given is None else statistics.filled(given)
         self.n, self.d = statistics.n, statistics.d

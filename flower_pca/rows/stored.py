@@ -53,6 +53,10 @@ class StoredRows:
         """The rows as they are kept: an array, a memory-mapped one, or CSR."""
         return self._X
 
+    def some(self, rows: Array) -> StoredRows:
+        """Some of the rows, in memory, without names."""
+        return StoredRows(self._X[rows], who=self.who, missing=bool(self.missing), places=self._places)
+
     def plain(self) -> Any:
         """All rows as one array, dense or sparse."""
         return self._X if self.sparse else np.concatenate(list(self._stored()))

@@ -205,7 +205,7 @@ class Stream:
         who = f"{self.who} at step {step}"
         given = SiteRows.of(rows, who=who).quiet()
         batch = self._by_name(rows_with_gaps(given.values, who, missing), given, who)
-        return None if np.isnan(batch).all() else batch  # without one entry it is an outage
+        return None if all(np.isnan(row).all() for row in batch) else batch  # without one entry it is an outage
 
     def _by_name(self, batch: Array, given: SiteRows, who: str) -> Array:
         """The columns that the run names, or all in the order of their names, which must be those of before."""

@@ -158,8 +158,8 @@ class TrackState:
         return replace(self, d=columns) if self.solver is None else self
 
 
-def finished(state: TrackState, alarm: Alarm, basis: Array, values: Array) -> Step:
-    """The step that is over, with the counts of its batch."""
+def finished(state: TrackState, alarm: Alarm, basis: Array, values: Array, beyond: tuple[float, ...]) -> Step:
+    """The step that is over, with the counts of its batch, and what that has outside of the bases before."""
     sums = state.sums
     return Step(
         basis=basis,
@@ -173,7 +173,7 @@ def finished(state: TrackState, alarm: Alarm, basis: Array, values: Array) -> St
         level=np.nan if alarm.level is None else alarm.level,
         changed=alarm.changed,
         misfit=sums["misfit"] / max(sums["rows"], 1.0) if sums["energy"] else np.nan,
-        beyond=state.outside[0] if state.outside else np.nan,
+        beyond=beyond[0] if beyond else np.nan,
     )
 
 
@@ -198,11 +198,11 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
     return tuple(max(pair) for pair in zip(state.outside, known, strict=False))
 
 
-def judged(state: TrackState, detector: Detector, basis: Array) -> tuple[Alarm, Watch]:
+def judged(state: TrackState, detector: Detector, basis: Array, beyond: tuple[float, ...]) -> tuple[Alarm, Watch]:
     """Whether the step that ends with this basis is a change, and what is known of the stream after it."""
     size = state.sums["energy"] / max(state.sums["rows"], 1.0)
     looks, since = state.detecting, state.since
-    return detector.judge(state.watch, state.outside, basis, looks=looks, since=since, size=size)
+    return detector.judge(state.watch, beyond, basis, looks=looks, since=since, size=size)
 
 
 def skipped(state: TrackState) -> TrackState:

@@ -214,7 +214,7 @@ def test_another_version_is_named_in_one_sentence_on_both_sides(version):
     config["flower_pca.version"] = version
     _, _, metrics = Node(0, X).client.fit(parameters, config)
     newest = {"0.2": "0.2", None: "None"}.get(version)
-    assert "A message must be of layout 2 and flower_pca 0.1. Got layout 1 and flower_pca" in metrics["refusal"]
+    assert "A message must be of layout 2 and flower_pca 0.1. Got layout 2 and flower_pca" in metrics["refusal"]
     if newest == "0.2":
         assert "Install flower_pca 0.2 everywhere." in metrics["refusal"]
     assert metrics["refusal"].isprintable()

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
+from flower_pca.algorithms.personal import held_out
 from flower_pca.algorithms.personal.probe import BOUNDS, Probe
 from flower_pca.algorithms.personal.start import Start
 from flower_pca.base import apart, checks, linalg
@@ -75,7 +76,7 @@ class Personalized(Iterative[S]):
     quantity: ClassVar[str] = "first-order residual of the shared components"
     centers: ClassVar[bool] = False
 
-    local_components: int | apart.Apart = 1
+    local_components: int | apart.Apart | str = 1
     weights: str = "equal"
     init: str = "projection"
     start_rounds: int = 6
@@ -84,7 +85,9 @@ class Personalized(Iterative[S]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.local_components, int | np.integer):
+        if isinstance(self.local_components, str):
+            self._check_auto(self.local_components)
+        elif not isinstance(self.local_components, int | np.integer):
             numbers = apart.checked(f"local_components of {self.name}", self.local_components)
             object.__setattr__(self, "local_components", numbers)
         else:
@@ -200,9 +203,21 @@ class Personalized(Iterative[S]):
     def _each(self, name: str, *, beside: int = 0, most: int | None = None) -> Arrays:
         """Each client's number of own components, and so many beside, in a message: a number, or a table of them."""
         own = self.local_components
+        if isinstance(own, str):
+            most = min(beside + held_out.MOST, most or beside + held_out.MOST)
+            return {held_out.AUTO: np.array(True), name: np.array(most), "own": np.array(most - beside)}
         if not isinstance(own, Mapping):
             return {name: np.array(min(beside + own, most or beside + own))}
         return apart.table(name, {client: min(beside + r, most or beside + r) for client, r in own.items()})
+
+    def _check_auto(self, word: str) -> None:
+        what = f"local_components of {self.name}"
+        if word != held_out.AUTO:
+            rule = f"a whole number of at least 0, '{held_out.AUTO}', or a mapping from clients to such numbers"
+            raise ConfigError(what, must=rule, got=repr(word), then=f"Write '{held_out.AUTO}', say.")
+        if self.init == "random" and self.given is None:
+            rule, remedy = "a number where init is random", 'Use init="projection": own components are chosen beside U.'
+            raise ConfigError(what, must=rule, got=repr(word), then=remedy)
 
     def _checked(self, d: int, r: int) -> Array:
         U = np.array(self.given)

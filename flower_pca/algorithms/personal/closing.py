@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flower_pca.algorithms.personal import deflation, probe
+from flower_pca.algorithms.personal import deflation, held_out, probe
 from flower_pca.algorithms.personal.result import OWN
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
@@ -57,18 +57,21 @@ class PersonalClosing(Stage[ClosingState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         U = arrays["U"]
-        common = {
+        common: dict[str, Part] = {
             "Y": Part(U.shape, Kind.PRODUCT),
             **probe.parts(arrays),
             "error": MEAN_SQUARES,
             "clients": COUNT,
         }
+        if held_out.AUTO in arrays:
+            common[held_out.CHOSEN] = held_out.part(int(arrays["own"]))
         return {**common, "V": Part((len(U), None), Kind.COMPONENTS, own=True)} if arrays["collect"] else common
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         U = arrays["U"]
-        V = _own(arrays, data, memory)
+        r, chosen = held_out.number(arrays, data, memory)
+        V = _own(arrays, data, memory, r)
         values, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))
         V = linalg.fix_signs(V)
         up = {
@@ -77,6 +80,8 @@ class PersonalClosing(Stage[ClosingState]):
             "error": np.array(data.squared_error(np.hstack([U, V])) / data.n),
             "clients": np.array(1.0),
         }
+        if chosen:
+            up[held_out.CHOSEN] = held_out.answer(chosen, int(arrays["own"]))
         return {**up, "V": V} if arrays["collect"] else up, {"V": V, "variances": np.maximum(values, 0.0)}
 
     @staticmethod
@@ -89,7 +94,8 @@ class PersonalClosing(Stage[ClosingState]):
         return stack if state.left["collect"] else add
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
-        return {"Y": MARGIN * model.trace, **probe.BOUNDS, "error": 0.0, "clients": 1.0}
+        known = {"Y": MARGIN * model.trace, **probe.BOUNDS, "error": 0.0, "clients": 1.0}
+        return {**known, held_out.CHOSEN: 1.0} if held_out.AUTO in state.left else known
 
     def server(self, state: ClosingState, total: Any, answered: frozenset[int]) -> ClosingState:
         if not state.left["collect"]:
@@ -98,7 +104,7 @@ class PersonalClosing(Stage[ClosingState]):
         collected = np.zeros((len(spaces), int(np.max(state.left["own"])), len(state.U)))
         for rows, V in zip(collected, spaces, strict=True):
             rows[: V.shape[1]] = V.T
-        names = ("Y", *probe.ANSWER, "error", "clients")
+        names = ("Y", *probe.ANSWER, "error", "clients", *([held_out.CHOSEN] if held_out.AUTO in state.left else []))
         sums = {name: np.asarray(sum(reply[name] for reply in total.values())) for name in names}
         return replace(state, total=sums, collected=collected)
 
@@ -114,12 +120,18 @@ class PersonalClosing(Stage[ClosingState]):
         left = {**state.left, "theta": np.array(1.0 - overlap), "error": np.asarray(state.total["error"] / clients)}
         none = np.empty((0, int(np.max(state.left["own"])), model.d))
         left["collected"] = none if state.collected is None else state.collected
-        return replace(model, basis=U, product=Y, values=np.maximum(values, 0.0), residuals=residuals, left=left)
+        choices = model.choices
+        if held_out.AUTO in left:
+            counts = state.total[held_out.CHOSEN]
+            left["own"] = np.array(held_out.largest(counts))
+            choices = {**choices, "own": held_out.words(counts)}
+        known: dict[str, Any] = {"values": np.maximum(values, 0.0), "residuals": residuals, "choices": choices}
+        return replace(model, basis=U, product=Y, left=left, **known)
 
 
-def _own(arrays: Arrays, data: LocalData, memory: Arrays) -> Array:
+def _own(arrays: Arrays, data: LocalData, memory: Arrays, r: int) -> Array:
     """The client's own components beside the final U: exactly, or made feasible where the algorithm found them so."""
-    U, r, steps = arrays["U"], int(arrays["own"]), int(arrays["steps"])
+    U, steps = arrays["U"], int(arrays["steps"])
     V, most = memory.get("V"), min(r, data.d - U.shape[1])
     span = None if arrays["exact"] and not steps else deflation.narrow(data, U.shape[1] + r, memory)
     if not arrays["exact"] and V is not None and span is not None and not len(span) and V.shape == (data.d, most):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.cached import CachedSums
-from flower_pca.algorithms.personal import deflation, extrapolation, probe, start
+from flower_pca.algorithms.personal import deflation, extrapolation, held_out, probe, start
 from flower_pca.algorithms.personal.base import Personalized, PersonalState
 from flower_pca.algorithms.personal.start import begin, weight
 from flower_pca.base import checks, linalg
@@ -66,6 +66,7 @@ class ExactPerPCA(Personalized[ExactState]):
     Args:
         local_components: r2, the own components of each client; fewer where its rows have not that rank. Or a mapping
             from clients, by position or name of their site, to such numbers; "others" are all that it does not name.
+            Or "auto": each client chooses, up to 10, from rows that it holds out in turn; see `held_out`.
         weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
         init, start_rounds, given: See `Personalized`.
         collect: Whether to ask for the own components at the end, which only nodes that agree will send.
@@ -107,14 +108,14 @@ class ExactPerPCA(Personalized[ExactState]):
         if "k" in arrays:
             return begin(arrays, data, memory)
         U, steps, w = arrays["U"], int(arrays["steps"]), weight(arrays, data)
-        own = int(arrays["own"])
+        own, chosen = held_out.number(arrays, data, memory)
         span = deflation.narrow(data, U.shape[1] + own, memory) if steps else None
         V = deflation.own_basis(data, U, own, steps=steps, start=memory.get("V"), span=span)
         SW = deflation.product(data, np.hstack([U, V]))
         SU, SV = SW[:, : U.shape[1]], SW[:, U.shape[1] :]
         up = {"Z": w * (SU - V @ (V.T @ SU)), "f": np.array(w * (np.sum(U * SU) + np.sum(V * SV)))}
         up |= {"n": np.array(data.n), "w": np.array(w), **probe.answer(V, arrays["b"])}
-        return up, {} if span is None else {"V": V, "narrow": span}
+        return up, chosen if span is None else {**chosen, "V": V, "narrow": span}
 
     def merging(self, state: ExactState) -> Merge:
         return super().merging(state) if state.start is not None else state.sums.merging

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms.personal import deflation, probe, start
+from flower_pca.algorithms.personal import deflation, held_out, probe, start
 from flower_pca.algorithms.personal.base import Personalized, PersonalState
 from flower_pca.algorithms.personal.start import begin, weight
 from flower_pca.base import checks, linalg
@@ -63,6 +63,7 @@ class PerPCA(Personalized[PerState]):
     Args:
         local_components: r2, the own components of each client; fewer where its rows have not that rank. Or a mapping
             from clients, by position or name of their site, to such numbers; "others" are all that it does not name.
+            Or "auto": each client chooses, up to 10, from rows that it holds out in turn; see `held_out`.
         weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
         init, start_rounds, given: See `Personalized`.
         collect: Whether to ask for the own components at the end, which only nodes that agree will send.
@@ -145,7 +146,8 @@ class PerPCA(Personalized[PerState]):
             return {"norm": np.array(data.norm2() / data.n)}, memory
         if "k" in arrays:
             return begin(arrays, data, memory)
-        U, eta, w, own = arrays["U"], float(arrays["eta"]), weight(arrays, data), int(arrays["own"])
+        U, eta, w = arrays["U"], float(arrays["eta"]), weight(arrays, data)
+        own, chosen = held_out.number(arrays, data, memory)
         V, span = memory.get("V", U[:, :0]), deflation.narrow(data, U.shape[1] + own, memory)
         if V.shape != (data.d, min(own, data.d - U.shape[1])):  # a newcomer, or a node that has lost its memory
             V = linalg.random_basis(data.d, own, seed=int(arrays["seed"]) + data.fingerprint())
@@ -153,7 +155,7 @@ class PerPCA(Personalized[PerState]):
         G = deflation.product(data, W)
         U_i, V = _step(W, G, eta, U.shape[1], arrays)
         up = {"w": np.array(w), "M": w * U_i, "f": np.array(w * np.sum(W * G))}
-        return {**up, **probe.answer(V, arrays["b"])}, {"V": V, "narrow": span}
+        return {**up, **probe.answer(V, arrays["b"])}, {**chosen, "V": V, "narrow": span}
 
     def learn(self, state: PerState, mean: Arrays, share: float) -> PerState:
         M = mean["M"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flower_pca.algorithms.personal import held_out
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays
@@ -34,13 +35,14 @@ def begin(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arra
     """A client's half of the start: the top of its own S_i, projected on or uploaded."""
     w = weight(arrays, data)
     if "B" not in arrays:
-        V, values = data.top(int(arrays["k"]))
+        V, values = data.top(held_out.leading(arrays, data))
         E = V.astype(np.float64) * (np.sqrt(values / data.n) if arrays["scaled"] else 1.0)
         return {"E": np.sqrt(w) * E}, memory
-    E = memory.get("E", np.empty((0, 0)))
+    kept = "top" if held_out.AUTO in arrays else "E"  # E alone has all that the rows span, where that is less than k
+    E = memory.get(kept, np.empty((0, 0)))
     if len(E) != data.d:  # the first message, or a node that has lost its memory
-        E = data.top(int(arrays["k"]))[0].astype(np.float64)
-    return {"w": np.array(w), "P": w * (E @ (E.T @ arrays["B"]))}, {"E": E}
+        E = data.top(held_out.leading(arrays, data))[0].astype(np.float64)
+    return {"w": np.array(w), "P": w * (E @ (E.T @ arrays["B"]))}, {kept: E}
 
 
 def weight(arrays: Arrays, data: LocalData) -> float:

@@ -1,0 +1,48 @@
+"""Folds: a client's rows in five parts, by a lot that is the same for ever, to hold one of them out in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+from flower_pca.rows.stored import StoredRows
+
+PARTS: Final = 5
+FEWEST: Final = 4 * PARTS  # rows: a part has four of them at least
+_LOT: Final = 20221122
+
+
+def rows(n: int) -> list[Array]:
+    """Which of n rows are in each part."""
+    order = np.random.default_rng(_LOT).permutation(n)
+    return [np.sort(order[i::PARTS]) for i in range(PARTS)]
+
+
+def parts(data: StoredRows) -> Iterator[StoredRows]:
+    """The parts of stored rows, one after the other, so that one copy is there at a time."""
+    return (data.some(chosen) for chosen in rows(data.n))
+
+
+class Together:
+    """Several sets of rows as one, by their statistics: as much of it as own components are found from."""
+
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)
+
+    def __init__(self, sets: Sequence[Any]) -> None:
+        self._sets = sets
+        self.n, self.d = sum(data.n for data in sets), sets[0].d
+
+    def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
+        """X'(XZ)."""
+        return np.asarray(sum(data.matmat(Z, reuse=reuse) for data in self._sets))
+
+    def gram(self) -> Array:
+        """X'X."""
+        return np.asarray(sum(data.gram() for data in self._sets))
+
+    def root(self) -> Array:
+        """A with A'A = X'X."""
+        return np.vstack([data.root() for data in self._sets])

@@ -1,0 +1,304 @@
+"""local_components="auto": every client chooses its number from held-out rows, over every transport."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import Array, sine
+from fake_grid import FakeGrid, app_of, in_a_run
+from scipy import sparse
+from test_personal_numbers import SHARDS, SHARED, TRUE, D, problem
+from test_personal_span import shards as degenerate
+
+from flower_pca import ConfigError, ExactPerPCA, PCAResult, PerPCA, PersonalResult, simulate
+from flower_pca.algorithms.personal import held_out
+from flower_pca.clients.kept import own_file
+from flower_pca.rows import fixed, folds
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.statistics import Statistics
+from flower_pca.strategies import PCAStrategy
+
+AUTO = "exact_per_pca(local_components='auto')"
+SAID = "Own components: chosen by each client from held-out parts of its rows"
+CHOSEN = f"{SAID}: 0 at 2 clients, 1 at 2 clients, 3 at 2 clients"
+UNTOLD = f"{SAID}; how many is told by nodes that agree by share_own, or under masks"
+
+
+def run(algorithm: Any = AUTO, shards: Any = SHARDS, **settings: Any) -> PersonalResult:
+    result = simulate(algorithm, shards, **{"n_components": 2, "seed": 7, **settings})
+    assert isinstance(result, PersonalResult)
+    return result
+
+
+def counts(result: PersonalResult) -> list[int]:
+    return [len(result.own_components(i)) for i in sorted(result.own)]
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed", "exact"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        AUTO,
+        "exact_per_pca(local_components='auto', init='upload')",
+        "exact_per_pca(local_components='auto', init='qu', local_steps=2)",
+        "per_pca(local_components='auto', tol=1e-5)",
+    ],
+)
+def test_the_planted_numbers_are_found(algorithm: str, answers: str) -> None:
+    result = run(algorithm, answers=answers)
+    assert counts(result) == list(TRUE)
+    assert sine(result.components_, SHARED.T) <= 0.05
+    assert result.choices[-1] == CHOSEN
+    assert result.local_components == 3
+
+
+@pytest.mark.parametrize("n", [60, 1000])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_they_are_found_in_other_draws(seed: int, n: int) -> None:
+    shards, shared, _ = problem(seed, n)
+    result = run(AUTO, shards)
+    assert counts(result) == list(TRUE)
+    assert sine(result.components_, shared.T) <= 0.05
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_noise_that_differs_by_column_is_no_direction(seed: int) -> None:
+    shards, _, _ = problem(seed, 400)
+    noise = np.random.default_rng(seed)
+    uneven = [X + noise.standard_normal(X.shape) * np.linspace(0.2, 0.4, D) for X in shards]
+    assert counts(run(AUTO, uneven)) == list(TRUE)
+
+
+def test_a_poor_start_is_put_right() -> None:
+    """U moves on from where it began, and what a client sees of it is looked at again."""
+    given = np.linalg.qr(SHARED + 0.4 * np.random.default_rng(13).standard_normal(SHARED.shape))[0]
+    result = run(ExactPerPCA(local_components="auto", given=given))
+    assert counts(result) == list(TRUE)
+    assert sine(result.components_, SHARED.T) <= 0.05
+
+
+def test_a_client_that_does_not_see_what_is_shared_takes_all_that_it_has() -> None:
+    X = SHARDS[1] - SHARDS[1] @ SHARED @ SHARED.T
+    assert counts(run(AUTO, [*SHARDS, X])) == [*TRUE, 1]
+
+
+def test_masks_choose_the_same_and_tell_how_many() -> None:
+    plain, masked = run(answers="fixed"), run(answers="fixed", mask=True)
+    assert counts(masked) == counts(plain) == list(TRUE)
+    assert masked.choices[-1] == CHOSEN
+    assert sine(plain.components_, masked.components_) <= 1e-8
+
+
+@pytest.mark.parametrize("frame", [Frame(), Frame(np.linspace(-1.0, 1.0, D), np.linspace(0.5, 2.0, D))])
+@pytest.mark.parametrize("n", [20, 41, 300])
+def test_held_out_residuals_are_those_of_numpy(n: int, frame: Frame) -> None:
+    X = problem(6, n)[0][2]
+    data = LocalData(X).framed(frame)
+    along, left = held_out.residuals(fixed.parts(data), 6)
+    rows = X if frame.mean is None or frame.scale is None else (X - frame.mean) / frame.scale
+    order = np.random.default_rng(20221122).permutation(n)
+    U = np.linalg.qr(np.random.default_rng(8).standard_normal((D, 2)))[0]
+    beside = []
+    for i in range(5):
+        held, seen = rows[order[i::5]], rows[np.setdiff1d(np.arange(n), order[i::5])]
+        V = np.linalg.svd(seen, full_matrices=False)[2]
+        for r in range(6):
+            rest = held - held @ V[: r + 1].T @ V[: r + 1]
+            assert along[i, r] == pytest.approx(np.mean((held @ V[r]) ** 2), rel=1e-8)
+            assert left[i, r] == pytest.approx(np.mean(np.sum(rest**2, axis=1)) / (D - 1 - r), rel=1e-8)
+        beside.append(np.mean((held @ U @ np.linalg.svd(seen @ U)[2].T) ** 2, axis=0))
+
+    def clear(margin: Array) -> Array:
+        return np.asarray(margin.mean(axis=0) > margin.std(axis=0, ddof=1) / np.sqrt(5.0))
+
+    found, noise = held_out.count(data, 6)
+    assert found == np.flatnonzero(clear(along - 2.0 * left))[-1] + 1
+    np.testing.assert_allclose(noise, left[:, found - 1], rtol=1e-12)
+    assert held_out.seen(data, U, noise) == clear(np.array(beside) - 2.0 * noise[:, None]).sum()
+
+
+def test_a_client_with_too_few_rows_takes_one_and_the_result_says_so() -> None:
+    shards = [*SHARDS, SHARDS[2][:19], SHARDS[0][:20]]
+    result = run(AUTO, shards)
+    assert counts(result) == [*TRUE, 1, 0]
+    assert result.choices[-1] == (
+        f"{SAID}: 0 at 3 clients, 1 at 2 clients, 3 at 2 clients, 1 at 1 client that has fewer than 20 rows, too few "
+        "to hold some out"
+    )
+    for X in (SHARDS[2][:19], SHARDS[3][:5]):
+        few = run(AUTO, [*SHARDS, X], mask=True)
+        assert few.choices[-1] == result.choices[-1].replace("0 at 3", "0 at 2")
+
+
+@pytest.mark.parametrize("algorithm", [AUTO, "per_pca(local_components='auto', max_rounds=40)"])
+@pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
+def test_no_client_takes_more_than_its_rows_span(algorithm: str) -> None:
+    """Of full rank, of three rows, of one, of rank one, of shared directions only, of zeros."""
+    result = run(algorithm, degenerate(), seed=3)
+    U = result.components_.T
+    for i, X in enumerate(degenerate()):
+        own = result.own_components(i)
+        s = np.linalg.svd(X - X @ U @ U.T, compute_uv=False)
+        assert len(own) <= np.sum(s > 1e-7 * max(np.linalg.norm(X), 1e-300))
+
+
+@pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
+def test_no_more_are_taken_than_there_are_columns_beside_the_shared_ones() -> None:
+    narrow = [X[:, :3] for X in SHARDS]
+    assert max(counts(run(AUTO, narrow))) <= 1
+    assert counts(run(AUTO, narrow, n_components=3)) == [0] * 6
+    assert counts(run(AUTO, [X[:, :1] for X in SHARDS], n_components=1)) == [0] * 6
+
+
+def test_rows_without_noise_give_their_rank() -> None:
+    rng = np.random.default_rng(30)
+    Q = np.linalg.qr(rng.standard_normal((D, D)))[0].T
+    shards = [
+        rng.standard_normal((60, 2)) @ Q[:2] + 2.0 * rng.standard_normal((60, r)) @ Q[2 + 3 * i : 2 + 3 * i + r]
+        for i, r in enumerate((0, 1, 3))
+    ]
+    assert counts(run(AUTO, shards)) == [0, 1, 3]
+
+
+def gapped(seed: int) -> list[Array]:
+    holes = np.random.default_rng(seed)
+    return [np.where(holes.random(X.shape) < 0.02, np.nan, X) for X in SHARDS]
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+@pytest.mark.parametrize("missing", ["own_mean", "mean"])
+def test_gaps_are_filled_in_the_parts_as_well(missing: str, answers: str) -> None:
+    assert counts(run(AUTO, gapped(9), missing=missing, answers=answers)) == list(TRUE)
+
+
+def test_sparse_and_memory_mapped_rows_choose_as_dense_ones(tmp_path: Path) -> None:
+    dense = run(AUTO)
+    mapped = []
+    for i, X in enumerate(SHARDS):
+        np.save(tmp_path / f"{i}.npy", X)
+        mapped.append(np.load(tmp_path / f"{i}.npy", mmap_mode="r"))
+    for shards in ([sparse.csr_array(X) for X in SHARDS], mapped):
+        assert counts(run(AUTO, shards)) == counts(dense)
+
+
+def test_columns_that_are_asked_for_by_name_are_those_held_out() -> None:
+    pandas = pytest.importorskip("pandas")
+    rng, names = np.random.default_rng(10), [f"c{j}" for j in range(D)]
+    order = rng.permutation(D + 2)
+    frames = []
+    for X in SHARDS:
+        wide = np.hstack([X, 50.0 * rng.standard_normal((len(X), 2))])
+        frames.append(pandas.DataFrame(wide, columns=[*names, "far", "off"]).iloc[:, order])
+    for answers in ("rows", "fixed"):
+        assert counts(run(AUTO, frames, columns=names, answers=answers)) == list(TRUE)
+
+
+def test_a_run_goes_on_from_its_checkpoint_with_the_numbers_it_had(tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(session: Any) -> None:
+        if len(session.history) == 6:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        run(checkpoint=path, on_round=stop)
+    resumed, whole = run(checkpoint=path), run()
+    np.testing.assert_array_equal(resumed.components_, whole.components_)
+    assert (resumed.choices, counts(resumed)) == (whole.choices, counts(whole))
+
+
+def test_a_saved_result_says_what_was_chosen(tmp_path: Path) -> None:
+    run().save(tmp_path / "result.npz")
+    read = PCAResult.load(tmp_path / "result.npz")
+    assert isinstance(read, PersonalResult)
+    assert (read.local_components, read.choices[-1]) == (3, CHOSEN)
+
+
+def test_it_is_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="flower_pca"):
+        run()
+    assert CHOSEN in caplog.text
+
+
+@pytest.mark.parametrize("algorithm", [AUTO, "per_pca(local_components='auto', max_rounds=9)"])
+@pytest.mark.parametrize("agrees", [True, False])
+def test_under_flower_nodes_choose_the_same_and_tell_it_only_if_they_agree(
+    agrees: bool, algorithm: str, tmp_path: Path
+) -> None:
+    reference = run(algorithm)
+    with in_a_run():
+        grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_own=agrees), 6)
+        result = PCAStrategy(algorithm=algorithm, n_components=2, seed=7).fit(grid)
+    np.testing.assert_array_equal(result.components_, reference.components_)
+    assert isinstance(result, PersonalResult)
+    assert result.choices[-1] == (CHOSEN if agrees else UNTOLD)
+    assert result.local_components == (3 if agrees else 10)
+    for i, r in enumerate(TRUE):
+        with np.load(own_file(tmp_path, i)) as file:
+            assert file["components"].shape == (r, D)
+            np.testing.assert_array_equal(file["components"], reference.own_components(i))
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("ray")
+@pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
+def test_ray_gives_the_bits_of_a_run_in_process() -> None:
+    algorithm = "exact_per_pca(local_components='auto', max_rounds=6)"
+    a, b = (run(algorithm, backend=backend) for backend in ("in_process", "ray"))
+    np.testing.assert_array_equal(a.components_, b.components_)
+    assert (a.choices[-1], b.choices[-1]) == (CHOSEN, UNTOLD)  # its nodes have not agreed to tell
+
+
+def test_the_choice_is_a_function_of_statistics_that_were_there_before() -> None:
+    """Rows of which the parts have the same statistics choose alike, whatever U; and no message reads a row."""
+    X = SHARDS[2]
+    turned = X.copy()
+    for rows in folds.rows(len(X)):
+        part = X[rows] - X[rows].mean(axis=0)
+        ones = np.ones((len(rows), 1)) / np.sqrt(len(rows))
+        Q = np.linalg.qr(np.random.default_rng(11).standard_normal((len(rows), len(rows))))[0]
+        kept = np.eye(len(rows)) - ones @ ones.T
+        whole = np.linalg.qr(np.hstack([ones, kept @ Q[:, 1:]]))[0]
+        basis = whole[:, 1:]
+        turn = basis @ np.linalg.qr(np.random.default_rng(12).standard_normal((basis.shape[1],) * 2))[0] @ basis.T
+        turned[rows] = X[rows].mean(axis=0) + turn @ part
+    assert np.abs(turned - X).max() > 1.0
+    a, b = LocalData(X), LocalData(turned)
+    gone = LocalData(X)
+    fixed.parts(gone)
+    gone.__dict__["_X"] = None
+    for seed in range(5):
+        U = np.linalg.qr(np.random.default_rng(seed).standard_normal((D, 2)))[0]
+        arrays = {"U": U, "own": np.array(6), "auto": np.array(True)}
+        assert len({held_out.number(arrays, data, {})[0] for data in (a, b, gone)}) == 1
+
+
+def test_parts_are_measured_only_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    measured: Any = functools.partial(LocalData.some)
+    monkeypatch.setattr(LocalData, "some", lambda data, rows: (asked.append(len(rows)), measured(data, rows))[1])
+    run("exact_per_pca(local_components=2, max_rounds=3)")
+    assert not asked
+    run("exact_per_pca(local_components='auto', max_rounds=3)")
+    assert asked == [40] * 30  # five parts at six clients, once each
+    assert isinstance(fixed.parts(LocalData(SHARDS[0]))[0]._stored, Statistics)
+
+
+@pytest.mark.parametrize("algorithm", [ExactPerPCA, PerPCA])
+def test_other_words_and_a_random_start_are_refused(algorithm: Any) -> None:
+    rule = r"must be a whole number of at least 0, 'auto', or a mapping from clients to such numbers\. Got 'Auto'\."
+    with pytest.raises(ConfigError, match=rule):
+        algorithm(local_components="Auto")
+    rule = r"must be a number where init is random\. Got 'auto'\. Use init=\"projection\": own components are chosen"
+    with pytest.raises(ConfigError, match=rule):
+        algorithm(local_components="auto", init="random")
+    assert algorithm(local_components="auto", init="random", given=np.eye(5, 2)).local_components == "auto"

@@ -27,7 +27,7 @@ def node(tracker, source, **how):
 @pytest.mark.parametrize("tracker", TRACKERS)
 @pytest.mark.parametrize("step", [-1, -2, -5, 2.0**54, 1e149])
 def test_batches_begin_where_the_stream_begins(tracker, step):
-    """From its end backwards, batches of an array would lie one row off: two sums over them tell the rows at the ends."""
+    """Backwards, batches of an array would lie one row off: two sums then tell the rows at their ends."""
     taken = node(tracker, X, batch=BATCH)
     with pytest.raises(RefusedError, match="step of a message must be from 0 to "):
         taken.ask(tracker, {**MESSAGE, "step": step})

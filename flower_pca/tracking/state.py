@@ -126,7 +126,13 @@ class TrackState:
 
     def until(self, steps: int | None) -> TrackState:
         """With so many steps to take, all in all; the step under way is one of them."""
-        if steps is not None and steps <= self.step and not (self.ended or self.closing):
+        over = self.ended or self.closing
+        if over and steps not in (None, self.step):
+            rule = f"{self.step}, with which the run in the checkpoint has come to its end"
+            raise ConfigError(
+                "steps", must=rule, got=steps, then="Leave it out, or delete the checkpoint to begin anew."
+            )
+        if steps is not None and steps <= self.step and not over:
             rule = f"at least {self.step + 1}, as the run in the checkpoint has begun that one"
             raise ConfigError("steps", must=rule, got=steps, then="Ask for more, or choose another checkpoint.")
         return replace(self, steps=steps)

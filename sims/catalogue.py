@@ -121,7 +121,7 @@ _PERSONAL: Final = (
     Item("personal", "Fig. 6", "error by clients", "personal/fig6", "10 to 1000 clients", 1),
     Item("personal", "Table 2", "test error", "personal/table2", "100 clients, n=100 and a tenth", 0.5),
     Item("personal", "Fig. 7", "too large own ranks, curves", "personal/fig7", "d=30, 20 clients", 0.4),
-    Item("personal", "Table 3", "theta then", "personal/table3", "d=30, 20 clients", 1.5),
+    Item("personal", "Table 3", "theta then", "personal/table3", "d=30, 20 clients", 3),
     Item("personal", "Fig. 8", "too large shared ranks", "personal/fig8", "d=30, 20 clients", 1),
     Item("personal", "Fig. 9", "clients in ten groups", "personal/fig9", "d=15, r1=2, r2=3", 1.5),
     Item("personal", "Table 4", "icons before a texture", "personal/table4", "4 pictures, not published", 2),

@@ -92,6 +92,29 @@ def test_a_run_of_so_many_steps_goes_on_with_more_or_fewer_of_them(mask, tmp_pat
         assert not path.exists()
 
 
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("refine", [False, True])
+def test_a_run_that_is_stopped_at_its_very_end_has_its_result_and_no_other_steps(refine, mask, tmp_path):
+    def stop(run):
+        if run.finished:
+            raise StopError
+
+    path, given = tmp_path / "run.npz", {"n_components": R, "mask": mask}
+    tracker, longer = STMiss(refine=refine), batches(9, clients=2)
+    for before, after, all_of_them in ((5, 5, 5), (5, None, 5), (None, None, 6), (None, 6, 6)):
+        whole = track(tracker, batches(5, clients=2), steps=all_of_them, **given)
+        with pytest.raises(StopError):
+            track(tracker, batches(5, clients=2), steps=before, checkpoint=path, on_round=stop, **given)
+        for others in (4, 8):
+            rule = f"steps must be {all_of_them}, with which the run in the checkpoint has come to its end"
+            with pytest.raises(ConfigError, match=rf"{rule}\. Got {others}\. Leave it out, or delete the checkpoint"):
+                track(tracker, longer, steps=others, checkpoint=path, **given)
+        found = track(tracker, longer, steps=after, checkpoint=path, **given)
+        assert found.totals_ == whole.totals_
+        assert np.abs(found.components_ - whole.components_).max() < (1e-8 if mask else 1e-300)
+        assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("spoil", ["gone", "of another run", "cut off"])
 def test_steps_of_another_run_are_refused(spoil, tmp_path):
     path, steps = tmp_path / "run.npz", tmp_path / "run.npz.steps"

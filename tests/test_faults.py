@@ -2,6 +2,9 @@
 
 import functools
 import io
+import itertools
+import time
+import types
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flower_pca import registry, simulate, strategies
 from flower_pca.base.errors import DataError, FlowerPCAError, NotEnoughNodes
 from flower_pca.strategies import PCAStrategy, nodes
+from flower_pca.strategies import exchange as exchanging
 from flower_pca.strategies.exchange import exchange
 
 pytestmark = pytest.mark.usefixtures("lines")
@@ -264,6 +268,15 @@ def test_a_silent_node_takes_no_time_from_those_behind_it(name, monkeypatch):
     assert all(set(r.failures) <= {str(node)} or set(r.failures) <= {node} for r in result.history)
     if name != "uda":
         assert is_pca_of(result, shards[1:]) or is_pca_of(result, shards)
+
+
+def test_a_server_that_is_slow_itself_takes_no_answers_for_missing(monkeypatch):
+    """Replies come in by and by, and every look at the clock is later than all of them may take."""
+    seconds = itertools.count(0.0, 10.0)
+    monkeypatch.setattr(exchanging, "time", types.SimpleNamespace(monotonic=lambda: next(seconds), sleep=time.sleep))
+    result = strategy("krylov", round_timeout=5.0).fit(grid_of(SHARDS))
+    assert not any(r.failures for r in result.history)
+    assert is_pca_of(result, SHARDS)
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def faulty(answer, times=999, **rules):
 
 
 def strategy(name, mask=False, **given):
-    given = {"n_components": 2, "node_timeout": 0.3, "round_timeout": 1.0, **given}
+    given = {"n_components": 2, "node_timeout": 0.3, "round_timeout": 30.0, **given}
     return PCAStrategy(name, mask=mask or None, **given)
 
 

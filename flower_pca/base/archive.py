@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import json
 import math
 import os
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from flower_pca.base.linalg import Array
 
 _HEADER = "header.json"
 _LOADERS = {"result": "PCAResult.load", "tracking result": "TrackingResult.load"}  # by kind
+_PLAIN: Final[dict[Any, tuple[type, ...]]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
 APART = "apart"  # in the metadata of a dataclass's field: whoever packs the dataclass packs this by other means
 
 
@@ -125,15 +127,33 @@ def meant(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
         raise DataError(str(path), must=rule, got=got, then="Check the path.") from error
 
 
-def check_npy(stream: IO[bytes], size: int) -> None:
-    """Raise ValueError if an array in numpy's format says that it is longer than the `size` bytes it comes in."""
-    version = np.lib.format.read_magic(stream)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in readers:
-        raise ValueError(f"numpy's format {version}")
-    shape, _, dtype = readers[version](stream)
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
+def from_npy(packed: bytes) -> Array:
+    """The array that bytes in numpy's format are; ValueError if it is a pickle, or longer than they are."""
+    stream = BytesIO(packed)
+    shape, by_columns, dtype = check_npy(stream, len(packed))
+    values = np.frombuffer(packed, dtype, math.prod(shape), stream.tell())
+    return values.reshape(shape, order="F" if by_columns else "C").copy(order="K")
+
+
+def check_npy(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and kind of an array in numpy's format; ValueError if longer than the `size` bytes it is in."""
+    start = stream.read(10)
+    shape, by_columns, dtype = _npy_header(start + stream.read(int.from_bytes(start[8:], "little")))
+    if math.prod(shape) * dtype.itemsize > size:
         raise ValueError("an array longer than its bytes")
+    return shape, by_columns, dtype
+
+
+@functools.lru_cache(maxsize=512)
+def _npy_header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """What the first bytes of an array say. Numpy parses Python for it, and the rounds of a run repeat few of them."""
+    stream = BytesIO(start)
+    if (version := np.lib.format.read_magic(stream)) != (1, 0):  # others are for records of many names
+        raise ValueError(f"numpy's format {version}")
+    shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+    if dtype.hasobject or min(shape, default=0) < 0:
+        raise ValueError("a pickle, or an array of less than nothing")
+    return shape, by_columns, dtype
 
 
 def _save(stream: IO[bytes], kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> None:
@@ -187,7 +207,7 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
     origin = typing.get_origin(getattr(origin, "__value__", None)) or origin  # of an alias, as newer NDArrays are
     if origin in (typing.Union, types.UnionType):
         kinds = [option for option in arguments if option is not types.NoneType]
-        if value is None or len(kinds) > 1:  # a choice of plain values
+        if value is None or type(value) in (plain for option in kinds[1:] for plain in _PLAIN.get(option, ())):
             return value
         return unpack(kinds[0], value, arrays)
     if is_dataclass(kind) and isinstance(kind, type):
@@ -203,6 +223,8 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
         return {arguments[0](key): unpack(arguments[1], item, arrays) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
+    if kind in _PLAIN and type(value) not in _PLAIN[kind]:
+        raise ValueError(f"{type(value).__name__} for {kind.__name__}")
     return value
 
 

@@ -201,7 +201,8 @@ def krylov_block(S: Array, Q: Array, first: float) -> Array:
 
 def polished(Z: Array) -> Array:
     """`orth` for columns that are orthonormal but for little: one step of Newton's for `polar`, which is faster."""
-    off = Z.T @ Z - np.eye(Z.shape[1])
+    off = Z.T @ Z
+    off.flat[:: len(off) + 1] -= 1.0
     return np.asarray(Z - Z @ (off / 2.0)) if np.abs(off).max(initial=0.0) <= _LITTLE else orth(Z)
 
 

@@ -77,8 +77,10 @@ class Trail:
         if "steps" not in header:
             return {}
         told = header["steps"]
-        count, width = int(told["count"]), int(told["width"])
-        numbers, found = range(count - int(told["kept"]), count), []
+        count, width, kept = int(told["count"]), int(told["width"]), int(told["kept"])
+        if not (0 <= kept <= min(keep, count) and width > _HEAD):
+            raise ValueError("more steps than are kept")
+        numbers, found = range(count - kept, count), []
         with contextlib.suppress(FileNotFoundError), open(self._path, "rb") as file:
             for number in numbers:
                 file.seek(number % (keep + 1) * width * 8)

@@ -78,7 +78,7 @@ class StateStore:
         if _ARRAYS not in self._state.array_records or _HEADER not in self._state.config_records:
             return Memory()
         header = self._state.config_records[_HEADER]
-        arrays = {name: a.numpy() for name, a in self._state.array_records[_ARRAYS].items()}
+        arrays = {name: archive.from_npy(a.data) for name, a in self._state.array_records[_ARRAYS].items()}
         return Memory.of(str(header["run"]), int(header["number"]), arrays)  # type: ignore[arg-type]
 
     def save(self, memory: Memory) -> None:

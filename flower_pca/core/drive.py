@@ -120,9 +120,10 @@ def drive(
     if path is not None and trail is not None and path.exists():
         header, arrays = archive.read(path, transport.kind)
         state = run.standing.state
-        arrays |= trail.read(header, state.keep) if isinstance(state, Recorded) else {}
-        transport.resume(header, arrays)
-        run.restore(header, arrays)
+        with archive.meant(path, transport.kind):
+            arrays |= trail.read(header, state.keep) if isinstance(state, Recorded) else {}
+            transport.resume(header, arrays)
+            run.restore(header, arrays)
     for _ in rounds(run, transport):
         if before_keeping is not None:
             before_keeping(run)

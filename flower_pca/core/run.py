@@ -107,10 +107,7 @@ class Run:
         return self._standing.finished
 
     def estimate(self) -> Array | None:
-        """The basis (d x k) that the run would return if it ended now; None before there is one.
-
-        While C Z is not known to the server, the columns are in no particular order.
-        """
+        """The basis (d x k) if the run ended now; None before there is one. Where C Z is unknown it has no order."""
         return self._standing.estimate(whole=self._whole)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
@@ -126,11 +123,10 @@ class Run:
                 self._standing, self._roll = now.restarted(self._roll, whole=self._whole), self._roll.reopened()
             elif (status := now.stage.status(now.state)) is not None:
                 self._standing = now.left(status, here, self._roll, self._terms)
-            elif to := self._roll.audience(self._call, here, number=len(self._history.of(now.stage.name))):
+            elif to := self._roll.audience(self._call, here, number=self._draws(now.stage.name)):
                 return self._message(to)
             elif self._roll.awaited and now.opening:
-                # Those that failed it are not there to be asked again.
-                came = self._roll.came
+                came = self._roll.came  # those that failed it are not there to be asked again
                 self._roll = self._roll.completed(self._call, came)
                 self._complete(self._total, came)
             else:
@@ -219,6 +215,10 @@ class Run:
 
     def _identity(self) -> dict[str, Any]:
         return kept.identity(self._standing, self._model, self._roll, self._channel)
+
+    def _draws(self, stage: str) -> int:
+        """How many messages of a stage there were, where that decides whom the next one goes to."""
+        return len(self._history.of(stage)) if self._roll.fraction < 1.0 else 0
 
     @property
     def _call(self) -> Call:

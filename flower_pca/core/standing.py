@@ -103,7 +103,7 @@ class Standing:
     @property
     def opening(self) -> bool:
         """Whether the stage under way is the opening."""
-        return self.role is Role.OPENING
+        return self.opens and self.index == 0
 
     @property
     def columns(self) -> int:

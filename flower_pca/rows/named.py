@@ -64,6 +64,8 @@ class SiteRows:
 
     def quiet(self) -> SiteRows:
         """The same without what no message may tell: words that are in the columns, and the path of a file."""
+        if not (self.words or self.source or self.origin):
+            return self
         words = {name: bad if unnamed(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
         return replace(self, words=words, source="", origin=None)
 

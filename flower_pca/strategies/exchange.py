@@ -6,6 +6,7 @@ square of the messages in flight; this loop keeps at most a window of them.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +30,8 @@ def exchange(
     """Ask every node, and yield (node, reply) in the order of `nodes`; instead of a reply, why there is none.
 
     At most `window` messages are in flight or waiting for their turn, so that no more replies are ever held. Each node
-    has `timeout` seconds from when it is asked: one that is silent delays the others, but takes nothing from them.
+    has `timeout` seconds from when it is asked: one that is silent delays the others, but takes nothing from them. It
+    is given up by a look that brings nothing: as long as replies come, its own may be among the next.
     """
     waiting = deque(nodes)
     sent: dict[str, int] = {}
@@ -47,7 +49,7 @@ def exchange(
             came = list(grid.pull_messages(list(sent))) if sent else []
             for reply in came:
                 arrived[sent.pop(reply.metadata.reply_to_message_id)] = reply
-            late = time.monotonic()
+            late = -math.inf if came else time.monotonic()
             for identity in [i for i, to in sent.items() if due[to] <= late]:
                 arrived[sent.pop(identity)] = f"no answer within {timeout:g} s"
             if node not in arrived:

@@ -45,14 +45,14 @@ class STMiss(Tracker):
 
 
 def complete(arrays: Arrays, Y: Array, seen: Array, P: Array, found: Array | None) -> Filled:
-    """The rows with their gaps filled by the span of P; entries already found to be outliers count as gaps."""
+    """The rows with their gaps filled, in place, by the span of P; entries known to be outliers count as gaps."""
     kept = seen if found is None else seen & ~found
     A, deficient = gaps.fit(P, Y if found is None else np.where(kept, Y, 0.0), kept)
     rows = A @ P.T
-    full = np.where(kept, Y, rows)
-    left = np.subtract(full, rows, out=rows)  # zero in the gaps
+    np.putmask(Y, ~kept, rows)
+    left = np.subtract(Y, rows, out=rows)  # zero in the gaps
     return Filled(
-        rows=full,
+        rows=Y,
         found=np.zeros_like(seen) if found is None else found,
         misfit=float(np.vdot(left, left)),
         deficient=deficient,

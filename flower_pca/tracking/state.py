@@ -126,7 +126,13 @@ class TrackState:
 
     def until(self, steps: int | None) -> TrackState:
         """With so many steps to take, all in all; the step under way is one of them."""
-        if steps is not None and steps <= self.step and not (self.ended or self.closing):
+        over = self.ended or self.closing
+        if over and steps not in (None, self.step):
+            rule = f"{self.step}, with which the run in the checkpoint has come to its end"
+            raise ConfigError(
+                "steps", must=rule, got=steps, then="Leave it out, or delete the checkpoint to begin anew."
+            )
+        if steps is not None and steps <= self.step and not over:
             rule = f"at least {self.step + 1}, as the run in the checkpoint has begun that one"
             raise ConfigError("steps", must=rule, got=steps, then="Ask for more, or choose another checkpoint.")
         return replace(self, steps=steps)
@@ -158,8 +164,8 @@ class TrackState:
         return replace(self, d=columns) if self.solver is None else self
 
 
-def finished(state: TrackState, alarm: Alarm, basis: Array, values: Array) -> Step:
-    """The step that is over, with the counts of its batch."""
+def finished(state: TrackState, alarm: Alarm, basis: Array, values: Array, beyond: tuple[float, ...]) -> Step:
+    """The step that is over, with the counts of its batch, and what that has outside of the bases before."""
     sums = state.sums
     return Step(
         basis=basis,
@@ -173,7 +179,7 @@ def finished(state: TrackState, alarm: Alarm, basis: Array, values: Array) -> St
         level=np.nan if alarm.level is None else alarm.level,
         changed=alarm.changed,
         misfit=sums["misfit"] / max(sums["rows"], 1.0) if sums["energy"] else np.nan,
-        beyond=state.outside[0] if state.outside else np.nan,
+        beyond=beyond[0] if beyond else np.nan,
     )
 
 
@@ -198,11 +204,11 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
     return tuple(max(pair) for pair in zip(state.outside, known, strict=False))
 
 
-def judged(state: TrackState, detector: Detector, basis: Array) -> tuple[Alarm, Watch]:
+def judged(state: TrackState, detector: Detector, basis: Array, beyond: tuple[float, ...]) -> tuple[Alarm, Watch]:
     """Whether the step that ends with this basis is a change, and what is known of the stream after it."""
     size = state.sums["energy"] / max(state.sums["rows"], 1.0)
     looks, since = state.detecting, state.since
-    return detector.judge(state.watch, state.outside, basis, looks=looks, since=since, size=size)
+    return detector.judge(state.watch, beyond, basis, looks=looks, since=since, size=size)
 
 
 def skipped(state: TrackState) -> TrackState:

@@ -159,7 +159,7 @@ class Tracker(Stage[TrackState]):
                 raise DataError("n_components", must=rule, got=state.r, then=remedy)
             state = replace(state, solver=self._opened(linalg.random_basis(d, S.shape[1], state.seed), state.r))
         elif (nothing or rows < state.r) and state.P is not None:
-            return self._finished(state, state.P, np.zeros(state.r))
+            return self._finished(state, state.P, np.zeros(state.r), state.outside)
         elif others and state.solver.Q.shape[1] and state.solver.products + 1 < self._limit(state):
             return self._restarted(state, state.solver)  # products of other batches do not go together with those
         if state.probe is not None:
@@ -219,14 +219,13 @@ class Tracker(Stage[TrackState]):
             if onward.block.shape[1]:
                 return replace(state, solver=onward)
         basis, values = solver.estimate()
-        if state.lap == 0 and state.P is not None:
-            state = replace(state, outside=left_over(state, solver))
+        outside = left_over(state, solver) if state.lap == 0 and state.P is not None else state.outside
         if state.lap < self.reuse:
-            return self._begun(replace(state, P=basis, lap=state.lap + 1))
-        return self._finished(state, basis, values)
+            return self._begun(replace(state, P=basis, lap=state.lap + 1, outside=outside))
+        return self._finished(state, basis, values, outside)
 
-    def _finished(self, state: TrackState, basis: Array, values: Array) -> TrackState:
-        alarm, watch = judged(state, self._detector, basis)
+    def _finished(self, state: TrackState, basis: Array, values: Array, outside: tuple[float, ...]) -> TrackState:
+        alarm, watch = judged(state, self._detector, basis, outside)
         since = 1 if alarm.changed else state.since + 1
         over = state.step + 1 == state.steps or (state.steps is None and not state.sums["left"])
         state = TrackState(
@@ -236,7 +235,7 @@ class Tracker(Stage[TrackState]):
             steps=state.steps,
             step=state.step + 1,
             P=basis,
-            **state.recorded(finished(state, alarm, basis, values)),
+            **state.recorded(finished(state, alarm, basis, values, outside)),
             detecting=(state.detecting and not alarm.changed) or since >= self.update_length,
             since=since,
             watch=watch,

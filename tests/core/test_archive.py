@@ -1,5 +1,6 @@
 """Files: whole or not at all, without pickle, and one sentence for whatever cannot be read."""
 
+import io
 import json
 import os
 import stat
@@ -241,3 +242,50 @@ def test_a_dataclass_of_arrays_and_numbers_survives_json(value):
 def test_numpy_numbers_are_packed_as_plain_ones():
     packed = archive.pack({"a": np.float64(0.5), "b": np.int64(3), "c": (np.bool_(True),)}, {}, "x")
     assert json.dumps(packed) == '{"a": 0.5, "b": 3, "c": [true]}'
+
+
+SAVED = {
+    "a number": np.array(2.5),
+    "none": np.zeros(0),
+    "no rows": np.zeros((0, 3)),
+    "rows": np.arange(6.0).reshape(2, 3),
+    "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    "turned": np.arange(24.0).reshape(2, 3, 4).transpose(1, 0, 2),
+    "words": np.array(["ab", "c"]),
+    "another order of bytes": np.arange(5, dtype=">i4"),
+    "half": np.arange(3, dtype=np.float16),
+}
+
+
+def npy(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("array", SAVED.values(), ids=SAVED)
+def test_bytes_of_an_array_are_read_as_numpy_reads_them(array):
+    for _ in range(2):  # of the second header it knows what it says
+        read, known = archive.from_npy(npy(array)), np.load(io.BytesIO(npy(array)))
+        assert (read.dtype, read.shape) == (known.dtype, known.shape)
+        assert read.flags.f_contiguous == known.flags.f_contiguous
+        assert read.tobytes() == known.tobytes()
+        assert read.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "start", [b"{'descr': '<f8', 'fortran_order': False, 'shape': (%d,), }" % n for n in (300, -1)]
+)
+def test_bytes_that_are_no_array_of_their_length_are_refused(start):
+    whole = npy(np.zeros(2))
+    head = whole.partition(b"{")[0]
+    length = int.from_bytes(head[8:], "little")
+    with pytest.raises(ValueError, match=r"longer than its bytes|less than nothing"):
+        archive.from_npy(head + start.ljust(length) + whole[10 + length :][:16])
+    for cut in (0, 5, 9, 30, len(whole) - 1):
+        with pytest.raises(ValueError, match=r"EOF|magic|smaller"):
+            archive.from_npy(whole[:cut])
+    with pytest.raises(ValueError, match="a pickle"):
+        archive.from_npy(npy(np.array([None], dtype=object)))
+    with pytest.raises(ValueError, match=r"numpy's format \(2, 0\)"):
+        archive.from_npy(whole[:6] + b"\x02" + whole[7:])

@@ -58,9 +58,10 @@ class Page:
         paper = {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True, "preferCSSPageSize": True}
         return base64.b64decode(self._call("Page.printToPDF", paper)["data"])
 
-    def screenshot(self):
-        """The whole page as PNG."""
-        return base64.b64decode(self._call("Page.captureScreenshot", {"captureBeyondViewport": True})["data"])
+    def screenshot(self, clip=None):
+        """The page as PNG: all of it, or a piece at x, y of so many pixels in width and height."""
+        piece = {"clip": dict(zip(("x", "y", "width", "height", "scale"), (*clip, 1), strict=True))} if clip else {}
+        return base64.b64decode(self._call("Page.captureScreenshot", {"captureBeyondViewport": True, **piece})["data"])
 
     def _call(self, method, parameters=None):
         self._number += 1

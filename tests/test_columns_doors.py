@@ -24,6 +24,7 @@ def flower_pca(capsys, *words):
     return code, said.out, said.err
 
 
+@pytest.mark.slow
 def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(tables, tmp_path, capsys):
     out = tmp_path / "out"
     words = ["run", tables, "--split", "columns", "--ids", "patient", "--components", K, "--scale", "std", "--mask"]
@@ -50,6 +51,7 @@ def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(tables, tm
     np.testing.assert_allclose(sum(parts), result.scores_, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_command_prints_json_and_shows_a_saved_result(tables, tmp_path, capsys):
     out = tmp_path / "out"
     code, said, _ = flower_pca(capsys, "run", tables, "--split", "columns", "--ids", "patient", "--out", out, "--json")
@@ -102,6 +104,7 @@ def test_files_that_do_not_belong_together_are_named(tables, tmp_path, capsys):
     assert "must be those of client 0 (hospital). Got 90, without 'P007' and with" in flower_pca(capsys, *words)[2]
 
 
+@pytest.mark.slow
 def test_one_table_is_dealt_out_by_its_columns_for_a_trial(tmp_path, capsys):
     np.save(tmp_path / "x.npy", X)
     words = ["run", tmp_path / "x.npy", "--split", "columns", "--clients", 3, "--out", tmp_path / "out", "--tol", 1e-12]
@@ -135,6 +138,7 @@ def test_what_is_no_partys_own_file_is_refused(tmp_path):
         ColumnsResult.part(path)
 
 
+@pytest.mark.slow
 def test_a_report_and_pictures_where_loadings_stay_with_their_parties(tmp_path):
     pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
     result = simulate("krylov", frames(), n_components=2, split="columns", private=[0, 1])

@@ -77,6 +77,7 @@ def test_an_endless_stream_goes_on_with_more_steps_than_before(tmp_path):
     assert np.array_equal(resumed.components_, whole.components_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_run_of_so_many_steps_goes_on_with_more_or_fewer_of_them(mask, tmp_path):
     path, given = tmp_path / "run.npz", {"n_components": R, "checkpoint": tmp_path / "run.npz", "mask": mask}
@@ -131,6 +132,7 @@ def test_steps_of_another_run_are_refused(spoil, tmp_path):
         track("st_miss", batches(9), n_components=R, checkpoint=path)
 
 
+@pytest.mark.slow
 def test_what_is_written_with_a_message_does_not_grow(tmp_path):
     path, sizes = tmp_path / "run.npz", {}
 
@@ -141,6 +143,7 @@ def test_what_is_written_with_a_message_does_not_grow(tmp_path):
     assert sizes[120] < 1.1 * sizes[60]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_steps():
     held = {}
 

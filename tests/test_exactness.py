@@ -29,6 +29,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from flower_pca import Outcome, make, simulate
+from flower_pca.algorithms import krylov
 from flower_pca.base import linalg
 from flower_pca.core.algorithm import Iterative
 from flower_pca.registry import ALGORITHMS
@@ -137,6 +138,31 @@ def test_krylov_where_it_finds_only_the_leading_eigenvectors(basis: int, monkeyp
     reference = pooled([X], center=False)
     assert sine(result.components_, reference.components[:10]) <= 1e-7
     np.testing.assert_allclose(result.explained_variance_, reference.variances[:10], rtol=1e-9)
+
+
+@pytest.mark.parametrize("spectrum", ["geometric", "arithmetic"])
+def test_krylov_keeps_a_basis_of_few_blocks_where_they_are_wide(spectrum: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's eigenproblem is as large after forty rounds as after sixteen."""
+    n, d, k = 900, 500, 6
+    X = geometric(n, d, ratio=1.004, seed=0) if spectrum == "geometric" else arithmetic(n, d, condition=10, seed=0)
+    sizes: list[int] = []
+    solve = linalg.eigh_leading
+
+    def counting(H: Any, count: int) -> Any:
+        sizes.append(len(H))
+        return solve(H, count)
+
+    monkeypatch.setattr(linalg, "eigh_leading", counting)
+    runs = {}
+    for cheap in (600, 0):  # columns of which a basis may have more blocks
+        monkeypatch.setattr(krylov, "_CHEAP", cheap)
+        sizes.clear()
+        runs[cheap] = simulate("krylov", deal(X, uneven(n, 5)), n_components=k, center=False, seed=0, tol=1e-7)
+        assert runs[cheap].status.outcome is Outcome.CONVERGED
+        assert (max(sizes) <= 16 * (k + 2)) == (cheap == 0)
+    true = np.linalg.svd(X, compute_uv=False)[:k] ** 2 / n
+    np.testing.assert_allclose(runs[0].explained_variance_ * ((n - 1) / n), true, rtol=1e-11)
+    assert runs[0].rounds <= runs[600].rounds * (1 + 1 / 10)
 
 
 @BOUNDED

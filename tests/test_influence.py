@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import pooled
+from cases import slow_if
 from fake_grid import grid_of
 from results import assert_same_bits
 
@@ -51,7 +52,7 @@ FRAMES = {"centred": {}, "scaled": {"scale": "std"}, "not centred": {"center": F
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("algorithm", ["krylov", "covariance", "ssi", "uda", "faps"])
+@pytest.mark.parametrize("algorithm", slow_if(["krylov", "covariance", "ssi", "uda", "faps"], "faps"))
 def test_each_client_turns_the_components_as_the_pooled_rows_of_the_others_say(algorithm, frame):
     shards = [np.asarray(table) for table in hospitals(units=18.0).values()]
     result = simulate(algorithm, shards, n_components=2, influence=True, **FRAMES[frame])

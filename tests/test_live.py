@@ -44,6 +44,7 @@ def hurried(live, pages, path):
     return after
 
 
+@pytest.mark.slow
 def test_it_is_there_from_the_beginning_and_says_at_last_that_the_run_has_ended(path):
     pages = []
     parts = clients(turn=3)
@@ -159,6 +160,7 @@ def test_what_is_no_page_is_refused_in_one_sentence(tmp_path):
         Live(tmp_path / "taken.html", title="x").__enter__()
 
 
+@pytest.mark.slow
 def test_the_command_draws_it_and_closes_it(tmp_path, capsys, path):
     np.save(tmp_path / "rows.npy", np.vstack(clients(1)[0]))
     words = ["track", tmp_path / "rows.npy", "--batch", 12, "--rank", R, "--out", tmp_path / "out", "--live"]

@@ -160,6 +160,7 @@ def test_the_report_and_the_alternatives_take_unequal_numbers() -> None:
         assert errors["distPCA"][i] <= 1.2 * errors["personalized"][i]
 
 
+@pytest.mark.slow
 def test_the_page_of_a_run_has_its_pictures_where_a_client_has_no_own_component(tmp_path: Path) -> None:
     write(run(MAPPED, NAMED), tmp_path / "page.html", title="Unequal", shards=list(SHARDS))
     assert "What the columns weigh in the first own component" in (tmp_path / "page.html").read_text(encoding="utf-8")

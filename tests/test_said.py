@@ -98,6 +98,7 @@ def test_one_thing_is_not_several():
     assert "300 rows x 1 column by uda" in result._repr_html_()
 
 
+@pytest.mark.slow
 def test_captions_of_a_run_with_noise_say_what_may_be(noisy, tmp_path):
     read = Reader(page(noisy, tmp_path, shards=SHARDS))
     captions = [image["alt"] for image in read.images]
@@ -115,6 +116,7 @@ def test_pages_of_one_round_say_so(tmp_path):
     assert words in read.text["p"]
 
 
+@pytest.mark.slow
 def test_of_families_whose_components_are_others_no_residuals_are_said(tmp_path):
     result = simulate("exact_per_pca(local_components=1, max_rounds=2)", SHARDS, n_components=1)
     read = Reader(page(result, tmp_path))

@@ -165,6 +165,7 @@ def test_what_is_refused_is_said_in_a_sentence(case, place, capsys, monkeypatch)
     assert err.startswith(f"flower-pca: {sentence}")
 
 
+@pytest.mark.slow
 def test_the_very_data_of_a_run_of_some_columns_are_scored_and_transformed(tmp_path, capsys):
     draw, data = np.random.default_rng(3), tmp_path / "sites"
     data.mkdir()

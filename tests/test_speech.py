@@ -63,6 +63,7 @@ def test_mistakes_are_explained_in_options(case, place, capsys):
     assert not re.search(r"\b(missing|scale|n_components|max_rounds|columns)=", re.sub(r"\w+\([^()]*\)", "", err))
 
 
+@pytest.mark.slow
 def test_what_is_warned_of_is_said_in_a_sentence_without_a_place_in_the_code(place, capsys):
     own = ["--algorithm", "exact_per_pca(local_components=1)", "--out", place / "out"]
     code, said, err = flower_pca(capsys, "run", "x.csv", "--clients", 1, "--components", 1, *own)
@@ -73,6 +74,7 @@ def test_what_is_warned_of_is_said_in_a_sentence_without_a_place_in_the_code(pla
     assert max(map(len, figures)) <= 11
 
 
+@pytest.mark.slow
 def test_a_percentage_is_a_number_of_components(place, capsys):
     code, said, _ = flower_pca(capsys, "run", "x.csv", "--clients", 2, "--components", "95%", "--out", place / "out")
     assert code == 0

@@ -195,6 +195,7 @@ def test_the_result_so_far_can_be_had_after_a_run_was_broken_off_and_from_anothe
     assert from_elsewhere[-1].steps == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [1, 100])
 def test_a_run_that_goes_on_leaves_no_step_out(keep, tmp_path):
     """It is stopped after every message in turn, before what is known is kept and after that."""
@@ -270,6 +271,7 @@ def test_the_steps_before_the_first_rows_count_for_the_batch_alone():
     )
 
 
+@pytest.mark.slow
 def test_the_app_writes_events_and_a_page_into_its_output_folder(tmp_path):
     for k, own in enumerate(clients(2)):
         np.save(tmp_path / f"{k}.npy", np.vstack(own))

@@ -2,8 +2,8 @@
 
 The server keeps a basis Q and its product with C. After every message `_absorb` extends both, solves the small
 eigenproblem, decides by `_judge` how many components are wanted and how good they are, and makes the next block; the
-other helpers answer the two hard questions: whether an eigenvalue can still hide (`_certain`), and what to send when
-the space is used up (`_fresh`).
+others answer two hard questions: may an eigenvalue still hide (`_certain`), and what to send when the space is used up
+(`_fresh`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from flower_pca.rows.local import LocalData
 
 AUTO: Final = "auto"
 _NARROW: Final = 2  # columns beyond the components in an opening, before anybody knows how many columns rows have
+_CHEAP, _BLOCKS = 600, 16  # columns of a basis whose eigenproblem takes next to no time; blocks of a larger one
 MESSAGE: Final = 2**19  # bytes of a message up to which wide blocks cost next to nothing over real transport
 
 
@@ -51,24 +52,23 @@ class Krylov(Iterative[KrylovState]):
     """One product C B a round, and nothing that was learnt is thrown away.
 
     The server keeps Q = [Q_1 ... Q_j] and C Q. A round sends the newest block Q_j and receives S = sum C_i Q_j; the
-    Ritz pairs of T = Q'CQ are the estimate, their residuals ||C z - theta z|| are known from C Q for free, and
-    Q_{j+1} = orth((I - QQ')S). Columns that vanish are dropped; if none is left the space is invariant, and exact.
+    Ritz pairs of T = Q'CQ are the estimate, C Q tells their residuals ||C z - theta z||, and Q_{j+1} =
+    orth((I - QQ')S). Columns that vanish are dropped; if none is left the space is invariant, and exact.
 
     Reference: Golub and Underwood 1977 (block Lanczos); thick restart after Wu and Simon 2000. A basis belongs to one
     set of clients: when that changes for good, the run goes back to the opening with the Ritz block and random columns;
     under masks, with random columns alone.
 
-    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way. At the server after j rounds, with a
-    basis of m = j p columns: 12 d m p flops, and the k leading eigenvectors of an m x m matrix, (4/3) m^3 and more.
-    With k = 50 and d = 1500 these are a third of the server's time at m = 470, half of it at 880, and 0.7 at 1460. An
-    earlier restart would save that, but gives up some of the space, and so costs messages.
-    Prefer it: nearly always; not where clients come and go in every round, or a rough answer in two rounds is enough.
+    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way. At the server, with m columns in Q:
+    12 d m p flops, and the k leading eigenvectors of an m x m matrix, (4/3) m^3 and more. m grows by p a round, up to
+    max(600, 16 p), so that neither grows with the rounds from then on. That cost one message in thirty at most.
+    Prefer it: nearly always; not where clients come and go, or a rough answer in two rounds is enough.
 
     Args:
         oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number
             of columns, as many as 512 kB of a message hold, but for nodes that have a `max_rank`, `dp` and a channel.
-        max_basis: Blocks that the server keeps before it restarts from the best 2p Ritz vectors; without a limit where
-            a fraction of the variance is asked for, since that many components cannot be told from fewer.
+        max_basis: Blocks that the server keeps before it restarts from the better half of the Ritz vectors, or 16 where
+            that is more than 600 columns; without a limit where a fraction is asked for, which cannot do with fewer.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 
@@ -169,8 +169,8 @@ class Krylov(Iterative[KrylovState]):
         old = state.Q.T @ S
         T = np.block([[state.T, old], [old.T, state.block.T @ S]])
         width = state.k + self.oversample
-        room = np.inf if state.fraction is not None else self.max_basis * width
-        some = state.k if Q.shape[1] + S.shape[1] <= room else 2 * width
+        room = len(Q) if state.fraction is not None else min(self.max_basis, max(_CHEAP // width, _BLOCKS)) * width
+        some = state.k if Q.shape[1] + S.shape[1] <= room else room // 2
         values, W = linalg.eigh_leading(T, len(T) if state.warm or state.fraction is not None else some)
         k, error = self._judge(state, values, self._residuals(state, Q, CQ, values, W))
         first = max(float(values[0]), np.finfo(float).tiny)
@@ -181,8 +181,8 @@ class Krylov(Iterative[KrylovState]):
         elif block.shape[1] == 0 and not np.isfinite(error):  # invariant, but a fraction asks for more of the space
             block = self._fresh(state, Q, block)
         if Q.shape[1] + block.shape[1] > room:
-            W = W[:, : 2 * width]
-            Q, CQ, T = Q @ W, CQ @ W, np.diag(values[: 2 * width])
+            W = W[:, :some]
+            Q, CQ, T = Q @ W, CQ @ W, np.diag(values[:some])
         progress = state.progress.step(error / first, gain=float(values[:k].sum()), rounds=rounds)
         return replace(state, Q=Q, CQ=CQ, T=T, block=block, progress=progress, k=k)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from flower_pca.base.linalg import Array
 
 _HEADER = "header.json"
 _LOADERS = {"result": "PCAResult.load", "tracking result": "TrackingResult.load"}  # by kind
+_PLAIN: Final[dict[Any, tuple[type, ...]]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
 APART = "apart"  # in the metadata of a dataclass's field: whoever packs the dataclass packs this by other means
 
 
@@ -206,7 +207,7 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
     origin = typing.get_origin(getattr(origin, "__value__", None)) or origin  # of an alias, as newer NDArrays are
     if origin in (typing.Union, types.UnionType):
         kinds = [option for option in arguments if option is not types.NoneType]
-        if value is None or len(kinds) > 1:  # a choice of plain values
+        if value is None or type(value) in (plain for option in kinds[1:] for plain in _PLAIN.get(option, ())):
             return value
         return unpack(kinds[0], value, arrays)
     if is_dataclass(kind) and isinstance(kind, type):
@@ -222,6 +223,8 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
         return {arguments[0](key): unpack(arguments[1], item, arrays) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
+    if kind in _PLAIN and type(value) not in _PLAIN[kind]:
+        raise ValueError(f"{type(value).__name__} for {kind.__name__}")
     return value
 
 

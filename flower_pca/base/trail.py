@@ -61,7 +61,7 @@ class Trail:
         count, slots = state.gone + len(state.record), state.keep + 1
         lines = state.lines(min(count - self._done, len(state.record)))
         if len(lines):
-            with open(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b") as file:
+            with open(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
                 for number, line in enumerate(lines, count - len(lines)):
                     whole = np.concatenate([[number, self._mark], line])
                     file.seek(number % slots * whole.nbytes)
@@ -77,8 +77,10 @@ class Trail:
         if "steps" not in header:
             return {}
         told = header["steps"]
-        count, width = int(told["count"]), int(told["width"])
-        numbers, found = range(count - int(told["kept"]), count), []
+        count, width, kept = int(told["count"]), int(told["width"]), int(told["kept"])
+        if not (0 <= kept <= min(keep, count) and width > _HEAD):
+            raise ValueError("more steps than are kept")
+        numbers, found = range(count - kept, count), []
         with contextlib.suppress(FileNotFoundError), open(self._path, "rb") as file:
             for number in numbers:
                 file.seek(number % (keep + 1) * width * 8)

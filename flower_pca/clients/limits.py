@@ -43,6 +43,9 @@ _COUNTS: Final = {
     "top": (-1100, 1100),
     "seed": (0, 2**64 - 1),
     "guard": (0, 0.99),
+    "step": (0, 2**53),
+    "lap": (0, STEPS),
+    "d": (0, 2**53),
 }
 _REALS: Final = (
     "lam",
@@ -100,6 +103,7 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     if "scale" in framed and framed["scale"].min() < SMALLEST:
         raise ProtocolError("The scale of a message", must=f"at least {SMALLEST:g}", got="less", then=_SENDER)
     most, plain = max(d or 0, WIDEST), messages.plain(request.arrays)
+    _check_length(request, plain, d)
     n = None if n is None else counted(n, request)
     for name, a in plain.items():
         columns = a.shape[1] if a.ndim == 2 else int(np.max(a, initial=0)) if name in _SIZES else 0
@@ -120,6 +124,21 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     if stage == "covariance" and n is not None and d is not None and not has_room(request.stage, n, d):
         rule = f"of fewer columns, or of nodes with more rows: C_i of {d} columns takes more memory than a node has"
         raise ProtocolError("A run of covariance", must=rule, got="too many columns", then="Ask for krylov.")
+
+
+def _check_length(request: wire.Request, plain: Arrays, d: int | None) -> None:
+    """Of a run over streams, how many columns it has had so far, which a node without rows may not know."""
+    if "d" not in plain:
+        return
+    asked = int(np.max(plain["d"], initial=0))
+    if d is not None and asked != d:
+        rule = f"{asked}, as in the run so far"
+        raise ProtocolError("The number of columns of this node", must=rule, got=d, then="Align the features first.")
+    blocks = [a.shape[1] for a in plain.values() if a.ndim == 2]
+    width = min(max([1, int(np.max(plain.get("width", 1), initial=1)), *blocks]), asked)
+    if d is None and 8 * _BLOCKS[request.stage == messages.STAGE] * asked * width > SPARE:
+        rule = f"so few that a node which has seen no rows has memory for {labels.count(width, 'column')} of a product"
+        raise ProtocolError("The number of columns of a run", must=rule, got=asked, then=_SENDER)
 
 
 def widest(n: int, d: int, *, made: int) -> int:

@@ -120,16 +120,17 @@ def drive(
     if path is not None and trail is not None and path.exists():
         header, arrays = archive.read(path, transport.kind)
         state = run.standing.state
-        arrays |= trail.read(header, state.keep) if isinstance(state, Recorded) else {}
-        transport.resume(header, arrays)
-        run.restore(header, arrays)
+        with archive.meant(path, transport.kind):
+            arrays |= trail.read(header, state.keep) if isinstance(state, Recorded) else {}
+            transport.resume(header, arrays)
+            run.restore(header, arrays)
     for _ in rounds(run, transport):
         if before_keeping is not None:
             before_keeping(run)
         if path is not None and trail is not None:
             told = trail.add(run.standing.state)  # before the checkpoint, which speaks of them
             (header, arrays), (own, beside) = run.checkpoint(steps=False), transport.keep()
-            archive.write(path, transport.kind, {**header, **own, **told}, {**arrays, **beside})
+            archive.write(path, transport.kind, {**header, **own, **told}, {**arrays, **beside}, private=True)
         if on_round is not None:
             on_round(run)
     if path is not None and trail is not None:

@@ -19,7 +19,7 @@ from flower_pca.core.standing import Standing
 NEWEST: Final = 1000  # messages that a run without an end keeps
 _MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message
 LAYOUT: Final = 8  # grows with every change of what is kept
-_PLACE: Final = ("index", "halfway", "last")  # of a standing
+_PLACE: Final = {"index": int, "halfway": bool, "last": bool}  # of a standing
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "bits")
 
 
@@ -98,7 +98,9 @@ def _packed(standing: Standing, arrays: dict[str, Array]) -> dict[str, Any]:
 
 def _unpacked(standing: Standing, kept: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
     """Where a run of the same stages stood that `_packed` has kept; what it had chosen follows from what it knew."""
-    there = replace(standing, **{name: kept[name] for name in _PLACE})
+    there = replace(standing, **{name: archive.unpack(kind, kept[name], {}) for name, kind in _PLACE.items()})
+    if not 0 <= there.index <= len(there.stages):
+        raise ValueError("a stage that is none of the run's")
     there = replace(there, model=archive.unpack(Model, kept["model"], arrays))
     there = there if there.opening else there.settled()
     stage = there.stages[min(there.index, len(there.stages) - 1)]

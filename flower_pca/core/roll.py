@@ -45,10 +45,11 @@ import enum
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 import numpy as np
 
+from flower_pca.base import archive
 from flower_pca.base.errors import NotEnoughNodes
 
 _MOST_SILENT: Final = 3  # messages in a row without a usable answer
@@ -214,8 +215,9 @@ class Roll:
 
     def restored(self, kept: Mapping[str, Any]) -> Roll:
         """By the same rules, with what `to_json` has kept."""
-        there: dict[str, Any] = {name: frozenset(kept[name]) for name in _SETS}
-        there |= {name: kept[name] for name in _KEPT}
+        kinds = get_type_hints(Roll)
+        there: dict[str, Any] = {name: archive.unpack(kinds[name], kept[name], {}) for name in _KEPT}
+        there |= {name: frozenset(archive.unpack(tuple[int, ...], kept[name], {})) for name in _SETS}
         return replace(self, **there, came=_NOBODY, awaited=_NOBODY)
 
     def _incomplete(self, gone: Iterable[int]) -> NotEnoughNodes:

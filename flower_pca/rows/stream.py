@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from flower_pca.rows.gaps import rows_with_gaps
 from flower_pca.rows.named import SiteRows
 
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
+_AHEAD: Final = 10_000  # steps of an iterator that are passed over at once
 
 
 @runtime_checkable
@@ -184,6 +185,9 @@ class Stream:
             got = f"step {step} after step {self._position}"
             remedy = "Give a list or a function to go back."
             raise DataError(f"The steps of the iterator of {self.who}", must="in order", got=got, then=remedy)
+        if step > self._position + _AHEAD:  # an iterator may have no end
+            rule, remedy = f"at most {_AHEAD} after the newest that was taken", "Ask for the next one."
+            raise DataError(f"A step of the iterator of {self.who}", must=rule, got=step, then=remedy)
         while self._position < step:
             self._newest, self._next = self._next, next(self._source, None)
             self._position += 1

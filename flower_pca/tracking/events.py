@@ -17,6 +17,7 @@ from typing import Any, Final
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.tracking.record import StepRecord
 
+_BEGIN: Final = b'{"time"'  # of a line
 _SAME: Final = ("rows", "missing_share")  # alike to the last bit in a step that is told again, masks or none
 
 
@@ -72,6 +73,8 @@ class Events:
         with self._path.open("r+b") as file:
             for line in file:
                 if not line.endswith(b"\n"):
+                    if line[: len(_BEGIN)] != _BEGIN[: len(line)]:
+                        raise self._strange("a line that is no step")
                     break
                 whole, step = whole + len(line), int(self._read(line)["step"])
             file.truncate(whole)

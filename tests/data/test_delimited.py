@@ -288,6 +288,7 @@ def test_what_is_odd_about_a_first_line_is_said(words, tmp_path):
         make(path)
 
 
+@pytest.mark.slow
 def test_files_of_ordinary_rows_without_names_are_read(tmp_path):
     draw, path = np.random.default_rng(6), tmp_path / "x.csv"
     kinds = {

@@ -38,6 +38,7 @@ _EVERY, _AT_FIRST, _FALLS, _AT_LEAST = 5, 15, 0.9, 16  # when noise is estimated
 _ROUGH: Final = 1e-3  # of the noise over an ordinary entry: where a basis counts as at rest
 _SPECTRUM: Final = 10.0  # thresholds times sqrt(n) + sqrt(d) below which a singular value is none
 _OF_NOISE, _GAP = 2.5, 5.0  # noise times that, and the ratio of singular values that counts as a gap
+_RARE, _FEWER = 0.1, 2  # the share of entries beyond lam up to which so many steps do
 _STRUCTURE: Final = 2  # columns of the block that looks for structure in what is left
 
 
@@ -66,6 +67,7 @@ class Attempt:
         noise: s; 0 for none. visible, hidden: s_v and s_h.
         Z: The block that looks for structure in what is left, and `left`, the square of the largest one found.
         squares: Of all entries that are left.
+        pulled: The share of visible entries that lay beyond lam.
         wide: Whether the basis has all its columns back.
         whole_basis, whole_gram, whole_left: The basis of all columns, with what was left by it.
     """
@@ -92,6 +94,7 @@ class Attempt:
     Z: Array | None = None
     left: float = 0.0
     squares: float = 0.0
+    pulled: float = 1.0
     whole_basis: Array | None = None
     whole_gram: Array | None = None
     whole_left: float = 0.0
@@ -110,6 +113,13 @@ class Attempt:
         """The ridge."""
         soft = _SOFTER if self.noise > 0.0 else 1.0
         return soft * problem.ridge * self.lam * float(np.sqrt(max(problem.n, problem.d)))
+
+    def steps(self, most: int) -> int:
+        """Steps of a client's inner problem, of so many.
+
+        One leaves of V's error about the share of entries beyond lam: where these are few, two do while lam falls.
+        """
+        return min(most, _FEWER) if self.phase is Phase.FALLING and self.pulled <= _RARE else most
 
     @property
     def spectrum(self) -> Array:
@@ -140,6 +150,7 @@ def moved(
     if image is not None and Z is not None:
         left, Z = float(linalg.eigh_descending(Z.T @ image)[0][0]), linalg.orth(image)
     now = replace(attempt, U=U, G=G, visible=visible, hidden=hidden, stop=stop, squares=squares, left=left, Z=Z)
+    now = replace(now, pulled=sizes.beyond(counts[0], problem.top, attempt.lam))
     return _noisy(now, problem, early) if now.phase is Phase.NOISY else _fallen(now, problem, share, early)
 
 

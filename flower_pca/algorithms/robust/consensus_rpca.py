@@ -56,7 +56,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
     but that an entry further than 10 lambda from VU' costs no more than one at 10 lambda.
     The first message asks how many |x| there are of each size: sigma = 1.4826 times their median, to 2 % or better, and
     lambda = sigma at first. A round, C being clip(X - VU', lambda), 0 beyond 10 lambda, 0 at entries that are hidden:
-      a client, `inner_steps` times: V <- V + (CU - rho V)(U'U + rho I)^-1;
+      a client, `inner_steps` times: V <- V + (CU - rho V)(U'U + rho I)^-1; twice, while lambda falls, once no more than
+      a tenth of the entries lie beyond it;
       it sends B_i = (VU' + C)'V_i, G_i = V_i'V_i, and how large |X - VU'| is at visible and at hidden entries;
       the server: U <- (sum B_i)(sum G_i + rho I)^-1; lambda <- max(gamma lambda, floor).
     rho = ridge lambda sqrt(max(n, d)). Two hundredths of the entries are hidden. Where the low-rank part does not get
@@ -80,7 +81,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         ridge: rho / (lambda sqrt(max(n, d))).
         noise: Deviation of dense noise, in the frame: "auto" to have it estimated, 0.0 for none.
         restarts: Attempts after the first, if its proof fails.
-        inner_steps: Steps of the inner problem.
+        inner_steps: Steps of the inner problem, at most.
         sigma: The size of an ordinary entry, if it is known: clients do not count their entries then.
         oversample, tol, min_rounds: See `Iterative`.
         max_rounds: Of all attempts together.
@@ -134,7 +135,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         numbers = {
             "lam": attempt.lam, "rho": attempt.rho(problem), "cut": attempt.cut, "start": attempt.start,
             "share": hidden.share(problem.n, problem.d), "top": problem.top, "seed": state.seed,
-            "inner_steps": 0 if state.steps else self.inner_steps,  # V stays while it is proven
+            "inner_steps": 0 if state.steps else attempt.steps(self.inner_steps),  # V stays while it is proven
             "tag": attempt.tag, "origin": attempt.origin, "rowwise": attempt.rowwise,
             "proof": state.proving, "last": state.last,
         }  # fmt: skip

@@ -28,10 +28,11 @@ def weak_rows(W: Array, Q: Array) -> Array:
     if r <= EXACT:
         return np.asarray(np.linalg.eigvalsh(squared(W @ pairs(Q), r))[:, 0] < LEAST)
     x = np.repeat(np.array(linalg.random_block(1, r, SEED)), len(W), axis=0)
-    value = np.zeros(len(W))
+    value, others, along = np.zeros(len(W)), 1.0 - W, np.empty_like(W)
     for _ in range(STEPS):
         x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        image = ((1.0 - W) * (x @ Q.T)) @ Q
+        np.multiply(others, np.matmul(x, Q.T, out=along), out=along)
+        image = along @ Q
         value, x = np.sum(x * image, axis=1), image
     return np.asarray(1.0 - value < LEAST_BOUND)
 

@@ -22,12 +22,13 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows, in the units of the attempt, with V at first and the places that do not count."""
+    """Some rows, in the units of the attempt, with V at first and the places that do not count: gaps and hidden."""
 
     X: Array
     V: Array
     unit: Array
     out: Array
+    gaps: Array
     hidden: Array
 
 
@@ -56,7 +57,9 @@ class Task:
             V, R = regression.steps(block.X, V, steps, block.out)
             flat, counts = R.reshape(-1), np.empty((2, sizes.BINS))
             counts[1] = sizes.counted(flat[block.hidden], top)
-            counts[0] = sizes.counted(flat, top) - sizes.counted(flat[block.out], top)
+            counts[0] = sizes.counted(flat, top) - counts[1]
+            if len(block.gaps):
+                counts[0] -= sizes.counted(flat[block.gaps], top)
             said: Arrays = {"G": V.T @ V, "counts": counts}
             if proving:
                 clean = np.abs(R) <= self.number("cut") * self.number("lam")
@@ -94,7 +97,7 @@ class Task:
                 first = np.zeros((len(X), p))
             else:  # late: the threshold's fall is made up for
                 first = huber.recover(X, U, **path, out=out)
-            yield Block(X, first, unit, out, places)
+            yield Block(X, first, unit, out, gaps, places)
             start = stop
 
     def _known(self) -> Array | None:

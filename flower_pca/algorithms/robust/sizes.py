@@ -7,6 +7,7 @@ has nothing to do with the data, only which of them are sent: counts add up to t
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 import numpy as np
@@ -15,8 +16,10 @@ from flower_pca.base.linalg import Array
 
 _OCTAVES: Final = 60
 BINS: Final = 4 * _OCTAVES + 1  # the first is for what is below all others, the last has no end
-# Of single and of double precision: how a number's bits are read, those behind its bin, and the bias of its exponent.
-_LAYOUTS: Final = {4: (np.int32, 21, 127), 8: (np.int64, 50, 1023)}
+# Of single and of double precision: in the first 16 bits of a number, those behind its bin; the bias of its exponent.
+_LAYOUTS: Final = {4: (5, 127), 8: (2, 1023)}
+_UNSIGNED: Final = np.uint16(0x7FFF)
+_FIRST: Final = -1 if sys.byteorder == "little" else 0  # where these 16 bits are
 _NORMAL: Final = 1.4826 * 1.004  # deviation over the median of |x|, of normal entries within three deviations
 _NEAR: Final = 3.0  # deviations within which the median is taken
 _SETTLED: Final = 1e-3
@@ -29,10 +32,11 @@ _EDGES: Final = np.concatenate(
 
 def counted(R: Array, top: int) -> Array:
     """How many |r| lie in each bin."""
-    bits, behind, bias = _LAYOUTS[R.dtype.itemsize]
-    places = np.abs(R).reshape(-1).view(bits) >> behind
-    places -= 4 * (bias + top - _OCTAVES) - 1
-    return np.bincount(np.clip(places, 0, BINS - 1, out=places), minlength=BINS).astype(np.float64)
+    behind, bias = _LAYOUTS[R.dtype.itemsize]
+    parts = np.ascontiguousarray(R).reshape(-1).view(np.uint16).reshape(-1, R.dtype.itemsize // 2)
+    found = np.bincount((parts[:, _FIRST] & _UNSIGNED) >> np.uint16(behind))
+    places = np.arange(len(found)) - 4 * (bias + top - _OCTAVES) + 1
+    return np.bincount(np.clip(places, 0, BINS - 1), weights=found, minlength=BINS)
 
 
 def scale(counts: Array, top: int) -> float:
@@ -49,6 +53,12 @@ def scale(counts: Array, top: int) -> float:
         if settled:
             break
     return s * 2.0**top
+
+
+def beyond(counts: Array, top: int, lam: float) -> float:
+    """The share of entries that lie beyond lam."""
+    below = np.concatenate([[0.0], np.cumsum(counts)])
+    return 1.0 - float(np.interp(lam / 2.0**top, _EDGES, below)) / below[-1] if below[-1] else 0.0
 
 
 def squares(counts: Array, top: int, lam: float, cut: float) -> float:

@@ -1,0 +1,69 @@
+"""Steps that no tracker asks for: before the first, far ahead, and of rows with more columns than there are."""
+
+import itertools
+
+import numpy as np
+import pytest
+from dishonest import Node, RefusedError, error_of
+
+from flower_pca import Stream
+
+D, BATCH = 6, 20
+X = np.random.default_rng(0).standard_normal((4 * BATCH + 1, D))
+MESSAGE = {"step": 0, "lap": 0, "refine": False, "width": D, "seed": 0}
+TRACKERS = ("st_miss", "robust_tracking")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Flower's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+
+
+def node(tracker, source, **how):
+    return Node(0, Stream(source, **how), allow=tracker)
+
+
+@pytest.mark.parametrize("tracker", TRACKERS)
+@pytest.mark.parametrize("step", [-1, -2, -5, 2.0**54, 1e149])
+def test_batches_begin_where_the_stream_begins(tracker, step):
+    """Backwards, batches of an array would lie one row off: two sums then tell the rows at their ends."""
+    taken = node(tracker, X, batch=BATCH)
+    with pytest.raises(RefusedError, match="step of a message must be from 0 to "):
+        taken.ask(tracker, {**MESSAGE, "step": step})
+    whole = taken.ask(tracker, {**MESSAGE, "step": 3, "block": np.eye(D)})["S"]
+    shifted = X[-2 * BATCH : -BATCH]
+    assert error_of(whole - shifted.T @ shifted, np.outer(X[60], X[60]) - np.outer(X[40], X[40])) > 0.5
+
+
+@pytest.mark.parametrize("tracker", TRACKERS)
+@pytest.mark.parametrize("lap", [-1, 10_001])
+def test_laps_are_counted_from_0(tracker, lap):
+    with pytest.raises(RefusedError, match="lap of a message must be from 0 to 10000"):
+        node(tracker, X, batch=BATCH).ask(tracker, {**MESSAGE, "lap": lap})
+
+
+@pytest.mark.parametrize("step", [10_000, 2**31, 2**53])
+def test_a_stream_without_an_end_is_not_read_through(step):
+    taken = []
+    batches = (taken.append(i) or X[:BATCH] for i in itertools.count())
+    endless = node("st_miss", batches)
+    with pytest.raises(RefusedError, match="must be at most 10000 after the newest that was taken"):
+        endless.ask("st_miss", {**MESSAGE, "step": step})
+    assert len(taken) <= 1
+    assert endless.ask("st_miss", {**MESSAGE, "step": 3})["rows"] == BATCH
+
+
+@pytest.mark.parametrize("source", [[None, X], lambda step: None, iter(())])
+@pytest.mark.parametrize("length", [10**6, 2**31, 2**52])
+def test_a_node_without_rows_makes_no_product_longer_than_its_rows_could_be(source, length):
+    asked = {**MESSAGE, "width": 20, "d": length}
+    with pytest.raises(RefusedError, match=r"The number of columns of (a run|this node) must be "):
+        node("st_miss", source).ask("st_miss", asked)
+    with pytest.raises(RefusedError, match=r"The number of columns of (a run|this node) must be "):
+        node("st_miss", source).ask("st_miss", {**asked, "width": 1, "block": np.zeros((3, 1000))})
+
+
+def test_a_node_that_is_away_answers_in_the_length_of_the_run():
+    """An outage before the first rows of a node: the others have said how long rows are."""
+    assert node("st_miss", lambda step: None).ask("st_miss", {**MESSAGE, "d": D})["S"].shape == (D, D)

@@ -21,6 +21,7 @@ from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.rows.turned import counted
+from flower_pca.stages.opening import Opening
 
 Veil: TypeAlias = Callable[[str, Arrays, Arrays], Arrays]  # of a stage's name, its message and the answer
 
@@ -64,6 +65,7 @@ def answer(
 def _rounded(stage: str, arrays: Arrays, data: Any, up: Arrays, bits: int) -> Arrays:
     """An answer whose products have so few bits."""
     parts = registry.STAGES[stage].parts(arrays, data.d)
+    up = precision.moments(up, bits) if stage == Opening.name else up
     return {name: precision.rounded(a, bits) if parts[name].kind in ROUNDED else a for name, a in up.items()}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import fake_grid
 import numpy as np
 import pytest
-from builders import synthetic
+from builders import pooled, synthetic
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message
 from results import assert_same_bits, assert_same_steps
 
@@ -207,3 +207,15 @@ def test_sums_are_refused_for_what_needs_more_than_sums(algorithm: str, settings
 def test_sums_are_refused_for_trackers() -> None:
     with pytest.raises(ConfigError, match=r"The algorithm must be one whose clients .* Got st_miss"):
         TrackingStrategy("st_miss", n_components=2, hosted="summed")
+
+
+@pytest.mark.slow
+def test_masks_over_hundreds_of_clients_are_those_of_one_by_one() -> None:
+    """So many that each shares masks with some of the others only; against LAPACK on all rows."""
+    rng = np.random.default_rng(5)
+    rows = [rng.standard_normal((4, 12)) * 0.6 ** np.arange(12) + 0.1 * (i % 7) for i in range(300)]
+    result = asked("krylov(tol=1e-12)", fake_grid.hosts_of(rows, each=75), n=300, mask=True)
+    truth = pooled(rows)
+    assert result.angle_to(truth.components[:3]) < 1e-9
+    np.testing.assert_allclose(result.explained_variance_, truth.variances[:3], rtol=1e-9)
+    assert {record.answered for record in result.history} == {300}

@@ -62,9 +62,11 @@ class Layout:
             # A caller can judge the entries of products; of counts, and of the figures of a batch, nobody can.
             judged = {n for n, p in parts.items() if p.kind is not Kind.ROWS and (standing.opens or p.shape)}
             bounds = {name: masks.bound if name in judged else bound for name, bound in bounds.items()}
-        wholes = {} if share or masks.bound is not None else halves.wholes(run, message, parts, clients)
-        known = {name: np.array({**bounds, **wholes}[name], dtype=np.float64) for name in shapes}
-        return cls(shapes, known, clients, frozenset(wholes))
+        known = not share and masks.bound is None
+        bounds = {**bounds, **(halves.tight(run, message, parts) if known else {})}
+        wholes = halves.wholes(run, message, parts, clients) if known else {}
+        limits = {name: np.array({**bounds, **wholes}[name], dtype=np.float64) for name in shapes}
+        return cls(shapes, limits, clients, frozenset(wholes))
 
     @property
     def size(self) -> int:

@@ -31,27 +31,39 @@ from flower_pca.rows import precision
 _PRODUCTS: Final = (Kind.PRODUCT, Kind.IMAGE, Kind.LOCAL_PRODUCT)
 _TOLD: Final = "masks took words of 32 bits for products, as the tolerance leaves room for their noise"
 _SLACK: Final = 1.01
+_TIGHT: Final = 2.0
 _ROUNDING: Final = 1e-3  # of the mean of all s_a: what the rounding of a mean may add to one of them
 
 
 def wholes(run: Run, message: Broadcast, parts: Mapping[str, Part], clients: int) -> dict[str, Array]:
     """What the sums of the answers to the run's message are at most, by name, where 32 bits will do."""
-    standing = run.standing
-    model, bits = standing.model, precision.asked(message.arrays)
     rows = [part.shape[0] for part in parts.values() if part.kind in _PRODUCTS]
-    if not rows or not fixed.halving(bits, clients, rows[0] or 0) or not run.roll.members.issuperset(message.to):
+    halved = rows and fixed.halving(precision.asked(message.arrays), clients, rows[0] or 0)
+    if not halved or not _measured(run, message):
         return {}
-    if model.missing != "error":
-        return {}  # a mean of a client's own adds squares that nobody has told
-    if standing.opening:
-        bounds = standing.bounds(heard=True)
+    if run.standing.opening:
+        bounds = run.standing.bounds(heard=True)
         return {n: _power(np.asarray(bounds[n])) for n, p in parts.items() if p.kind is Kind.LOCAL_PRODUCT}
+    model = run.standing.model
     if model.sizes is None:
         return {}
     sizes = model.sizes if model.frame.scale is None else model.sizes / model.frame.scale
     squares = _SLACK * model.n * sizes**2 + _ROUNDING * model.trace / model.d
     root = np.sqrt(_SLACK * model.trace * squares)[:, None]
     return {n: _power(root * _longest(message, part)) for n, part in parts.items() if part.kind in _PRODUCTS}
+
+
+def tight(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str, float]:
+    """Bounds of products with rows that the opening has measured, in words of 64 bits: s l, for every entry."""
+    if run.standing.opening or not run.standing.opens or not _measured(run, message):
+        return {}
+    most = _TIGHT * run.standing.model.trace
+    return {n: most * _longest(message, part) for n, part in parts.items() if part.kind in _PRODUCTS}
+
+
+def _measured(run: Run, message: Broadcast) -> bool:
+    """Whether the opening has told the squares of all that are asked; a mean of a client's own adds some to them."""
+    return run.roll.members.issuperset(message.to) and run.standing.model.missing == "error"
 
 
 def check(stage: str, arrays: Arrays, columns: int | None) -> None:

@@ -7,8 +7,9 @@ nor the smallest leaves the range of a format; the exponents travel beside it.
 
 What is rounded: blocks that the server sends after the opening, and of an answer the parts that are made of products.
 Rounding moves an entry by 2^-25 of itself (float32), or 2^-12 (float16), so that a sum of products is off by about as
-much of its length: `FLOORS` says what tolerance leaves room for it. Counts, means, squares, and single figures keep all
-64 bits. The mean of the frame is sent in 32 where its rounding, n |m - m'|^2, is nothing beside the tolerance.
+much of its length: `FLOORS` says what tolerance leaves room for it. Counts, peaks, and single figures keep all 64 bits.
+The mean of the frame has as many as blocks, or 32, where its rounding, n |m - m'|^2, is nothing beside the tolerance of
+the mean eigenvalue. Means and squares of clients have 32 where products have 16, and that is nothing either.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ EXPONENTS: Final = ".exponents"  # beside a packed array, after its name
 _TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float16)}
 _HIGH: Final = 15  # exponent of the largest entry of a column: what is 2^-29 of it still has all digits of float16
 _SMALL: Final = 16  # numbers, below which packing does not pay
-_SHARE: Final = 1e-2  # of the tolerance, that the mean's rounding may take
+_SHARE: Final = 0.1  # of the tolerance, that the mean's rounding may take
 
 
 def fewest(tol: float) -> int:
@@ -62,12 +63,27 @@ def message(arrays: Mapping[str, Array], bits: int, *, opening: bool) -> dict[st
 
 
 def frame(whole: Frame, bits: int, *, n: int, room: float) -> Frame:
-    """The frame that a message brings: its mean in 32 bits, where n |m - m'|^2 is nothing beside `room`."""
+    """The frame that a message brings: its mean in as few bits, where n |m - m'|^2 is nothing beside `room`."""
     if bits == 64 or whole.mean is None:
         return whole
-    mean = rounded(whole.mean, 32)
-    off = (mean - whole.mean) / (1.0 if whole.scale is None else whole.scale)
-    return replace(whole, mean=mean) if n * float(off @ off) <= _SHARE * FLOORS[bits] * room else whole
+    for few in sorted({bits, 32}):
+        mean = rounded(whole.mean, few)
+        off = (mean - whole.mean) / (1.0 if whole.scale is None else whole.scale)
+        if n * float(off @ off) <= _SHARE * FLOORS[bits] * room:
+            return replace(whole, mean=mean)
+    return whole
+
+
+def moments(up: Mapping[str, Array], bits: int) -> dict[str, Array]:
+    """Mean and squared deviations of an opening's answer, in 32 bits where products have 16.
+
+    The means of two clients meet in a product as differences times differences: so the root of what rounding adds has
+    to be nothing beside the tolerance.
+    """
+    mean, squares = rounded(up["mean"], 32), rounded(up["m2"], 32)
+    off, room = mean - up["mean"], float(squares.mean()) if squares.size else 0.0
+    small = float(up["n"]) * float(off @ off) <= (_SHARE * FLOORS[bits]) ** 2 * room
+    return {**up, "mean": mean, "m2": squares} if bits == 16 and small else dict(up)
 
 
 def asked(arrays: Mapping[str, Array]) -> int:

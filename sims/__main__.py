@@ -16,7 +16,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """List what there is, run it and keep the results, or make the page from them."""
     parser = argparse.ArgumentParser(prog="python -m sims", description=__doc__)
     add = parser.add_argument
-    add("items", nargs="*", metavar="ITEM", help="local_power/table6, say, or local_power; all if left out")
+    text = "local_power/table6, say, or local_power; if left out, all that fit into a night: see --list"
+    add("items", nargs="*", metavar="ITEM", help=text)
     verbs = parser.add_mutually_exclusive_group(required=True)
     verb = partial(verbs.add_argument, action="store_true")
     verb("--list", help="every table and figure, a row each")
@@ -27,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--data-dir", type=Path, default=data.folder(), help="folder of the papers' data sets, as npz")
     given = parser.parse_args(argv)
     known = {item.program for item in catalogue.ITEMS if item.program}
-    chosen = [p for p in known if not given.items or p in given.items or p.partition("/")[0] in given.items]
+    usual = catalogue.by_default()
+    rooms = [p for p in known if not given.items or p.partition("/")[0] in given.items]
+    chosen = [p for p in known if p in given.items or (p in rooms and p in usual)]
     if unknown := [name for name in given.items if name not in known | {p.partition("/")[0] for p in known}]:
         parser.error(f"Every ITEM must be one that --list names. Got {', '.join(unknown)}.")
     if given.list:
@@ -35,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif given.page:
         page.write()
     else:
+        skipped(sorted(set(rooms) - set(chosen)))
         run(sorted(chosen), paper=given.paper, again=given.again, data_dir=given.data_dir)
 
 
@@ -46,6 +50,16 @@ def show() -> None:
         program, agreement = item.program or report.NONE, page.agreement(item)
         rows.append([title, item.name, program, item.size or report.NONE, minutes, agreement])
     print("\n".join(report.lines(rows)))
+    usual = catalogue.by_default()
+    print(f"\n{len(usual)} programs where none is named: about {sum(usual.values()):.0f} minutes of one core.")
+    skipped(sorted({item.program for item in catalogue.ITEMS if item.program and item.apart}))
+
+
+def skipped(programs: Sequence[str]) -> None:
+    """Say which programs are run only by name, and why."""
+    items = {item.program: item for item in catalogue.ITEMS if item.program}
+    for program in programs:
+        print(f"Only by name: {program}, about {items[program].minutes:g} minutes: {items[program].apart}.")
 
 
 def run(programs: Sequence[str], *, paper: bool, again: bool, data_dir: Path) -> None:

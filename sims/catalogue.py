@@ -43,7 +43,8 @@ class Item:
         about: What it shows.
         program: room/experiment, which is also where its record lies; None where there is nothing to run.
         size: The paper's size.
-        minutes: Of one slow core at that size, about.
+        minutes: Of one core at that size, about.
+        apart: Why it is run only where it is named; "" where all means it too.
     """
 
     paper: str
@@ -52,6 +53,7 @@ class Item:
     program: str | None = None
     size: str = ""
     minutes: float = 0.0
+    apart: str = ""
 
     def experiment(self) -> tuple[report.Experiments, str, int]:
         """The room's experiments, the name among them, and the seeds of the paper's size."""
@@ -62,85 +64,94 @@ class Item:
         return module.EXPERIMENTS, name, module.SEEDS[1]
 
 
+_GRID: Final = "sixteen problems of up to 5000 columns or 256000 rows, three draws, four algorithms each"
+_SPECTRA: Final = "three spectra without a gap, of which SSI and LocalPower take thousands of messages each"
+_ATTACK: Final = "least squares in as many unknowns as C_1 has entries, for up to 5000 columns"
+_LARGE: Final = "d up to 5000, n up to 256000, 128 clients"
 _SETS: Final = "15 sets, of which 4 can be had; 10 seeds"
 _LP: Final = (
     Item("local_power", "Fig. 1", "how rows are dealt, and the symbols"),
-    Item("local_power", "Table 1", "final errors, p=4", "local_power/table1", _SETS, 8),
-    Item("local_power", "Table 2", "final errors with decay", "local_power/table2", _SETS, 9),
+    Item("local_power", "Table 1", "final errors, p=4", "local_power/table1", _SETS, 1),
+    Item("local_power", "Table 2", "final errors with decay", "local_power/table2", _SETS, 1),
     Item("local_power", "Table 3", "eta by clients", "local_power/table3", _SETS, 1),
     Item("local_power", "Table 4", "the sets", "local_power/table4", _SETS, 1),
     Item("local_power", "Table 5", "eta by clients", "local_power/table5", _SETS, 1),
-    Item("local_power", "Table 6", "final errors, p=4", "local_power/table6", _SETS, 8),
-    Item("local_power", "Table 7", "final errors with decay", "local_power/table7", _SETS, 9),
-    Item("local_power", "Fig. 2a", "p, on covtype", "local_power/fig2a", "covtype, 581 clients", 10),
+    Item("local_power", "Table 6", "final errors, p=4", "local_power/table6", _SETS, 1),
+    Item("local_power", "Table 7", "final errors with decay", "local_power/table7", _SETS, 1),
+    Item("local_power", "Fig. 2a", "p, on covtype", "local_power/fig2a", "covtype, 581 clients", 1),
     Item("local_power", "Fig. 2b", "stability, on a9a", "local_power/fig2b", "a9a, 32 clients", 1),
-    Item("local_power", "Fig. 3a", "decay, on covtype", "local_power/fig3a", "covtype, 581 clients", 10),
-    Item("local_power", "Fig. 3b", "the number of clients", "local_power/fig3b", "covtype", 10),
-    Item("local_power", "Fig. 3c", "the error by p and m", "local_power/fig3c", "covtype", 10),
-    Item("local_power", "Fig. 4", "the spread of Table 6", "local_power/fig4", _SETS, 8),
+    Item("local_power", "Fig. 3a", "decay, on covtype", "local_power/fig3a", "covtype, 581 clients", 1),
+    Item("local_power", "Fig. 3b", "the number of clients", "local_power/fig3b", "covtype", 1),
+    Item("local_power", "Fig. 3c", "the error by p and m", "local_power/fig3c", "covtype", 1),
+    Item("local_power", "Fig. 4", "the spread of Table 6", "local_power/fig4", _SETS, 1),
     *(
-        Item("local_power", f"Fig. {5 + i}", f"p, {align}", f"local_power/fig{5 + i}", _SETS, 10)
+        Item("local_power", f"Fig. {5 + i}", f"p, {align}", f"local_power/fig{5 + i}", _SETS, 1)
         for i, align in enumerate(("OPT", "sign-fixing", "vanilla"))
     ),
     *(
-        Item("local_power", f"Fig. {8 + i}", f"decay, {align}", f"local_power/fig{8 + i}", _SETS, 10)
+        Item("local_power", f"Fig. {8 + i}", f"decay, {align}", f"local_power/fig{8 + i}", _SETS, 1)
         for i, align in enumerate(("OPT", "sign-fixing", "vanilla"))
     ),
-    Item("local_power", "Fig. 11", "the number of clients, OPT", "local_power/fig11", _SETS, 12),
-    Item("local_power", "Fig. 12", "the number of clients, sign-fixing", "local_power/fig12", _SETS, 12),
-    Item("local_power", "Fig. 13", "the error by p and m", "local_power/fig13", _SETS, 30),
-    Item("local_power", "Theorem 1", "messages fall by the factor p", "local_power/theorem1", _SETS, 20),
+    Item("local_power", "Fig. 11", "the number of clients, OPT", "local_power/fig11", _SETS, 1),
+    Item("local_power", "Fig. 12", "the number of clients, sign-fixing", "local_power/fig12", _SETS, 1),
+    Item("local_power", "Fig. 13", "the error by p and m", "local_power/fig13", _SETS, 6),
+    Item("local_power", "Theorem 1", "messages fall by the factor p", "local_power/theorem1", _SETS, 2),
     Item("local_power", "Theorem 2", "rho by p, with OPT and without", "local_power/theorem2", _SETS, 1),
     Item("local_power", "Assumption 1", "eta against kappa", "local_power/assumption1", _SETS, 1),
-    Item("local_power", "Appendix C", "more columns than components", "local_power/wider", _SETS, 10),
+    Item("local_power", "Appendix C", "more columns than components", "local_power/wider", _SETS, 1),
 )
 _FAPS: Final = (
-    Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 30),
+    Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 180),
     Item("faps", "Fig. 1a", "a client's C_1 from SSI's answers", "leak/fig1a", "d=1000, n=10000, p=100", 20),
-    Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 120),
-    Item("faps", "Fig. 2", "d, n, k and xi varied", "faps/table2", "d up to 5000, n up to 256000, 128 clients", 1000),
-    Item("faps", "Table 2", "errors of Fig. 2", "faps/table2", "d up to 5000, n up to 256000, 128 clients", 1000),
-    Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 5),
-    Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 5),
-    Item("faps", "Fig. 4", "arithmetic spectra", "faps/fig4", "d=1000, n=160000, k=10, 128 clients", 300),
-    Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 20),
+    Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 120, _ATTACK),
+    Item("faps", "Fig. 2", "d, n, k and xi varied", "faps/table2", _LARGE, 1000, _GRID),
+    Item("faps", "Table 2", "errors of Fig. 2", "faps/table2", _LARGE, 1000, _GRID),
+    Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
+    Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
+    Item("faps", "Fig. 4", "arithmetic spectra", "faps/fig4", "d=1000, n=160000, k=10, 128 clients", 300, _SPECTRA),
+    Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 6),
 )
 _PERSONAL: Final = (
     Item("personal", "Table 1", "related work"),
     Item("personal", "Fig. 1", "two clients in three dimensions", "personal/fig1", "theta=.127", 0.1),
     Item("personal", "Fig. 2", "a tangent space"),
-    Item("personal", "Fig. 3", "rates by theta", "personal/fig3", "d=3, 2 clients, 10 starts", 3),
-    Item("personal", "Fig. 4", "error by rows", "personal/fig4", "d=15, 100 clients, 5 seeds", 5),
-    Item("personal", "Fig. 5", "error by columns", "personal/fig5", "n=10000, 100 clients", 5),
-    Item("personal", "Fig. 6", "error by clients", "personal/fig6", "10 to 1000 clients", 5),
+    Item("personal", "Fig. 3", "rates by theta", "personal/fig3", "d=3, 2 clients, 10 starts", 1),
+    Item("personal", "Fig. 4", "error by rows", "personal/fig4", "d=15, 100 clients, 5 seeds", 1),
+    Item("personal", "Fig. 5", "error by columns", "personal/fig5", "n=10000, 100 clients", 1),
+    Item("personal", "Fig. 6", "error by clients", "personal/fig6", "10 to 1000 clients", 1),
     Item("personal", "Table 2", "test error", "personal/table2", "100 clients, n=100 and a tenth", 0.5),
     Item("personal", "Fig. 7", "too large own ranks, curves", "personal/fig7", "d=30, 20 clients", 0.4),
-    Item("personal", "Table 3", "theta then", "personal/table3", "d=30, 20 clients", 1.5),
+    Item("personal", "Table 3", "theta then", "personal/table3", "d=30, 20 clients", 3),
     Item("personal", "Fig. 8", "too large shared ranks", "personal/fig8", "d=30, 20 clients", 1),
     Item("personal", "Fig. 9", "clients in ten groups", "personal/fig9", "d=15, r1=2, r2=3", 1.5),
     Item("personal", "Table 4", "icons before a texture", "personal/table4", "4 pictures, not published", 2),
     Item("personal", "Table 5", "FEMNIST and CIFAR-10", "personal/table5", "3550 writers; 20 clients", 10),
-    Item("personal", "Table 6", "a film", "personal/video", "r1=r2=50, another film", 5),
+    Item("personal", "Table 6", "a film", "personal/video", "r1=r2=50, another film", 1),
     Item("personal", "Table 7", "topics of debates", "personal/topics", "9135 dialogues, 13 years, r1=r2=2", 0.2),
     Item("personal", "Fig. 10", "error against 1 / delta^2", "personal/fig10", "two clients in four dimensions", 0.1),
     Item("personal", "Fig. 11", "error against 1 / theta", "personal/fig11", "two clients in four dimensions", 0.1),
 )
 _ROBUST: Final = (
     Item("robust", "Fig. 1", "error by round and time", "robust/fig1", "n=500, 1000, 3000", 60),
-    Item("robust", "Fig. 2", "what can be recovered", "robust/fig2", "n=500, 20 cells", 40),
+    Item("robust", "Fig. 2", "what can be recovered", "robust/fig2", "n=500, 20 cells", 5),
     Item("robust", "Fig. 3", "the spectrum found", "robust/fig3", "n=200, p=2r", 1),
     Item("robust", "Table 1", "error of singular values", "robust/table1", "n=200, 500, 1000, 5000", 60),
-    Item("robust", "Fig. 4", "local steps", "robust/fig4", "E=10, eta=.01", 5),
+    Item("robust", "Fig. 4", "local steps", "robust/fig4", "E=10, eta=.01", 2),
 )
 _OVER_AIR: Final = (
     Item("over_air", "Table 1", "bounds of related work"),
-    Item("over_air", "Fig. 1a", "a rotating subspace", "over_air/fig1a", "n=1000, d=3000", 20),
-    Item("over_air", "Fig. 1b", "a change at once", "over_air/fig1b", "n=1000, d=3000", 20),
-    Item("over_air", "Fig. 2a", "noise of the channel", "over_air/fig2a", "n=1000, d=3000", 10),
-    Item("over_air", "Fig. 2b", "missing entries", "over_air/fig2b", "n=1000, d=3000", 10),
-    Item("over_air", "Fig. 3a", "over the air, rotating", "over_air/fig3a", "n=1000, d=3000", 10),
-    Item("over_air", "Fig. 3b", "over the air, a change at once", "over_air/fig3b", "n=1000, d=3000", 10),
+    Item("over_air", "Fig. 1a", "a rotating subspace", "over_air/fig1a", "n=1000, d=3000", 1),
+    Item("over_air", "Fig. 1b", "a change at once", "over_air/fig1b", "n=1000, d=3000", 1),
+    Item("over_air", "Fig. 2a", "noise of the channel", "over_air/fig2a", "n=1000, d=3000", 1),
+    Item("over_air", "Fig. 2b", "missing entries", "over_air/fig2b", "n=1000, d=3000", 1),
+    Item("over_air", "Fig. 3a", "over the air, rotating", "over_air/fig3a", "n=1000, d=3000", 1),
+    Item("over_air", "Fig. 3b", "over the air, a change at once", "over_air/fig3b", "n=1000, d=3000", 1),
     Item("over_air", "Fig. 4a", "QR every eta products", "over_air/fig4a", "n=1000, r=50", 2),
     Item("over_air", "Fig. 4b", "the gap", "over_air/fig4b", "n=1000, r=50", 1),
 )
 ITEMS: Final = (*_LP, *_FAPS, *_PERSONAL, *_ROBUST, *_OVER_AIR)
+
+
+def by_default() -> dict[str, float]:
+    """The programs that are run where none is named, with their minutes."""
+    return {item.program: item.minutes for item in ITEMS if item.program and not item.apart}

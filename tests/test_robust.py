@@ -21,12 +21,20 @@ pytestmark = pytest.mark.slow
 CUTS = (3, 10, 40, 41, 90)  # six clients of 3, 7, 30, 1, 49 and 30 rows
 
 
+@functools.cache
+def small(**settings: Any) -> RobustResult:
+    """The rows of six clients, once for all that is asked of them."""
+    result = simulate("consensus_rpca(gamma=0.7)", np.split(ROWS, CUTS), n_components=5, **settings)
+    assert isinstance(result, RobustResult)
+    return result
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(("gamma", "rounds"), [(0.7, 40), (0.9, 125)])
 def test_exact_recovery_within_the_rounds_it_should_take(gamma: float, rounds: int, seed: int) -> None:
-    L, S = pose(500, 25, 0.05, seed)
+    L, S = pose(250, 12, 0.05, seed)
     algorithm = make("consensus_rpca", gamma=gamma, max_rounds=rounds)
-    result = simulate(algorithm, np.array_split(L + S, 10), n_components=25, seed=seed)
+    result = simulate(algorithm, np.array_split(L + S, 10), n_components=12, seed=seed)
     assert rel(result, L) < 1e-6
     assert result.rounds <= rounds
 
@@ -145,16 +153,11 @@ def test_a_node_that_loses_its_memory_finds_back(number: int, tmp_path: Any) -> 
     np.testing.assert_allclose(result.singular_values_, np.linalg.svd(L, compute_uv=False)[:5], rtol=1e-5)
 
 
-@functools.cache
-def sampled(**settings: Any) -> PCAResult:
-    return simulate("consensus_rpca(gamma=0.7)", np.split(ROWS, CUTS), n_components=5, participation=0.5, **settings)
-
-
 @pytest.mark.parametrize("stop", [1, 2, 3, 11, 60])
 def test_a_sampled_run_is_resumed_to_the_bit(stop: int, tmp_path: Any) -> None:
     """With the answers that the server holds, and with what the clients keep."""
-    whole = sampled()
-    run = functools.partial(sampled.__wrapped__, checkpoint=tmp_path / "run")
+    whole = small(participation=0.5, evaluate=True)
+    run = functools.partial(small.__wrapped__, participation=0.5, evaluate=True, checkpoint=tmp_path / "run")
 
     class StoppedError(Exception):
         pass
@@ -265,7 +268,7 @@ def test_dense_noise_is_left_in_neither_part() -> None:
 
 
 def test_saved_and_loaded_with_its_class(tmp_path: Any) -> None:
-    result = simulate("consensus_rpca(gamma=0.7)", np.split(ROWS, CUTS), n_components=5)
+    result = small()
     back = PCAResult.load(result.save(tmp_path / "robust.npz"))
     assert isinstance(back, RobustResult)
     found = ("threshold_", "spread_", "outlier_share_", "noise_", "rank_", "cut_", "hidden_error_", "attempts_")
@@ -278,7 +281,7 @@ def test_saved_and_loaded_with_its_class(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("mask", [False, True])
 def test_the_shares_of_far_entries_of_columns_are_those_of_the_rows(mask: bool) -> None:
-    result = simulate("consensus_rpca(gamma=0.7)", np.split(ROWS, CUTS), n_components=5, mask=mask)
+    result = small(mask=True) if mask else small()
     L = np.concatenate([part["L"] for part in result.own.values()])
     np.testing.assert_allclose(
         result.far_share_, np.mean(np.abs(ROWS - L) > 10.0 * result.threshold_, axis=0), rtol=1e-12
@@ -287,8 +290,7 @@ def test_the_shares_of_far_entries_of_columns_are_those_of_the_rows(mask: bool) 
 
 
 def test_flower_gives_the_bits_of_the_loop_in_process(tmp_path: Any) -> None:
-    shards = np.split(ROWS, CUTS)
-    here = simulate("consensus_rpca(gamma=0.7)", shards, n_components=5, evaluate=True, participation=0.5)
+    shards, here = np.split(ROWS, CUTS), small(participation=0.5, evaluate=True)
     with in_a_run():
         grid = grid_of(shards, output_dir=tmp_path)
         there = ConsensusRPCA(n_components=5, gamma=0.7, evaluate=True, fraction=0.5).fit(grid)
@@ -351,8 +353,8 @@ def test_constant_column_and_single_rows_are_recovered() -> None:
 
 @pytest.mark.parametrize("factor", [1e-8, 1e8])
 def test_the_scale_of_the_rows_does_not_matter(factor: float) -> None:
-    shards = np.split(ROWS, CUTS)
-    a, b = (simulate("consensus_rpca(gamma=0.7)", [c * X for X in shards], n_components=5) for c in (1.0, factor))
+    shards = [factor * X for X in np.split(ROWS, CUTS)]
+    a, b = small(), simulate("consensus_rpca(gamma=0.7)", shards, n_components=5)
     assert a.rounds == b.rounds
     assert rel(b, factor * own(a, "L")) <= 1e-6
     assert b.angle_to(a) <= 1e-6

@@ -122,8 +122,8 @@ def test_runs_are_kept_as_they_come_and_not_made_twice(results, monkeypatch, cap
 def test_the_list_has_every_item_and_how_it_came_out(results, capsys):
     command.main(["--list"])
     _, _, *lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(ITEMS)
-    assert all(line.endswith((page.UNRUN, page.NOTHING)) for line in lines)
+    assert all(line.endswith((page.UNRUN, page.NOTHING)) for line in lines[: len(ITEMS)])
+    assert not lines[len(ITEMS)]
 
 
 def test_the_page_says_of_each_item_what_there_is(results, monkeypatch):
@@ -153,3 +153,32 @@ def test_an_unknown_item_is_named(capsys):
 )
 def test_cells_are_read_as_numbers(cell, value):
     assert claims.number(cell) == value
+
+
+def test_what_is_run_where_nothing_is_named_fits_into_eight_hours(capsys):
+    usual = catalogue.by_default()
+    assert sum(usual.values()) <= 8 * 60
+    assert set(PROGRAMS) - set(usual) == {"faps/table2", "faps/fig4", "leak/fig1b"}
+    command.main(["--list"])
+    said = capsys.readouterr().out
+    assert f"{len(usual)} programs where none is named: about {sum(usual.values()):.0f} minutes of one core." in said
+    assert "Only by name: faps/fig4, about 300 minutes: three spectra without a gap" in said
+
+
+@pytest.mark.parametrize("program", RECORDED)
+def test_the_minutes_of_the_catalogue_are_those_of_the_record(program):
+    kept, said = record.read(program), {item.minutes for item in ITEMS if item.program == program}
+    assert len(said) == 1
+    assert kept.size != "paper" or kept.minutes <= 1.5 * said.pop() + 0.1
+
+
+def test_what_takes_hours_is_run_only_by_its_own_name(monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(command, "run", lambda programs, **settings: asked.append(list(programs)))
+    command.main(["--paper"])
+    assert asked[0] == sorted(catalogue.by_default())
+    assert "Only by name: faps/table2, about 1000 minutes: sixteen problems" in capsys.readouterr().out
+    command.main(["--paper", "faps"])
+    assert asked[1] == ["faps/table1", "faps/table3", "faps/table4"]
+    command.main(["--paper", "faps/table2", "leak"])
+    assert asked[2] == ["faps/table2", "leak/fig1a"]

@@ -61,7 +61,7 @@ class Trail:
         count, slots = state.gone + len(state.record), state.keep + 1
         lines = state.lines(min(count - self._done, len(state.record)))
         if len(lines):
-            with open(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b") as file:
+            with open(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
                 for number, line in enumerate(lines, count - len(lines)):
                     whole = np.concatenate([[number, self._mark], line])
                     file.seek(number % slots * whole.nbytes)

@@ -130,7 +130,7 @@ def drive(
         if path is not None and trail is not None:
             told = trail.add(run.standing.state)  # before the checkpoint, which speaks of them
             (header, arrays), (own, beside) = run.checkpoint(steps=False), transport.keep()
-            archive.write(path, transport.kind, {**header, **own, **told}, {**arrays, **beside})
+            archive.write(path, transport.kind, {**header, **own, **told}, {**arrays, **beside}, private=True)
         if on_round is not None:
             on_round(run)
     if path is not None and trail is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import eigh
 
 Array = npt.NDArray[Any]
 Bases = list[Array]  # for each client all the directions (d x r) that its rows are rebuilt from
@@ -52,7 +53,7 @@ def own(S: Array, U: Array, r: int) -> Array:
 
 def top(S: Array, k: int) -> Array:
     """The leading k eigenvectors."""
-    return np.ascontiguousarray(np.linalg.eigh((S + S.T) / 2.0)[1][:, ::-1][:, :k])
+    return np.ascontiguousarray(eigh((S + S.T) / 2.0, subset_by_index=(len(S) - k, len(S) - 1))[1][:, ::-1])
 
 
 def rebuilt(shards: Sequence[Array], bases: Sequence[Array]) -> Array:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import os
 
 import numpy as np
 import pytest
@@ -115,3 +116,14 @@ def test_the_half_of_a_line_of_events_is_cut_off(tmp_path):
         path.write_bytes(half)
         Events(path, resume=True)
         assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize(("made", "after"), [(rows_at_rest, 3), (arriving, 5)])
+def test_a_checkpoint_is_its_owners(made, after, tmp_path):
+    """It holds answers of single clients, and in a simulation what they remember: rows of a batch, say."""
+    before = os.umask(0)
+    try:
+        stopped(*made(), tmp_path / "run.npz", after)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}

@@ -62,7 +62,7 @@ class Krylov(Iterative[KrylovState]):
     Cost per round: 4 n_i d p flops on a client; p columns of d floats each way. At the server, with m columns in Q:
     12 d m p flops, and the k leading eigenvectors of an m x m matrix, (4/3) m^3 and more. m grows by p a round, up to
     max(600, 16 p), so that neither grows with the rounds from then on. That cost one message in thirty at most.
-    Prefer it: nearly always; not where clients come and go, or a rough answer in two rounds is enough.
+    Prefer it: nearly always; not where clients come and go in every round, or a rough answer in two rounds is enough.
 
     Args:
         oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number

@@ -64,7 +64,7 @@ class PersonalClosing(Stage[ClosingState]):
             "clients": COUNT,
         }
         if held_out.AUTO in arrays:
-            common[held_out.CHOSEN] = held_out.part(int(arrays["own"]))
+            common[held_out.CHOSEN] = held_out.TOLD
         return {**common, "V": Part((len(U), None), Kind.COMPONENTS, own=True)} if arrays["collect"] else common
 
     @staticmethod
@@ -81,7 +81,7 @@ class PersonalClosing(Stage[ClosingState]):
             "clients": np.array(1.0),
         }
         if chosen:
-            up[held_out.CHOSEN] = held_out.answer(chosen, int(arrays["own"]))
+            up[held_out.CHOSEN] = held_out.answer(chosen)
         return {**up, "V": V} if arrays["collect"] else up, {"V": V, "variances": np.maximum(values, 0.0)}
 
     @staticmethod

@@ -38,6 +38,7 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
     asked = int(arrays["own"])
     if AUTO not in arrays:
         return asked, {}
+    asked = min(max(asked, 0), MOST)  # whatever a message says
     if data.n < folds.FEWEST:
         return min(FEW, asked), {CHOSEN: np.array(-1)}
     U, kept = arrays["U"], {name: memory[name] for name in _KEPT if name in memory}
@@ -98,14 +99,12 @@ def seen(data: LocalData, U: Array, noise: Array) -> int:
     return int(np.sum(_clear(np.array(along), noise[:, None])))
 
 
-def part(most: int) -> Part:
-    """What `answer` is made of."""
-    return Part((most + 2,), Kind.COUNT, own=True)
+TOLD: Final = Part((MOST + 2,), Kind.COUNT, own=True)  # what `answer` is
 
 
-def answer(chosen: Arrays, most: int) -> Array:
+def answer(chosen: Arrays) -> Array:
     """A one at the number chosen, the last place for too few rows: sums of these count clients by their numbers."""
-    places = np.zeros(most + 2)
+    places = np.zeros(MOST + 2)
     places[int(chosen[CHOSEN])] = 1.0
     return places
 

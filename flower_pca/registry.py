@@ -11,19 +11,22 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import checks, late, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Stage
 from flower_pca.stages.ritz import RayleighRitz
 
 if TYPE_CHECKING:
+    from flower_pca.core.result import PCAResult
     from flower_pca.tracking.tracker import Tracker
+
+
+_RESULT: Final = "core.result:PCAResult"  # which clients have no use for
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Entry:
 
     algorithm: type[Algorithm[Any]]
     closing: type[Stage[Any]] = RayleighRitz
-    result: type[PCAResult] = PCAResult
+    result: type[PCAResult] = field(default_factory=partial(late.named, _RESULT))
     remembers: bool = False
 
 
@@ -49,7 +52,7 @@ class _Line:
 
     at: str
     closing: str = RayleighRitz.name
-    result: str = "core.result:PCAResult"
+    result: str = _RESULT
     remembers: bool = False
 
     def entry(self) -> Entry:
@@ -109,11 +112,14 @@ def register(
     algorithm: type[Algorithm[Any]],
     *,
     closing: type[Stage[Any]] = RayleighRitz,
-    result: type[PCAResult] = PCAResult,
+    result: type[PCAResult] | None = None,
     remembers: bool = False,
 ) -> None:
-    """Add an algorithm to the table from elsewhere, as an `Entry`: at the server, and likewise at every node."""
-    TABLE[algorithm.name] = Entry(algorithm, closing, result, remembers)
+    """Add an algorithm to the table from elsewhere, as an `Entry`: at the server, and likewise at every node.
+
+    The class of its result is `PCAResult` if it has none of its own.
+    """
+    TABLE[algorithm.name] = Entry(algorithm, closing, result or late.named(_RESULT), remembers)
     ALGORITHMS[algorithm.name] = STAGES[algorithm.name] = algorithm
     STAGES[closing.name] = closing
 

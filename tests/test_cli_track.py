@@ -117,7 +117,7 @@ def test_a_run_that_is_broken_off_goes_on_to_the_bit_with_every_step_once(
     there = (tmp_path / "c.npz").exists()
     assert ("the same command with --resume goes on from it." in err) == there == (at > 1 or after)
     with (tmp_path / "e.jsonl").open("ab") as file:
-        file.write(b'{"step": 3, "half')  # what a power failure may leave
+        file.write(b'{"time": "2026-01-01T00:00:00+00:00", "step": 3, "half')  # what a power failure may leave
     code, _, err = flower_pca(capsys, *words, "--resume")
     assert code == 0
     assert ("There is no checkpoint" in err) == (not there)

@@ -142,7 +142,7 @@ def test_steps_are_not_written_through_a_link(tmp_path):
     beside.unlink()
     other.write_bytes(there)
     beside.symlink_to(other)
-    with pytest.raises(DataError, match="must be those of the checkpoint. Got a link"):
+    with pytest.raises(DataError, match=r"must be those of the checkpoint\. Got a link"):
         drive(*arriving(), checkpoint=path)
     assert other.read_bytes() == there
 

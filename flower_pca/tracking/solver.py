@@ -14,6 +14,7 @@ from flower_pca.base.power import Power
 _NULL: Final = 1e-8  # a Ritz value so far below the first has no power step to gain from
 _ROUNDED: Final = 1e-8  # error that rounding may leave, that of masks' fixed point included
 _TINY: Final = float(np.finfo(float).tiny)
+_EPS: Final = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True)
@@ -88,20 +89,30 @@ class Solver:
         values, W = linalg.eigh_descending(self.T)
         return self.Q @ W, values
 
-    def done(self, *, tol: float, products: int, beyond: float = np.inf) -> bool:
-        """Whether the basis may be read: it is as good as asked for, or the messages are used up.
+    @property
+    def inside(self) -> float:
+        """The sum of the squares of the rows within the first r columns sent, in a Krylov space."""
+        return float(np.trace(self.T[: self.r, : self.r]))
 
-        No eigenvalue after the first r is larger than `beyond`. A power step takes the tangent of the angle down by
-        that over the r-th, and the basis is one beyond what the error speaks of; a channel's noise it does not take
-        down, so the power method goes by the error.
+    def found(self, *, tol: float, products: int, squares: float) -> tuple[Array, Array] | None:
+        """What `estimate` tells, once that is as good as asked for or the messages are used up; None before.
+
+        `squares` is the trace of C, or more. Ritz values are no larger than eigenvalues, so no eigenvalue after the
+        first r exceeds what they leave of the trace. A power step takes the tangent of the angle down by that over the
+        r-th, and the basis is one beyond what the error speaks of; a channel's noise it does not take down, so the
+        power method goes by the error.
         """
         if self.values is None or (self.power is not None and self.power.inside):
-            return False
+            return None
         last = float(self.values[self.r - 1])
-        gap = last - float(self.values[-1]) if len(self.values) > self.r else last
-        rounding = 64.0 * np.finfo(float).eps * float(self.values[0]) / max(gap, _TINY)
-        left = self.error * (min(beyond / max(last, _TINY), 1.0) if self.power is None else 1.0)
-        return self.stuck or left <= max(tol, rounding) or self.products >= products
+        following = float(self.values[-1]) if len(self.values) > self.r else 0.0
+        left = self.error
+        if self.power is None:
+            beyond = max(squares - float(self.values[: self.r].sum()), 0.0) + self._noise
+            left *= min(beyond / max(last, _TINY), 1.0)
+        if self.stuck or left <= self._within(tol, last - following) or self.products >= products:
+            return self.estimate()
+        return self._from_all(tol, squares) if self.power is None else None
 
     def estimate(self) -> tuple[Array, Array]:
         """The basis, d x r, one power step beyond what the error speaks of, and its values, in one order."""
@@ -127,6 +138,34 @@ class Solver:
         assert self.values is not None
         block = linalg.krylov_block(self.heard, self.Q, max(float(self.values[0]), _TINY))
         return replace(self, block=block, heard=None, Z=None, CZ=None)
+
+    @property
+    def _noise(self) -> float:
+        """What traces may be off by: a sum that rounding, masks or a channel have changed is no longer symmetric."""
+        return float(np.linalg.norm(self.T - self.T.T)) + _EPS * float(np.trace(self.T))
+
+    def _within(self, tol: float, gap: float) -> float:
+        assert self.values is not None
+        return max(tol, 64.0 * _EPS * float(self.values[0]) / max(gap, _TINY))
+
+    def _from_all(self, tol: float, squares: float) -> tuple[Array, Array] | None:
+        """The basis and values from all products at once, where those tell C itself well enough; else None.
+
+        F F' = CQ T^+ QC is what the rows have in the span of LQ, and all of C once that is as large as there are rows.
+        What it lacks is positive, so no larger than what its trace lacks; that over the gap bounds the sine.
+        """
+        values, W = linalg.eigh_descending(self.T)
+        full = values > _NULL * max(float(values[0]), _TINY)
+        r, size = self.r, np.count_nonzero(full)
+        if size < r:
+            return None
+        F = self.CQ @ (W[:, full] / np.sqrt(values[full]))
+        values, V = linalg.eigh_descending(F.T @ F)
+        lacking = abs(squares - float(values.sum())) + self._noise
+        gap = float(values[r - 1]) - (float(values[r]) if size > r else 0.0) - lacking
+        if lacking > self._within(tol, gap) * gap:
+            return None
+        return linalg.polished(F @ (V[:, :r] / np.sqrt(values[:r]))), values[:r]
 
     def _extended(self, S: Array) -> Solver:
         r, new = self.r, self.block.T @ S

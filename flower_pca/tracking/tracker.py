@@ -213,12 +213,13 @@ class Tracker(Stage[TrackState]):
         return self.first_products if state.P is None else self.products
 
     def _solved(self, state: TrackState, solver: Solver) -> TrackState:
-        beyond = state.sums["misfit"] if state.P is not None else np.inf  # all that the rows have outside of P
-        if not solver.done(tol=self.tol, products=self._limit(state), beyond=beyond):
+        squares = state.sums["misfit"] + (0.0 if state.P is None else solver.inside)  # of all entries of the rows
+        found = solver.found(tol=self.tol, products=self._limit(state), squares=squares)
+        if found is None:
             onward = solver.onward()
             if onward.block.shape[1]:
                 return replace(state, solver=onward)
-        basis, values = solver.estimate()
+        basis, values = found or solver.estimate()
         outside = left_over(state, solver) if state.lap == 0 and state.P is not None else state.outside
         if state.lap < self.reuse:
             return self._begun(replace(state, P=basis, lap=state.lap + 1, outside=outside))

@@ -67,6 +67,33 @@ def _floor(rows: Rows) -> bool:
     return all(column[1] <= 1.2 * column[3] for column in _by_set(rows, "after 60"))
 
 
+def _errors(rows: Rows, kind: str) -> list[tuple[float, list[float]]]:
+    """Of every set that is ours: indivPCA's error of this kind, and those of CPCA, distPCA and PerPCA."""
+    kept = [row for row in rows if row["error of"] == kind and not row["data"].endswith("paper")]
+    return [(number(row["indivPCA"]), [number(row[name]) for name in ("CPCA", "distPCA", "PerPCA")]) for row in kept]
+
+
+def _near_bounded(rows: Rows) -> bool:
+    """DCF-PCA's errors of singular values, within a factor of two of the paper's."""
+    ratios = [number(row["DCF-PCA, lambda=0.3"]) / number(row["paper"]) for row in rows]
+    return all(0.5 <= ratio <= 2.0 for ratio in ratios)
+
+
+_PICTURES: Final = (
+    Claim(
+        "indivPCA has the lowest training error", lambda rows: all(a <= min(b) for a, b in _errors(rows, "training"))
+    ),
+    Claim("indivPCA has the highest testing error", lambda rows: all(a >= max(b) for a, b in _errors(rows, "testing"))),
+    Claim("PerPCA has the lowest testing error", lambda rows: all(b[2] <= min(b) for _, b in _errors(rows, "testing"))),
+    Claim(
+        "PerPCA has a lower training error than CPCA",
+        lambda rows: all(b[2] < b[0] for _, b in _errors(rows, "training")),
+    ),
+)
+_BOUNDED: Final = (
+    Claim("DCF-PCA's error is within a factor 2 of the paper's for every n", _near_bounded),
+    Claim("no error is above 0.15", lambda rows: all(number(row["DCF-PCA, lambda=0.3"]) <= 0.15 for row in rows)),
+)
 _ETA: Final = (
     Claim("the more clients, the larger eta", _rising),
     Claim("every mean within a factor 2 of the paper's", _near_paper),
@@ -85,6 +112,8 @@ CLAIMS: Final[Mapping[str, tuple[Claim, ...]]] = {
     "local_power/table3": _ETA,
     "local_power/table5": _ETA,
     "local_power/table6": _ONE_SHOT,
+    "personal/table5": _PICTURES,
+    "robust/table1": _BOUNDED,
     **{f"local_power/fig{name}": _CURVES for name in ("2a", "3a", "5", "6", "7", "8", "9", "10")},
     **{f"local_power/fig{name}": _COUNTS for name in ("3b", "11", "12")},
 }

@@ -16,6 +16,7 @@ from sims.common import record, report
 from sims.judged import AGREEMENTS, JUDGED
 
 PROGRAMS = sorted({item.program for item in ITEMS if item.program})
+LONG = ("local_power/fig11", "local_power/fig12", "robust/table1")  # seconds, even in small size
 RECORDED = [program for program in PROGRAMS if record.read(program)]
 
 
@@ -73,11 +74,31 @@ def test_the_page_is_made_from_the_records():
         assert (page.picture(program).is_file()) == (record.read(program).drawing is not None)
 
 
+def dealt(path):
+    """Pictures of ten kinds of thing: five directions of all, three of a kind of its own, and noise."""
+    rng = np.random.default_rng(8)
+    shared, own = rng.standard_normal((5, 64)), rng.standard_normal((10, 3, 64))
+    y = np.repeat(np.arange(10), 900)
+    scores = rng.standard_normal((len(y), 3))
+    X = 3.0 * rng.standard_normal((len(y), 5)) @ shared + 2.0 * np.einsum("nk,nkd->nd", scores, own[y])
+    X += 4.0 * rng.standard_normal(X.shape)
+    np.savez(path, X=np.clip(128.0 + 8.0 * X, 0, 255).astype(np.uint8), y=y)
+    return str(path)
+
+
 # What holds in the record at the paper's size holds in small size too; on a synthetic set, where none is at hand.
-@pytest.mark.parametrize("program", [p for p in ("local_power/table5", "local_power/table6") if p in RECORDED])
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(program, marks=pytest.mark.slow if program in LONG else ())
+        for program in sorted(claims.CLAIMS)
+        if program in RECORDED
+    ],
+)
 def test_small_sizes_keep_the_recorded_order(program, tmp_path):
     experiments, name, _ = next(item for item in ITEMS if item.program == program).experiment()
-    small = record.made(program, experiments[name], report.Options((name,), tmp_path, (), tmp_path, 2, False))
+    data = (dealt(tmp_path / "kinds.npz"),) if program.startswith("personal/") else ()
+    small = record.made(program, experiments[name], report.Options((name,), tmp_path, data, tmp_path, 2, False))
     for claim in claims.CLAIMS[program]:
         assert claim.holds(small.table) or not claim.holds(record.read(program).table), claim.words
 

@@ -84,6 +84,13 @@ def asks_sum(content: RecordDict) -> bool:
     return bool(told.get(_SUMMED, False))
 
 
+def asked_of(content: RecordDict) -> Sequence[object]:
+    """The clients that a message names, as it does; none if it names no clients."""
+    told: Mapping[str, Any] = content.config_records.get(_HOSTED, {})
+    named = told.get(_PLAYED, ())
+    return named if isinstance(named, list | tuple) else (named,)
+
+
 def read_request(content: RecordDict, kind: str) -> Iterator[tuple[int, list[Array], wire.Config]]:
     """For each client that a message is for: the parameters and the config of its own message."""
     parameters, config = wire.open_request(content, kind)

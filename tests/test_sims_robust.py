@@ -5,6 +5,8 @@ import csv
 import numpy as np
 import pytest
 
+from flower_pca import make
+from sims.common import stepwise
 from sims.robust import experiments as robust
 from sims.robust import pooled
 
@@ -94,3 +96,20 @@ def test_the_video_over_eight_clients_is_near_ialms(tmp_path, papers_data):
     far = [float(row["far entries"].rstrip("%")) for row in (ours, theirs)]
     assert abs(far[0] - far[1]) < 3.0
     assert (tmp_path / "robust_video.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_singular_values_of_a_known_rank_are_those_of_the_whole_matrix():
+    rng = np.random.default_rng(3)
+    truth = rng.standard_normal((90, 4)) @ rng.standard_normal((4, 70))
+    L = truth + 0.1 * rng.standard_normal((90, 3)) @ rng.standard_normal((3, 70))
+    assert pooled.sv_error(L, truth, 4, rank=8) == pytest.approx(pooled.sv_error(L, truth, 4), rel=1e-9)
+
+
+def test_a_halted_run_is_the_published_one_after_so_many_rounds():
+    problem, spec = pooled.pose(60, 3, 0.05, seed=4), "dcf_pca(tol=0.0, max_rounds={})"
+    shards = np.array_split(problem.M, 10)
+    *_, closing = stepwise.steps(make(spec.format(7)), shards, n_components=3, seed=1)
+    lam = float(closing.message.arrays["lam"])
+    L = robust.halted(spec.format(50), problem.M, 3, 1, rounds=7)
+    err = problem.errors(L, pooled.soft(problem.M - L, lam))[0]
+    assert err == pytest.approx(robust.as_published(spec.format(7), problem, 3, seed=1), rel=1e-9)

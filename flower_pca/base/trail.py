@@ -61,7 +61,9 @@ class Trail:
         count, slots = state.gone + len(state.record), state.keep + 1
         lines = state.lines(min(count - self._done, len(state.record)))
         if len(lines):
-            with open(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
+            if not self._done:  # what lies there is of another run, or a link that somebody has laid
+                self.remove()
+            with open(self._path, "r+b", opener=_opened) as file:
                 for number, line in enumerate(lines, count - len(lines)):
                     whole = np.concatenate([[number, self._mark], line])
                     file.seek(number % slots * whole.nbytes)
@@ -81,16 +83,26 @@ class Trail:
         if not (0 <= kept <= min(keep, count) and width > _HEAD):
             raise ValueError("more steps than are kept")
         numbers, found = range(count - kept, count), []
+        if self._path.is_symlink():
+            raise self._others("a link")
         with contextlib.suppress(FileNotFoundError), open(self._path, "rb") as file:
             for number in numbers:
                 file.seek(number % (keep + 1) * width * 8)
                 found.append(np.frombuffer(file.read(width * 8)))
         if [line[:_HEAD].tolist() for line in found] != [[number, told["mark"]] for number in numbers]:
-            remedy = "Delete the checkpoint, and start the run again."
-            raise DataError(f"The steps in {self._path}", must="those of the checkpoint", got="others", then=remedy)
+            raise self._others("others")
         self._done, self._mark = count, float(told["mark"])
         return {"steps": np.stack(found)[:, _HEAD:]}
 
     def remove(self) -> None:
         """There is nothing to go on from any more."""
         self._path.unlink(missing_ok=True)
+
+    def _others(self, got: str) -> DataError:
+        remedy = "Delete the checkpoint, and start the run again."
+        return DataError(f"The steps in {self._path}", must="those of the checkpoint", got=got, then=remedy)
+
+
+def _opened(path: str, flags: int) -> int:
+    """A file of its owner's, and never one elsewhere that a link leads to."""
+    return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o600)

@@ -34,14 +34,22 @@ def serve(content: RecordDict, kind: str, context: Context, clients: Sequence[in
 def _answers(
     content: RecordDict, kind: str, context: Context, clients: frozenset[int], answer: Answer
 ) -> Iterator[Answered]:
+    _check(hosted.asked_of(content), clients)
     states = _states(context)
     for client, parameters, config in hosted.read_request(content, kind):
-        if client not in clients:
-            rule = f"one of the {len(clients)} that this node hosts"
-            raise ProtocolError("Every client of a message", must=rule, got=client, then="Check the strategy.")
         own = _context(context, client, states.get(client, {}))
         yield Answered(client, *answer(kind, parameters, config, own))
         context.state.update({f"{client}{_OF}{name}": record for name, record in own.state.items()})
+
+
+def _check(named: Sequence[object], clients: frozenset[int]) -> None:
+    """Refuse a message before anybody answers it: named twice, a client would answer twice from what it kept before."""
+    seen: set[object] = set()
+    for client in named:
+        if type(client) is not int or client not in clients or client in seen:
+            rule, got = f"one of the {len(clients)} that this node hosts, named once", repr(client)[:50]
+            raise ProtocolError("Every client of a message", must=rule, got=got, then="Check the strategy.")
+        seen.add(client)
 
 
 def _states(context: Context) -> dict[int, dict[str, Any]]:

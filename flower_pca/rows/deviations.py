@@ -8,7 +8,7 @@ rounding has left in the mean (`rest`) is taken off what they add up to. Values 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.rows.frame import Frame, Moments
 
 _NATIVE = (np.dtype(np.float64), np.dtype(np.float32))
+_BYTE: Final = 255  # the largest number that a byte holds
 
 
 def sums(blocks: Iterable[Array], d: int) -> Array:
@@ -48,10 +49,27 @@ def about(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Array | 
         part = np.subtract(block, mean, out=room[: len(block)], casting="same_kind")
         if gap is not None:
             gaps = np.isnan(part)
-            np.copyto(part, gap, where=gaps, casting="same_kind")
+            if np.ndim(gap) or gap != 0.0:
+                np.copyto(part, gap, where=gaps, casting="same_kind")
+            else:
+                _blank(part, gaps)
             if count is not None:
-                count += len(part) - np.bincount(np.flatnonzero(gaps) % len(mean), minlength=len(mean))
+                count += len(part) - _by_column(gaps)
         yield part
+
+
+def _blank(rows: Array, gaps: Array) -> None:
+    """Zeros in the gaps. No entry is branched on, as gaps are where nobody can foretell: -1 keeps all bits, 0 none."""
+    bits = rows.view(f"i{rows.itemsize}")
+    bits &= np.subtract(gaps.view(np.int8), 1, dtype=np.int8)
+
+
+def _by_column(gaps: Array) -> Array:
+    """How many there are in each column, added up in bytes as long as these can hold them."""
+    few, total = gaps.view(np.uint8), np.zeros(gaps.shape[1], dtype=np.int64)
+    for start in range(0, len(few), _BYTE):
+        total += np.add.reduce(few[start : start + _BYTE], axis=0, dtype=np.uint8)
+    return total
 
 
 class Less:
@@ -64,7 +82,8 @@ class Less:
     def __init__(self, frame: Frame, dtype: np.dtype[Any], *, kept: bool) -> None:
         assert frame.mean is not None
         self._mean = frame.mean.astype(dtype, copy=False)
-        self._gap = None if frame.fill is None else frame.fill - self._mean
+        gap: Any = None if frame.fill is None else frame.fill - self._mean
+        self._gap = 0.0 if gap is not None and not gap.any() else gap  # as the mean itself is the fill, mostly
         self.rest = Frame(None if dtype == np.float64 else frame.mean - self._mean, frame.scale)
         self._kept: list[Array] | None = [] if kept else None
 

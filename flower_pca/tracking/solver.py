@@ -198,7 +198,7 @@ def beside(P: Array, p: int, seed: int) -> Array:
         C = np.linalg.cholesky(columns.T @ columns)
         columns = columns @ np.linalg.inv(C).T
         if C.diagonal().min(initial=np.inf) > 0.3 * np.sqrt(len(P)):  # of sqrt(d / 3): nothing cancelled, all is exact
-            return columns
+            return np.asarray(columns)
     except np.linalg.LinAlgError:
         columns = linalg.orth(columns)
     return linalg.polished(columns - P @ (P.T @ columns))

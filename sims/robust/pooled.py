@@ -45,10 +45,18 @@ def pose(n: int, r: int, s: float, seed: int) -> Mixed:
     return Mixed(L, S.reshape(n, n))
 
 
-def sv_error(L: Array, truth: Array, r: int) -> float:
-    """max_i |s_i(L) - s_i(L0)| / s_r(L0)."""
-    s, true = np.linalg.svd(L, compute_uv=False), np.linalg.svd(truth, compute_uv=False)
+def sv_error(L: Array, truth: Array, r: int, *, rank: int | None = None) -> float:
+    """max_i |s_i(L) - s_i(L0)| / s_r(L0); of a known bound on the rank of both, at a fraction of the cost."""
+    s, true = (np.linalg.svd(_folded(X, rank), compute_uv=False) for X in (L, truth))
     return float(np.abs(s - true).max() / true[r - 1])
+
+
+def _folded(X: Array, rank: int | None) -> Array:
+    """A matrix of `rank` rows and columns with the singular values of X, which has no higher rank."""
+    if rank is None:
+        return X
+    Q = np.linalg.qr(X @ np.random.default_rng(0).standard_normal((X.shape[1], rank)))[0]
+    return np.asarray(np.linalg.qr((Q.T @ X).T, mode="r"))
 
 
 def soft(X: Array, lam: float) -> Array:

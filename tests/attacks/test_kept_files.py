@@ -127,3 +127,30 @@ def test_a_checkpoint_is_its_owners(made, after, tmp_path):
     finally:
         os.umask(before)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_steps_are_not_written_through_a_link(tmp_path):
+    """In a folder that others may write to, a link under the name of the steps would have any file of ours spoilt."""
+    other, path = tmp_path / "other", tmp_path / "run.npz"
+    other.write_bytes(b"of something else")
+    beside = path.with_name("run.npz.steps")
+    beside.symlink_to(other)
+    stopped(*arriving(), path, 5)
+    assert other.read_bytes() == b"of something else"
+    assert not beside.is_symlink()
+    there = beside.read_bytes()
+    beside.unlink()
+    other.write_bytes(there)
+    beside.symlink_to(other)
+    with pytest.raises(DataError, match=r"must be those of the checkpoint\. Got a link"):
+        drive(*arriving(), checkpoint=path)
+    assert other.read_bytes() == there
+
+
+def test_steps_are_not_written_into_a_file_that_others_may_read(tmp_path):
+    path = tmp_path / "run.npz"
+    beside = path.with_name("run.npz.steps")
+    beside.touch()
+    beside.chmod(0o666)
+    stopped(*arriving(), path, 5)
+    assert beside.stat().st_mode & 0o777 == 0o600

@@ -171,3 +171,7 @@ def test_the_command_reads_what_a_supernode_does(tmp_path, capsys):
 def test_rules_that_are_none_are_refused_in_words(words, said, capsys):
     assert cli.main(["rules", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_scaling_alone_brings_out_no_products():
+    assert "C Z" not in telling(Rules(allow=["standardize"])).served["standardize"]

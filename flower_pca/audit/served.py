@@ -74,7 +74,7 @@ def asked(name: str, *, masked: bool = False, noised: bool = False) -> frozenset
     found = set[tuple[Kind, bool]]()
     for stage, arrays in _run("krylov" if name in registry.BESIDE else name, masked, noised, beside=name):
         parts = registry.STAGES[stage].parts(arrays, _COLUMNS)
-        found |= {(part.kind, part.own) for part in parts.values()}
+        found |= {(part.kind, part.own) for part in parts.values() if 0 not in part.shape}
     return frozenset(found)
 
 

@@ -66,7 +66,8 @@ class Ledger:
     def otherwise(self, key: str) -> int:
         """What was told of the same columns prepared in other ways: each tells of another matrix."""
         ways = key.rpartition(".")[0]
-        return sum(told.rank for other, told in self.told.items() if ways and other != key and other.startswith(ways))
+        others = (other for other in self.told if ways and other != key and other.rpartition(".")[0] == ways)
+        return sum(self.told[other].rank for other in others)
 
     def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None) -> str:
         """The key of the group in which these others are summed with; a new one, if there may be one more.

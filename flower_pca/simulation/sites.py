@@ -18,7 +18,7 @@ from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.named import SiteRows
 
-_ROOM: Final = 2**23  # entries of all rows together, 64 MB
+_ROOM: Final = 2**21  # entries of all rows together, 16 MB: larger tables are worked through in blocks
 
 
 def sites_of(shards: Any) -> list[SiteRows]:

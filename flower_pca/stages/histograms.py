@@ -102,6 +102,7 @@ class Histograms(Stage[HistogramsState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        _check(arrays, data.d)
         Z, rest, counts = arrays["Z"].astype(np.float64), float(arrays["rest"]), np.zeros((2, BINS))
         with np.errstate(all="ignore"):
             for block in data.dense():
@@ -127,3 +128,12 @@ class Histograms(Stage[HistogramsState]):
 
     def finish(self, state: HistogramsState, model: Model) -> Model:
         return replace(model, histograms=state.counts)
+
+
+def _check(arrays: Arrays, d: int) -> None:
+    """Refuse what numpy would lay over the rows: units of its own for every row would tell each by its place."""
+    Z, variances, rest = (arrays[name] for name in ("Z", "variances", "rest"))
+    if Z.ndim != 2 or len(Z) != d or variances.shape != Z.shape[1:] or rest.shape:
+        rule = f"components of {d} columns, a variance of each and the variance left out"
+        got = f"shapes {Z.shape}, {variances.shape} and {rest.shape}"
+        raise ProtocolError("A message of monitor", must=rule, got=got, then="Check the sender.")

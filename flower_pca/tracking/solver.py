@@ -160,8 +160,10 @@ class Solver:
         if size < r:
             return None
         F = self.CQ @ (W[:, full] / np.sqrt(values[full]))
+        lacking = abs(squares - float(np.vdot(F, F))) + self._noise
+        if lacking > max(tol, 64.0 * _EPS) * squares:  # more than any gap allows
+            return None
         values, V = linalg.eigh_descending(F.T @ F)
-        lacking = abs(squares - float(values.sum())) + self._noise
         gap = float(values[r - 1]) - (float(values[r]) if size > r else 0.0) - lacking
         if lacking > self._within(tol, gap) * gap:
             return None
@@ -193,7 +195,10 @@ def beside(P: Array, p: int, seed: int) -> Array:
     columns = (bits * 2.0**-52 - 1.0).reshape(len(P), p)
     columns = columns - P @ (P.T @ columns)
     try:
-        columns = columns @ np.linalg.inv(np.linalg.cholesky(columns.T @ columns)).T
+        C = np.linalg.cholesky(columns.T @ columns)
+        columns = columns @ np.linalg.inv(C).T
+        if C.diagonal().min(initial=np.inf) > 0.3 * np.sqrt(len(P)):  # of sqrt(d / 3): nothing cancelled, all is exact
+            return np.asarray(columns)
     except np.linalg.LinAlgError:
         columns = linalg.orth(columns)
     return linalg.polished(columns - P @ (P.T @ columns))

@@ -1,0 +1,83 @@
+"""Runs over columns of the same people, with a server that asks otherwise than a run does."""
+
+import numpy as np
+import pytest
+from dishonest import Node, RefusedError
+
+from flower_pca.clients.ledger import Ledger
+from flower_pca.clients.told import Told
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.split import Split
+
+N, D = 20, 3
+X = np.random.default_rng(0).standard_normal((N, D)) * [1.0, 2.0, 5.0] + [3.0, 0.0, -1.0]
+ABOUT = Frame(split=Split())
+Q = np.linalg.qr(np.random.default_rng(1).standard_normal((N, 6)))[0]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Flower's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+
+
+def of(**split):
+    return Frame(split=Split(**split))
+
+
+def test_the_answer_is_that_of_the_columns_alone():
+    Xc = X - X.mean(axis=0)
+    there = Node(0, X, split_columns=True).ask("ssi", {"Z": Q}, ABOUT)["Y"]
+    assert np.linalg.norm(there - Xc @ (Xc.T @ Q)) <= 1e-12 * np.linalg.norm(there)
+
+
+@pytest.mark.parametrize("stage", ["influence", "monitor", "opening", "summed_opening", "evaluate", "uda", "dr_svd"])
+def test_no_other_stage_is_asked_of_columns(stage):
+    named = stage if stage in ("monitor", "uda", "dr_svd") else "krylov"
+    arrays = {"W": Q, "Z": Q, "variances": np.ones(6), "rest": np.array(1.0)}
+    with pytest.raises(RefusedError, match="must be"):
+        Node(0, X, split_columns=True, allow=named).ask(stage, arrays, ABOUT, algorithm=named)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Frame(mean=np.zeros(N), split=Split()),
+        Frame(scale=np.ones(N), split=Split()),
+        Frame(fill=np.zeros(N), split=Split()),
+        Frame(mean=np.zeros(D), split=Split()),
+        Frame(own=True, split=Split()),
+        Frame(names=("a", "b", "c"), split=Split()),
+    ],
+)
+def test_no_frame_of_a_server_meets_columns(frame):
+    with pytest.raises(RefusedError, match="must be"):
+        Node(0, X, split_columns=True).ask("ssi", {"Z": Q}, frame)
+
+
+def test_two_scales_are_refused_and_rows_beside():
+    node = Node(0, X, split_columns="std")
+    node.ask("ssi", {"Z": Q}, of(scale="std"))
+    for other in (of(), of(scale="max_abs")):
+        with pytest.raises(RefusedError, match="two scales together tell the columns"):
+            node.ask("ssi", {"Z": Q}, other)
+    with pytest.raises(RefusedError, match="both kinds together tell rows"):
+        node.ask("ssi", {"Z": np.eye(D)[:, :2]})
+
+
+def test_ways_to_prepare_columns_share_the_rank_that_may_be_told():
+    """Centred or not, with gaps or without, under one salt or another: the same people, and one rule."""
+    node = Node(0, X, split_columns=True, max_rank=6)
+    assert node.ask("ssi", {"Z": Q}, of())["Y"].shape == Q.shape
+    node.ask("ssi", {"Z": Q}, of(salt="other"))  # the very same again
+    node.ask("ssi", {"Z": Q}, of(gaps=True))
+    with pytest.raises(RefusedError, match="must be at most 6: that is its max_rank"):
+        node.ask("ssi", {"Z": Q[:, :1]}, of(center=False))
+
+
+def test_what_is_told_in_sums_does_not_count_against_plain_answers():
+    """Nor the other way round: the rule is of each group."""
+    book = Ledger(told={"people..raw": Told(np.eye(4)[:, :2], np.empty((0, 4)))})
+    book.told["people.some.raw"] = Told(np.eye(4)[:, :3], np.empty((0, 4)))
+    assert book.otherwise("people..raw-centred") == 2
+    assert book.otherwise("people.some.raw-centred") == 3

@@ -1,0 +1,31 @@
+"""Counts of monitoring, at a node that allows them: a server that asks for another distance of every row."""
+
+import numpy as np
+import pytest
+from dishonest import Node, RefusedError
+
+X = np.random.default_rng(0).standard_normal((60, 6))
+Z = np.eye(6)[:, :2]
+ASKED = {"Z": Z, "variances": np.ones(2), "rest": np.array(1.0)}
+BY_ROW = np.full((60, 2), 1e30)
+BY_ROW[17] = 1.0  # all others are next to nothing: what is counted further out is this row
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"variances": BY_ROW},
+        {"variances": BY_ROW[:, :1]},
+        {"variances": np.ones(1)},
+        {"variances": np.array(1.0)},
+        {"variances": np.ones((1, 2))},
+        {"rest": BY_ROW[:, 0]},
+        {"Z": Z[:, 0], "variances": np.array(1.0)},
+        {"Z": Z[:4]},
+    ],
+)
+def test_a_unit_is_of_a_component_and_never_of_a_row(changed):
+    node = Node(0, X, allow=["krylov", "monitor"])
+    assert node.ask("monitor", ASKED, algorithm="krylov+monitor")["counts"].sum() == 2 * len(X)
+    with pytest.raises(RefusedError, match="a variance of each and the variance left out"):
+        node.ask("monitor", {**ASKED, **changed}, algorithm="krylov+monitor")

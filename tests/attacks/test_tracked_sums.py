@@ -1,0 +1,112 @@
+"""Trackers under masks, over the real PCAClient: a server that lets their steps, laps and batches come apart."""
+
+import numpy as np
+import pytest
+from dishonest import RefusedError, Sums, error_of, signed
+
+from flower_pca import ProtocolError, Stream
+
+D, R, BATCH, VICTIM = 8, 2, 30, 1
+RNG = np.random.default_rng(0)
+ROWS = [RNG.standard_normal((4 * BATCH, D)) * 0.8 ** np.arange(D) for _ in range(4)]
+P = np.linalg.qr(RNG.standard_normal((D, R)))[0]
+Q = np.linalg.qr(RNG.standard_normal((D, R)))[0]
+COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
+SHAPES = {"S": (D, R), **dict.fromkeys(COUNTS, ())}
+BOUNDS = dict.fromkeys(SHAPES, 1e6)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Flower's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+
+
+def message(step=0, lap=0, block=P, **more):
+    return {"step": step, "lap": lap, "refine": False, "block": block, **more}
+
+
+def sums_in(folder):
+    nodes = signed(folder, [Stream(rows, batch=BATCH) for rows in ROWS], allow="st_miss")
+    return Sums(nodes, algorithm="st_miss")
+
+
+def whole(step, block=P):
+    parts = [rows[step * BATCH : (step + 1) * BATCH] for rows in ROWS]
+    return sum(X.T @ (X @ block) for X in parts)
+
+
+def own(step, block=P):
+    X = ROWS[VICTIM][step * BATCH : (step + 1) * BATCH]
+    return X.T @ (X @ block)
+
+
+def asked(sums, given, told=None):
+    return sums.sum("st_miss", given, SHAPES, BOUNDS, told=told)
+
+
+def test_an_honest_sum_is_that_of_all(tmp_path):
+    sums = sums_in(tmp_path)
+    assert error_of(asked(sums, message())["S"], whole(0)) < 1e-9
+    assert error_of(asked(sums, message(1))["S"], whole(1)) < 1e-9
+
+
+APART = {
+    "step": (message(0), message(1)),
+    "lap": (message(0, 1), message(0)),
+    "block": (message(0), message(0, block=Q)),
+    "basis": (message(0, P=P), message(0, P=Q)),
+    "with a basis or without": (message(0, P=P), message(0)),
+    "width": (message(0), {**message(0), "width": R, "seed": 1}),
+    "refined or not": ({**message(0), "refine": True}, message(0)),
+}
+
+
+@pytest.mark.parametrize("difference", APART)
+def test_what_differs_in_a_message_gives_noise(difference, tmp_path):
+    first, rest = APART[difference]
+    sums = sums_in(tmp_path)
+    with pytest.raises(ProtocolError, match="noise"):
+        asked(sums, rest, told={VICTIM: first})
+    with pytest.raises((ProtocolError, RefusedError)):  # and so does the next, which is the same for all
+        asked(sums, message(2))
+
+
+def test_a_step_comes_again_under_masks_of_its_own(tmp_path):
+    """Replayed or out of order: each sum is of all, whatever was asked before."""
+    sums = sums_in(tmp_path)
+    for step in (2, 0, 0, 3, 1, 2):
+        assert error_of(asked(sums, message(step))["S"], whole(step)) < 1e-9
+
+
+def told_by_a_new_set_up(first, given):
+    """What all answer to the same message in a new set-up of the run; None if that comes to nothing."""
+    again = Sums(first.nodes, algorithm="st_miss", run=first.run)
+    try:
+        return asked(again, given)["S"]
+    except (ProtocolError, RefusedError):
+        return None
+
+
+def of_all_or_nothing(found, step):
+    if found is not None:
+        assert error_of(found, whole(step)) < 1e-9
+        assert error_of(found, own(step)) > 0.5
+
+
+@pytest.mark.parametrize(("late", "step"), [(message(1), 1), (message(0), 0), (message(0, 1), 0), (message(2), 2)])
+def test_a_node_that_has_missed_a_step_tells_nothing_by_the_next(late, step, tmp_path):
+    sums = sums_in(tmp_path)
+    asked(sums, message(0))
+    there = sums.sum("st_miss", message(1), SHAPES, BOUNDS, lost=(VICTIM,))
+    assert error_of(there["S"], whole(1) - own(1)) < 1e-9
+    of_all_or_nothing(told_by_a_new_set_up(sums, late), step)
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_node_whose_memory_was_moved_is_not_told_by_a_new_set_up(step, tmp_path):
+    """Its batch was completed from another basis, in a sum that came to noise."""
+    first = sums_in(tmp_path)
+    with pytest.raises(ProtocolError, match="noise"):
+        asked(first, message(0, P=P), told={VICTIM: message(0, P=Q)})
+    of_all_or_nothing(told_by_a_new_set_up(first, message(step, P=P)), step)

@@ -68,7 +68,7 @@ def _floor(rows: Rows) -> bool:
 
 
 def _errors(rows: Rows, kind: str, few: bool = False) -> list[tuple[float, list[float]]]:
-    """Of what is ours: indivPCA's error of this kind, and those of CPCA, distPCA, PerPCA; of 60 rows a client if few."""
+    """Of what is ours: indivPCA's error of this kind, and those of CPCA, distPCA, PerPCA; if few, of 60 rows."""
     counted = [row for row in rows if row["rows"] == "60" or not few]
     kept = [row for row in counted if row["error of"] == kind and not row["data"].endswith("paper")]
     return [(number(row["indivPCA"]), [number(row[name]) for name in ("CPCA", "distPCA", "PerPCA")]) for row in kept]
@@ -78,6 +78,11 @@ def _near_bounded(rows: Rows) -> bool:
     """DCF-PCA's errors of singular values, within a factor of two of the paper's."""
     ratios = [number(row["DCF-PCA, lambda=0.3"]) / number(row["paper"]) for row in rows]
     return all(0.5 <= ratio <= 2.0 for ratio in ratios)
+
+
+def _growing(rows: Rows) -> bool:
+    found = [number(row["DCF-PCA, lambda=0.3"]) for row in rows]
+    return found == sorted(found)
 
 
 _PICTURES: Final = (
@@ -103,7 +108,7 @@ _PICTURES: Final = (
 )
 _BOUNDED: Final = (
     Claim("DCF-PCA's error is within a factor 2 of the paper's for every n", _near_bounded),
-    Claim("no error is above 0.15", lambda rows: all(number(row["DCF-PCA, lambda=0.3"]) <= 0.15 for row in rows)),
+    Claim("DCF-PCA's error grows with n", _growing),
 )
 _ETA: Final = (
     Claim("the more clients, the larger eta", _rising),

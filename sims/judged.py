@@ -145,10 +145,9 @@ JUDGED: Final = {
     ),
     "robust/table1": Judgement(
         "in part",
-        "With lambda=0.3 within 12 % of the paper's up to n=1000, and 1.7 times its at n=5000: one draw, 20 rounds. The "
-        "step does not fall with the rows of a client, 500 there, which is likely why: with the rows of n=1000 on one "
-        "client instead of ten the error in L is four times as large, too. consensus_rpca finds the rank; its error is "
-        "1e-7.",
+        "With lambda=0.3 within 12 % of the paper's up to n=1000, and 1.7 times its at n=5000: one draw, 20 rounds. "
+        "The step does not fall with the rows of a client, 500 there, which is likely why: with all rows of n=1000 on "
+        "one client the error in L is four times as large, too. consensus_rpca finds the rank; its error is 1e-7.",
     ),
     "robust/fig3": Judgement("same", "A ratio of 0.03 after r for DCF-PCA; rounding for consensus_rpca."),
     "robust/fig4": Judgement(

@@ -80,7 +80,7 @@ def dealt(path):
     shared, own = rng.standard_normal((5, 64)), rng.standard_normal((10, 3, 64))
     y = np.repeat(np.arange(10), 900)
     scores = rng.standard_normal((len(y), 3))
-    X = 3.0 * rng.standard_normal((len(y), 5)) @ shared + 2.0 * np.einsum("nk,nkd->nd", scores, own[y])
+    X = 3.0 * rng.standard_normal((len(y), 5)) @ shared + 2.0 * np.einsum("ij,ijk->ik", scores, own[y])
     X += 4.0 * rng.standard_normal(X.shape)
     np.savez(path, X=np.clip(128.0 + 8.0 * X, 0, 255).astype(np.uint8), y=y)
     return str(path)

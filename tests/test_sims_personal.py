@@ -12,6 +12,7 @@ from sims.common import report
 from sims.personal import experiments, methods, pictures, problems, rates, real, small, tables
 from sims.personal.problems import Setting
 from sims.personal.runs import fit
+from sims.personal.words import STOP_WORDS
 
 pytestmark = pytest.mark.slow
 
@@ -139,3 +140,8 @@ def test_a_perturbed_shared_direction_is_the_papers_to_first_order(rho):
     phi = (np.sqrt(3.0) + 0.5 + 2.0 * rho - 3.0) / (4.0 * (rho**2 - 3.0 * rho + 2.0))  # (47) with alpha = pi / 6
     assert abs(U[3, 0]) == pytest.approx(1e-4 * abs(phi), rel=0.01)
     assert abs(U[:, 0] @ u) > 1.0 - 1e-6
+
+
+@pytest.mark.parametrize("word", ["it's", "don't", "won\u2019t", "we're", "that's"])
+def test_contractions_are_stop_words_however_their_apostrophe_is_written(word: str) -> None:
+    assert real._plain(word) in STOP_WORDS

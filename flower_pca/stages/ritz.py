@@ -45,7 +45,7 @@ class RayleighRitz(Stage[RitzState]):
 
     def start(self, model: Model) -> RitzState:
         beside = model.columns[:, :0] if model.beside is None else model.beside
-        return RitzState(model.columns, model.product, beside, model.beside_product)
+        return RitzState(model.columns, model.product, np.ascontiguousarray(beside), model.beside_product)
 
     def broadcast(self, state: RitzState) -> Arrays:
         return {"Z": np.hstack([state.Z, state.beside])}

@@ -37,11 +37,10 @@ def told(error: Exception, *, discreet: bool) -> str:
         log.warning("The rows or the rules of this node cannot be used: %s", text)
         got, remedy = "an error, which its own log has", "Ask the node's operator."
         return sentence("The rows and the rules of this node", "readable, as its operator has named them", got, remedy)
+    log.warning("This node does not answer: %s", text)
     if isinstance(error, DataError) and discreet:
         rule, _, got = text.partition(" Got ")
-        log.warning("This node does not answer: %s", text)
         return f"{rule} {got.partition('. ')[2]}"
-    log.warning("This node does not answer: %s", text)
     return text
 
 

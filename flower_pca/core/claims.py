@@ -143,7 +143,7 @@ class Judge:
         match part.kind:
             case Kind.PRODUCT:
                 chosen = any(p.kind is Kind.BLOCK for p in parts.values())
-                return t if chosen else t * self._lengths(_block(sent, part))
+                return t if chosen else t * self._lengths(block_like(sent, part))
             case Kind.IMAGE | Kind.SQUARES | Kind.MEAN_SQUARES | Kind.GRAM:
                 return t
             case Kind.EIGENVALUES:
@@ -186,6 +186,6 @@ def _size(kind: Kind, a: Array) -> Array:
     return np.abs(a)
 
 
-def _block(sent: Arrays, part: Part) -> Array:
+def block_like(sent: Arrays, part: Part) -> Array:
     """The first block of a message that has the shape of this part."""
     return next(Z for Z in sent.values() if Z.shape == part.shape)

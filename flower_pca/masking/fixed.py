@@ -148,11 +148,16 @@ def _refused(what: str, rule: str, got: str) -> ProtocolError:
     return ProtocolError(what, must=rule, got=got, then="Nothing was sent in return.")
 
 
+def exponent(bound: Array) -> Array:
+    """The least e of each bound with 2^e not below it."""
+    fraction, e = np.frexp(bound)
+    return np.asarray(e - (fraction == 0.5))
+
+
 def _exponents(bound: Array, clients: int, half: bool = False) -> Array:
     """F of each bound: integers, so that all machines agree."""
     if half:
-        fraction, exponent = np.frexp(bound)
-        return np.asarray(_HALF_LIMIT - exponent + (fraction == 0.5))
+        return np.asarray(_HALF_LIMIT - exponent(bound))
     return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
 
 

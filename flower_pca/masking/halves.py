@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -21,12 +21,15 @@ from flower_pca import registry
 from flower_pca.base import linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.claims import block_like
 from flower_pca.core.parts import Kind, Part
-from flower_pca.core.run import Run
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.dp import noise
 from flower_pca.masking import fixed, messages
 from flower_pca.rows import precision
+
+if TYPE_CHECKING:  # of a server
+    from flower_pca.core.run import Run
 
 _PRODUCTS: Final = (Kind.PRODUCT, Kind.IMAGE, Kind.LOCAL_PRODUCT)
 _TOLD: Final = "masks took words of 32 bits for products, as the tolerance leaves room for their noise"
@@ -89,11 +92,10 @@ def _longest(message: Broadcast, part: Part) -> float:
     """The length of the longest column of the block; of one that a client makes orthonormal, 1."""
     if part.kind is Kind.IMAGE:
         return 1.0
-    block = next(Z for Z in message.arrays.values() if Z.shape == part.shape)
-    return float(linalg.column_norms(np.asarray(block, dtype=np.float64)).max(initial=0.0)) or 1.0
+    block = np.asarray(block_like(message.arrays, part), dtype=np.float64)
+    return float(linalg.column_norms(block).max(initial=0.0)) or 1.0
 
 
 def _power(bound: Array) -> Array:
     """The least power of two that is not below."""
-    fraction, exponent = np.frexp(bound)
-    return np.asarray(np.ldexp(1.0, exponent - (fraction == 0.5)))
+    return np.asarray(np.ldexp(1.0, fixed.exponent(bound)))

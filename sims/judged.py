@@ -94,8 +94,8 @@ JUDGED: Final = {
     ),
     "personal/fig5": Judgement(
         "in part",
-        "Below distPCA of r1 components for every d, as there. The error grows linearly in d; there almost as its square, "
-        "which is its upper bound.",
+        "Below distPCA of r1 components for every d, as there. The error grows linearly in d; there almost as its "
+        "square, which is its upper bound.",
     ),
     "personal/fig6": Judgement(
         "in part",

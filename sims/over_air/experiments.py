@@ -21,7 +21,8 @@ from sims.over_air.known import AIR, LIMITS, WORDS
 from sims.over_air.moving import Array, Problem
 
 CLIENTS: Final = 3
-SHOWN: Final = (1, 2, 3, 5, 10, 15, 20, 25, 26, 27, 29, 35, 50, 51, 55, 60, 75, 76, 85, 100)  # batches whose errors go into the tables
+# The batches whose errors go into the tables.
+SHOWN: Final = (1, 2, 3, 5, 10, 15, 20, 25, 26, 27, 29, 35, 50, 51, 55, 60, 75, 76, 85, 100)
 SIGMAS: Final = (1.0, 1e-2, 1e-4, 1e-6)
 GAPS: Final = (0.1, 0.2, 0.4, 0.6)
 SPARSE: Final = 0.4  # missing where NORST is to be seen at a stall

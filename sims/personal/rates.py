@@ -129,6 +129,8 @@ def fig6(opts: report.Options) -> report.Found:
     P, x = np.array(parts), np.log(counts)
     slopes = [np.polyfit(x, np.log(y), 1)[0] for y in (P[:, 0], P.sum(axis=1))]
     rows.append(["slope", *(f"{s:.2f}" for s in slopes)])
-    note = "Shared: the squared error of the shared space; total: and the mean one of own spaces. Paper: both fall with "
-    note += "the clients, the shared one faster."
+    note = (
+        "Shared: the squared error of the shared space; total: and the mean one of own spaces. "
+        "Paper: both fall with the clients, the shared one faster."
+    )
     return report.Found("Fig. 6: subspace error and the number of clients", rows, note)

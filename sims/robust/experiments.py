@@ -203,8 +203,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 _FLOOR: Final = (
     "s: seconds of a core to relL < 1e-2, and to the end. Rounds of methods on pooled data are iterations. "
-    "A fixed lambda leaves DCF-PCA and CF-PCA a floor. Errors of a round are those of the V that clients keep of it and "
-    "the next U; those of the end come after the closing message, which solves V for the last U."
+    "A fixed lambda leaves DCF-PCA and CF-PCA a floor. Errors of a round are those of the V that clients keep of it "
+    "and the next U; those of the end come after the closing message, which solves V for the last U."
 )
 _WIDEST: Final = f"n={WIDE}: one draw, without APGM and ALM."
 SEEDS: Final = (1, 3)  # in small size, in the paper's

@@ -18,9 +18,16 @@ settings.register_profile("flower_pca", deadline=None, derandomize=True, suppres
 settings.load_profile("flower_pca")
 
 
-def pytest_collection_modifyitems(items):
-    """What one worker has to do alone, as it shares a cluster or a SuperLink, begins before all else."""
+def pytest_collection_modifyitems(config, items):
+    """What one worker has to do alone, as it shares a cluster or a SuperLink, begins before all else.
+
+    pytest-xdist 3.8 tells a group by the end of a test's name, and no longer reaches names since pytest 9.2.
+    """
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    for item in items if getattr(config.option, "loadgroup", False) else ():
+        group, place = item.get_closest_marker("xdist_group"), getattr(item, "_id", None)
+        if group is not None and place is not None:
+            item._id = type(place).parse(f"{place}@{group.args[0]}")
 
 
 @pytest.fixture(autouse=True)

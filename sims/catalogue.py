@@ -103,7 +103,7 @@ _LP: Final = (
     Item("local_power", "Appendix C", "more columns than components", "local_power/wider", _SETS, 1),
 )
 _FAPS: Final = (
-    Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 180),
+    Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 30, seeds=1),
     Item("faps", "Fig. 1a", "a client's C_1 from SSI's answers", "leak/fig1a", "d=1000, n=10000, p=100", 20),
     Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 120, _ATTACK),
     Item("faps", "Fig. 2", "d, n, k and xi varied", "faps/table2", _LARGE, 1000, _GRID),
@@ -124,7 +124,7 @@ _PERSONAL: Final = (
     Item("personal", "Table 2", "test error", "personal/table2", "100 clients, n=100 and a tenth", 0.5),
     Item("personal", "Fig. 7", "too large own ranks, curves", "personal/fig7", "d=30, 20 clients", 0.4),
     Item("personal", "Table 3", "theta then", "personal/table3", "d=30, 20 clients", 3),
-    Item("personal", "Fig. 8", "too large shared ranks", "personal/fig8", "d=30, 20 clients", 1),
+    Item("personal", "Fig. 8", "too large shared ranks", "personal/fig8", "d=30, 20 clients", 1.5),
     Item("personal", "Fig. 9", "clients in ten groups", "personal/fig9", "d=15, r1=2, r2=3", 1.5),
     Item("personal", "Table 4", "icons before a texture", "personal/table4", "4 pictures, not published", 2),
     Item("personal", "Table 5", "FEMNIST and CIFAR-10", "personal/table5", "3550 writers; 20 clients", 5, seeds=3),
@@ -144,6 +144,7 @@ _OVER_AIR: Final = (
     Item("over_air", "Table 1", "bounds of related work"),
     Item("over_air", "Fig. 1a", "a rotating subspace", "over_air/fig1a", "n=1000, d=3000", 1),
     Item("over_air", "Fig. 1b", "a change at once", "over_air/fig1b", "n=1000, d=3000", 1),
+    Item("over_air", "Fig. 1b, longer", "NORST stops, NoDet goes on", "over_air/stall", "n=1000, d=6000, r=30", 0.3),
     Item("over_air", "Fig. 2a", "noise of the channel", "over_air/fig2a", "n=1000, d=3000", 1),
     Item("over_air", "Fig. 2b", "missing entries", "over_air/fig2b", "n=1000, d=3000", 1),
     Item("over_air", "Fig. 3a", "over the air, rotating", "over_air/fig3a", "n=1000, d=3000", 1),

@@ -85,6 +85,13 @@ def _growing(rows: Rows) -> bool:
     return found == sorted(found)
 
 
+def _stalled(rows: Rows) -> bool:
+    """Somewhere NORST's error stays as it is while NoDet's falls to a tenth."""
+    moving, resting = ([number(v) for k, v in row.items() if k != "method"] for row in rows)
+    pairs = zip(pairwise(moving), pairwise(resting), strict=True)
+    return any(a == b and after <= before / 10 for (before, after), (a, b) in pairs)
+
+
 _PICTURES: Final = (
     Claim(
         "indivPCA has the lowest training error", lambda rows: all(a <= min(b) for a, b in _errors(rows, "training"))
@@ -130,6 +137,7 @@ CLAIMS: Final[Mapping[str, tuple[Claim, ...]]] = {
     "local_power/table6": _ONE_SHOT,
     "personal/table5": _PICTURES,
     "robust/table1": _BOUNDED,
+    "over_air/stall": (Claim("after its updates NORST stays where it is, while NoDet goes on", _stalled),),
     **{f"local_power/fig{name}": _CURVES for name in ("2a", "3a", "5", "6", "7", "8", "9", "10")},
     **{f"local_power/fig{name}": _COUNTS for name in ("3b", "11", "12")},
 }

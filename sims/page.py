@@ -42,9 +42,12 @@ def agreement(item: Item) -> str:
 
 
 def why(item: Item) -> str:
-    """What differs, and why, where it has been run."""
-    judged = JUDGED.get(item.program or "")
-    return judged.why if judged is not None and agreement(item) not in (UNRUN, NOTHING) else ""
+    """What differs, and why, where it has been run; and why it has not been run at the paper's size."""
+    judged, found = JUDGED.get(item.program or ""), record.read(item.program) if item.program else None
+    words = [judged.why] if judged is not None and agreement(item) != UNRUN else []
+    if item.apart and (found is None or found.size != "paper"):
+        words.append(f"At the paper's size it would take about {item.minutes:g} minutes of one core: {item.apart}.")
+    return " ".join(filter(None, words))
 
 
 def text() -> str:

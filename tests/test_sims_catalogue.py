@@ -13,7 +13,7 @@ from sims import __main__ as command
 from sims import catalogue, claims, page
 from sims.catalogue import ITEMS
 from sims.common import record, report
-from sims.judged import AGREEMENTS, JUDGED
+from sims.judged import AGREEMENTS, JUDGED, Judgement
 
 PROGRAMS = sorted({item.program for item in ITEMS if item.program})
 LONG = ("local_power/fig11", "local_power/fig12", "robust/table1")  # seconds, even in small size
@@ -161,6 +161,19 @@ def test_the_page_says_of_each_item_what_there_is(results, monkeypatch):
     assert "Eta." in text
     assert "| a9a | ours | 0.25 |" in text
     assert "- ✓ the more clients, the larger eta" in text
+
+
+def test_the_page_says_why_an_item_has_not_been_run_at_the_papers_size(results, monkeypatch):
+    item = next(item for item in ITEMS if item.program == "faps/fig4")
+    words = "At the paper's size it would take about 300 minutes of one core: three spectra without a gap"
+    assert page.why(item).startswith(words)
+    monkeypatch.setitem(JUDGED, item.program, Judgement("same", "As there."))
+    made = record.made(item.program, lambda opts: found(), report.options([], about="", known=("a",), seeds=(1, 1)))
+    record.write(made)
+    assert page.agreement(item) == "same, in small size"
+    assert page.why(item).startswith(f"As there. {words}")
+    record.write(replace(made, size="paper"))
+    assert page.why(item) == "As there."
 
 
 def test_an_unknown_item_is_named(capsys):

@@ -57,12 +57,15 @@ def test_alternating_projections_start_under_outliers():
 def test_the_figures_come_out(tmp_path, capsys, monkeypatch):
     tiny = replace(over_air.SMALL, n=80, r=3, r_fed=3, d=720, change=360, update=4)
     monkeypatch.setattr(over_air, "SMALL", tiny)
-    only = "fig1b,fig2a,fig2b,fig3a,fig4b,robust,detect"
+    only = "fig1b,stall,fig2a,fig2b,fig3a,fig4b,robust,detect"
     over_air.main(["--out", str(tmp_path), "--only", only])
     printed = capsys.readouterr().out
-    assert "b26 .25, b27 .041" in printed
+    assert "Paper: NORST and NoDet far below simple PCA" in printed
+    assert "xpected" not in printed
     fig1 = {row["method"]: row for row in table(tmp_path / "over_air_fig1b.csv")}
     assert float(fig1["NoDet"]["b5"]) < 1e-2 < float(fig1["simple PCA"]["b5"])
+    stall = {row["method"]: row for row in table(tmp_path / "over_air_stall.csv")}
+    assert float(stall["NoDet"]["b10"]) < float(stall["NORST"]["b10"]) / 2
     ends = [float(row["b5"]) for row in table(tmp_path / "over_air_fig2b.csv")]
     assert ends == sorted(ends)
     noise = [float(row["b5"]) for row in table(tmp_path / "over_air_fig2a.csv")]

@@ -53,6 +53,24 @@ def test_a_course_ends_where_its_run_ends():
     assert (np.diff([row[2] for row in rows]) >= 0.0).all()
 
 
+def test_a_course_has_each_round_as_clients_have_it_and_solves_nothing_itself():
+    problem, spec = pooled.pose(60, 3, 0.05, seed=4), "dcf_pca(tol=0.0)"
+    rows = list(robust.course(spec, problem, 3, seed=1))
+    for rounds in (1, 7, 30):
+        L = robust.halted(spec, problem.M, 3, 1, rounds=rounds)
+        assert rows[rounds - 1][1] == pytest.approx(problem.errors(L, problem.S)[1], rel=1e-9)
+    assert len(rows) == 50
+
+
+def test_a_course_follows_a_run_that_narrows_its_basis_and_tries_again():
+    problem = pooled.pose(60, 3, 0.05, seed=4)
+    rows = list(robust.course("consensus_rpca", problem, 6, seed=1, clients=4))
+    result, L = robust.solved("consensus_rpca", problem, 6, seed=1, clients=4)
+    assert result.n_components_ == 3
+    assert (len(rows), rows[-1][1]) == (result.rounds, problem.errors(L, problem.S)[1])
+    assert rows[-2][1] < 1e-5
+
+
 def test_without_the_last_solve_more_local_steps_leave_the_papers_larger_floor():
     problem, floors = pooled.pose(200, 10, 0.05, seed=3), []
     for steps in (1, 10):

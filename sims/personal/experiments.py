@@ -1,7 +1,8 @@
 """The experiments of personalized PCA beside this package's numbers: `python -m sims.personal`.
 
-Shi and Kontar, "Personalized PCA: decoupling shared and unique features", JMLR 2024. "Expected" are this project's own
-earlier figures, by an independent implementation. Problems and algorithms draw from separate random streams.
+Shi and Kontar, "Personalized PCA: decoupling shared and unique features", JMLR 2024.
+Its figures are pictures and its parameters partly unknown: tables show ours, notes what the paper says of its own.
+Problems and algorithms draw from separate random streams.
 """
 
 from __future__ import annotations

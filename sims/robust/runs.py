@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from time import process_time
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -24,31 +24,35 @@ def solved(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLI
 
 
 def course(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLIENTS) -> Iterator[list[float]]:
-    """err, relL and seconds so far after each round of the algorithm, V solved anew for its U; and at the very end."""
-    chosen, V, seconds, rows = make(algorithm), np.zeros((len(problem.M), p)), 0.0, list[list[float]]()
-    M, begun = problem.M, process_time()
+    """err, relL and seconds so far after each round of the algorithm, and at the very end.
 
-    def watch(run: Any) -> None:
-        nonlocal V, seconds, begun
+    L after a round is VU' of the V that clients keep of it and the U that the next message brings: both are there
+    anyway. Only at the end V is solved anew, by the closing message.
+    """
+    chosen, V, rows = make(algorithm), None, list[list[float]]()
+    seconds, then, begun = 0.0, 0.0, process_time()
+    for step in stepwise.steps(chosen, np.array_split(problem.M, clients), n_components=p, seed=seed):
         seconds += process_time() - begun
-        if run.history[-1].stage == chosen.name and run.history[-1].number >= 2:
-            state = run.standing.state
-            if state.progress.rounds > len(rows):  # not a message that proves what was found
-                look(getattr(state, "attempt", state))
+        arrays = step.message.arrays
+        if V is not None:
+            rows.append([*_errors(problem, _carried(V, arrays), arrays["U"], float(arrays["lam"])), then])
+        then, iterates = seconds, step.message.stage == chosen.name and "U" in arrays and not arrays.get("proof")
+        V = np.vstack([memory["V"] for memory in step.memories]) if iterates else None
         begun = process_time()
+    V = np.vstack([memory["V"] for memory in step.memories])
+    yield from [*rows[:-1], [*_errors(problem, V, arrays["U"], float(arrays["lam"])), seconds]]
 
-    def look(state: Any) -> None:
-        nonlocal V
-        U, lam = state.U, getattr(state, "lam", None) or chosen.threshold * state.sigma  # type: ignore[attr-defined]
-        rho = (chosen.ridge or 0.3) * lam * np.sqrt(max(M.shape))  # type: ignore[attr-defined]
-        inverse = np.linalg.inv(U.T @ U + rho * np.eye(p))
-        for _ in range(8):
-            V = (M - pooled.soft(M - V @ U.T, lam)) @ U @ inverse
-        rows.append([*problem.errors(V @ U.T, pooled.soft(M - V @ U.T, lam)), seconds])
 
-    result = simulate(chosen, np.array_split(M, clients), n_components=p, seed=seed, on_round=watch)
-    L, S = (np.vstack([result.own[i][name] for i in range(clients)]) for name in ("L", "S"))
-    yield from [*rows[:-1], [*problem.errors(L, S), seconds]]
+def _carried(V: Array, arrays: Mapping[str, Array]) -> Array:
+    """V as the next round starts from it: turned where U has lost columns, nothing in a new attempt."""
+    if "turn" in arrays:
+        return np.asarray(V @ arrays["turn"])
+    return np.zeros((len(V), arrays["U"].shape[1])) if "start" in arrays and arrays["lam"] >= arrays["start"] else V
+
+
+def _errors(problem: Mixed, V: Array, U: Array, lam: float) -> tuple[float, float]:
+    L = V @ U.T
+    return problem.errors(L, pooled.soft(problem.M - L, lam))
 
 
 def as_published(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLIENTS) -> float:

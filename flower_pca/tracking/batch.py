@@ -18,6 +18,7 @@ from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Shape
 from flower_pca.core.stage import Arrays, Merge, add
+from flower_pca.rows import gaps
 from flower_pca.rows.completed import Completed
 from flower_pca.rows.stream import NO_CURSOR, Stream
 
@@ -85,8 +86,7 @@ def resumed(memory: Arrays, data: Stream) -> Arrays:
 
 
 def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
-    seen = ~np.isnan(Y)
-    Y0 = np.where(seen, Y, 0.0)
+    Y0, gone = gaps.without(Y)
     energy = float(np.vdot(Y0, Y0))
     d = len(arrays["P"]) if "P" in arrays else int(arrays["d"]) if "d" in arrays else Y.shape[1]
     if d != Y.shape[1]:
@@ -94,12 +94,11 @@ def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Ar
         what = f"The number of columns of {data.who}"
         raise DataError(what, must=rule, got=Y.shape[1], then="Align the features first.")
     if "P" not in arrays:
-        filled = Filled(Y0, np.zeros_like(seen), energy, 0)
+        filled = Filled(Y0, np.zeros(Y.shape, dtype=bool), energy, 0)
     else:
-        filled = complete(arrays, Y0, seen, arrays["P"], None)
+        filled = complete(arrays, Y0, gone, arrays["P"], None)
     _hand_back(data, int(arrays["step"]), filled, Y)
-    outliers, missing = np.count_nonzero(filled.found), Y.size - np.count_nonzero(seen)
-    counts = [len(Y), filled.misfit, energy, filled.deficient, outliers, missing]
+    counts = [len(Y), filled.misfit, energy, filled.deficient, np.count_nonzero(filled.found), len(gone)]
     return {"L": filled.rows, "found": filled.found, "counts": np.array(counts, dtype=np.float64)}
 
 
@@ -135,9 +134,7 @@ def _draw(d: int, width: int, seed: int) -> Array:
 def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> None:
     """The batch of the step before once more, with the basis that was found from it; its outliers stay."""
     Y = memory["Y"]
-    seen = ~np.isnan(Y)
-    Y0 = np.where(seen, Y, 0.0)
-    _hand_back(data, int(memory["at"][0]), complete(arrays, Y0, seen, arrays["P"], memory["found"]), Y)
+    _hand_back(data, int(memory["at"][0]), complete(arrays, *gaps.without(Y), arrays["P"], memory["found"]), Y)
 
 
 def _hand_back(data: Stream, step: int, filled: Filled, Y: Array) -> None:

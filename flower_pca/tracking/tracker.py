@@ -126,8 +126,8 @@ class Tracker(Stage[TrackState]):
         return {**unknown, "S": squares * linalg.column_norms(solver.block)}
 
     def inspect(self, state: TrackState, reply: Arrays) -> None:
-        counts = [float(reply[name]) for name in COUNTS if name in reply]
         if rule := broken(reply):
+            counts = [float(reply[name]) for name in COUNTS if name in reply]
             raise ProtocolError("The counts of an answer", must=rule, got=counts, then="Check the client.")
         if state.solver is None and not state.closing and len(reply["S"]):
             d, width = reply["S"].shape

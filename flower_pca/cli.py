@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     try:
         if more:
-            raise speech.several([data, *more], given)
+            raise speech.several(given, more)
         with common.speaking():
             return int(given.run(given))
     except FlowerPCAError as error:

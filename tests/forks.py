@@ -26,7 +26,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 BEFOREHAND = ("numpy", "scipy.linalg", "scipy.sparse", "cryptography.hazmat.primitives.asymmetric.ec", "httpcore")
-COMMANDS = ("flwr", "flower-superlink", "flower-supernode", "flower-superexec", "flwr-clientapp", "flwr-serverapp")
+COMMANDS = (
+    *("flwr", "flower-superlink", "flower-supernode", "flower-superexec"),
+    *("flwr-clientapp", "flwr-serverapp", "flwr-simulation"),
+)
 
 COMMAND = """#!{python} -ISE
 import json, os, signal, socket, struct, sys

@@ -92,7 +92,7 @@ def test_events_and_alarms_say_what_the_result_says(words, tmp_path, capsys):
     assert alarms[0].startswith("The subspace has changed at step 5: the statistic is ")
     assert err == f"flower-pca: {alarms[0]}\n"
     assert result.changes_.tolist() == [5]
-    assert "changes at steps  5" in said
+    assert "\nchange at step 5\n" in said
     assert not (tmp_path / "c.npz").exists()
 
 

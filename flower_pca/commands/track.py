@@ -34,6 +34,7 @@ def add(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(instead="Put all rows into one file, in the order of time, and write: flower-pca track FILE.")
     parser.add_argument("data", metavar="DATA", help="rows in the order of time: a path or a spec; NaN is missing")
     parser.add_argument("--batch", type=int, required=True, metavar="N", help="rows of a step, of all clients together")
     text = "components to follow, the columns of the basis"
@@ -103,7 +104,7 @@ def run(given: argparse.Namespace) -> int:
         raise KeyboardInterrupt(words) from None
     lines = [result.table(), str(result.status)]
     if tracker.detect:
-        lines.append(f"changes at steps  {', '.join(map(str, result.changes_)) or 'none'}")
+        lines.append(_changes(result.changes_.tolist()))
     with common.writing(place) as draft:
         lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
         lines.append(_picture(result, draft / "tracking.png", place))
@@ -137,6 +138,12 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
     if given.resume and not path.exists():
         sys.stderr.write(f"flower-pca: There is no checkpoint {path}: the run begins with the first step.\n")
     return path
+
+
+def _changes(steps: list[int]) -> str:
+    if not steps:
+        return "no change"
+    return f"{'change at step' if len(steps) == 1 else 'changes at steps'} {', '.join(map(str, steps))}"
 
 
 def _aloud(on_step: Callable[[StepRecord], None]) -> Callable[[StepRecord], None]:

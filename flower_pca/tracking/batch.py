@@ -89,10 +89,7 @@ def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Ar
     Y0, gone = gaps.without(Y)
     energy = float(np.vdot(Y0, Y0))
     d = len(arrays["P"]) if "P" in arrays else int(arrays["d"]) if "d" in arrays else Y.shape[1]
-    if d != Y.shape[1]:
-        rule = f"{d}, as in the run so far"
-        what = f"The number of columns of {data.who}"
-        raise DataError(what, must=rule, got=Y.shape[1], then="Align the features first.")
+    require_columns(d, Y.shape[1], data.who)
     if "P" not in arrays:
         filled = Filled(Y0, np.zeros(Y.shape, dtype=bool), energy, 0)
     else:
@@ -100,6 +97,13 @@ def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Ar
     _hand_back(data, int(arrays["step"]), filled, Y)
     counts = [len(Y), filled.misfit, energy, filled.deficient, np.count_nonzero(filled.found), len(gone)]
     return {"L": filled.rows, "found": filled.found, "counts": np.array(counts, dtype=np.float64)}
+
+
+def require_columns(asked: int, own: int, who: str) -> None:
+    """Require of rows that they are as long as those that the run has had so far."""
+    if asked != own:
+        what, rule = f"The number of columns of {who}", f"{asked}, as in the run so far"
+        raise DataError(what, must=rule, got=own, then="Align the features first.")
 
 
 def _answer(arrays: Arrays, memory: Arrays) -> Arrays:

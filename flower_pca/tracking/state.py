@@ -120,6 +120,18 @@ class TrackState:
             return len(self.P)
         return self.d if self.solver is None else len(self.solver.block)
 
+    @property
+    def lasting(self) -> dict[str, Any]:
+        """What is the same in all steps."""
+        return {"r": self.r, "seed": self.seed, "summed": self.summed, "steps": self.steps, "keep": self.keep}
+
+    @property
+    def past_the_last(self) -> bool:
+        """Whether its first answers say that there is no step any more: nobody has rows, and nobody more to come."""
+        asked = self.probe or self.solver
+        begun = asked is not None and asked.products > 0
+        return bool(self.record) and self.steps is None and not begun and not (self.sums["rows"] or self.sums["left"])
+
     def lines(self, newest: int) -> Array:
         """The newest steps of the record as rows of numbers."""
         return np.stack([step.line() for step in self.record[len(self.record) - newest :]]) if newest else np.zeros(0)
@@ -156,7 +168,7 @@ class TrackState:
         record = (*self.record, step)
         over = max(len(record) - self.keep, 0)
         totals = {name: self.totals.get(name, 0) + int(getattr(step, name)) for name in _TOTALS}
-        kept = {"record": record[over:], "keep": self.keep, "gone": self.gone + over, "totals": totals}
+        kept = {"record": record[over:], "gone": self.gone + over, "totals": totals}
         return {**kept, "each": self.each, "over": self.gone + len(self.record)}
 
     def of_columns(self, columns: int) -> TrackState:

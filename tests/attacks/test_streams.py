@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from dishonest import Node, RefusedError, error_of
 
-from flower_pca import Stream
+from flower_pca import DataError, Stream, wire
+from flower_pca.clients import limits
+from flower_pca.rows.frame import Frame
 
 D, BATCH = 6, 20
 X = np.random.default_rng(0).standard_normal((4 * BATCH + 1, D))
@@ -58,10 +60,24 @@ def test_a_stream_without_an_end_is_not_read_through(step):
 @pytest.mark.parametrize("length", [10**6, 2**31, 2**52])
 def test_a_node_without_rows_makes_no_product_longer_than_its_rows_could_be(source, length):
     asked = {**MESSAGE, "width": 20, "d": length}
-    with pytest.raises(RefusedError, match=r"The number of columns of (a run|this node) must be "):
+    with pytest.raises(RefusedError, match=r"The number of columns of (a run|the client) must be "):
         node("st_miss", source).ask("st_miss", asked)
-    with pytest.raises(RefusedError, match=r"The number of columns of (a run|this node) must be "):
+    with pytest.raises(RefusedError, match=r"The number of columns of (a run|the client) must be "):
         node("st_miss", source).ask("st_miss", {**asked, "width": 1, "block": np.zeros((3, 1000))})
+
+
+def test_rows_of_another_length_than_the_runs_are_refused_alike_before_a_batch_is_taken_and_by_the_batch():
+    said = []
+    for source, how in ((X, {"batch": BATCH}), (lambda step: X[:BATCH], {})):
+        with pytest.raises(
+            RefusedError, match=r"must be 7, as in the run so far\. Got 6\. Align the features"
+        ) as refused:
+            node("st_miss", source, **how).ask("st_miss", {**MESSAGE, "d": 7})
+        said.append(str(refused.value))
+    assert len(set(said)) == 1
+    request = wire.Request("st_miss", "st_miss", "r", 0, {"d": np.array(7)}, Frame())
+    with pytest.raises(DataError, match=r"The number of columns of the client must be 7, as in the run so far\. Got 6"):
+        limits.check_sizes(request, D)
 
 
 def test_a_node_that_is_away_answers_in_the_length_of_the_run():

@@ -96,6 +96,18 @@ def test_events_and_alarms_say_what_the_result_says(words, tmp_path, capsys):
     assert not (tmp_path / "c.npz").exists()
 
 
+def test_a_run_too_short_for_alarms_does_not_say_that_nothing_has_changed(words, tmp_path, capsys):
+    learnt = [word for word in words if word not in ("--algorithm", ALGORITHM)]
+    code, said, _ = flower_pca(capsys, *learnt)
+    assert code == 0
+    assert (
+        "\nno change was looked for: what is quiet is learnt from 20 quiet steps first; give more, or --threshold\n"
+        in said
+    )
+    code, said, _ = flower_pca(capsys, *learnt, "--threshold", "1e9")
+    assert "\nno change\n" in said
+
+
 def test_under_masks_events_have_no_clients(words, tmp_path, capsys):
     assert flower_pca(capsys, *words, "--mask")[0] == 0
     assert [event["clients"] for event in events(tmp_path / "e.jsonl")] == [{}] * STEPS

@@ -104,7 +104,7 @@ def run(given: argparse.Namespace) -> int:
         raise KeyboardInterrupt(words) from None
     lines = [result.table(), str(result.status)]
     if tracker.detect:
-        lines.append(_changes(result.changes_.tolist()))
+        lines.append(_changes(result))
     with common.writing(place) as draft:
         lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
         lines.append(_picture(result, draft / "tracking.png", place))
@@ -140,10 +140,13 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
     return path
 
 
-def _changes(steps: list[int]) -> str:
-    if not steps:
-        return "no change"
-    return f"{'change at step' if len(steps) == 1 else 'changes at steps'} {', '.join(map(str, steps))}"
+def _changes(result: Any) -> str:
+    steps = result.changes_.tolist()
+    if steps:
+        return f"{'change at step' if len(steps) == 1 else 'changes at steps'} {', '.join(map(str, steps))}"
+    if not result.levels_:
+        return "no change was looked for: what is quiet is learnt from 20 quiet steps first; give more, or --threshold"
+    return "no change"
 
 
 def _aloud(on_step: Callable[[StepRecord], None]) -> Callable[[StepRecord], None]:

@@ -19,6 +19,7 @@ from flower_pca.rows.gaps import rows_with_gaps
 from flower_pca.rows.named import SiteRows
 
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
+UNTOLD: Final = 2**20  # steps to come of a function, which cannot say how many, until it has no rows any more
 _AHEAD: Final = 10_000  # steps of an iterator that are passed over at once
 
 
@@ -32,7 +33,7 @@ class Queue(Protocol):
 
 @dataclass(frozen=True)
 class Taken:
-    """What a stream has for a step: rows with NaN where missing, none at times; and whether there is more to come."""
+    """What a stream has for a step: rows with NaN where missing, none at times; and how many steps are to come."""
 
     rows: Array | None
     left: int
@@ -149,7 +150,7 @@ class Stream:
             left = max(len(self._source) - step - 1, 0)
         elif callable(self._source):
             rows = self._source(step)
-            left = int(rows is not None)
+            left = 0 if rows is None else UNTOLD
         else:
             assert self._batch is not None
             part = slice(step * self._batch, (step + 1) * self._batch)

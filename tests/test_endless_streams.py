@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from cases import PLAIN_OR_MASKED
 
 from flower_pca import ConfigError, DataError, STMiss, Stream, TrackingResult, report, track
 
@@ -39,7 +40,7 @@ def stop_at(step):
     return stop
 
 
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 def test_the_newest_steps_are_kept_and_the_totals_of_all(mask, tmp_path):
     whole, part = (track(STMiss(keep=k), batches(9, clients=2), n_components=R, steps=9, mask=mask) for k in (100, 4))
     assert (whole.first_, part.first_, part.steps) == (0, 5, 4)
@@ -54,7 +55,7 @@ def test_the_newest_steps_are_kept_and_the_totals_of_all(mask, tmp_path):
     report.write(back, tmp_path / "t.html", title="The newest steps")
 
 
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 @pytest.mark.parametrize("at", [2, 9])
 def test_a_run_goes_on_with_the_steps_that_lie_beside_its_checkpoint(at, mask, tmp_path):
     path, given = tmp_path / "run.npz", {"n_components": R, "mask": mask}
@@ -69,7 +70,7 @@ def test_a_run_goes_on_with_the_steps_that_lie_beside_its_checkpoint(at, mask, t
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 @pytest.mark.parametrize("refine", [False, True])
 def test_a_function_that_has_no_more_batches_ends_the_run_and_records_no_step_of_it(refine, mask):
     streams, kept = ([Stream(batch, keep=True) for batch in batches(4, clients=2)] for _ in range(2))
@@ -103,7 +104,7 @@ def test_an_endless_stream_goes_on_with_more_steps_than_before(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 def test_a_run_of_so_many_steps_goes_on_with_more_or_fewer_of_them(mask, tmp_path):
     path, given = tmp_path / "run.npz", {"n_components": R, "checkpoint": tmp_path / "run.npz", "mask": mask}
     for before, after in ((5, 9), (9, 5), (5, None), (None, 6)):
@@ -118,7 +119,7 @@ def test_a_run_of_so_many_steps_goes_on_with_more_or_fewer_of_them(mask, tmp_pat
         assert not path.exists()
 
 
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 @pytest.mark.parametrize("refine", [False, True])
 def test_a_run_that_is_stopped_at_its_very_end_has_its_result_and_no_other_steps(refine, mask, tmp_path):
     def stop(run):

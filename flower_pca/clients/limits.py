@@ -23,7 +23,7 @@ from flower_pca.core.parts import Kind
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import messages
-from flower_pca.rows.stream import Stream
+from flower_pca.rows.stream import Stream, Widest
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.batch import require_columns
@@ -145,6 +145,12 @@ def _check_length(request: wire.Request, plain: Arrays, d: int | None) -> None:
 def widest(n: int, d: int, *, made: int) -> int:
     """How many columns a block of a node's own making may have, if so many of one width are there at a time."""
     return (16 * n * d + SPARE) // (8 * d * made)
+
+
+def widest_of(request: wire.Request) -> Widest:
+    """The same of a batch of a stream, which is known only when it is taken."""
+    made = _BLOCKS[request.stage == messages.STAGE]
+    return lambda n, d: widest(counted(n, request), d, made=made)
 
 
 def has_room(stage: str, n: int, d: int) -> bool:

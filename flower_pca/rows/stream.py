@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
@@ -19,6 +19,7 @@ from flower_pca.rows.gaps import rows_with_gaps
 from flower_pca.rows.named import SiteRows
 
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
+Widest = Callable[[int, int], int]  # of a batch's rows and columns: columns of a product for which there is memory
 UNTOLD: Final = 2**20  # steps to come of a function, which cannot say how many, until it has no rows any more
 _AHEAD: Final = 10_000  # steps of an iterator that are passed over at once
 
@@ -70,8 +71,8 @@ class Stream:
         self.who, self._source, self._missing, self._batch = who, source, missing, batch
         self._queue = source if isinstance(source, Queue) else None
         self._out = None if out is None else Path(out)
-        self._keep = keep
-        self.min_rows = min_rows
+        self._keep, self.min_rows = keep, min_rows
+        self.widest: Widest | None = None
         self.completed: dict[int, Completed] = {}
         self._position, self._newest, self._next = -1, None, None
         self.site = ""

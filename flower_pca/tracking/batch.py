@@ -20,7 +20,7 @@ from flower_pca.core.parts import Shape
 from flower_pca.core.stage import Arrays, Merge, add
 from flower_pca.rows import gaps
 from flower_pca.rows.completed import Completed
-from flower_pca.rows.stream import NO_CURSOR, Stream
+from flower_pca.rows.stream import NO_CURSOR, Stream, Widest
 
 _MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")  # once a batch is completed
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
@@ -58,7 +58,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
             memory["Y"] = taken.rows
     if "Y" in memory and memory["at"][1] != lap:
         memory = {**memory, **_completed(arrays, data, memory["Y"], complete), "at": np.array([step, lap])}
-    return _answer(arrays, memory), memory
+    return _answer(arrays, memory, data.widest), memory
 
 
 def lasting(memory: Arrays) -> Arrays:
@@ -106,7 +106,7 @@ def require_columns(asked: int, own: int, who: str) -> None:
         raise DataError(what, must=rule, got=own, then="Align the features first.")
 
 
-def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
+def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     """L'(L B), or (I - PP')L'(L (I - PP')B), and counts."""
     if "Y" not in memory:
         none = {name: np.array(0.0) for name in COUNTS}
@@ -114,7 +114,7 @@ def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
         S = np.zeros((0, int(arrays["width"])) if d is None or width is None else (d, width))
         return {"S": S, **none, "left": memory["left"]}
     L = memory["L"]
-    B = arrays["block"] if "block" in arrays else _draw(L.shape[1], int(arrays["width"]), int(arrays["seed"]))
+    B = arrays["block"] if "block" in arrays else _draw(arrays, L, widest)
     outside = "outside" in arrays
     B = linalg.complement(B, arrays["P"]) if outside else B
     S = L.T @ (L @ B)
@@ -131,8 +131,13 @@ def shape_of(arrays: Arrays, d: int | None = None) -> Shape:
     return d, None if d is None else min(int(arrays["width"]), d)
 
 
-def _draw(d: int, width: int, seed: int) -> Array:
-    return linalg.random_basis(d, min(width, d), seed)
+def _draw(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
+    d, seed = L.shape[1], int(arrays["seed"])
+    width = min(int(arrays["width"]), d)
+    if widest is not None and width > widest(*L.shape):
+        rule = "of no more columns than those for which a node with so few rows in a batch has memory"
+        raise ProtocolError("width of a message", must=rule, got=width, then="Ask for fewer columns.")
+    return linalg.random_basis(d, width, seed)
 
 
 def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> None:

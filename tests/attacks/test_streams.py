@@ -1,6 +1,7 @@
 """Steps that no tracker asks for: before the first, far ahead, and of rows with more columns than there are."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -78,6 +79,25 @@ def test_rows_of_another_length_than_the_runs_are_refused_alike_before_a_batch_i
     request = wire.Request("st_miss", "st_miss", "r", 0, {"d": np.array(7)}, Frame())
     with pytest.raises(DataError, match=r"The number of columns of the client must be 7, as in the run so far\. Got 6"):
         limits.check_sizes(request, D)
+
+
+@pytest.mark.parametrize("how", ["array", "function", "iterator"])
+def test_a_few_bytes_take_no_memory_beyond_the_rows_taken_twice(how):
+    """As many random columns as rows are long, of a batch whose length the node may not know before it has it."""
+    rows = np.random.default_rng(1).standard_normal((20, 4000))
+    given = {"array": lambda: (rows, {"batch": 20}), "function": lambda: (lambda step: rows, {})}
+    source, cut = given.get(how, lambda: (iter([rows] * 3), {}))()
+    taken = node("st_miss", source, **cut)
+    tracemalloc.start()
+    try:
+        asked = {**MESSAGE, "width": 4000 if cut else 1000}
+        with pytest.raises(RefusedError, match="width of a message must be of no more columns than those for which a"):
+            taken.ask("st_miss", asked)
+        assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
+        assert taken.ask("st_miss", {**asked, "width": 300})["S"].shape == (4000, 300)
+        assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_node_that_is_away_answers_in_the_length_of_the_run():

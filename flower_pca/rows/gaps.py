@@ -130,15 +130,20 @@ def _places(r: int) -> tuple[list[int], Array]:
 
 
 def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
-    """The same where many columns are followed, and m rows have few gaps: P'P less what is not seen of it."""
+    """The same where many columns are followed, and m rows have few gaps: P'P less what is not seen of it.
+
+    The parts of P that rows do not see are stacked, those with fewer gaps with zeros below.
+    """
     (d, r), whole = P.shape, P.T @ P
-    G = np.empty((m, r, r), dtype=P.dtype)
+    G, padded = np.empty((m, r, r)), np.vstack([P, np.zeros((1, r))])
     begins, step = np.searchsorted(gone, np.arange(0, (m + 1) * d, d)), max(1, _PAIRS // P.size)
     for i in range(0, m, step):
         ends = begins[i : i + step + 1]
-        unseen = P.take(gone[ends[0] : ends[-1]] % d, axis=0)
-        for own, part in zip(G[i : i + step], np.split(unseen, ends[1:-1] - ends[0]), strict=True):
-            np.dot(part.T, part, out=own)
+        counts = np.diff(ends)
+        places = np.full((len(counts), counts.max()), d)
+        places[np.arange(places.shape[1]) < counts[:, None]] = gone[ends[0] : ends[-1]] % d
+        unseen = padded.take(places, axis=0)
+        np.matmul(unseen.transpose(0, 2, 1), unseen, out=G[i : i + step])
     return np.asarray(np.subtract(whole, G, out=G))
 
 

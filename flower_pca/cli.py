@@ -22,12 +22,18 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command, and return its exit code."""
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    given, more = parser.parse_known_args(arguments)
+    data = getattr(given, "data", None)
+    if more and (data is None or any(word.startswith("-") for word in more)):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
     try:
+        if more:
+            raise speech.several(given, more)
         with common.speaking():
             return int(given.run(given))
     except FlowerPCAError as error:
-        sys.stderr.write(f"flower-pca: {speech.spoken(str(error))}\n")
+        sys.stderr.write(f"flower-pca: {speech.spoken(str(error), data)}\n")
         return FAILED if isinstance(error, NotEnoughNodes) else USAGE  # what else there is, is wrong with the input
     except BrokenPipeError:
         raise
@@ -58,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(prog="flower-pca", description="Federated PCA for Flower.", epilog=_CODES)
     parser.add_argument("--version", action="version", version=f"flower-pca {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for command in _COMMANDS:
         command.add(commands)
     return parser

@@ -12,6 +12,9 @@ def slow_if(cases, *words):
     ]
 
 
+PLAIN_OR_MASKED = [False, pytest.param(True, marks=pytest.mark.slow)]
+
+
 def in_turn(rows, columns, turns):
     """Every row with every column, each with the next of the turns: all pairs, of as many rows and columns as turns."""
     rows, columns, turns = list(rows), list(columns), list(turns)

@@ -18,16 +18,19 @@ settings.register_profile("flower_pca", deadline=None, derandomize=True, suppres
 settings.load_profile("flower_pca")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """What one worker has to do alone, as it shares a cluster or a SuperLink, begins before all else.
 
-    pytest-xdist 3.8 tells a group by the end of a test's name, and no longer reaches names since pytest 9.2.
+    The tests of any other file are one worker's too, so that what they share is made once. pytest-xdist 3.8 tells a
+    group by the end of a test's name, and no longer reaches names since pytest 9.2.
     """
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
     for item in items if getattr(config.option, "loadgroup", False) else ():
-        group, place = item.get_closest_marker("xdist_group"), getattr(item, "_id", None)
-        if group is not None and place is not None:
-            item._id = type(place).parse(f"{place}@{group.args[0]}")
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        if hasattr(item, "_id"):
+            item._id = type(item._id).parse(f"{item.nodeid}@{item.get_closest_marker('xdist_group').args[0]}")
 
 
 @pytest.fixture(autouse=True)

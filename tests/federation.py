@@ -163,10 +163,11 @@ class Federation:
         keys: Certificates and keys (flower_pca.keys); insecure without.
         superlink: Further words for the SuperLink's command line.
         environment: Variables for all processes, beside those that they have anyway.
-        forked: Whether Flower's commands are forked from one process (forks.py) instead of started anew.
+        forked: What Flower's commands have imported beforehand that are forked from one process (forks.py); None to
+            start them anew.
     """
 
-    def __init__(self, folder, shards, *, keys=None, superlink=(), environment=None, forked=False):
+    def __init__(self, folder, shards, *, keys=None, superlink=(), environment=None, forked=None):
         self.folder, self.shards, self.keys, self.words = Path(folder), shards, keys, superlink
         self._bin, self._forked, self._forks = BIN, forked, None
         self.nodes, self._processes, self._runs = [], [], 0
@@ -187,8 +188,8 @@ class Federation:
         atexit.register(self.close)
         try:
             self._write()
-            if self._forked:
-                self._forks = Forks(self.environment)
+            if self._forked is not None:
+                self._forks = Forks(self.environment, self._forked)
                 self._bin = self._forks.bin
                 self.environment["PATH"] = _first(self._bin, self.environment["PATH"])
             self._start_superlink()

@@ -4,12 +4,13 @@ A process of Flower's imports for more than a second, and every message to a nod
 comes first on the PATH has them by their own names. Such a command hands its words, folder, environment and open files
 to the process that listens; of this a fork runs what the command would have run, in a session of its own. The two live
 and die together: signals are passed on, the status of the fork is the command's, and where the command is killed, so
-is the fork's group, with all commands that it has started. Nothing of this package is imported beforehand: an app
-imports what was installed for it.
+is the fork's group, with all commands that it has started. Of this package is imported beforehand what a test names,
+and nothing else: an app that brings the package along imports its own.
 """
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -24,8 +25,11 @@ import traceback
 from importlib.metadata import entry_points
 from pathlib import Path
 
-BEFOREHAND = ("numpy", "scipy.linalg", "scipy.sparse", "cryptography.hazmat.primitives.asymmetric.ec")
-COMMANDS = ("flwr", "flower-superlink", "flower-supernode", "flower-superexec", "flwr-clientapp", "flwr-serverapp")
+BEFOREHAND = ("numpy", "scipy.linalg", "scipy.sparse", "cryptography.hazmat.primitives.asymmetric.ec", "httpcore")
+COMMANDS = (
+    *("flwr", "flower-superlink", "flower-supernode", "flower-superexec"),
+    *("flwr-clientapp", "flwr-serverapp", "flwr-simulation"),
+)
 
 COMMAND = """#!{python} -ISE
 import json, os, signal, socket, struct, sys
@@ -43,9 +47,9 @@ sys.exit(status)
 
 
 class Forks:
-    """The process that listens, and the folder of the commands; a context manager."""
+    """The process that listens, and the folder of the commands, `bin`; `modules` are imported beforehand too."""
 
-    def __init__(self, environment):
+    def __init__(self, environment, modules=()):
         self._folder = tempfile.TemporaryDirectory(prefix="forks-")  # short: the address of a socket has to be
         address = str(Path(self._folder.name) / "socket")
         self.bin = Path(self._folder.name) / "bin"
@@ -54,7 +58,10 @@ class Forks:
             (self.bin / name).write_text(COMMAND.format(python=sys.executable, address=address))
             (self.bin / name).chmod(0o755)
         self._process = subprocess.Popen(
-            [sys.executable, __file__, address], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            [sys.executable, __file__, address, *modules],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
         )
         if not self._process.stdout.read(1):  # it listens
             raise RuntimeError(f"the process to fork from has ended with status {self._process.wait()}")
@@ -66,11 +73,12 @@ class Forks:
         self._folder.cleanup()
 
 
-def listen(address):
+def listen(address, modules):
     """Answer commands until the end; a fork becomes one."""
     found = {each.name: each for each in entry_points(group="console_scripts") if each.name in COMMANDS}
-    for name in (*BEFOREHAND, *(each.module for each in found.values())):
+    for name in (*BEFOREHAND, *(each.module for each in found.values()), *modules):
         importlib.import_module(name)
+    gc.freeze()  # no fork looks through what is imported, which would copy it
     commands, ended = {}, {}  # connections of commands and statuses, by the process of the fork
 
     def tell(*_):
@@ -154,4 +162,4 @@ def _send(there, number):
 
 
 if __name__ == "__main__":
-    listen(sys.argv[1])
+    listen(sys.argv[1], sys.argv[2:])

@@ -13,12 +13,12 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from forks import Forks
 
 needed = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None or not Path("/proc/self/environ").exists(),
     reason="it takes Ray (the extra simulation), and a /proc in which the processes of a run are found",
 )
-FLWR = Path(sys.executable).parent / "flwr"
 ROOT = Path(__file__).parents[1]
 LONG = 300.0  # seconds for one run
 
@@ -59,8 +59,9 @@ class LocalSuperLink:
             "RAY_ADDRESS": cluster,
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-            "PATH": os.pathsep.join([str(FLWR.parent), os.environ["PATH"]]),
         }
+        self._forks = Forks(self._environment)
+        self._environment["PATH"] = os.pathsep.join([str(self._forks.bin), os.environ["PATH"]])
         # Another process does the cleaning: it finds its input closed even when this one is killed.
         self._cleaner = subprocess.Popen(
             [sys.executable, __file__, str(self._home)], stdin=subprocess.PIPE, start_new_session=True
@@ -82,11 +83,12 @@ class LocalSuperLink:
     def close(self):
         """End every process."""
         self._cleaner.communicate(timeout=60)
+        self._forks.close()
         assert self._cleaner.returncode == 0
 
     def _flwr(self, *arguments):
         return subprocess.run(
-            [FLWR, *arguments],
+            [self._forks.bin / "flwr", *arguments],
             cwd=self.folder,
             env=self._environment,
             stdout=subprocess.PIPE,

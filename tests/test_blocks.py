@@ -68,13 +68,6 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
     run(page, monkeypatch, capsys)
 
 
-@pytest.fixture
-def three(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    return run(PAGE, monkeypatch, capsys)
-
-
 def rows(printed):
     """The lines of a table below its rule, as words."""
     lines = printed.splitlines()
@@ -83,8 +76,11 @@ def rows(printed):
 
 
 @pytest.mark.slow
-def test_the_page_of_the_three_hospitals_shows_what_its_commands_print(three, tmp_path):
-    names, said = three
+def test_the_page_of_the_three_hospitals_shows_what_its_commands_print(tmp_path, monkeypatch, capsys):
+    """And what it says that happens without an option."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    names, said = run(PAGE, monkeypatch, capsys)
     shown = [rows(block) for kind, block in parts(PAGE) if not kind]
     first, scored = (rows(said[i].out) for i in (0, 2))
     for printed, written in zip([first, scored], shown, strict=True):
@@ -97,10 +93,6 @@ def test_the_page_of_the_three_hospitals_shows_what_its_commands_print(three, tm
     assert {"hospitals", "new.csv", "first", "masked", "bonn-scores.csv", "new-scored.csv", "new.svg"} == {
         path.name for path in made.iterdir()
     }
-
-
-@pytest.mark.slow
-def test_what_the_page_of_the_three_hospitals_says_happens_without_an_option(three, capsys):
     assert cli.main(["run", "hospitals", "--out", "a"]) == 2
     assert re.search(r"line \d+ of \S+bonn\.csv, column \w+\. .*use --missing mean", capsys.readouterr().err)
     assert cli.main(["run", "hospitals", "--missing", "mean", "--out", "b"]) == 0

@@ -163,7 +163,36 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(case, data, tmp_path, caps
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("words", [[], ["run"], ["run", "x.npz", "--components", "many"], ["walk"], ["list", "more"]])
+SEVERAL = {
+    "run": (["run", "a.csv", "b.csv"], "a.csv, b.csv. Put", "one client a file, and write: flower-pca run FOLDER."),
+    "options": (["run", "a.csv", "--clients", "2", "b.csv"], "a.csv, b.csv. Put", "and write: flower-pca run FOLDER."),
+    "many": (["compare", *"abcdefgh"], "a, b, c, d, e, f, g, h. Put", "and write: flower-pca compare FOLDER."),
+    "score": (["score", "r.npz", "a.csv", "b.csv"], "a.csv, b.csv. Put", "and write: flower-pca score RESULT FOLDER."),
+    "transform": (["transform", "r", "a", "b", "-o", "s.npy"], "a, b. Put", "flower-pca transform RESULT FOLDER."),
+    "track": (["track", "a.csv", "b", "--batch", "6", "--rank", "1"], "a.csv, b. Put all", "flower-pca track FILE."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_several_files_are_answered_with_what_to_do_instead(case, capsys):
+    words, got, remedy = SEVERAL[case]
+    code, said, err = flower_pca(capsys, *words)
+    assert (code, said) == (2, "")
+    assert err.startswith(f"flower-pca: DATA must be one path, folder or spec. Got {got}")
+    assert err.endswith(f"{remedy}\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["run"],
+        ["run", "a.csv", "b.csv", "--nosuch"],
+        ["run", "x.npz", "--components", "many"],
+        ["walk"],
+        ["list", "more"],
+    ],
+)
 def test_bad_usage_ends_with_two(words):
     with pytest.raises(SystemExit, match="2"):
         cli.main(words)
@@ -321,10 +350,11 @@ def test_a_process_says_its_version_and_loads_nothing_heavy_for_help():
     from flower_pca import __version__
 
     for words, text in ((["--version"], f"flower-pca {__version__}\n"), (["-h"], "exit codes: 0 well; 1 the run")):
-        process = started(*words)
-        said, err = process.communicate(timeout=60)
-        assert (process.returncode, err) == (0, "")
-        assert text in said
+        for program in ("flower_pca", "flower_pca.cli"):
+            process = started(*words, program=("-m", program))
+            said, err = process.communicate(timeout=60)
+            assert (process.returncode, err) == (0, "")
+            assert text in said
     code = "import sys, flower_pca.cli; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"matplotlib", "sklearn", "pandas", "pyarrow", "flwr", "rich", "ray"}.isdisjoint(loaded)

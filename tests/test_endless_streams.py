@@ -5,8 +5,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from cases import PLAIN_OR_MASKED
 
-from flower_pca import ConfigError, DataError, STMiss, TrackingResult, report, track
+from flower_pca import ConfigError, DataError, STMiss, Stream, TrackingResult, report, track
 
 D, R = 12, 2
 
@@ -39,7 +40,7 @@ def stop_at(step):
     return stop
 
 
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 def test_the_newest_steps_are_kept_and_the_totals_of_all(mask, tmp_path):
     whole, part = (track(STMiss(keep=k), batches(9, clients=2), n_components=R, steps=9, mask=mask) for k in (100, 4))
     assert (whole.first_, part.first_, part.steps) == (0, 5, 4)
@@ -54,7 +55,7 @@ def test_the_newest_steps_are_kept_and_the_totals_of_all(mask, tmp_path):
     report.write(back, tmp_path / "t.html", title="The newest steps")
 
 
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 @pytest.mark.parametrize("at", [2, 9])
 def test_a_run_goes_on_with_the_steps_that_lie_beside_its_checkpoint(at, mask, tmp_path):
     path, given = tmp_path / "run.npz", {"n_components": R, "mask": mask}
@@ -69,6 +70,31 @@ def test_a_run_goes_on_with_the_steps_that_lie_beside_its_checkpoint(at, mask, t
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
+@pytest.mark.parametrize("refine", [False, True])
+def test_a_function_that_has_no_more_batches_ends_the_run_and_records_no_step_of_it(refine, mask):
+    streams, kept = ([Stream(batch, keep=True) for batch in batches(4, clients=2)] for _ in range(2))
+    seen, given = [], {"n_components": R, "mask": mask}
+    whole = track(STMiss(refine=refine), kept, steps=4, **given)
+    found = track(STMiss(refine=refine), streams, on_step=seen.append, **given)
+    assert str(found.status).startswith("one_shot: 4 steps, no client has more rows")
+    assert found.rows_.tolist() == [24] * 4
+    assert [record.step for record in seen] == [0, 1, 2, 3]
+    assert np.abs(found.components_ - whole.components_).max() < 1e-8
+    for mine, other in zip(streams, kept, strict=True):  # the last batch is completed once more, too, if asked for
+        assert sorted(mine.completed) == [0, 1, 2, 3]
+        np.testing.assert_allclose(mine.completed[3].rows, other.completed[3].rows, atol=1e-8)
+
+
+def test_a_step_without_rows_is_recorded_where_a_stream_has_told_of_it_or_steps_are_asked_for():
+    batch = batches(3)[0]
+    found = track("st_miss", [[batch(0), None, batch(1), None, None]], n_components=R)
+    assert found.rows_.tolist() == [12, 0, 12, 0, 0]  # a list tells how many steps there are
+    both = track("st_miss", [batch, [batch(0), None, batch(1), None, None, None]], n_components=R)
+    assert both.rows_.tolist() == [24, 12, 24, 0, 0, 0]
+    assert track("st_miss", [batch], n_components=R, steps=5).rows_.tolist() == [12, 12, 12, 0, 0]
+
+
 def test_an_endless_stream_goes_on_with_more_steps_than_before(tmp_path):
     path, whole = tmp_path / "run.npz", track("st_miss", batches(9), n_components=R)
     with pytest.raises(StopError):
@@ -78,7 +104,7 @@ def test_an_endless_stream_goes_on_with_more_steps_than_before(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 def test_a_run_of_so_many_steps_goes_on_with_more_or_fewer_of_them(mask, tmp_path):
     path, given = tmp_path / "run.npz", {"n_components": R, "checkpoint": tmp_path / "run.npz", "mask": mask}
     for before, after in ((5, 9), (9, 5), (5, None), (None, 6)):
@@ -93,7 +119,7 @@ def test_a_run_of_so_many_steps_goes_on_with_more_or_fewer_of_them(mask, tmp_pat
         assert not path.exists()
 
 
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 @pytest.mark.parametrize("refine", [False, True])
 def test_a_run_that_is_stopped_at_its_very_end_has_its_result_and_no_other_steps(refine, mask, tmp_path):
     def stop(run):
@@ -102,7 +128,7 @@ def test_a_run_that_is_stopped_at_its_very_end_has_its_result_and_no_other_steps
 
     path, given = tmp_path / "run.npz", {"n_components": R, "mask": mask}
     tracker, longer = STMiss(refine=refine), batches(9, clients=2)
-    for before, after, all_of_them in ((5, 5, 5), (5, None, 5), (None, None, 6), (None, 6, 6)):
+    for before, after, all_of_them in ((5, 5, 5), (5, None, 5), (None, None, 5), (None, 5, 5)):
         whole = track(tracker, batches(5, clients=2), steps=all_of_them, **given)
         with pytest.raises(StopError):
             track(tracker, batches(5, clients=2), steps=before, checkpoint=path, on_round=stop, **given)

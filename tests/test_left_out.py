@@ -5,6 +5,7 @@ import errno
 import numpy as np
 import pytest
 from builders import unequal
+from cases import PLAIN_OR_MASKED
 from fake_grid import FakeGrid, config_of, grid_of, hosts_of, is_pca_of
 from flwr.app import Error, Message
 from flwr.proto.node_pb2 import NodeInfo
@@ -38,7 +39,8 @@ FAULTS = {
     "a dead process": (lambda message: Message(Error(8, "boom"), reply_to=message), DIED),
     "a refusal": (refusal(lasting=False), "The disk is full."),
 }
-CASES = [("krylov", False), ("krylov", True), ("ssi", False), ("ssi", True), ("local_power", False)]
+MASKED = [pytest.param(name, True, marks=pytest.mark.slow) for name in ("krylov", "ssi")]
+CASES = [("krylov", False), ("ssi", False), ("local_power", False), *MASKED]
 
 
 def asked(message):
@@ -184,7 +186,7 @@ def test_a_client_of_a_host_that_fails_is_asked_again_too(how, monkeypatch):
 
 
 @pytest.mark.parametrize("fault", ["an error", "a refusal"])
-@pytest.mark.parametrize("mask", [None, True])
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 def test_a_tracker_asks_at_every_step_a_node_that_fails_at_once(fault, mask):
     """However many steps it has missed: that costs nobody anything, and then it is back."""
     streams = [np.random.default_rng(i).standard_normal((60, 6)) * [5, 3, 1, 1, 1, 1] for i in range(4)]

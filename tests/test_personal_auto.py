@@ -15,7 +15,7 @@ from scipy import sparse
 from test_personal_numbers import SHARDS, SHARED, TRUE, D, problem
 from test_personal_span import shards as degenerate
 
-from flower_pca import ConfigError, ExactPerPCA, PCAResult, PerPCA, PersonalResult, registry, simulate
+from flower_pca import ConfigError, ExactPerPCA, PCAResult, PerPCA, PersonalResult, ProtocolError, registry, simulate
 from flower_pca.algorithms.personal import held_out
 from flower_pca.clients.kept import own_file
 from flower_pca.rows import fixed, folds
@@ -278,7 +278,7 @@ def test_the_choice_is_a_function_of_statistics_that_were_there_before() -> None
     gone.__dict__["_X"] = None
     for seed in range(5):
         U = np.linalg.qr(np.random.default_rng(seed).standard_normal((D, 2)))[0]
-        arrays = {"U": U, "own": np.array(6), "auto": np.array(True)}
+        arrays = {"U": U, "own": np.array(held_out.MOST), "auto": np.array(True)}
         assert len({held_out.number(arrays, data, {})[0] for data in (a, b, gone)}) == 1
 
 
@@ -304,13 +304,17 @@ def test_other_words_and_a_random_start_are_refused(algorithm: Any) -> None:
     assert algorithm(local_components="auto", init="random", given=np.eye(5, 2)).local_components == "auto"
 
 
-@pytest.mark.parametrize("own", [10**12, 4, 0, -3])
+@pytest.mark.parametrize("own", [10**12, 10, 4, 0, -3])
 def test_no_message_makes_a_client_take_or_send_more(own: int) -> None:
     closing = registry.STAGES["personal"]
     U = np.linalg.qr(np.random.default_rng(14).standard_normal((D, 2)))[0]
     arrays = {"U": U, "b": U[:, :1], "own": np.array(own), "auto": np.array(True)}
     arrays |= {"exact": np.array(True), "steps": np.array(0), "collect": np.array(False), "samples": np.array(False)}
+    if own != held_out.MOST:  # from fewer no client chooses either: sums would tell who has more
+        with pytest.raises(ProtocolError, match=rf"that a client chooses must be up to 10\. Got {own}\."):
+            closing.client(arrays, LocalData(SHARDS[2]), {})
+        return
     up, memory = closing.client(arrays, LocalData(SHARDS[2]), {})
     assert up["chosen"].shape == closing.parts(arrays, D)["chosen"].shape == (12,)
     assert up["chosen"].sum() == 1.0
-    assert memory["V"].shape[1] <= min(max(own, 0), 6)
+    assert memory["V"].shape[1] <= 6

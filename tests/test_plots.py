@@ -59,7 +59,7 @@ def axes(given, what, shards=None):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_of_every_kind_of_result_nothing_is_clipped_and_no_numbers_run_into_one_another(case):
+def test_of_every_kind_of_result_nothing_is_clipped_covered_or_run_together(case):
     given = CASES[case]()
     for what in available(given, parts := sites(given.n_features_in_)):
         drawn = figure(given, what, shards=parts)
@@ -76,6 +76,9 @@ def test_of_every_kind_of_result_nothing_is_clipped_and_no_numbers_run_into_one_
             assert all(a.x1 < b.x0 for a, b in pairwise(boxes)), what
             if ax.get_legend():
                 assert not ax.get_legend().get_window_extent().overlaps(ax.title.get_window_extent()), what
+        legends = [ax.get_legend() for ax in drawn.axes if ax.get_legend()] + drawn.legends
+        covered = [legend.get_window_extent() for legend in legends]
+        assert not any(box.overlaps(ax.patch.get_window_extent()) for box in covered for ax in drawn.axes), what
 
 
 @pytest.mark.parametrize("case", ["one component", "one feature", "many features", "one shot", "clients changed"])
@@ -245,17 +248,6 @@ def test_letters_that_one_font_lacks_come_from_another_and_are_question_marks_wh
 def test_the_first_and_the_last_marker_of_a_curve_are_whole(what):
     ax = axes(result("ssi", tol=1e-5), what)
     assert not any(line.get_clip_on() for line in ax.lines if line.get_marker() == "o")
-
-
-@pytest.mark.parametrize("case", ["curves", "clients changed"])
-def test_no_legend_covers_what_is_drawn(case):
-    given = CASES[case]()
-    for what in available(given, parts := sites(given.n_features_in_)):
-        drawn = figure(given, what, shards=parts)
-        drawn.draw_without_rendering()
-        boxes = [ax.get_legend().get_window_extent() for ax in drawn.axes if ax.get_legend()]
-        boxes += [legend.get_window_extent() for legend in drawn.legends]
-        assert not any(box.overlaps(ax.patch.get_window_extent()) for box in boxes for ax in drawn.axes), what
 
 
 def test_no_two_curves_have_the_same_colour():

@@ -62,6 +62,7 @@ def test_importing_the_package_loads_nothing_heavy():
         assert heavy not in loaded
 
 
+@pytest.mark.slow
 def test_an_algorithm_is_imported_when_it_is_first_asked_for():
     def of(statement):
         return {name.removeprefix("flower_pca.") for name in imported(statement) if name.startswith("flower_pca.")}

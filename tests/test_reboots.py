@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from cases import PLAIN_OR_MASKED
 from fake_grid import FakeGrid
 from test_watching import R, clients, plain
 
@@ -51,7 +52,7 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("mask", [False, True], ids=["plain", "masked"])
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED, ids=["plain", "masked"])
 @pytest.mark.parametrize("source", SOURCES)
 def test_nodes_that_are_rebooted_go_on_to_the_bit(source, mask, tmp_path):
     told, reference = [], []

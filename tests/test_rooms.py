@@ -26,6 +26,7 @@ FLOORS = (
     ("audit",),
     ("commands", "app", "estimator"),
     ("cli", "flower_pca"),
+    ("__main__",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 

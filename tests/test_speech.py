@@ -38,6 +38,9 @@ def place(tmp_path, monkeypatch):
     for name, table in (("x", rows), ("gaps", gaps), ("still", rows * [1.0, 0.0, 1.0])):
         np.savetxt(tmp_path / f"{name}.csv", table, delimiter=",", header="c,b,a", comments="")
     (tmp_path / "words.csv").write_text("a,b\n1,high\n2,low\n")
+    (tmp_path / "de.csv").write_text('a,b\n"1,5",2\n"2,5",3\n')
+    (tmp_path / "sites").mkdir()
+    (tmp_path / "sites/words.csv").write_text("a,b\n1,high\n2,low\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -47,7 +50,10 @@ MISTAKES = {
     "a gap's remedy": (["gaps.csv"], "entries before the run, or use --missing mean."),
     "a still column": (["still.csv", "--scale", "std"], "Got constant column b. Drop it, or use no --scale."),
     "words": (["words.csv"], "Got 'high' in column b (line 2). Choose others with --columns a,b, keep"),
-    "words apart": (["words.csv"], "keep these apart by a spec, \"csv(path='x.csv', beside=['a'])\", or encode them."),
+    "words apart": (["words.csv"], "keep these apart by a spec, \"csv(path='words.csv', beside=['a'])\", or encode"),
+    "words in a folder": (["sites"], "keep these apart by a spec, \"folder(path='sites', beside=['a'])\", or"),
+    "words of a spec": (["csv('words.csv', sep=',')"], "by a spec, \"csv('words.csv', sep=',', beside=['a'])\", or"),
+    "decimals": (["de.csv"], "by a spec, \"csv(path='de.csv', decimal=',')\""),
     "too many": (["x.csv", "--components", "9"], "--components must be at most min(n_samples, n_features) = m"),
     "rounds": (["x.csv", "--max-rounds", "0"], "--max-rounds of krylov must be a whole number of at least 1."),
     "masks": (["x.csv", "--scale", "max_abs", "--mask"], "--scale under masks must be None or 'std', which follow"),

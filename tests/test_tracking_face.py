@@ -23,7 +23,7 @@ def test_the_command_prints_a_table_and_leaves_bases_and_picture(tmp_path, capsy
     reference = track(STMiss(update_length=2, detect=True, threshold=0.5), PROBLEM.batches(2), n_components=R)
     assert np.array_equal(result.components_, reference.components_)
     assert result.table() in printed
-    assert "changes at steps  4\n" in printed
+    assert "\nchange at step 4\n" in printed
     assert f"picture           {(tmp_path / 'out/tracking.png').resolve()}\n" in printed
     assert (tmp_path / "out/tracking.png").read_bytes().startswith(b"\x89PNG")
 

@@ -1,4 +1,4 @@
-"""Tests that share a cluster, a SuperLink or a browser are one worker's: two of each would take twice as long."""
+"""Tests that share a cluster, a SuperLink, a browser or a file are one worker's: two of each would take longer."""
 
 import os
 
@@ -7,11 +7,11 @@ import pytest
 GROUPS = {"ray": "cluster", "browser": "tab", "federation": "federation"}  # what a group shares
 
 
-@pytest.mark.xdist_group("browser")
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="there is one process for all tests")
-def test_a_group_is_told_by_the_end_of_a_tests_name(request):
+@pytest.mark.parametrize("group", [pytest.param("browser", marks=pytest.mark.xdist_group("browser")), "test_workers"])
+def test_a_group_is_told_by_the_end_of_a_tests_name(request, group):
     """By which pytest-xdist hands it out."""
-    assert request.node.nodeid.endswith("@browser")
+    assert request.node.nodeid.endswith(f"]@{group}")
 
 
 def test_whatever_shares_is_in_a_group(request):

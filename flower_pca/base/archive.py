@@ -20,6 +20,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
+from flower_pca.base import places
 from flower_pca.base.errors import DataError, FlowerPCAError
 from flower_pca.base.linalg import Array
 
@@ -40,12 +41,12 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
+            if not private:  # as mkstemp's are; ours are mostly ordinary files
+                umask = os.umask(0)
+                os.umask(umask)
+                os.chmod(file.fileno() if os.chmod in os.supports_fd else temporary, 0o666 & ~umask)
             file.flush()
             os.fsync(file.fileno())
-        if not private:  # as mkstemp's are; ours are mostly ordinary files
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -66,13 +67,13 @@ def write(
     return Path(path)
 
 
-def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The header and the arrays of a file of this kind.
+def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The header and the arrays of a file of this kind; of a `private` one only if nobody else can have laid it there.
 
     Raises:
         DataError: If it is none. No more memory is taken than the file is long, whatever its headers say.
     """
-    with meant(path, kind), open(path, "rb") as stream:
+    with meant(path, kind), open(path, "rb", opener=places.opener if private else None) as stream:
         header, arrays = _load(stream)
     if header.get("kind") != kind:
         rule = f"{_a(kind)} that flower_pca has saved"

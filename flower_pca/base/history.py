@@ -67,7 +67,7 @@ class History:
 
     def add(self, record: Round) -> History:
         """The history with one round more."""
-        return replace(self, rounds=(*self.rounds, record)).newest(self.limit)
+        return History((*self.rounds, record), self.gone, self.limit).newest(self.limit)
 
     def newest(self, most: int | None) -> History:
         """With so many rounds, and what the others came to."""

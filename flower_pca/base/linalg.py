@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -19,19 +18,42 @@ _PLAIN: Final = 1e-4  # least singular value, of columns as long as 1, that thei
 _LITTLE: Final = 1e-7  # deviation of products of columns from those of orthonormal ones whose square is rounding
 _ENTRIES: Final = 2**20  # entries that are copied at a time, of a large matrix
 _SAFE: Final = 1e-200  # squares from which, and up to whose inverse, none that counts has vanished or gone beyond
+_AT_ONCE: Final = 32  # reflections of a QR that LAPACK applies together
 _LARGE: Final = 300  # sides from which a few eigenvectors cost less than all
 
 
 def qr(Y: Array) -> tuple[Array, Array]:
     """The thin QR factors with a non-negative diagonal of R: unique when Y has full rank."""
-    Q, R = (np.asarray(factor) for factor in np.linalg.qr(Y))
-    signs = np.where(np.diagonal(R) < 0, -1, 1).astype(Q.dtype)
-    return np.asarray(Q * signs), np.asarray(R * signs[:, None])
+    if Y.size == 0:
+        Q, R = np.linalg.qr(Y)
+        return np.asarray(Q), np.asarray(R)
+    reflected, tau, signs = _reflected(Y)
+    R = np.triu(reflected[: len(tau)]) * signs[:, None]
+    return _basis(reflected, tau, signs, Y.dtype), R.astype(_precision(Y.dtype), copy=False)
 
 
 def orth(Y: Array) -> Array:
     """An orthonormal basis of a space that holds span(Y); always as many columns as Y has."""
-    return qr(Y)[0]
+    return _basis(*_reflected(Y), Y.dtype) if Y.size else qr(Y)[0]
+
+
+def _reflected(Y: Array) -> tuple[Array, Array, Array]:
+    """Y as Householder's reflections below R, and the signs of R's diagonal. (numpy takes twice LAPACK's own time.)"""
+    from scipy.linalg import lapack
+
+    reflected, tau, *_ = lapack.dgeqrf(Y, lwork=_AT_ONCE * Y.shape[1])
+    return reflected, tau, np.where(np.diagonal(reflected) < 0, -1.0, 1.0)
+
+
+def _basis(reflected: Array, tau: Array, signs: Array, dtype: np.dtype[Any]) -> Array:
+    from scipy.linalg import lapack
+
+    Q, *_ = lapack.dorgqr(reflected[:, : len(tau)], tau, lwork=_AT_ONCE * len(tau))
+    return np.multiply(Q, signs, order="C").astype(_precision(dtype), copy=False)
+
+
+def _precision(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
+    return np.float32 if dtype == np.float32 else np.float64
 
 
 def complement(Y: Array, Q: Array) -> Array:
@@ -78,8 +100,8 @@ def norm2(E: Array) -> float:
     """
     if E.size == 0:
         return 0.0
-    size = float(np.max(np.abs(E)))
-    if size == 0.0 or not np.isfinite(size):
+    size = float(np.abs(E).max())
+    if size == 0.0 or not math.isfinite(size):
         return size
     S = E / size  # no underflow when E is tiny
     return size * float(np.sqrt(max(np.linalg.eigvalsh(S.T @ S)[-1], 0.0)))
@@ -222,27 +244,3 @@ def _by_gram(Y: Array, floor: float) -> Array | None:
     if count < len(V) and np.linalg.norm(Y[:, count:]) * sizes.max() > floor:
         return None
     return Y[:, :count] / np.sqrt(squares[:count])
-
-
-def largest(product: Callable[[Array], Array], d: int, steps: int) -> float:
-    """The largest eigenvalue of a positive matrix by a few block power steps: never above the true one."""
-    Z = random_basis(d, min(4, d), seed=0)
-    for _ in range(steps - 1):
-        Z = orth(product(Z).astype(np.float64))
-    return float(np.linalg.eigvalsh(Z.T @ product(Z))[-1])
-
-
-def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) -> tuple[Array, Array]:
-    """The k leading eigenvalues of a positive matrix, largest first, and their vectors, by ARPACK."""
-    from scipy.sparse.linalg import LinearOperator, eigsh
-
-    def apply(z: Array) -> Array:
-        return product(z.reshape(d, -1)).astype(np.float64)
-
-    operator = LinearOperator((d, d), matvec=apply, matmat=apply, dtype=np.float64)
-    start = random_block(d, 1, seed=0)[:, 0]
-    if not apply(start).any():  # nothing but zeros, from which ARPACK does not start
-        return np.zeros(k), np.zeros((d, k))
-    values, V = eigsh(operator, k=k, v0=start, tol=tol)
-    order = np.argsort(values)[::-1]
-    return values[order], V[:, order]

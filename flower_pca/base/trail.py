@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from flower_pca.base import places
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
@@ -85,7 +86,7 @@ class Trail:
         numbers, found = range(count - kept, count), []
         if self._path.is_symlink():
             raise self._others("a link")
-        with contextlib.suppress(FileNotFoundError), open(self._path, "rb") as file:
+        with contextlib.suppress(FileNotFoundError), open(self._path, "rb", opener=places.opener) as file:
             for number in numbers:
                 file.seek(number % (keep + 1) * width * 8)
                 found.append(np.frombuffer(file.read(width * 8)))
@@ -105,4 +106,4 @@ class Trail:
 
 def _opened(path: str, flags: int) -> int:
     """A file of its owner's, and never one elsewhere that a link leads to."""
-    return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    return places.opener(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0))

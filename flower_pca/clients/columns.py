@@ -8,7 +8,7 @@ from typing import Any
 
 from flower_pca import wire
 from flower_pca.base import checks, hints, identifiers
-from flower_pca.clients import split
+from flower_pca.clients import limits, split
 from flower_pca.clients.refusals import RefusalError
 from flower_pca.clients.rules import Rules
 from flower_pca.rows.columns import listed
@@ -42,6 +42,7 @@ def asked(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loca
     names = request.frame.names
     split.check(request, rules)
     if isinstance(data, Stream):
+        data.widest = limits.widest_of(request)
         return split.seen(data.asked(names, one_by_one=rules.share_names), request)
     what, there = "The columns of this node", set(data.names or ())
     if names is None:

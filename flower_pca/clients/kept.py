@@ -8,24 +8,20 @@ can neither answer from the same secrets nor spend the same budget.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from flwr.app import Context
 
-from flower_pca.base import archive
+from flower_pca.base import archive, places
 from flower_pca.base.errors import ConfigError, DataError, private
-
-fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None  # none on Windows
 
 MEMORY: Final = "flower_pca-{}.npz"  # of a run, between its rounds; in memory_dir
 LEDGER: Final = "flower_pca-ledger-{}.npz"  # what was told of these very rows; in memory_dir, or beside Flower's state
 FIXED: Final = "flower_pca-fixed-{}.npz"  # the statistics of the rows that answers come from; in memory_dir
 OWN: Final = "flower_pca-own-{}.npz"  # what an algorithm gives the node itself; in output_dir
-_LOCK: Final = ".lock"  # at the end of the name of a file: what stands for it while it is replaced
 
 
 def memory_file(folder: str | os.PathLike[str], key: int) -> Path:
@@ -53,7 +49,7 @@ def own_place(path: Path, algorithm: str) -> Path:
     if not path.exists():
         return path
     try:
-        header, _ = archive.read(path, "own result")
+        header, _ = archive.read(path, "own result", private=True)
     except DataError:
         header = {}
     beside = path.with_name(f"{path.stem}-{algorithm}{path.suffix}")
@@ -74,27 +70,24 @@ def folder_of(path: Path) -> None:
         got, remedy = f"{path.parent} ({error.strerror})", "Name another, or let the user of this process make it."
         with private():
             raise ConfigError("The folder of what a node keeps", must="possible", got=got, then=remedy) from error
+    if places.free_for_all(path.parent):  # a ledger that somebody puts aside has told nothing
+        rule, remedy = "one that not all users may write to", "Name a folder in it, which is then made for its owner."
+        with private():
+            raise ConfigError("The folder of what a node keeps", must=rule, got=f"{path.parent}", then=remedy)
 
 
 @contextlib.contextmanager
 def locked(path: Path | None) -> Iterator[None]:
-    """Keep other processes from this file until the end; None stands for no file.
-
-    The lock lies beside the file, which is itself replaced by every writing.
-    """
+    """Keep other processes from this file until the end; None stands for no file."""
     if path is None:
         yield
         return
-    if fcntl is None:
+    if places.fcntl is None:
         remedy = "Leave memory_dir, output_dir and rules that need a ledger out, or run the node on another system."
         raise ConfigError("What a node keeps", must="on a system that can lock files", got=os.name, then=remedy)
     folder_of(path)
-    handle = os.open(path.with_name(path.name + _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with places.locked(path):
         yield
-    finally:
-        os.close(handle)  # which ends the lock
 
 
 def _beside_flower() -> Path:

@@ -19,6 +19,7 @@ class RuleKeywords(TypedDict, total=False):
     max_clip: float | None
     masked_only: bool
     single_masks: bool
+    unequal_numbers: bool
     sign_key: str | os.PathLike[str] | None
     trusted_keys: str | os.PathLike[str] | None
     max_messages: int | None

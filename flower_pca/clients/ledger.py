@@ -117,7 +117,7 @@ def opened(path: Path) -> Iterator[Ledger]:
 
 def _read(path: Path) -> Ledger:
     try:
-        header, arrays = archive.read(path, _KIND)
+        header, arrays = archive.read(path, _KIND, private=True)
         groups = [Group(frozenset(peers), frozenset(missing)) for peers, missing in header["groups"]]
         short, beside, answers = header["short"], header["beside"], header["answers"]
         beyond = {key: (float(short[key]), int(beside[key]), frozenset(answers[key])) for key in header["told"]}

@@ -23,8 +23,10 @@ from flower_pca.core.parts import Kind
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import noise
 from flower_pca.masking import messages
+from flower_pca.rows.stream import Stream, Widest
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.summed_opening import SummedOpening
+from flower_pca.tracking.batch import require_columns
 
 STEPS: Final = 10_000  # products in a message at most, whatever loops it asks for
 WIDEST: Final = 1000  # columns that may be asked for at any node; more, up to d, where rows are longer
@@ -131,9 +133,8 @@ def _check_length(request: wire.Request, plain: Arrays, d: int | None) -> None:
     if "d" not in plain:
         return
     asked = int(np.max(plain["d"], initial=0))
-    if d is not None and asked != d:
-        rule = f"{asked}, as in the run so far"
-        raise ProtocolError("The number of columns of this node", must=rule, got=d, then="Align the features first.")
+    if d is not None:
+        require_columns(asked, d, Stream.WHO)
     blocks = [a.shape[1] for a in plain.values() if a.ndim == 2]
     width = min(max([1, int(np.max(plain.get("width", 1), initial=1)), *blocks]), asked)
     if d is None and 8 * _BLOCKS[request.stage == messages.STAGE] * asked * width > SPARE:
@@ -144,6 +145,12 @@ def _check_length(request: wire.Request, plain: Arrays, d: int | None) -> None:
 def widest(n: int, d: int, *, made: int) -> int:
     """How many columns a block of a node's own making may have, if so many of one width are there at a time."""
     return (16 * n * d + SPARE) // (8 * d * made)
+
+
+def widest_of(request: wire.Request) -> Widest:
+    """The same of a batch of a stream, which is known only when it is taken."""
+    made = _BLOCKS[request.stage == messages.STAGE]
+    return lambda n, d: widest(counted(n, request), d, made=made)
 
 
 def has_room(stage: str, n: int, d: int) -> bool:

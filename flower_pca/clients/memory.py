@@ -101,7 +101,7 @@ class FileStore:
     def load(self) -> Memory:
         """The memory, empty if there is none or if the file is not one."""
         try:
-            header, arrays = archive.read(self._path, "memory")
+            header, arrays = archive.read(self._path, "memory", private=True)
             return Memory.of(header["run"], header["number"], arrays)
         except (FileNotFoundError, KeyError, ValueError):
             return Memory()

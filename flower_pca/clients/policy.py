@@ -9,6 +9,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 
 from flower_pca import registry, wire
+from flower_pca.base import apart
 from flower_pca.base.errors import ConfigError
 from flower_pca.clients import limits
 from flower_pca.clients.offered import everything
@@ -96,6 +97,11 @@ class Policy:
             rule = "with self-masks: single_masks is not set"
             remedy = "Leave self_masks=False out, or ask the node's operator."
             raise RefusalError("A set-up of masks at this node", must=rule, got="one without", then=remedy)
+        if masked and not self._rules.unequal_numbers and apart.unequal(messages.plain(request.arrays)):
+            # Of answers that hang on a number, a sum in which one client has another is that client's.
+            rule = "the same for all: unequal_numbers is not set"
+            remedy = "Ask for one number, or ask the node's operator."
+            raise RefusalError("The numbers in a masked message", must=rule, got="others for some", then=remedy)
 
     def _count(self) -> None:
         """Count a message of this run, if there is room for one more."""

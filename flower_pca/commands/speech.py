@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
+
+from flower_pca.base.errors import ConfigError
+from flower_pca.rows.columns import listed
 
 _OPTIONS: Final = {  # what Python names a setting, and the option that is the same
     **{
@@ -24,15 +30,31 @@ _GIVEN: Final = rf"\b({_NAMES})=(\"[^\"]*\"|'[^']*'|\[[^\]]*\]|[\w.+-]*\w)"
 _ALONE: Final = r"\b(n_components|max_rounds)\b"
 _FIRST: Final = rf"^({_NAMES})(?= )"
 _READING: Final = r"\bwith (beside=\[[^\]]*\]|decimal=',')"  # what only the source of the rows takes
-_BY_SPEC: Final = "by a spec, \"csv(path='x.csv', \\1)\""
 _LISTED: Final = r"\[.*\]"
 
 
-def spoken(message: str) -> str:
-    """The message of an error, with options in place of Python's keywords."""
+def spoken(message: str, data: str | None = None) -> str:
+    """The message of an error of a command over `data`, with options in place of Python's keywords."""
     message = message.replace("result.filling_gaps()", "--missing mean")
-    message = re.sub(_READING, _BY_SPEC, message.replace("beside=[...]", "beside=['a']"))
+    message, begun = message.replace("beside=[...]", "beside=['a']"), _begun("x.csv" if data is None else data)
+    message = re.sub(_READING, lambda found: f'by a spec, "{begun}{found[1]})"', message)
     return re.sub(f"{_SPEC}|{_GIVEN}|{_FIRST}|{_ALONE}", _option, message)
+
+
+def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
+    """The error of a command that has been given several files where it takes one name."""
+    words = f"flower-pca {given.command} {'RESULT ' if hasattr(given, 'result') else ''}FOLDER"
+    remedy = getattr(given, "instead", f"Put the files into a folder, one client a file, and write: {words}.")
+    return ConfigError("DATA", must="one path, folder or spec", got=listed([given.data, *more]), then=remedy)
+
+
+def _begun(data: str) -> str:
+    """The spec of the source that reads this, up to where a setting and the last bracket are to be added."""
+    if data.endswith(")"):
+        return f"{data[:-1]}, "
+    path = Path(data)
+    source = "folder" if path.expanduser().is_dir() else path.suffix[1:].lower()
+    return f"{source}(path={data!r}, "
 
 
 def _option(found: re.Match[str]) -> str:

@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flower_pca.base import labels
 from flower_pca.commands import common
 
 if TYPE_CHECKING:
     from flower_pca.tracking.record import StepRecord
+    from flower_pca.tracking.result import TrackingResult
+    from flower_pca.tracking.tracker import Tracker
 
 _EPILOG = """\
 examples:
@@ -34,6 +37,7 @@ def add(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(instead="Put all rows into one file, in the order of time, and write: flower-pca track FILE.")
     parser.add_argument("data", metavar="DATA", help="rows in the order of time: a path or a spec; NaN is missing")
     parser.add_argument("--batch", type=int, required=True, metavar="N", help="rows of a step, of all clients together")
     text = "components to follow, the columns of the basis"
@@ -103,7 +107,7 @@ def run(given: argparse.Namespace) -> int:
         raise KeyboardInterrupt(words) from None
     lines = [result.table(), str(result.status)]
     if tracker.detect:
-        lines.append(f"changes at steps  {', '.join(map(str, result.changes_)) or 'none'}")
+        lines.append(_changes(result, tracker))
     with common.writing(place) as draft:
         lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
         lines.append(_picture(result, draft / "tracking.png", place))
@@ -137,6 +141,17 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
     if given.resume and not path.exists():
         sys.stderr.write(f"flower-pca: There is no checkpoint {path}: the run begins with the first step.\n")
     return path
+
+
+def _changes(result: TrackingResult, tracker: Tracker) -> str:
+    steps = result.changes_.tolist()
+    if steps:
+        return f"{'change at step' if len(steps) == 1 else 'changes at steps'} {', '.join(map(str, steps))}"
+    if not result.levels_:
+        learnt = "" if tracker.threshold is not None else ", and after 20 quiet ones without --threshold"
+        first = labels.count(tracker.update_length, "step")
+        return f"no change was looked for in so few steps: that begins after {first}{learnt}"
+    return "no change"
 
 
 def _aloud(on_step: Callable[[StepRecord], None]) -> Callable[[StepRecord], None]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from flower_pca.base import archive
+from flower_pca.base import archive, places
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.base.trail import Recorded, Trail
@@ -111,14 +112,25 @@ def drive(
         run: The run.
         transport: How messages travel.
         checkpoint: File to keep the state of run and transport in after every message. If it is there at the start,
-            the run goes on from it; a finished run removes it.
+            the run goes on from it; a finished run removes it. Another run at the same file is refused meanwhile.
         on_round: Called with the run after every message.
         before_keeping: Likewise, before the checkpoint is written: what it is told is told again rather than never.
     """
     path = None if checkpoint is None else Path(checkpoint)
+    with nullcontext() if path is None or places.fcntl is None else places.locked(path, wait=False):
+        return _driven(run, transport, path, on_round, before_keeping)
+
+
+def _driven(
+    run: R,
+    transport: Transport,
+    path: Path | None,
+    on_round: Callable[[R], None] | None,
+    before_keeping: Callable[[R], None] | None,
+) -> Any:
     trail = None if path is None else Trail(path)
     if path is not None and trail is not None and path.exists():
-        header, arrays = archive.read(path, transport.kind)
+        header, arrays = archive.read(path, transport.kind, private=True)
         state = run.standing.state
         with archive.meant(path, transport.kind):
             arrays |= trail.read(header, state.keep) if isinstance(state, Recorded) else {}

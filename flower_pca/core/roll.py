@@ -189,6 +189,8 @@ class Roll:
             members = came
             unfit = _NOBODY if spare else self.asked - came
         whole = came == members or not self.opens
+        if not self.came and not self.silent and (members, unfit, whole) == (self.members, self.unfit, self.whole):
+            return self  # as after most messages
         return replace(self, members=members, unfit=unfit, whole=whole, came=_NOBODY, awaited=_NOBODY, silent=0)
 
     def lose(self) -> Roll:

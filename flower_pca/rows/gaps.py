@@ -13,7 +13,7 @@ from flower_pca.base.linalg import Array
 
 _ILL: Final = 1e10  # condition number of r x r normal equations beyond which the SVD of the observed rows takes over
 _WELL: Final = 1e3  # condition number up to which their solution needs no refinement
-_HELD: Final = 2**24  # entries of the stack of such rows that is held at a time
+_HELD: Final = 2**21  # entries of a stack of matrices, one for each row, that is held at a time
 _PAIRS: Final = 2**20  # entries of products of two columns of the basis that are held at a time
 _SPARED: Final = 2**16  # multiplications by row from which it pays to look at the gaps of every row by itself
 
@@ -41,18 +41,43 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
     return rows
 
 
-def fit(P: Array, Y: Array, seen: Array) -> tuple[Array, int]:
-    """a_t = argmin ||(y_t - P a) on the seen entries||, m x r, of minimum norm where that is not unique.
+def without(Y: Array) -> tuple[Array, Array]:
+    """A copy of Y with zeros in place of its gaps, and where these are: their places as Y is read row by row.
 
-    Returns them, and how many rows have fewer independent observed entries than P has columns. Y (m x d) is zero where
-    it is not seen. All r x r normal equations are solved together. Unless all are known to be well-conditioned, rows
-    that are not get a step of refinement; the worst go through a stacked SVD.
+    Of few gaps among many entries the places are faster to go by than a mask.
     """
+    flat = Y.flatten()
+    gone = np.flatnonzero(np.isnan(flat))
+    flat[gone] = 0.0
+    return flat.reshape(Y.shape), gone
+
+
+def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
+    """a_t = argmin ||(y_t - P a) on the observed entries||, m x r, of minimum norm where that is not unique.
+
+    Returns them, and how many rows have fewer independent observed entries than P has columns. Y (m x d) and where its
+    gaps are come from `without`. All r x r normal equations are solved together. Unless all are known to be
+    well-conditioned, rows that are not get a step of refinement; the worst go through a stacked SVD. Of a wide basis
+    a part of the rows at a time: the equations take r^2 numbers for each.
+    """
+    step, d = max(1, _HELD // max(P.shape[1] ** 2, 1)), len(P)
+    if len(Y) <= step:
+        return _fit(P, Y, gone)
+    A, deficient = np.empty((len(Y), P.shape[1])), 0
+    for i in range(0, len(Y), step):
+        begin, end = np.searchsorted(gone, (i * d, (i + step) * d))
+        A[i : i + step], few = _fit(P, Y[i : i + step], gone[begin:end] - i * d)
+        deficient += few
+    return A, deficient
+
+
+def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     m, r = len(Y), P.shape[1]
-    G = _normal_by_row(P, seen) if np.count_nonzero(seen) * r**2 > _SPARED * m else _normal(P, seen.astype(np.float64))
+    by_row = (Y.size - len(gone)) * r**2 > _SPARED * m
+    G = _normal_by_row(P, m, gone) if by_row else _normal(P, _weights(Y, gone))
     if _well(G):
         return np.asarray(np.linalg.solve(G, (Y @ P)[:, :, None])[:, :, 0]), 0
-    weights = seen.astype(np.float64)
+    weights = _weights(Y, gone)
     bad = weights.sum(axis=1) < r
     if bad.any():
         G[bad] = np.eye(r)
@@ -68,8 +93,15 @@ def fit(P: Array, Y: Array, seen: Array) -> tuple[Array, int]:
         A[rough] += _times(inverse[rough], left @ P)
     deficient = 0
     if bad.any():
-        A[bad], deficient = _by_svd(P, Y[bad], seen[bad])
+        A[bad], deficient = _by_svd(P, Y[bad], weights[bad])
     return A, deficient
+
+
+def _weights(Y: Array, gone: Array) -> Array:
+    """1 where an entry was observed, 0 in the gaps."""
+    weights = np.ones(Y.size)
+    weights[gone] = 0.0
+    return weights.reshape(Y.shape)
 
 
 def _normal(P: Array, weights: Array) -> Array:
@@ -97,12 +129,21 @@ def _places(r: int) -> tuple[list[int], Array]:
     return np.searchsorted(i, np.arange(r + 1)).tolist(), place
 
 
-def _normal_by_row(P: Array, seen: Array) -> Array:
-    """The same where many columns are followed, and rows have few gaps: P'P less what is not seen of it."""
-    whole, G = P.T @ P, np.empty((len(seen), P.shape[1], P.shape[1]), dtype=P.dtype)
-    for own, gone in zip(G, ~seen, strict=True):
-        unseen = P.take(gone.nonzero()[0], axis=0)
-        np.dot(unseen.T, unseen, out=own)
+def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
+    """The same where many columns are followed, and m rows have few gaps: P'P less what is not seen of it.
+
+    The parts of P that rows do not see are stacked, those with fewer gaps with zeros below.
+    """
+    (d, r), whole = P.shape, P.T @ P
+    G, padded = np.empty((m, r, r)), np.vstack([P, np.zeros((1, r))])
+    begins, step = np.searchsorted(gone, np.arange(0, (m + 1) * d, d)), max(1, _PAIRS // P.size)
+    for i in range(0, m, step):
+        ends = begins[i : i + step + 1]
+        counts = np.diff(ends)
+        places = np.full((len(counts), counts.max()), d)
+        places[np.arange(places.shape[1]) < counts[:, None]] = gone[ends[0] : ends[-1]] % d
+        unseen = padded.take(places, axis=0)
+        np.matmul(unseen.transpose(0, 2, 1), unseen, out=G[i : i + step])
     return np.asarray(np.subtract(whole, G, out=G))
 
 
@@ -125,13 +166,13 @@ def _times(inverse: Array, B: Array) -> Array:
     return np.asarray(np.matmul(inverse, B[:, :, None])[:, :, 0])
 
 
-def _by_svd(P: Array, Y: Array, seen: Array) -> tuple[Array, int]:
+def _by_svd(P: Array, Y: Array, weights: Array) -> tuple[Array, int]:
     d, r = P.shape
     A, deficient = np.empty((len(Y), r)), 0
     step = max(1, _HELD // (d * r))
     for i in range(0, len(Y), step):
         part = slice(i, i + step)
-        U, s, Vt = np.linalg.svd(P * seen[part, :, None], full_matrices=False)
+        U, s, Vt = np.linalg.svd(P * weights[part, :, None], full_matrices=False)
         kept = s > max(d, r) * np.finfo(float).eps * np.maximum(s[:, :1], np.finfo(float).tiny)
         scores = np.matmul(Y[part, None, :], U)[:, 0] * np.divide(1.0, s, out=np.zeros_like(s), where=kept)
         A[part] = np.matmul(scores[:, None, :], Vt)[:, 0]

@@ -244,7 +244,7 @@ _ARRAYS: Final = ("mean", "seen", "peak", "gaps", "m2", "rest", "scatter", "fact
 
 def _read(path: Path, mark: list[Any]) -> Statistics | None:
     try:
-        header, arrays = archive.read(path, _FILE)
+        header, arrays = archive.read(path, _FILE, private=True)
     except (FileNotFoundError, DataError):  # of another version: they are measured anew
         return None
     return Statistics(header["n"], **arrays) if header.get("rows") == mark else None

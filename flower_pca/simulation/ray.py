@@ -149,12 +149,12 @@ def _run(
 
 
 def _app(where: Placed, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
-    """The ClientApp of all virtual nodes."""
+    """The ClientApp of all virtual nodes, which allow everything: a simulation has no foe."""
     from flower_pca.clients import Rules, client_app
     from flower_pca.clients.offered import everything
 
     each, packs, hosting = where.packs.each, where.packs, engine.hosted is not None
-    allowed = {"allow": everything(), "missing": "mean", "split_columns": "any", **rules}  # a simulation has no foe
+    allowed = {"allow": everything(), "missing": "mean", "split_columns": "any", "unequal_numbers": True, **rules}
 
     def hosts(context: Any) -> Sequence[int]:
         first = int(context.node_config["partition-id"]) * each

@@ -18,8 +18,9 @@ from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Shape
 from flower_pca.core.stage import Arrays, Merge, add
+from flower_pca.rows import gaps
 from flower_pca.rows.completed import Completed
-from flower_pca.rows.stream import NO_CURSOR, Stream
+from flower_pca.rows.stream import NO_CURSOR, Stream, Widest
 
 _MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")  # once a batch is completed
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
@@ -46,6 +47,9 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     """
     step, lap = int(arrays["step"]), int(arrays["lap"])
     newest = memory["at"] if "at" in memory else np.array([-1, 0])
+    if "P" in arrays and not (arrays["P"].ndim == 2 and 0 < arrays["P"].shape[1] <= len(arrays["P"])):
+        rule, remedy = "of 1 to as many columns as rows are long", "Check the sender."
+        raise ProtocolError("The basis of a message", must=rule, got=f"shape {arrays['P'].shape}", then=remedy)
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
         _refine(arrays, data, memory, complete)
     if "closing" in arrays:
@@ -57,7 +61,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
             memory["Y"] = taken.rows
     if "Y" in memory and memory["at"][1] != lap:
         memory = {**memory, **_completed(arrays, data, memory["Y"], complete), "at": np.array([step, lap])}
-    return _answer(arrays, memory), memory
+    return _answer(arrays, memory, data.widest), memory
 
 
 def lasting(memory: Arrays) -> Arrays:
@@ -85,25 +89,27 @@ def resumed(memory: Arrays, data: Stream) -> Arrays:
 
 
 def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
-    seen = ~np.isnan(Y)
-    Y0 = np.where(seen, Y, 0.0)
+    Y0, gone = gaps.without(Y)
     energy = float(np.vdot(Y0, Y0))
     d = len(arrays["P"]) if "P" in arrays else int(arrays["d"]) if "d" in arrays else Y.shape[1]
-    if d != Y.shape[1]:
-        rule = f"{d}, as in the run so far"
-        what = f"The number of columns of {data.who}"
-        raise DataError(what, must=rule, got=Y.shape[1], then="Align the features first.")
+    require_columns(d, Y.shape[1], data.who)
     if "P" not in arrays:
-        filled = Filled(Y0, np.zeros_like(seen), energy, 0)
+        filled = Filled(Y0, np.zeros(Y.shape, dtype=bool), energy, 0)
     else:
-        filled = complete(arrays, Y0, seen, arrays["P"], None)
+        filled = complete(arrays, Y0, gone, arrays["P"], None)
     _hand_back(data, int(arrays["step"]), filled, Y)
-    outliers, missing = np.count_nonzero(filled.found), Y.size - np.count_nonzero(seen)
-    counts = [len(Y), filled.misfit, energy, filled.deficient, outliers, missing]
+    counts = [len(Y), filled.misfit, energy, filled.deficient, np.count_nonzero(filled.found), len(gone)]
     return {"L": filled.rows, "found": filled.found, "counts": np.array(counts, dtype=np.float64)}
 
 
-def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
+def require_columns(asked: int, own: int, who: str) -> None:
+    """Require of rows that they are as long as those that the run has had so far."""
+    if asked != own:
+        what, rule = f"The number of columns of {who}", f"{asked}, as in the run so far"
+        raise DataError(what, must=rule, got=own, then="Align the features first.")
+
+
+def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     """L'(L B), or (I - PP')L'(L (I - PP')B), and counts."""
     if "Y" not in memory:
         none = {name: np.array(0.0) for name in COUNTS}
@@ -111,7 +117,7 @@ def _answer(arrays: Arrays, memory: Arrays) -> Arrays:
         S = np.zeros((0, int(arrays["width"])) if d is None or width is None else (d, width))
         return {"S": S, **none, "left": memory["left"]}
     L = memory["L"]
-    B = arrays["block"] if "block" in arrays else _draw(L.shape[1], int(arrays["width"]), int(arrays["seed"]))
+    B = arrays["block"] if "block" in arrays else _draw(arrays, L, widest)
     outside = "outside" in arrays
     B = linalg.complement(B, arrays["P"]) if outside else B
     S = L.T @ (L @ B)
@@ -128,16 +134,19 @@ def shape_of(arrays: Arrays, d: int | None = None) -> Shape:
     return d, None if d is None else min(int(arrays["width"]), d)
 
 
-def _draw(d: int, width: int, seed: int) -> Array:
-    return linalg.random_basis(d, min(width, d), seed)
+def _draw(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
+    d, seed = L.shape[1], int(arrays["seed"])
+    width = min(int(arrays["width"]), d)
+    if widest is not None and width > widest(*L.shape):
+        rule = "of no more columns than those for which a node with so few rows in a batch has memory"
+        raise ProtocolError("width of a message", must=rule, got=width, then="Ask for fewer columns.")
+    return linalg.random_basis(d, width, seed)
 
 
 def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> None:
     """The batch of the step before once more, with the basis that was found from it; its outliers stay."""
     Y = memory["Y"]
-    seen = ~np.isnan(Y)
-    Y0 = np.where(seen, Y, 0.0)
-    _hand_back(data, int(memory["at"][0]), complete(arrays, Y0, seen, arrays["P"], memory["found"]), Y)
+    _hand_back(data, int(memory["at"][0]), complete(arrays, *gaps.without(Y), arrays["P"], memory["found"]), Y)
 
 
 def _hand_back(data: Stream, step: int, filled: Filled, Y: Array) -> None:

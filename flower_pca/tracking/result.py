@@ -229,8 +229,7 @@ class TrackingResult:
         return markup.of_steps(self)
 
     def _scores(self, rows: Array, step: int) -> Array:
-        seen = ~np.isnan(rows)
-        return gaps.fit(np.ascontiguousarray(self.components_[step].T), np.where(seen, rows, 0.0), seen)[0]
+        return gaps.fit(np.ascontiguousarray(self.components_[step].T), *gaps.without(rows))[0]
 
     def _rows(self, X: Any) -> Array:
         given = arranged(X, saved.plain(self.feature_names_in_), self.feature_digest)

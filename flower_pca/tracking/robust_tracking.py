@@ -67,14 +67,16 @@ class RobustTracking(Tracker):
         return respond(arrays, data, memory, complete)
 
 
-def complete(arrays: Arrays, Y: Array, seen: Array, P: Array, found: Array | None) -> Filled:
+def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filled:
     """The rows with gaps and outliers replaced; `found`, where the outliers are known already."""
     if found is None:
+        seen = np.ones(Y.shape, dtype=bool)
+        seen.ravel()[gone] = False
         if "smallest" in arrays:
             smallest = np.full(len(Y), float(arrays["smallest"]))
         else:
-            squares = np.sum(np.where(seen, Y, 0.0) ** 2, axis=1)
+            squares = np.sum(Y**2, axis=1)
             smallest = _VIDEO * np.sqrt(squares / np.maximum(seen.sum(axis=1), 1))
         S = modified_cs(P, Y, seen, _BALL * smallest)
         found = seen & (np.abs(S) > _SUPPORT * smallest[:, None])
-    return st_miss.complete(arrays, Y, seen, P, found)
+    return st_miss.complete(arrays, Y, gone, P, found)

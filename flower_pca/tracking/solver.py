@@ -32,6 +32,7 @@ class Solver:
         values: Ritz values, largest first, at most r + 1.
         stuck: Whether the power method's error has not fallen any more, and is as small as rounding may leave it.
         Z, CZ: The first r Ritz vectors, until `onward` has been asked; their products, from a Krylov space.
+        whole: From a Krylov space all Ritz values and the eigenvectors of T, likewise until then.
     """
 
     r: int
@@ -47,6 +48,7 @@ class Solver:
     stuck: bool = False
     Z: Array | None = None
     CZ: Array | None = None
+    whole: tuple[Array, Array] | None = None
 
     @classmethod
     def krylov(cls, start: Array, *, r: int) -> Solver:
@@ -86,7 +88,8 @@ class Solver:
             assert self.values is not None
             assert self.Z is not None
             return self.Z, self.values
-        values, W = linalg.eigh_descending(self.T)
+        assert self.whole is not None
+        values, W = self.whole
         return self.Q @ W, values
 
     @property
@@ -137,7 +140,7 @@ class Solver:
         assert self.heard is not None
         assert self.values is not None
         block = linalg.krylov_block(self.heard, self.Q, max(float(self.values[0]), _TINY))
-        return replace(self, block=block, heard=None, Z=None, CZ=None)
+        return replace(self, block=block, heard=None, Z=None, CZ=None, whole=None)
 
     @property
     def _noise(self) -> float:
@@ -154,7 +157,8 @@ class Solver:
         F F' = CQ T^+ QC is what the rows have in the span of LQ, and all of C once that is as large as there are rows.
         What it lacks is positive, so no larger than what its trace lacks; that over the gap bounds the sine.
         """
-        values, W = linalg.eigh_descending(self.T)
+        assert self.whole is not None
+        values, W = self.whole
         full = values > _NULL * max(float(values[0]), _TINY)
         r, size = self.r, np.count_nonzero(full)
         if size < r:
@@ -182,7 +186,7 @@ class Solver:
         following = float(values[r]) if len(values) > r else 0.0
         rest = linalg.length(CZ - Z * values[:r])
         error = rest / max(float(values[r - 1]) - following, _TINY)
-        found: dict[str, Any] = {"values": values[: r + 1], "Z": Z, "CZ": CZ, "error": error}
+        found: dict[str, Any] = {"values": values[: r + 1], "Z": Z, "CZ": CZ, "whole": (values, W), "error": error}
         return replace(self, Q=Q, CQ=CQ, T=T, heard=S, products=self.products + 1, **found)
 
 

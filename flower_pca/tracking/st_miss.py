@@ -44,16 +44,18 @@ class STMiss(Tracker):
         return respond(arrays, data, memory, complete)
 
 
-def complete(arrays: Arrays, Y: Array, seen: Array, P: Array, found: Array | None) -> Filled:
+def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filled:
     """The rows with their gaps filled, in place, by the span of P; entries known to be outliers count as gaps."""
-    kept = seen if found is None else seen & ~found
-    A, deficient = gaps.fit(P, Y if found is None else np.where(kept, Y, 0.0), kept)
+    if found is not None:
+        Y[found] = 0.0
+        gone = np.union1d(gone, np.flatnonzero(found))
+    A, deficient = gaps.fit(P, Y, gone)
     rows = A @ P.T
-    np.putmask(Y, ~kept, rows)
+    Y.ravel()[gone] = rows.ravel()[gone]
     left = np.subtract(Y, rows, out=rows)  # zero in the gaps
     return Filled(
         rows=Y,
-        found=np.zeros_like(seen) if found is None else found,
+        found=np.zeros(Y.shape, dtype=bool) if found is None else found,
         misfit=float(np.vdot(left, left)),
         deficient=deficient,
     )

@@ -126,8 +126,8 @@ class Tracker(Stage[TrackState]):
         return {**unknown, "S": squares * linalg.column_norms(solver.block)}
 
     def inspect(self, state: TrackState, reply: Arrays) -> None:
-        counts = [float(reply[name]) for name in COUNTS if name in reply]
         if rule := broken(reply):
+            counts = [float(reply[name]) for name in COUNTS if name in reply]
             raise ProtocolError("The counts of an answer", must=rule, got=counts, then="Check the client.")
         if state.solver is None and not state.closing and len(reply["S"]):
             d, width = reply["S"].shape
@@ -159,6 +159,8 @@ class Tracker(Stage[TrackState]):
                 raise DataError("n_components", must=rule, got=state.r, then=remedy)
             state = replace(state, solver=self._opened(linalg.random_basis(d, S.shape[1], state.seed), state.r))
         elif (nothing or rows < state.r) and state.P is not None:
+            if state.past_the_last:
+                return replace(state, ended=True)
             return self._finished(state, state.P, np.zeros(state.r), state.outside)
         elif others and state.solver.Q.shape[1] and state.solver.products + 1 < self._limit(state):
             return self._restarted(state, state.solver)  # products of other batches do not go together with those
@@ -230,12 +232,9 @@ class Tracker(Stage[TrackState]):
         since = 1 if alarm.changed else state.since + 1
         over = state.step + 1 == state.steps or (state.steps is None and not state.sums["left"])
         state = TrackState(
-            r=state.r,
-            seed=state.seed,
-            summed=state.summed,
-            steps=state.steps,
             step=state.step + 1,
             P=basis,
+            **state.lasting,
             **state.recorded(finished(state, alarm, basis, values, outside)),
             detecting=(state.detecting and not alarm.changed) or since >= self.update_length,
             since=since,

@@ -65,6 +65,7 @@ def test_two_scales_are_refused_and_rows_beside():
         node.ask("ssi", {"Z": np.eye(D)[:, :2]})
 
 
+@pytest.mark.slow
 def test_ways_to_prepare_columns_share_the_rank_that_may_be_told():
     """Centred or not, with gaps or without, under one salt or another: the same people, and one rule."""
     node = Node(0, X, split_columns=True, max_rank=6)

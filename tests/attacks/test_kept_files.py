@@ -65,6 +65,7 @@ def changed(header, path, value):
     return header
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("made", "after"), [(rows_at_rest, 3), (arriving, 5)])

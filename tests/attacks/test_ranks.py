@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import PLAIN_OR_MASKED
 from dishonest import Node, RefusedError, Sums, error_of, signed
 
 from flower_pca.rows.frame import Frame
@@ -157,7 +158,7 @@ OVERFLOWS = {"ssi": ("Z", {"Y": (D, 1), "n": ()}), "krylov": ("B", {"S": (D, 1)}
 
 
 @pytest.mark.parametrize("stage", OVERFLOWS)
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", PLAIN_OR_MASKED)
 def test_whether_numbers_overflow_is_told_no_more_often_than_directions(stage, masked, tmp_path):
     """A scale takes an answer beyond all numbers, or just not: that compares it with a number of the server."""
     (name, shapes), low, high = OVERFLOWS[stage], -150.0, 0.0

@@ -1,12 +1,15 @@
 """Steps that no tracker asks for: before the first, far ahead, and of rows with more columns than there are."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
 from dishonest import Node, RefusedError, error_of
 
-from flower_pca import Stream
+from flower_pca import DataError, Stream, wire
+from flower_pca.clients import limits
+from flower_pca.rows.frame import Frame
 
 D, BATCH = 6, 20
 X = np.random.default_rng(0).standard_normal((4 * BATCH + 1, D))
@@ -58,10 +61,79 @@ def test_a_stream_without_an_end_is_not_read_through(step):
 @pytest.mark.parametrize("length", [10**6, 2**31, 2**52])
 def test_a_node_without_rows_makes_no_product_longer_than_its_rows_could_be(source, length):
     asked = {**MESSAGE, "width": 20, "d": length}
-    with pytest.raises(RefusedError, match=r"The number of columns of (a run|this node) must be "):
+    with pytest.raises(RefusedError, match=r"The number of columns of (a run|the client) must be "):
         node("st_miss", source).ask("st_miss", asked)
-    with pytest.raises(RefusedError, match=r"The number of columns of (a run|this node) must be "):
+    with pytest.raises(RefusedError, match=r"The number of columns of (a run|the client) must be "):
         node("st_miss", source).ask("st_miss", {**asked, "width": 1, "block": np.zeros((3, 1000))})
+
+
+def test_rows_of_another_length_than_the_runs_are_refused_alike_before_a_batch_is_taken_and_by_the_batch():
+    said = []
+    for source, how in ((X, {"batch": BATCH}), (lambda step: X[:BATCH], {})):
+        with pytest.raises(
+            RefusedError, match=r"must be 7, as in the run so far\. Got 6\. Align the features"
+        ) as refused:
+            node("st_miss", source, **how).ask("st_miss", {**MESSAGE, "d": 7})
+        said.append(str(refused.value))
+    assert len(set(said)) == 1
+    request = wire.Request("st_miss", "st_miss", "r", 0, {"d": np.array(7)}, Frame())
+    with pytest.raises(DataError, match=r"The number of columns of the client must be 7, as in the run so far\. Got 6"):
+        limits.check_sizes(request, D)
+
+
+@pytest.mark.parametrize("how", ["array", "function", "iterator"])
+def test_a_few_bytes_take_no_memory_beyond_the_rows_taken_twice(how):
+    """As many random columns as rows are long, of a batch whose length the node may not know before it has it."""
+    rows = np.random.default_rng(1).standard_normal((20, 4000))
+    given = {"array": lambda: (rows, {"batch": 20}), "function": lambda: (lambda step: rows, {})}
+    source, cut = given.get(how, lambda: (iter([rows] * 3), {}))()
+    taken = node("st_miss", source, **cut)
+    tracemalloc.start()
+    try:
+        asked = {**MESSAGE, "width": 4000 if cut else 1000}
+        with pytest.raises(RefusedError, match="width of a message must be of no more columns than those for which a"):
+            taken.ask("st_miss", asked)
+        assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
+        assert taken.ask("st_miss", {**asked, "width": 300})["S"].shape == (4000, 300)
+        assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_wide_basis_takes_no_memory_beyond_the_rows_taken_twice():
+    """Equations of r^2 numbers for each row, for all rows at once, would be 200 MB."""
+    rng = np.random.default_rng(2)
+    rows = np.where(rng.random((800, 100)) < 0.1, np.nan, rng.standard_normal((800, 100)))
+    asked = {**MESSAGE, "P": np.linalg.qr(rng.standard_normal((100, 80)))[0], "block": np.eye(100)[:, :1]}
+    tracemalloc.start()
+    try:
+        answer = node("st_miss", rows, batch=800).ask("st_miss", asked)
+        assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
+    finally:
+        tracemalloc.stop()
+    L = np.vstack([filled(y, asked["P"]) for y in rows])
+    np.testing.assert_allclose(answer["S"], L.T @ (L @ asked["block"]), rtol=1e-6)
+
+
+def filled(y, P):
+    """A row whose gaps are filled from the span of P, by itself."""
+    seen = ~np.isnan(y)
+    return np.where(seen, y, P @ np.linalg.lstsq(P[seen], y[seen])[0])
+
+
+@pytest.mark.parametrize("tracker", TRACKERS)
+@pytest.mark.parametrize("shape", [(D, 1000), (D, D + 1), (D, 0), (D,)])
+def test_a_basis_has_no_more_columns_than_rows_are_long(tracker, shape):
+    asked = {**MESSAGE, "P": np.ones(shape), "block": np.eye(D)}
+    with pytest.raises(RefusedError, match="The basis of a message must be of 1 to as many columns as rows are long"):
+        node(tracker, X, batch=BATCH).ask(tracker, asked)
+
+
+@pytest.mark.parametrize("tracker", TRACKERS)
+def test_an_answer_is_finite(tracker):
+    asked = {**MESSAGE, "P": np.full((D, 2), 1e60), "block": np.full((D, 1), 1e60), "outside": 1}
+    with pytest.raises(RefusedError, match=r"The answer of this node must be finite\. Got others\."):
+        node(tracker, X, batch=BATCH).ask(tracker, asked)
 
 
 def test_a_node_that_is_away_answers_in_the_length_of_the_run():

@@ -305,3 +305,21 @@ def test_the_length_of_a_matrix_is_told_in_any_unit(size):
     E = np.random.default_rng(0).standard_normal((7, 3))
     assert linalg.length(size * E) == pytest.approx(size * np.linalg.norm(E), rel=1e-14)
     assert linalg.length(0.0 * E) == 0.0
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+@pytest.mark.parametrize("shape", [(1, 1), (9, 4), (4, 9), (200, 70), (5, 0), (0, 3)])
+def test_qr_gives_the_factors_of_any_matrix_in_its_precision(shape, dtype):
+    Y = (10.0 * np.random.default_rng(3).standard_normal(shape)).astype(dtype)
+    Q, R = linalg.qr(Y)
+    eps = np.finfo(np.float32 if dtype is np.float32 else np.float64).eps
+    assert Q.dtype == R.dtype == (np.float32 if dtype is np.float32 else np.float64)
+    assert Q.shape == (shape[0], min(shape))
+    assert R.shape == (min(shape), shape[1])
+    assert Q.flags.c_contiguous
+    assert R.flags.c_contiguous
+    np.testing.assert_allclose(Q @ R, Y, atol=50 * eps * np.sqrt(sum(shape)) * 10)
+    np.testing.assert_allclose(Q.T @ Q, np.eye(min(shape)), atol=50 * eps * np.sqrt(sum(shape)))
+    assert np.all(np.diagonal(R) >= 0.0)
+    assert not np.tril(R, -1).any()
+    np.testing.assert_array_equal(linalg.orth(Y), Q)

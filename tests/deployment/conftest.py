@@ -8,6 +8,8 @@ from flower_pca import keys
 
 SHARDS = shards((90, 80, 70), [9.0, 6.0, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1], seed=1)  # two directions stand out
 
+IMPORTED = ("flower_pca.clients", "flower_pca.strategies")  # by the app of these tests, from where they are
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
@@ -24,7 +26,7 @@ def federation(tmp_path_factory):
     """A SuperLink over TLS that admits three nodes by their keys; none of them is there."""
     folder = tmp_path_factory.mktemp("federation")
     made = keys.write(folder / "keys", nodes=3)
-    with Federation(folder, SHARDS, keys=made, forked=True) as federation:
+    with Federation(folder, SHARDS, keys=made, forked=IMPORTED) as federation:
         for public in made.publics:
             federation.register(public)
         yield federation

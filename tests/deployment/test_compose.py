@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from forks import Forks
 from local_superlink import end_all, free_ports
 from pages import ROOT, blocks, text
 
@@ -27,6 +28,7 @@ COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 SERVICES = COMPOSE["services"]
 NODES = [name for name in SERVICES if name.startswith("node-")]
 PATIENCE = 240.0  # seconds for whatever is waited for
+MEASURED = "node-0"  # its processes are no forks, which share their memory
 MOST = 120.0  # MB of a node's ClientApp that are its own
 
 processes = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="it finds the processes to end in /proc")
@@ -78,19 +80,20 @@ class Containers:
 
     def start(self, name):
         instructions, service = built(name), SERVICES[name]
+        programs = Path(sys.executable).parent if name == MEASURED else self.programs
         (program,) = service.get("entrypoint", [])[:1] or [yaml.safe_load(told(instructions, "ENTRYPOINT")[0])[0]]
         words = [program, *service.get("entrypoint", [])[1:], *service["command"]]
         words = [self.here(name, word) for word in words]
         words += [f"--port={self.ports[name]}"] if name in NODES else []  # of a container each has its own
         given = dict(pair.split("=", 1) for pair in shlex.split(told(instructions, "ENV")[-1]))
         given |= {"HOME": str(self.folder / name), "FLWR_HOME": str(self.home(name))}
-        given["PATH"] = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
+        given["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
         self.home(name).mkdir(parents=True, exist_ok=True)
         log = (self.folder / f"{name}.log").open("ab")
         place = self.folder / name
         kept = {key: value for key, value in os.environ.items() if not key.startswith("FLWR_")}  # those of BLAS, say
         process = subprocess.Popen(
-            words if os.sep in words[0] else [str(self.programs / words[0]), *words[1:]],
+            words if os.sep in words[0] else [str(programs / words[0]), *words[1:]],
             env={**kept, **given, "COLUMNS": "200", "NO_COLOR": "1"},
             cwd=place,
             stdout=log,
@@ -137,9 +140,10 @@ class Containers:
 
 @pytest.fixture
 def containers(tmp_path):
-    made = prepared(tmp_path, Path(sys.executable).parent)
-    yield made
-    made.close()
+    with contextlib.closing(Forks(dict(os.environ))) as forks:
+        made = prepared(tmp_path, forks.bin)
+        yield made
+        made.close()
 
 
 def prepared(folder, programs):
@@ -174,7 +178,7 @@ def test_the_federation_of_the_compose_file_goes_on_where_its_superlink_was_kill
         assert containers.running[name].poll() is None
     run, own = containers.start("run"), 0.0
     while run.poll() is None:
-        own = max(own, containers.own("node-0", "flwr-clientapp"))
+        own = max(own, containers.own(MEASURED, "flwr-clientapp"))
         time.sleep(0.2)
     assert run.returncode == 0
     assert 0.0 < own < MOST

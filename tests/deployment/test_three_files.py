@@ -31,7 +31,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
-    with Federation(tmp_path_factory.mktemp("federation"), [], forked=True) as federation:
+    with Federation(tmp_path_factory.mktemp("federation"), [], forked=()) as federation:
         yield federation
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from builders import pooled, rotation, shards
+from cases import slow_if
 from fake_grid import grid_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +30,7 @@ def summed(parts, bound, clients):
     return fixed.decode(total, {"Y": parts[0].shape}, {"Y": bound}, clients, HALVES)["Y"]
 
 
+@pytest.mark.slow
 @given(
     clients=st.sampled_from([2, 3, 30, 500]),
     sides=st.tuples(st.integers(1, 7), st.integers(1, 5)),
@@ -43,6 +45,7 @@ def test_sums_are_off_by_their_noise_whatever_shares_a_word(clients, sides, seed
     assert (np.abs(summed(parts, bound, clients) - parts.sum(axis=0)) <= 18.5 * np.sqrt(clients) * step).all()
 
 
+@pytest.mark.slow
 def test_a_sum_as_large_as_its_bound_does_not_wrap_for_any_number_of_clients():
     bound = np.array(1.0)
     for sign in (1.0, -1.0):
@@ -68,7 +71,7 @@ def test_the_rule_is_one_of_bits_clients_and_columns():
     assert not any(fixed.halving(*case) for case in not_taken)
 
 
-@pytest.mark.parametrize("algorithm", ["krylov", "ssi", "local_power(align='none')", "fed_oapm"])
+@pytest.mark.parametrize("algorithm", slow_if(["krylov", "ssi", "local_power(align='none')", "fed_oapm"], "fed_oapm"))
 @pytest.mark.parametrize("scale", [None, "std"])
 def test_runs_are_as_near_as_without_masks_and_say_so(algorithm, scale):
     asked = {"n_components": 3, "tol": 1e-3, "wire": "auto", "scale": scale}

@@ -18,6 +18,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal import deflation
 from flower_pca.base import labels, linalg
+from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.parts import Kind, Part
 from flower_pca.core.stage import Arrays
@@ -38,7 +39,7 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
     asked = int(arrays["own"])
     if AUTO not in arrays:
         return asked, {}
-    asked = min(max(asked, 0), MOST)  # whatever a message says
+    require_room(asked)
     if data.n < folds.FEWEST:
         return min(FEW, asked), {CHOSEN: np.array(-1)}
     U, kept = arrays["U"], {name: memory[name] for name in _KEPT if name in memory}
@@ -51,12 +52,22 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
     return int(kept[CHOSEN]), kept
 
 
+def require_room(own: int, *, full: bool = False) -> None:
+    """Refuse to choose from fewer numbers than there are: two sums would tell of those that have chosen larger ones.
+
+    `full` says that there are no more columns.
+    """
+    if own != MOST and not (full and 0 <= own < MOST):
+        raise ProtocolError("The own components that a client chooses", must=f"up to {MOST}", got=own, then=_SENDER)
+
+
 def leading(arrays: Arrays, data: LocalData) -> int:
     """How many directions of its own rows a client starts from: those that count, and no fewer than are shared."""
     most = int(arrays["k"])
     if AUTO not in arrays:
         return most
     shared = most - int(arrays["own"])
+    require_room(int(arrays["own"]), full=most >= data.d)
     if data.n < folds.FEWEST:
         return min(shared + FEW, most)
     return max(count(data, most)[0], shared)
@@ -137,5 +148,6 @@ def _clear(along: Array, left: Array) -> Array:
     return np.asarray(margin.mean(axis=0) > margin.std(axis=0, ddof=1) / np.sqrt(len(margin)))
 
 
+_SENDER: Final = "Check the sender."
 _KEPT: Final[tuple[str, ...]] = (CHOSEN, "counted", "noise", "beside", "times")
 _UNTOLD: Final = "how many is told by nodes that agree by share_own, or under masks"

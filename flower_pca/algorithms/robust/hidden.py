@@ -18,6 +18,7 @@ from flower_pca.rows.local import LocalData
 _LEAST, _MOST, _WANTED = 0.02, 0.1, 100.0  # shares, and how many entries there should be at least
 _FINE: Final = 2.0**20  # of the largest entry of a row: what is smaller does not change what is hidden
 _MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_NONE: Final = np.zeros(0, dtype=np.int64)
 _NEXT: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -50,25 +51,37 @@ def unseen(data: LocalData, *, seed: int, share: float) -> Unseen:
 
 
 def _drawn(data: LocalData, seed: int, share: float) -> Unseen:
+    gaps = _gaps(data)
+    hidden = _hidden(data, seed, share) if share > 0.0 else _NONE
+    return Unseen(gaps, np.setdiff1d(hidden, gaps, assume_unique=True), data.d)
+
+
+def _gaps(data: LocalData) -> Array:
+    if not data.missing:
+        return _NONE
+    gaps, start = [], 0
+    for block in data.blocks():
+        gaps.append(np.flatnonzero(np.isnan(block)) + start * data.d)
+        start += len(block)
+    return np.concatenate(gaps)
+
+
+def _hidden(data: LocalData, seed: int, share: float) -> Array:
     d = data.d
     of_column = np.random.PCG64(seed).random_raw(2 * d).reshape(2, d)
-    rows, gaps, start = [], [np.zeros(0, dtype=np.int64)], 0
+    rows, hidden = [], []
     for block in data.blocks():
-        there = ~np.isnan(block) if block.dtype.kind == "f" else np.ones(block.shape, dtype=bool)
-        known = np.where(there, block, 0).astype(np.float64)
+        known = np.nan_to_num(block.astype(np.float64), nan=0.0)
         size = np.max(np.abs(known), axis=1, keepdims=True)
         whole = np.rint(known / np.where(size > 0.0, size, 1.0) * _FINE).astype(np.int64).view(np.uint64)
         rows.append(_mixed(whole @ (of_column[0] | np.uint64(1))))
-        gaps.append(np.flatnonzero(~there) + start * d)
-        start += len(block)
     row = np.concatenate(rows)
     row = _mixed(row + _NEXT * _occurrence(row))
-    missing, hidden = np.concatenate(gaps), [np.zeros(0, dtype=np.int64)]
     limit, step = np.uint64(int(min(share, _MOST) * 2.0**64)), max(1, 2**20 // d)
     for i in range(0, len(row), step):
         drawn = _mixed(row[i : i + step, None] ^ of_column[1]) < limit
         hidden.append(np.flatnonzero(drawn) + i * d)
-    return Unseen(missing, np.setdiff1d(np.concatenate(hidden), missing, assume_unique=True), d)
+    return np.concatenate(hidden)
 
 
 def _occurrence(row: Array) -> Array:

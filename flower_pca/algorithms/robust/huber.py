@@ -20,6 +20,8 @@ _LONGEST: Final = 162  # thresholds: down to where what is left of `start` is ro
 _STEPS: Final = 3  # on each threshold of that path
 _FINAL: Final = 200  # at most, on the last one
 _SETTLED: Final = 1e-9  # relative change of V at which it is found
+_EPS: Final = float(np.finfo(np.float64).eps)
+_TINY: Final = float(np.finfo(np.float64).tiny)
 LATE: Final = 2.0  # times a threshold: a V that was found for more has lost its way, and is found anew
 
 
@@ -45,25 +47,24 @@ class Regression:
 
     def settle(self, X: Array, V: Array, out: Array | None = None) -> Array:
         """The minimiser, from a V that is near it: the same steps with momentum, which a row loses as it overshoots."""
-        R, W, t = np.empty_like(X), V, np.ones((len(X), 1))
-        moving = np.ones((len(X), 1), dtype=bool)  # each row by itself, so that it is the same in whatever block
+        R, W, t = np.empty_like(X), V, np.ones(len(X))
+        moving = np.ones(len(X), dtype=bool)  # each row by itself, so that it is the same in whatever block
         for _ in range(_FINAL):
-            step = np.where(moving, self._step(X, W, R, out), 0.0)
-            V, before = np.where(moving, W + step, V), V
+            step = self._step(X, W, R, out) * moving[:, None]
+            V, before = W + step, V
             moved = V - before
-            t = np.where(np.sum(step * moved, axis=1, keepdims=True) < 0.0, 1.0, t)
+            t[np.sum(step * moved, axis=1) < 0.0] = 1.0
             t, old = (1.0 + np.sqrt(1.0 + 4.0 * t**2)) / 2.0, t
-            W = V + (old - 1.0) / t * moved
-            size = np.linalg.norm(V, axis=1, keepdims=True)
-            moving &= np.linalg.norm(step, axis=1, keepdims=True) > _SETTLED * size
+            moving &= np.sum(step**2, axis=1) > _SETTLED**2 * np.sum(V**2, axis=1)
             if not moving.any():
                 break
+            W = V + ((old - 1.0) / t * moving)[:, None] * moved
         return V
 
     def clipped(self, R: Array, out: Array | None = None) -> Array:
         """C in the place of R = X - VU', which is R - S."""
-        far = np.abs(R) > self._far if np.isfinite(self._far) else None
-        np.clip(R, -self._lam, self._lam, out=R)
+        far = np.abs(R) > self._far if self._far < np.inf else None
+        R.clip(-self._lam, self._lam, out=R)
         if far is not None:
             R[far] = 0.0
         if out is not None:
@@ -94,8 +95,8 @@ class _Newest:
         if known is not None and known[0] is U and known[1] == rho:
             return known[2]
         gram = U.T @ U
-        floor = float(np.finfo(np.float64).eps) * float(np.trace(gram)) + float(np.finfo(np.float64).tiny)
-        found = np.linalg.inv(gram + max(rho, floor) * np.eye(len(gram)))
+        gram.flat[:: len(gram) + 1] += max(rho, _EPS * float(gram.trace()) + _TINY)
+        found = np.linalg.inv(gram)
         self._known = U, rho, found
         return found
 

@@ -1,0 +1,79 @@
+"""Numbers that differ by client, in a masked message that is the same for all: a sum that tells of one client.
+
+Of exact_per_pca a client without own components answers with all of S_i U, one with d - r of them with nothing outside
+of U; so the sum over all tells the one that is asked for another number than the rest.
+"""
+
+import numpy as np
+import pytest
+from dishonest import Node, RefusedError, Sums, error_of, signed
+
+from flower_pca.base import apart
+
+D, R, VICTIM = 8, 2, 1
+RNG = np.random.default_rng(0)
+ROWS = [RNG.standard_normal((60, D)) * 0.8 ** np.arange(D) + 0.1 * i for i in range(4)]
+U = np.linalg.qr(RNG.standard_normal((D, R)))[0]
+B = np.eye(D)[:, :1]
+SHAPES = {"w": (), "Vb": (D, 1), "probed": (), "n": (), "Z": (D, R), "f": ()}
+BOUNDS = {"w": 9.0, "Vb": 2.0, "probed": 1.0, "n": 1e6, "Z": 1e3, "f": 1e3}
+ROUND = {"U": U, "b": B, "samples": False, "steps": 0}
+REFUSED = r"The numbers in a masked message must be the same for all: unequal_numbers is not set\. Got others for"
+X = ROWS[VICTIM]
+OF_ONE = X.T @ (X @ U) / len(X)
+OF_ONE -= U @ (U.T @ OF_ONE)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Flower's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+
+
+def outside(folder, numbers, **rules):
+    """What a sum of a round has outside of U."""
+    sums = Sums(signed(folder, ROWS, **rules), algorithm="exact_per_pca")
+    Z = sums.sum("exact_per_pca", {**ROUND, **numbers}, SHAPES, BOUNDS)["Z"]
+    return Z - U @ (U.T @ Z)
+
+
+def test_a_table_of_numbers_tells_one_client_in_one_message(tmp_path):
+    """Where an operator admits it: this is what docs say of the rule, and what all nodes would tell without it."""
+    told = outside(tmp_path, apart.table("own", {VICTIM: 0, "others": D - R}), unequal_numbers=True)
+    assert error_of(told, OF_ONE) < 1e-9
+
+
+TABLES = {
+    "own components": apart.table("own", {VICTIM: 0, "others": D - R}),
+    "one more": apart.table("own", {VICTIM: 2, "others": 1}),
+    "by name": apart.table("own", {"Bonn": 2, "others": 1}),
+    "nobody else": apart.table("own", {VICTIM: 2, 0: 1, 2: 1, 3: 1}),
+    "steps": {"own": 1, **apart.table("steps", {VICTIM: 3, "others": 0})},
+    "a matrix": {**apart.table("own", {0: 1, VICTIM: 2}), "own": np.array([[1, 1, 2]])},
+    "halves": {**apart.table("own", {0: 1, VICTIM: 1, "others": 1}), "own": np.array([1.0, 1.5, 1.0])},
+}
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_numbers_that_differ_are_refused(what, tmp_path):
+    with pytest.raises(RefusedError, match=REFUSED):
+        outside(tmp_path, TABLES[what])
+
+
+def test_a_table_of_one_number_is_that_number(tmp_path):
+    one, same = outside(tmp_path, {"own": 2}), outside(tmp_path / "b", apart.table("own", {0: 2, "others": 2}))
+    assert error_of(one, same) < 1e-9
+    assert error_of(one, OF_ONE) > 0.5
+
+
+def test_without_masks_a_node_answers_by_itself():
+    answer = Node(VICTIM, X).ask("exact_per_pca", {**ROUND, **TABLES["own components"]})
+    assert error_of(answer["Z"] - U @ (U.T @ answer["Z"]), OF_ONE) < 1e-9
+
+
+@pytest.mark.parametrize("message", [{**ROUND, "own": 9}, {**ROUND, "own": 11}, {"k": R, "own": 0}, {"k": 7, "own": 5}])
+def test_who_chooses_a_number_chooses_among_all(message):
+    """Else two sums would differ by the directions of those alone that have chosen the larger number."""
+    given = {"B": U, "samples": False, **message, "auto": True}
+    with pytest.raises(RefusedError, match="The own components that a client chooses must be up to 10"):
+        Node(0, X).ask("exact_per_pca", given)

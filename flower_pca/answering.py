@@ -94,10 +94,11 @@ def unmasked(
         raise ProtocolError(f"The data for {stage}", must=rule, got=got, then=remedy)
     if not noise.NAMES.isdisjoint(arrays):
         return noise.answer(registry.STAGES[stage], arrays, data, memory, bits, summed=summed)
-    if fixed is None or registry.STAGES[stage].by_row:
+    if fixed is None:
         return registry.STAGES[stage].client(arrays, data, memory)
+    rows = data if registry.STAGES[stage].by_row else fixed(data)
     with np.errstate(all="ignore"):
-        up, after = registry.STAGES[stage].client(arrays, fixed(data), memory)
+        up, after = registry.STAGES[stage].client(arrays, rows, memory)
     require_finite(up)
     return up, after
 

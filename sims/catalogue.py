@@ -68,7 +68,6 @@ class Item:
 
 _GRID: Final = "sixteen problems of up to 5000 columns or 256000 rows, three draws, four algorithms each"
 _SPECTRA: Final = "three spectra without a gap, of which SSI and LocalPower take thousands of messages each"
-_ATTACK: Final = "least squares in as many unknowns as C_1 has entries, for up to 5000 columns"
 _LARGE: Final = "d up to 5000, n up to 256000, 128 clients"
 _SETS: Final = "15 sets, of which 4 can be had; 10 seeds"
 _LP: Final = (
@@ -105,13 +104,14 @@ _LP: Final = (
 _FAPS: Final = (
     Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 30, seeds=1),
     Item("faps", "Fig. 1a", "a client's C_1 from SSI's answers", "leak/fig1a", "d=1000, n=10000, p=100", 20),
-    Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 120, _ATTACK),
+    Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 5),
     Item("faps", "Fig. 2", "d, n, k and xi varied", "faps/table2", _LARGE, 1000, _GRID),
     Item("faps", "Table 2", "errors of Fig. 2", "faps/table2", _LARGE, 1000, _GRID),
     Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
     Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
     Item("faps", "Fig. 4", "arithmetic spectra", "faps/fig4", "d=1000, n=160000, k=10, 128 clients", 300, _SPECTRA),
     Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 6),
+    Item("faps", "Rule (27)", "where it stops", "faps/rule", "d=1000, n_i=1000 i, k=10, 8 clients", 1),
 )
 _PERSONAL: Final = (
     Item("personal", "Table 1", "related work"),
@@ -134,7 +134,7 @@ _PERSONAL: Final = (
     Item("personal", "Fig. 11", "error against 1 / theta", "personal/fig11", "two clients in four dimensions", 0.1),
 )
 _ROBUST: Final = (
-    Item("robust", "Fig. 1", "error by round and time", "robust/fig1", "n=500, 1000, 3000", 60),
+    Item("robust", "Fig. 1", "error by round and time", "robust/fig1", "n=500, 1000, 3000", 25, seeds=1),
     Item("robust", "Fig. 2", "what can be recovered", "robust/fig2", "n=500, 20 cells", 5),
     Item("robust", "Fig. 3", "the spectrum found", "robust/fig3", "n=200, p=2r", 1),
     Item("robust", "Table 1", "error of singular values", "robust/table1", "n=200, 500, 1000, 5000", 5),

@@ -85,6 +85,18 @@ def _growing(rows: Rows) -> bool:
     return found == sorted(found)
 
 
+def _late(rows: Rows) -> bool:
+    """Rule (27) stops at a tenth of the error that the paper prints, or less."""
+    printed = number(rows[0]["error"])
+    return all(number(row["error"]) <= printed / 10 for row in rows if row["looked at"] == "(27) stops")
+
+
+def _together(rows: Rows) -> bool:
+    """Where the error is the paper's, so is the KKT violation."""
+    kkt = number(rows[0]["KKT"])
+    return all(kkt / 1.3 <= number(r["KKT"]) <= 1.3 * kkt for r in rows if r["looked at"].startswith("error"))
+
+
 def _stalled(rows: Rows) -> bool:
     """Somewhere NORST's error stays as it is while NoDet's falls to a tenth."""
     moving, resting = ([number(v) for k, v in row.items() if k != "method"] for row in rows)
@@ -137,6 +149,10 @@ CLAIMS: Final[Mapping[str, tuple[Claim, ...]]] = {
     "local_power/table6": _ONE_SHOT,
     "personal/table5": _PICTURES,
     "robust/table1": _BOUNDED,
+    "faps/rule": (
+        Claim("where SSI's error is the printed one, its KKT violation is the printed one too", _together),
+        Claim("rule (27) stops at a tenth of the printed error, or less", _late),
+    ),
     "over_air/stall": (Claim("after its updates NORST stays where it is, while NoDet goes on", _stalled),),
     **{f"local_power/fig{name}": _CURVES for name in ("2a", "3a", "5", "6", "7", "8", "9", "10")},
     **{f"local_power/fig{name}": _COUNTS for name in ("3b", "11", "12")},

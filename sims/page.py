@@ -45,8 +45,9 @@ def why(item: Item) -> str:
     """What differs, and why, where it has been run; and why it has not been run at the paper's size."""
     judged, found = JUDGED.get(item.program or ""), record.read(item.program) if item.program else None
     words = [judged.why] if judged is not None and agreement(item) != UNRUN else []
-    if item.apart and (found is None or found.size != "paper"):
-        words.append(f"At the paper's size it would take about {item.minutes:g} minutes of one core: {item.apart}.")
+    if item.program and (found is None or found.size != "paper"):
+        reason = f": {item.apart}" if item.apart else ""
+        words.append(f"At the paper's size it would take about {item.minutes:g} minutes of one core{reason}.")
     return " ".join(filter(None, words))
 
 

@@ -96,6 +96,20 @@ def test_events_and_alarms_say_what_the_result_says(words, tmp_path, capsys):
     assert not (tmp_path / "c.npz").exists()
 
 
+def test_a_run_too_short_for_alarms_does_not_say_that_nothing_has_changed(words, tmp_path, capsys):
+    short = "no change was looked for in so few steps: that begins after"
+    for algorithm, more, said_of_it in (
+        ("st_miss", (), f"{short} 10 steps, and after 20 quiet ones without --threshold"),
+        ("st_miss", ("--threshold", "1e9"), f"{short} 10 steps"),
+        ("st_miss(update_length=3)", ("--threshold", "1e9"), "no change"),
+    ):
+        given = [algorithm if word == ALGORITHM else word for word in words]
+        code, said, _ = flower_pca(capsys, *given, *more)
+        assert code == 0
+        assert f"\n{said_of_it}\n" in said
+        (tmp_path / "e.jsonl").unlink()
+
+
 def test_under_masks_events_have_no_clients(words, tmp_path, capsys):
     assert flower_pca(capsys, *words, "--mask")[0] == 0
     assert [event["clients"] for event in events(tmp_path / "e.jsonl")] == [{}] * STEPS

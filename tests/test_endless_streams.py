@@ -86,10 +86,12 @@ def test_a_function_that_has_no_more_batches_ends_the_run_and_records_no_step_of
         np.testing.assert_allclose(mine.completed[3].rows, other.completed[3].rows, atol=1e-8)
 
 
-def test_a_step_without_rows_is_recorded_while_there_is_more_to_come_or_steps_are_asked_for():
+def test_a_step_without_rows_is_recorded_where_a_stream_has_told_of_it_or_steps_are_asked_for():
     batch = batches(3)[0]
-    found = track("st_miss", [[batch(0), None, batch(1), None, batch(2)]], n_components=R)
-    assert found.rows_.tolist() == [12, 0, 12, 0, 12]
+    found = track("st_miss", [[batch(0), None, batch(1), None, None]], n_components=R)
+    assert found.rows_.tolist() == [12, 0, 12, 0, 0]  # a list tells how many steps there are
+    both = track("st_miss", [batch, [batch(0), None, batch(1), None, None, None]], n_components=R)
+    assert both.rows_.tolist() == [24, 12, 24, 0, 0, 0]
     assert track("st_miss", [batch], n_components=R, steps=5).rows_.tolist() == [12, 12, 12, 0, 0]
 
 

@@ -13,6 +13,7 @@ import pytest
 from scipy import sparse
 
 from flower_pca import DataError, simulate
+from flower_pca.audit import audit
 from flower_pca.registry import ALGORITHMS
 from sims import claims, faps, leak, private
 from sims.common import data, problems, report
@@ -326,11 +327,22 @@ def test_leak_shows_ssi_giving_the_client_away_before_it_converges(tmp_path, mon
 def test_leak_counts_messages_by_columns(tmp_path, monkeypatch):
     monkeypatch.setattr(leak, "SIZES", (10, 20))
     monkeypatch.setattr(leak, "SMALL", (30, 400, 5))
+    monkeypatch.setattr(leak, "LATE", 25)
     monkeypatch.setattr(leak, "LONG", 30)
     leak.main(["--only", "fig1b", "--out", str(tmp_path)])
     for row in table(tmp_path / "leak_fig1b.csv"):
-        assert int(row["d / p"]) == int(row["d"]) // 5 <= int(row["SSI: C_1 to 1e-5"]) <= int(row["d / p"]) + 3
-        assert row["SSI: PCA to 1e-5"] == "> 30"
+        assert int(row["d / p"]) == int(row["d"]) // 5 <= int(row["C_1 to 1e-5"]) <= int(row["d / p"]) + 2
+        assert row["after 25"].startswith(f"{row['d']}, ")
+        assert row["PCA to 1e-5"] == "> 30"
+
+
+def test_the_attack_of_the_figure_is_that_of_an_audit():
+    shards = problems.evenly(np.random.default_rng(0).standard_normal((400, 30)), 2)
+    told, _ = leak.watched(shards, 5, looks=range(1, 10), messages=9)
+    seen = audit("ssi(oversample=0, max_rounds=8, tol=0.0)", shards, n_components=5, center=False, clients=(0,))
+    for known in seen.leaks[:5]:
+        assert told[known.message][1] == pytest.approx(known.minimum_norm, rel=1e-6)
+    assert told[7][1] < 1e-8 < told[5][1]
 
 
 def test_every_algorithm_has_its_sentence_in_the_table_of_leaks():

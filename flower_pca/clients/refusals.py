@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from flower_pca import wire
-from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, sentence
+from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, harmless, sentence
 from flower_pca.dp import noise
 from flower_pca.masking import messages
 
@@ -37,6 +37,7 @@ def told(error: Exception, *, discreet: bool) -> str:
         log.warning("The rows or the rules of this node cannot be used: %s", text)
         got, remedy = "an error, which its own log has", "Ask the node's operator."
         return sentence("The rows and the rules of this node", "readable, as its operator has named them", got, remedy)
+    text = harmless(text)  # names of the server's stand in it
     log.warning("This node does not answer: %s", text)
     if isinstance(error, DataError) and discreet:
         rule, _, got = text.partition(" Got ")

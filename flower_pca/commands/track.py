@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flower_pca.base import labels
 from flower_pca.commands import common
 
 if TYPE_CHECKING:
     from flower_pca.tracking.record import StepRecord
+    from flower_pca.tracking.result import TrackingResult
+    from flower_pca.tracking.tracker import Tracker
 
 _EPILOG = """\
 examples:
@@ -104,7 +107,7 @@ def run(given: argparse.Namespace) -> int:
         raise KeyboardInterrupt(words) from None
     lines = [result.table(), str(result.status)]
     if tracker.detect:
-        lines.append(_changes(result.changes_.tolist()))
+        lines.append(_changes(result, tracker))
     with common.writing(place) as draft:
         lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
         lines.append(_picture(result, draft / "tracking.png", place))
@@ -140,10 +143,15 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
     return path
 
 
-def _changes(steps: list[int]) -> str:
-    if not steps:
-        return "no change"
-    return f"{'change at step' if len(steps) == 1 else 'changes at steps'} {', '.join(map(str, steps))}"
+def _changes(result: TrackingResult, tracker: Tracker) -> str:
+    steps = result.changes_.tolist()
+    if steps:
+        return f"{'change at step' if len(steps) == 1 else 'changes at steps'} {', '.join(map(str, steps))}"
+    if not result.levels_:
+        learnt = "" if tracker.threshold is not None else ", and after 20 quiet ones without --threshold"
+        first = labels.count(tracker.update_length, "step")
+        return f"no change was looked for in so few steps: that begins after {first}{learnt}"
+    return "no change"
 
 
 def _aloud(on_step: Callable[[StepRecord], None]) -> Callable[[StepRecord], None]:

@@ -13,7 +13,7 @@ from flower_pca.base.linalg import Array
 
 _ILL: Final = 1e10  # condition number of r x r normal equations beyond which the SVD of the observed rows takes over
 _WELL: Final = 1e3  # condition number up to which their solution needs no refinement
-_HELD: Final = 2**24  # entries of the stack of such rows that is held at a time
+_HELD: Final = 2**21  # entries of a stack of matrices, one for each row, that is held at a time
 _PAIRS: Final = 2**20  # entries of products of two columns of the basis that are held at a time
 _SPARED: Final = 2**16  # multiplications by row from which it pays to look at the gaps of every row by itself
 
@@ -57,8 +57,21 @@ def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
 
     Returns them, and how many rows have fewer independent observed entries than P has columns. Y (m x d) and where its
     gaps are come from `without`. All r x r normal equations are solved together. Unless all are known to be
-    well-conditioned, rows that are not get a step of refinement; the worst go through a stacked SVD.
+    well-conditioned, rows that are not get a step of refinement; the worst go through a stacked SVD. Of a wide basis
+    a part of the rows at a time: the equations take r^2 numbers for each.
     """
+    step, d = max(1, _HELD // max(P.shape[1] ** 2, 1)), len(P)
+    if len(Y) <= step:
+        return _fit(P, Y, gone)
+    A, deficient = np.empty((len(Y), P.shape[1])), 0
+    for i in range(0, len(Y), step):
+        begin, end = np.searchsorted(gone, (i * d, (i + step) * d))
+        A[i : i + step], few = _fit(P, Y[i : i + step], gone[begin:end] - i * d)
+        deficient += few
+    return A, deficient
+
+
+def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     m, r = len(Y), P.shape[1]
     by_row = (Y.size - len(gone)) * r**2 > _SPARED * m
     G = _normal_by_row(P, m, gone) if by_row else _normal(P, _weights(Y, gone))
@@ -117,15 +130,20 @@ def _places(r: int) -> tuple[list[int], Array]:
 
 
 def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
-    """The same where many columns are followed, and m rows have few gaps: P'P less what is not seen of it."""
+    """The same where many columns are followed, and m rows have few gaps: P'P less what is not seen of it.
+
+    The parts of P that rows do not see are stacked, those with fewer gaps with zeros below.
+    """
     (d, r), whole = P.shape, P.T @ P
-    G = np.empty((m, r, r), dtype=P.dtype)
+    G, padded = np.empty((m, r, r)), np.vstack([P, np.zeros((1, r))])
     begins, step = np.searchsorted(gone, np.arange(0, (m + 1) * d, d)), max(1, _PAIRS // P.size)
     for i in range(0, m, step):
         ends = begins[i : i + step + 1]
-        unseen = P.take(gone[ends[0] : ends[-1]] % d, axis=0)
-        for own, part in zip(G[i : i + step], np.split(unseen, ends[1:-1] - ends[0]), strict=True):
-            np.dot(part.T, part, out=own)
+        counts = np.diff(ends)
+        places = np.full((len(counts), counts.max()), d)
+        places[np.arange(places.shape[1]) < counts[:, None]] = gone[ends[0] : ends[-1]] % d
+        unseen = padded.take(places, axis=0)
+        np.matmul(unseen.transpose(0, 2, 1), unseen, out=G[i : i + step])
     return np.asarray(np.subtract(whole, G, out=G))
 
 

@@ -20,6 +20,7 @@ from flower_pca.rows.named import SiteRows
 
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
 Widest = Callable[[int, int], int]  # of a batch's rows and columns: columns of a product for which there is memory
+UNTOLD: Final = 2**20  # steps to come of a function, which cannot say how many, until it has no rows any more
 _AHEAD: Final = 10_000  # steps of an iterator that are passed over at once
 
 
@@ -33,7 +34,7 @@ class Queue(Protocol):
 
 @dataclass(frozen=True)
 class Taken:
-    """What a stream has for a step: rows with NaN where missing, none at times; and whether there is more to come."""
+    """What a stream has for a step: rows with NaN where missing, none at times; and how many steps are to come."""
 
     rows: Array | None
     left: int
@@ -70,8 +71,7 @@ class Stream:
         self.who, self._source, self._missing, self._batch = who, source, missing, batch
         self._queue = source if isinstance(source, Queue) else None
         self._out = None if out is None else Path(out)
-        self._keep = keep
-        self.min_rows = min_rows
+        self._keep, self.min_rows = keep, min_rows
         self.widest: Widest | None = None
         self.completed: dict[int, Completed] = {}
         self._position, self._newest, self._next = -1, None, None
@@ -151,7 +151,7 @@ class Stream:
             left = max(len(self._source) - step - 1, 0)
         elif callable(self._source):
             rows = self._source(step)
-            left = int(rows is not None)
+            left = 0 if rows is None else UNTOLD
         else:
             assert self._batch is not None
             part = slice(step * self._batch, (step + 1) * self._batch)

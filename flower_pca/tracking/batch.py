@@ -47,6 +47,9 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     """
     step, lap = int(arrays["step"]), int(arrays["lap"])
     newest = memory["at"] if "at" in memory else np.array([-1, 0])
+    if "P" in arrays and not (arrays["P"].ndim == 2 and 0 < arrays["P"].shape[1] <= len(arrays["P"])):
+        rule, remedy = "of 1 to as many columns as rows are long", "Check the sender."
+        raise ProtocolError("The basis of a message", must=rule, got=f"shape {arrays['P'].shape}", then=remedy)
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
         _refine(arrays, data, memory, complete)
     if "closing" in arrays:

@@ -14,6 +14,7 @@ import numpy as np
 from flower_pca.base import archive, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.rows.stream import UNTOLD
 from flower_pca.tracking.change import Alarm, Detector, Watch, outside
 from flower_pca.tracking.solver import Solver
 
@@ -84,6 +85,7 @@ class TrackState:
         since: Steps since the last change, or the start.
         outside: The largest eigenvalue of the step under way outside of the bases before, newest first, by the row.
         watch: What is known of the stream while nothing happens, where the level of an alarm comes from the stream.
+        untold: Whether a client could not say, in the step before, if another one would follow.
         ended: Whether there is nothing left to do.
         closing: Whether the last message, which brings clients the last basis, is due or answered.
     """
@@ -110,6 +112,7 @@ class TrackState:
     since: int = 0
     outside: tuple[float, ...] = ()
     watch: Watch = field(default_factory=Watch)
+    untold: bool = False
     ended: bool = False
     closing: bool = False
 
@@ -127,10 +130,10 @@ class TrackState:
 
     @property
     def past_the_last(self) -> bool:
-        """Whether its first answers say that there is no step any more: nobody has rows, and nobody more to come."""
+        """Whether it turns out that there is no such step: nobody has rows any more, nor any to come."""
         asked = self.probe or self.solver
         begun = asked is not None and asked.products > 0
-        return bool(self.record) and self.steps is None and not begun and not (self.sums["rows"] or self.sums["left"])
+        return self.untold and self.steps is None and not begun and not (self.sums["rows"] or self.sums["left"])
 
     def lines(self, newest: int) -> Array:
         """The newest steps of the record as rows of numbers."""
@@ -164,12 +167,13 @@ class TrackState:
         }
 
     def recorded(self, step: Step) -> dict[str, Any]:
-        """What a step more makes of record and totals."""
+        """What a step more makes of record and totals, and what is known of the one that follows."""
         record = (*self.record, step)
         over = max(len(record) - self.keep, 0)
         totals = {name: self.totals.get(name, 0) + int(getattr(step, name)) for name in _TOTALS}
         kept = {"record": record[over:], "gone": self.gone + over, "totals": totals}
-        return {**kept, "each": self.each, "over": self.gone + len(self.record)}
+        untold = self.sums["left"] >= UNTOLD
+        return {**kept, "each": self.each, "over": self.gone + len(self.record), "untold": untold}
 
     def of_columns(self, columns: int) -> TrackState:
         """The same where all clients are known to have so many columns, before the first sum has told it."""

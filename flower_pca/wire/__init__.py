@@ -30,6 +30,7 @@ from flower_pca.wire.reading import (
     by_name,
     check_spoken,
     value_of,
+    word_of,
 )
 from flower_pca.wire.reading import (
     read_arrays as read_arrays,
@@ -149,9 +150,10 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     own = bool(np.any(arrays.pop(_OWN, False)))
     parts: dict[str, Any] = {part: arrays.pop(name, None) for name, part in _FRAME.items()}
     frame = Frame(**parts, own=own, names=read_names("A message", config), split=Split.of(config))
-    algorithm, stage, run = (value_of("A message", config, name, str) for name in ("algorithm", "stage", "run"))
+    algorithm, stage = (word_of("A message", config, name) for name in ("algorithm", "stage"))
+    run, number = value_of("A message", config, "run", str), value_of("A message", config, "number", int)
     asks, instead = bool(config.get(_ASKS, False)), str(config.get(_ALTERNATIVE, ""))
-    return Request(algorithm, stage, run, value_of("A message", config, "number", int), arrays, frame, asks, instead)
+    return Request(algorithm, stage, run, number, arrays, frame, asks, instead)
 
 
 def write_fit(

@@ -18,6 +18,7 @@ LAYOUT_KEY, VERSION_KEY = "flower_pca", "flower_pca.version"  # what both are ca
 LAYOUT: Final = 2  # of the messages; both sides must speak the same one
 VERSION: Final = ".".join(__version__.split(".")[:2])  # of this package, x.y; both sides must have the same one
 _NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
+_WORD: Final = 100  # characters of the name of an array, a stage or an algorithm, at most
 _PACKING: Final = "numpy.ndarray"  # what Flower calls arrays in numpy's own format
 _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
 SENDER: Final = "Check the sender."
@@ -48,6 +49,9 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
     if len(text) > _NAMES:
         raise ProtocolError(who, must=f"one with names of at most {_NAMES} characters", got=len(text), then="Check it.")
     names = text.split(",") if text else []
+    if max(map(len, names), default=0) > _WORD or not text.isprintable():
+        rule = f"one whose arrays have printable names of at most {_WORD} characters"
+        raise ProtocolError(who, must=rule, got=harmless(text), then=SENDER)
     if len(names) != len(arrays) or len(set(names)) != len(names):
         rule = f"made of one array for each of its names, {harmless(text) or 'none'}"
         raise ProtocolError(who, must=rule, got=labels.count(len(arrays), "array"), then=SENDER)
@@ -72,3 +76,12 @@ def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any])
         got = "none" if value is None else harmless(f"{name}={value!r}")
         raise ProtocolError(who, must=f"one with {name} ({kinds})", got=got, then=SENDER)
     return value
+
+
+def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
+    """A text that is to be a name: it will stand in logs, and steers no terminal there."""
+    text: str = value_of(who, config, name, str)
+    if len(text) > _WORD or not text.isprintable():
+        rule, got = f"one whose {name} is a printable text of at most {_WORD} characters", harmless(repr(text))
+        raise ProtocolError(who, must=rule, got=got, then=SENDER)
+    return text

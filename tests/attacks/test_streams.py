@@ -100,6 +100,42 @@ def test_a_few_bytes_take_no_memory_beyond_the_rows_taken_twice(how):
         tracemalloc.stop()
 
 
+def test_a_wide_basis_takes_no_memory_beyond_the_rows_taken_twice():
+    """Equations of r^2 numbers for each row, for all rows at once, would be 200 MB."""
+    rng = np.random.default_rng(2)
+    rows = np.where(rng.random((800, 100)) < 0.1, np.nan, rng.standard_normal((800, 100)))
+    asked = {**MESSAGE, "P": np.linalg.qr(rng.standard_normal((100, 80)))[0], "block": np.eye(100)[:, :1]}
+    tracemalloc.start()
+    try:
+        answer = node("st_miss", rows, batch=800).ask("st_miss", asked)
+        assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
+    finally:
+        tracemalloc.stop()
+    L = np.vstack([filled(y, asked["P"]) for y in rows])
+    np.testing.assert_allclose(answer["S"], L.T @ (L @ asked["block"]), rtol=1e-6)
+
+
+def filled(y, P):
+    """A row whose gaps are filled from the span of P, by itself."""
+    seen = ~np.isnan(y)
+    return np.where(seen, y, P @ np.linalg.lstsq(P[seen], y[seen])[0])
+
+
+@pytest.mark.parametrize("tracker", TRACKERS)
+@pytest.mark.parametrize("shape", [(D, 1000), (D, D + 1), (D, 0), (D,)])
+def test_a_basis_has_no_more_columns_than_rows_are_long(tracker, shape):
+    asked = {**MESSAGE, "P": np.ones(shape), "block": np.eye(D)}
+    with pytest.raises(RefusedError, match="The basis of a message must be of 1 to as many columns as rows are long"):
+        node(tracker, X, batch=BATCH).ask(tracker, asked)
+
+
+@pytest.mark.parametrize("tracker", TRACKERS)
+def test_an_answer_is_finite(tracker):
+    asked = {**MESSAGE, "P": np.full((D, 2), 1e60), "block": np.full((D, 1), 1e60), "outside": 1}
+    with pytest.raises(RefusedError, match=r"The answer of this node must be finite\. Got others\."):
+        node(tracker, X, batch=BATCH).ask(tracker, asked)
+
+
 def test_a_node_that_is_away_answers_in_the_length_of_the_run():
     """An outage before the first rows of a node: the others have said how long rows are."""
     assert node("st_miss", lambda step: None).ask("st_miss", {**MESSAGE, "d": D})["S"].shape == (D, D)

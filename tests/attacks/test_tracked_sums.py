@@ -79,6 +79,34 @@ def test_a_step_comes_again_under_masks_of_its_own(tmp_path):
         assert error_of(asked(sums, message(step))["S"], whole(step)) < 1e-9
 
 
+def test_a_step_at_which_one_node_alone_has_rows_tells_them(tmp_path):
+    """Masks do not know of it: streams that end together have no such step."""
+    streams = [Stream(rows if i == VICTIM else rows[: 2 * BATCH], batch=BATCH) for i, rows in enumerate(ROWS)]
+    sums = Sums(signed(tmp_path, streams, allow="st_miss"), algorithm="st_miss")
+    assert error_of(asked(sums, message(1))["S"], own(1)) > 0.5
+    assert error_of(asked(sums, message(2))["S"], own(2)) < 1e-9
+
+
+ROBUST = {
+    "the smallest outlier": (message(0, P=P, smallest=1.0), message(0, P=P, smallest=1.0 + 1e-15)),
+    "one or each row's own": (message(0, P=P, smallest=1.0), message(0, P=P)),
+    "a lap more": (message(0, 1, P=P, smallest=1.0), message(0, P=P, smallest=1.0)),
+}
+
+
+@pytest.mark.parametrize("difference", ROBUST)
+def test_what_differs_for_robust_tracking_gives_noise(difference, tmp_path):
+    """Else a node could be asked with a threshold that takes a row of its own apart."""
+    first, rest = ROBUST[difference]
+    nodes = signed(tmp_path, [Stream(rows, batch=BATCH) for rows in ROWS], allow="robust_tracking")
+    sums = Sums(nodes, algorithm="robust_tracking")
+    assert np.isfinite(sums.sum("robust_tracking", rest, SHAPES, BOUNDS)["S"]).all()
+    with pytest.raises(ProtocolError, match="noise"):
+        sums.sum("robust_tracking", rest, SHAPES, BOUNDS, told={VICTIM: first})
+    with pytest.raises((ProtocolError, RefusedError)):  # replayed, alike for all
+        sums.sum("robust_tracking", rest, SHAPES, BOUNDS)
+
+
 def told_by_a_new_set_up(first, given):
     """What all answer to the same message in a new set-up of the run; None if that comes to nothing."""
     again = Sums(first.nodes, algorithm="st_miss", run=first.run)

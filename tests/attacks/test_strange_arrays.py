@@ -1,0 +1,161 @@
+"""Messages of strange arrays at nodes that serve everything: other kinds of numbers, layouts, names and records.
+
+They are genuine ones, of every stage, of trackers and under masks, with arrays of other stages among their own, other
+dtypes, shapes without entries, bits that no sum brings about, names that are none, and values of other types in place
+of texts and numbers. FLOWER_PCA_STRANGE is how many there are.
+"""
+
+import os
+import struct
+
+import numpy as np
+import pytest
+from dishonest import NUMBERS, Node, RefusedError, request
+from test_mutated import GAPPY, SPLIT, D, Watch, X, at_every_phase, genuine, long_loops
+
+from flower_pca import Stream, registry, wire
+from flower_pca.clients.offered import everything
+from flower_pca.masking import messages
+from flower_pca.masking.messages import Phase
+from flower_pca.rows.frame import Frame
+from flower_pca.stages import by_columns
+
+EVERY = int(os.environ.get("FLOWER_PCA_STRANGE", "2000"))
+KINDS = ["O", "c16", "f2", "?", ">f8", ">i4", ">f4", "u8", "i2", "f4", "S8", "U3", "M8[s]", "m8[s]", "V8", "g"]
+NAN = np.frombuffer(struct.pack("<Q", 0x7FF4DEADBEEF0001))[0]  # a signalling one, which carries something
+BITS = [NAN, -0.0, 5e-324, -5e-324, 2.2e-308, 1e-310, np.nextafter(1.0, 2.0), -np.inf, 65504.0, 2.0**53 + 2]
+NAMES = [
+    "", " ", "\x00", "\x1b[2Jx", "U\n", "a" * 5000, "frame.mean", "frame.own", "frame.scale", "wire.bits", "auto", "d",
+    "U.exponents", "own.others", "steps.others", "own.positions", "own.names", "mask.bound.Y", "mask.whole.Y", "seed",
+    "mask.stage", "dp.budget", "dp.clip", "dp.noise", "gaps", "block", "\u202e", "名",
+]  # fmt: skip
+VALUES = [None, [], [1], ["U"], {"a": {"b": 1}}, b"\xff", -1, 2**70, float("nan"), True, "", "x" * 5000, "\x1b[31m"]
+
+
+class Raw:
+    """A node that is asked with arrays and a config as they are, whether or not they could have been sent."""
+
+    def __init__(self, node):
+        self.node = node
+
+    def ask(self, parameters, config):
+        """The answer; RefusedError with the words of a refusal."""
+        evaluates = config.get("stage") == wire.EVALUATE
+        told = (self.node.client.evaluate if evaluates else self.node.client.fit)(parameters, config)[2]
+        if "refusal" in told:
+            assert len(told["refusal"]) < 6000
+            assert told["refusal"].isprintable()
+            raise RefusedError(told["refusal"])
+
+
+def strange(rng, arrays, other):
+    """A message with one to three of its arrays made strange."""
+    arrays = {name: np.asarray(a) for name, a in arrays.items()}
+    for _ in range(int(rng.integers(1, 4))):
+        name = str(rng.choice([*arrays, *NAMES])) if rng.random() < 0.8 or not arrays else next(iter(arrays))
+        a = np.asarray(arrays.get(name, np.eye(D)[:, :2]))
+        match int(rng.integers(9)):
+            case 0:  # of another stage's message, under its own name or this one
+                taken = str(rng.choice(list(other))) if other else name
+                arrays[name if rng.random() < 0.5 else taken] = np.asarray(other.get(taken, a))
+            case 1 | 2:
+                arrays[name] = converted(a, str(rng.choice(KINDS)))
+            case 3:
+                arrays[name] = np.zeros(tuple(int(s) for s in rng.choice([0, 1, 2, D], size=int(rng.integers(1, 5)))))
+            case 4:
+                filled = converted(a, "f8").copy()
+                filled.flat[rng.integers(max(filled.size, 1)) if filled.size else slice(0)] = rng.choice(BITS)
+                arrays[name] = filled
+            case 5:
+                arrays[name] = np.full(a.shape, rng.choice(BITS))
+            case 6:
+                wide = np.repeat(np.repeat(np.atleast_2d(a), 2, axis=0), 2, axis=1)
+                arrays[name] = [wide[::2, ::2], wide[::-1, ::-1][::2, ::2], np.asfortranarray(a), a.T][rng.integers(4)]
+            case 7:
+                arrays[name] = np.broadcast_to(a.ravel()[0], a.shape) if a.size else a[None]
+            case _:
+                arrays[str(rng.choice(NAMES))] = a
+    return arrays
+
+
+def converted(a, kind):
+    """An array of another kind; what has no such numbers becomes one of zeros."""
+    with np.errstate(all="ignore"):
+        try:
+            return a.astype(kind)
+        except (TypeError, ValueError):
+            return np.zeros(a.shape, dtype=kind)
+
+
+def told(rng, arrays, config):
+    """The arrays and the config of a message, with a name or a value of the config that is another now and then."""
+    names, config = list(arrays), dict(config)
+    if names and rng.random() < 0.15:
+        names[int(rng.integers(len(names)))] = names[int(rng.integers(len(names)))]  # twice, mostly
+    config["names"] = ",".join(names)
+    if rng.random() < 0.3:
+        config[str(rng.choice([*config, "columns", "split", "own", "site", "x"]))] = VALUES[rng.integers(len(VALUES))]
+    return list(arrays.values()), config
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Flower's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def said():
+    return genuine()
+
+
+def picked(rng, said):
+    algorithm, stage = list(said)[int(rng.integers(len(said)))]
+    return algorithm, stage, said[algorithm, stage][int(rng.integers(len(said[algorithm, stage])))]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_strange_messages_are_answered_or_refused(said, monkeypatch):
+    """No crash that is no refusal, no more products than are stated, no memory beyond the bound."""
+    rng, watch = np.random.default_rng(20), Watch(monkeypatch)
+    for _ in range(EVERY * 3 // 4):
+        algorithm, stage, arrays = picked(rng, said)
+        arrays = strange(rng, arrays, picked(rng, said)[2])
+        if loops(arrays):
+            continue
+        tracked = algorithm in registry.TRACKERS and rng.random() < 0.9
+        rules = {"allow": everything(), "missing": "mean", "split_columns": "any", "unequal_numbers": True}
+        node = Node(0, Stream(GAPPY, batch=20) if tracked else GAPPY if rng.random() < 0.1 else X, **rules)
+        split = SPLIT if rng.random() < (0.9 if stage in by_columns.BOTH else 0.05) else None
+        _, config = request(stage, {}, Frame(split=split), "r", next(NUMBERS), algorithm)
+        watch.ask(Raw(node), *told(rng, arrays, config))
+    watch.done(EVERY // 20)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_strange_messages_of_masked_sums_are_answered_or_refused(said, monkeypatch):
+    rng, watch = np.random.default_rng(21), Watch(monkeypatch)
+    node, asked, memories = at_every_phase()
+    for _ in range(EVERY // 4):
+        phase = Phase(int(rng.integers(4)))
+        arrays = dict(asked[phase])
+        _, stage, inner = picked(rng, said)
+        if phase is Phase.UPLOAD and rng.random() < 0.5 and stage not in registry.TRACKERS:
+            arrays = {name: a for name, a in arrays.items() if name.startswith(messages.PREFIX)}
+            arrays |= {**inner, "mask.stage": messages.raw(stage.encode())}
+        arrays = strange(rng, arrays, inner)
+        if loops(arrays):
+            continue
+        node.client._store.save(memories[phase])
+        _, config = request(messages.STAGE, {}, None, "fuzz", next(NUMBERS), "ssi")
+        watch.ask(Raw(node), *told(rng, arrays, config))
+    watch.done(EVERY // 400)
+
+
+def loops(arrays):
+    """Whether a message takes its time, within its limits."""
+    real = {name: a for name, a in arrays.items() if np.asarray(a).dtype.kind in "fiub"}
+    with np.errstate(all="ignore"):
+        return long_loops({name: a for name, a in real.items() if a.size})

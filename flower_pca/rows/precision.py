@@ -121,7 +121,8 @@ def unpacked(arrays: Mapping[str, Array]) -> dict[str, Array]:
         if a is None or not narrow or exponents.dtype != np.int16 or exponents.shape != a.shape[1:]:
             rule, got = "of numbers of 32 or 16 bits, one for each column", "others"
             raise ProtocolError(f"{name} of a message", must=rule, got=got, then="Check the sender.")
-        found[name.removesuffix(EXPONENTS)] = _opened(a, exponents)
+        with np.errstate(over="ignore"):  # what is infinite is refused as such
+            found[name.removesuffix(EXPONENTS)] = _opened(a, exponents)
     return found
 
 

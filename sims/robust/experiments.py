@@ -207,7 +207,7 @@ _FLOOR: Final = (
     "A fixed lambda leaves DCF-PCA and CF-PCA a floor. Errors of a round are those of the V that clients keep of it "
     "and the next U; those of the end come after the closing message, which solves V for the last U."
 )
-_WIDEST: Final = f"n={WIDE}: DCF-PCA and the quicker consensus_rpca alone; the others would take a quarter of an hour."
+_WIDEST: Final = f"n={WIDE}: DCF-PCA and the quicker consensus_rpca alone."
 SEEDS: Final = (1, 3)  # in small size, in the paper's
 EXPERIMENTS: Final[report.Experiments] = {
     "fig1": fig1, "fig2": fig2, "table1": table1, "fig3": fig3, "fig4": fig4, "race": race, "video": video.video,

@@ -159,3 +159,17 @@ def loops(arrays):
     real = {name: a for name, a in arrays.items() if np.asarray(a).dtype.kind in "fiub"}
     with np.errstate(all="ignore"):
         return long_loops({name: a for name, a in real.items() if a.size})
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4"])
+def test_the_scale_of_a_column_is_no_number_beside_the_block(kind):
+    """Exponents of packed columns are gone before a node does anything: the block is the one that they make."""
+    small, node = np.linalg.qr(np.random.default_rng(0).standard_normal((D, 2)))[0].astype(kind), Node(0, X)
+    _, config = request("ssi", {"Z": small, "Z.exponents": np.zeros(2, np.int16)}, algorithm="ssi")
+    block = np.ldexp(small.astype(np.float64), [-40, 90])
+    said, _, _ = node.client.fit([small, np.array([-40, 90], np.int16)], config)
+    assert np.array_equal(said[0], node.ask("ssi", {"Z": block})["Y"])
+    for much in (300, 32767):  # beyond what any block may be, and beyond all numbers
+        told = node.client.fit([small, np.array([0, much], np.int16)], config)[2]["refusal"]
+        assert told.startswith("Z of a message must be ")
+    assert np.array_equal(node.client.fit([small, np.array([-32768, -2000], np.int16)], config)[0][0], np.zeros((D, 2)))

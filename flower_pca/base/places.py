@@ -42,6 +42,18 @@ def opener(path: str, flags: int) -> int:
     return handle
 
 
+def not_through_links(path: Path) -> int:
+    """The flag for `os.open` with which nothing is written where somebody else's link leads."""
+    return os.O_NOFOLLOW if _exposed(path.absolute().parent) else 0
+
+
+def made(folder: Path) -> None:
+    """Make a folder for its owner only, if there is none; DataError if it is a link that somebody else has laid."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.is_symlink() and os.name == "posix" and folder.lstat().st_uid not in (0, os.geteuid()):
+        raise _strange(os.fspath(folder), "a link")
+
+
 def free_for_all(folder: Path) -> bool:
     """Whether all users of the machine may replace what lies in a folder."""
     mode = folder.stat().st_mode

@@ -65,7 +65,7 @@ def key_of(context: Context) -> int:
 def folder_of(path: Path) -> None:
     """Make the folder of a file, if there is none, for its owner only."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        places.made(path.parent)
     except OSError as error:
         got, remedy = f"{path.parent} ({error.strerror})", "Name another, or let the user of this process make it."
         with private():

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from flower_pca.base import places
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.tracking.record import StepRecord
 
@@ -37,7 +38,8 @@ class Events:
     def __init__(self, path: str | os.PathLike[str], *, resume: bool = False) -> None:
         self._path = Path(path).expanduser().absolute()
         try:
-            self._handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._handle = os.open(self._path, flags | places.not_through_links(self._path), 0o666)
             weakref.finalize(self, os.close, self._handle)
             self._regular = self._path.is_file()
             size = self._path.stat().st_size if self._regular else 0

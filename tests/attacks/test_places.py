@@ -15,6 +15,7 @@ from flower_pca.base import archive, places
 from flower_pca.core.drive import drive
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import InProcess, Shards
+from flower_pca.tracking.events import Events
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="users and links as POSIX has them")
 
@@ -180,3 +181,52 @@ def test_no_file_of_ours_is_opened_to_others_by_a_link(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", laid)
     archive.write(tmp_path / "result.npz", "result", {}, {})
     assert own.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def of_another(monkeypatch):
+    """Makes a file or a link another user's; where only the system's own user can, this process is another's."""
+
+    def give(path):
+        if os.geteuid() == 0:
+            os.lchown(path, 4321, 4321)
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: 4321)
+
+    return give
+
+
+def test_in_a_folder_of_anothers_no_link_of_his_is_locked(of_another, tmp_path):
+    folder, other = tmp_path / "his", tmp_path / "other"
+    folder.mkdir()
+    planted(folder / "run.npz.lock", "link", other)
+    of_another(folder)
+    with pytest.raises(DataError, match=r"run\.npz\.lock must be this user's own"):
+        drive(*at_rest(), checkpoint=folder / "run.npz")
+    assert not other.exists()
+
+
+@pytest.mark.parametrize("kept", ["memory", "batches"])
+def test_a_folder_that_is_anothers_link_is_none_of_ours(kept, shared, of_another, tmp_path):
+    """As of one who knows what a node's folder is to be called, and lays it before the node does."""
+    target, link = tmp_path / "target", shared / ("node" if kept == "memory" else "flower_pca-own-0")
+    target.mkdir()
+    link.symlink_to(target)
+    of_another(link)
+    source, asked = X, ("ssi", {"Z": ONE})
+    rules = {"memory_dir": link} if kept == "memory" else {"output_dir": shared, "allow": "st_miss"}
+    if kept == "batches":
+        source = Stream(X, batch=60)
+        asked = ("st_miss", {"step": 0, "lap": 0, "refine": False, "block": np.eye(6)})
+    with pytest.raises(RefusedError, match=r"^(The rows and the rules of )?[Tt]his node must be "):
+        Node(0, source, **rules).ask(*asked)
+    assert not list(target.iterdir())
+
+
+def test_events_are_not_written_through_a_link_of_anothers(shared, tmp_path):
+    other = tmp_path / "other"
+    other.touch()
+    planted(shared / "steps.jsonl", "link", other)
+    with pytest.raises(ConfigError, match="The file of events must be writable"):
+        Events(shared / "steps.jsonl")
+    assert not other.read_bytes()

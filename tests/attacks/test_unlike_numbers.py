@@ -66,6 +66,15 @@ def test_a_table_of_one_number_is_that_number(tmp_path):
     assert error_of(one, OF_ONE) > 0.5
 
 
+def test_fewer_rows_than_columns_among_nodes_of_more_tell_their_space(tmp_path):
+    """What docs say that masks cannot hide: asked for all of space, only such a node has less."""
+    few = [rows[: D - 3] if i == VICTIM else rows for i, rows in enumerate(ROWS)]
+    sums = Sums(signed(tmp_path, few), algorithm="exact_per_pca")
+    asked = {"k": D, "B": np.eye(D), "samples": False}
+    told = sums.sum("exact_per_pca", asked, {"w": (), "P": (D, D)}, {"w": 9.0, "P": 9.0})["P"]
+    assert error_of(told - (len(few) - 1) * np.eye(D), np.linalg.pinv(few[VICTIM]) @ few[VICTIM]) < 1e-9
+
+
 def test_without_masks_a_node_answers_by_itself():
     answer = Node(VICTIM, X).ask("exact_per_pca", {**ROUND, **TABLES["own components"]})
     assert error_of(answer["Z"] - U @ (U.T @ answer["Z"]), OF_ONE) < 1e-9

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from dishonest import Node, RefusedError, Sums, error_of, signed
 
+from flower_pca import ProtocolError
 from flower_pca.base import apart
 from flower_pca.rows.frame import Frame
 
@@ -112,3 +113,11 @@ def test_a_frame_of_other_numbers_is_the_same_frame(kind, tmp_path):
         sums.kind = each
         told.append(sums.sum(*asked, frame=Frame(None, scale))["squares"])
     assert np.abs(told[1] - told[0]).max() < 1e-8
+
+
+def test_a_block_that_lies_otherwise_in_memory_is_another(tmp_path):
+    """Its products round otherwise: two sums would differ by the last digits of one answer, which masks hide."""
+    sums = Sums(signed(tmp_path, ROWS), algorithm="ssi")
+    assert error_of(sums.product(U), sum(rows.T @ (rows @ U) for rows in ROWS)) < 1e-9
+    with pytest.raises(ProtocolError, match="noise"):
+        sums.product(U, told={VICTIM: {"Z": np.asfortranarray(U)}})

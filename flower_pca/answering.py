@@ -96,8 +96,8 @@ def unmasked(
         return noise.answer(registry.STAGES[stage], arrays, data, memory, bits, summed=summed)
     if fixed is None:
         return registry.STAGES[stage].client(arrays, data, memory)
-    rows = data if registry.STAGES[stage].by_row else fixed(data)
     with np.errstate(all="ignore"):
+        rows = data if registry.STAGES[stage].by_row else fixed(data)
         up, after = registry.STAGES[stage].client(arrays, rows, memory)
     require_finite(up)
     return up, after

@@ -4,6 +4,7 @@ import os
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", FLWR_TELEMETRY_ENABLED="0")
 
+import gc
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,16 @@ settings.register_profile("flower_pca", deadline=None, derandomize=True, suppres
 settings.load_profile("flower_pca")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is imported and collected stays: until all of it is there, the garbage collector has nothing to look for."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """What one worker has to do alone, as it shares a cluster or a SuperLink, begins before all else.
@@ -30,7 +41,8 @@ def pytest_collection_modifyitems(config, items):
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
         if hasattr(item, "_id"):
-            item._id = type(item._id).parse(f"{item.nodeid}@{item.get_closest_marker('xdist_group').args[0]}")
+            name = f"{item._id.rest}@{item.get_closest_marker('xdist_group').args[0]}"
+            item._id = type(item._id)(path=item._id.path, names=(name,))
 
 
 @pytest.fixture(autouse=True)

@@ -169,7 +169,7 @@ SEVERAL = {
     "many": (["compare", *"abcdefgh"], "a, b, c, d, e, f, g, h. Put", "and write: flower-pca compare FOLDER."),
     "score": (["score", "r.npz", "a.csv", "b.csv"], "a.csv, b.csv. Put", "and write: flower-pca score RESULT FOLDER."),
     "transform": (["transform", "r", "a", "b", "-o", "s.npy"], "a, b. Put", "flower-pca transform RESULT FOLDER."),
-    "track": (["track", "a.csv", "b", "--batch", "6", "--rank", "1"], "a.csv, b. Put all", "flower-pca track FILE."),
+    "track": (["track", "a.csv", "b", "--batch", "6", "--rank", "1"], "a.csv, b. Put", "flower-pca track FOLDER."),
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from flower_pca import TrackingResult, cli
+from flower_pca import TrackingResult, cli, track
 from flower_pca.base import archive
 from flower_pca.tracking.events import Events
 
@@ -94,6 +94,31 @@ def test_events_and_alarms_say_what_the_result_says(words, tmp_path, capsys):
     assert result.changes_.tolist() == [5]
     assert "\nchange at step 5\n" in said
     assert not (tmp_path / "c.npz").exists()
+
+
+def test_the_files_of_a_folder_are_clients_each_with_its_own_time(words, tmp_path, capsys):
+    every = rows(steps=8)
+    parts = {"north": every[::2], "west": every[1::2][:80]}  # which ends two steps before
+    (tmp_path / "sites").mkdir()
+    for site, part in parts.items():
+        file, names = tmp_path / "sites" / f"{site}.csv", ",".join("abcdefghijkl")
+        np.savetxt(file, part, delimiter=",", header=names, comments="")
+    at = words.index("--clients")
+    words = ["track", tmp_path / "sites", *words[2:at], *words[at + 2 :]]
+    assert flower_pca(capsys, *words)[0] == 0
+    result, found = TrackingResult.load(tmp_path / "out/tracking.npz"), events(tmp_path / "e.jsonl")
+    reference = track(ALGORITHM.replace("(", "(detect=True, "), list(parts.values()), n_components=R, batch=15)
+    assert np.array_equal(result.components_, reference.components_)
+    assert result.rows_.tolist() == [30] * 5 + [20] + [15] * 2
+    assert result.site_names == {0: "north", 1: "west"}
+    assert [own["site"] for own in found[0]["clients"].values()] == ["north", "west"]
+    for more, sentence in {
+        ("--clients", 3): "--clients must be 2, as many as the data has. Got 3. Leave it out.",
+        ("--batch", 31): "--batch must be a multiple of 2, as each client has as many rows in a step. Got 31. Choose",
+    }.items():
+        code, _, err = flower_pca(capsys, *words, *more)
+        assert code == 2
+        assert err.startswith(f"flower-pca: {sentence}")
 
 
 def test_a_run_too_short_for_alarms_does_not_say_that_nothing_has_changed(words, tmp_path, capsys):

@@ -44,7 +44,7 @@ def spoken(message: str, data: str | None = None) -> str:
 def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
     """The error of a command that has been given several files where it takes one name."""
     words = f"flower-pca {given.command} {'RESULT ' if hasattr(given, 'result') else ''}FOLDER"
-    remedy = getattr(given, "instead", f"Put the files into a folder, one client a file, and write: {words}.")
+    remedy = f"Put the files into a folder, one client a file, and write: {words}."
     return ConfigError("DATA", must="one path, folder or spec", got=listed([given.data, *more]), then=remedy)
 
 

@@ -12,6 +12,7 @@ from flower_pca.base import labels
 from flower_pca.commands import common
 
 if TYPE_CHECKING:
+    from flower_pca.data.table import Table
     from flower_pca.tracking.record import StepRecord
     from flower_pca.tracking.result import TrackingResult
     from flower_pca.tracking.tracker import Tracker
@@ -37,14 +38,15 @@ def add(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(instead="Put all rows into one file, in the order of time, and write: flower-pca track FILE.")
-    parser.add_argument("data", metavar="DATA", help="rows in the order of time: a path or a spec; NaN is missing")
+    text = "rows in the order of time: a path, a folder of one file per client, or a spec; NaN is missing"
+    parser.add_argument("data", metavar="DATA", help=text)
     parser.add_argument("--batch", type=int, required=True, metavar="N", help="rows of a step, of all clients together")
     text = "components to follow, the columns of the basis"
     parser.add_argument("--components", "--rank", dest="rank", type=int, required=True, metavar="R", help=text)
     text = 'a tracker: st_miss, or a spec such as "robust_tracking(smallest_outlier=15)" (default: st_miss)'
     parser.add_argument("--algorithm", default="st_miss", metavar="SPEC", help=text)
-    parser.add_argument("--clients", type=int, default=1, metavar="K", help="to whom the rows of a step are dealt")
+    text = "to whom the rows of a step are dealt (default: a folder's files, else 1)"
+    parser.add_argument("--clients", type=int, metavar="K", help=text)
     parser.add_argument("--detect", action="store_true", help="look for changes")
     text = "the statistic that is a change (default: learnt from the rows)"
     parser.add_argument("--threshold", type=float, metavar="W", help=text)
@@ -72,25 +74,21 @@ def run(given: argparse.Namespace) -> int:
     from flower_pca.base import checks
     from flower_pca.base.errors import ConfigError
     from flower_pca.data import sources
-    from flower_pca.data.reading import no_rows
     from flower_pca.masking import MaskedSums
     from flower_pca.report.watching import watching
     from flower_pca.simulation import track
 
     checks.integer("--batch", given.batch, least=1)
-    checks.integer("--clients", given.clients, least=1, most=given.batch)
+    if given.clients is not None:
+        checks.integer("--clients", given.clients, least=1, most=given.batch)
     place, mask, checkpoint = common.folder(given.out), MaskedSums.of(given.mask), _checkpoint(given)
-    common.enough(mask, given.clients)
     changes = {name: getattr(given, name) for name in ("threshold", "alarm_rate") if getattr(given, name) is not None}
     tracker = registry.tracker(given.algorithm, **({"detect": True} if given.detect else {}), **changes)
     if changes and not tracker.detect:
         what = " and ".join(f"--{name.replace('_', '-')}" for name in changes)
         raise ConfigError(what, must="given with --detect", got="no --detect", then="Add it: no change is looked for.")
-    table = sources.table(given.data).whole()
-    rows = table.site_rows(table.rows)
-    if not len(rows):
-        raise no_rows(given.data)
-    streams = deal(rows, given.batch, given.clients)
+    streams = _streams(sources.table(given.data).whole(), given)
+    common.enough(mask, len(streams))
     settings: dict[str, Any] = {"n_components": given.rank, "seed": given.seed}
     settings |= {"mask": mask, "checkpoint": checkpoint}
     title = f"The subspace of {common.title(given.data)}"
@@ -115,6 +113,29 @@ def run(given: argparse.Namespace) -> int:
         lines.append(f"report            {place / 'report.html'}")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _streams(table: Table, given: argparse.Namespace) -> list[Any]:
+    """A stream of every file of a folder, each with an equal part of a step; else what `deal` makes."""
+    from flower_pca.base.errors import ConfigError
+    from flower_pca.data import partition
+    from flower_pca.data.reading import no_rows
+    from flower_pca.rows.stream import Stream
+
+    count = len(table.parts)
+    if count == 1:
+        rows = table.site_rows(table.rows)
+        if not len(rows):
+            raise no_rows(given.data)
+        return deal(rows, given.batch, given.clients or 1)
+    if given.clients not in (None, count):
+        raise ConfigError(
+            "--clients", must=f"{count}, as many as the data has", got=given.clients, then="Leave it out."
+        )
+    if given.batch % count:
+        rule = f"a multiple of {count}, as each client has as many rows in a step"
+        raise ConfigError("--batch", must=rule, got=given.batch, then="Choose another one.")
+    return [Stream(rows, batch=given.batch // count) for rows in partition.deal(table)]
 
 
 def deal(rows: Any, batch: int, clients: int) -> list[list[Any]]:

@@ -187,7 +187,7 @@ def test_mutated_messages_of_masked_sums_are_answered_or_refused(seed, said, mon
     """Of every phase, at a node that is where that phase is due."""
     rng, watch = np.random.default_rng([seed, 1]), Watch(monkeypatch)
     stages = [key for key in said if key[1] not in registry.TRACKERS]
-    node, asked, memories = at_every_phase()
+    node, asked, states = at_every_phase()
     for _ in range(EVERY // 4 // SEEDS):
         phase = Phase(int(rng.integers(4)))
         arrays = dict(asked[phase])
@@ -199,23 +199,24 @@ def test_mutated_messages_of_masked_sums_are_answered_or_refused(seed, said, mon
         changed = mutated(rng, arrays)
         if long_loops(changed):
             continue
-        node.client._store.save(memories[phase])
+        node.context.state.clear()
+        node.context.state.update(states[phase])
         watch.ask(node, messages.STAGE, changed, framed(rng), run="fuzz", number=next(NUMBERS), algorithm="ssi")
     watch.done(EVERY // SEEDS // 400)
 
 
 def at_every_phase():
-    """A node among three, and by phase the message that is due, and what the node remembers before it."""
-    asked, memories = {}, {}
+    """A node among three, and by phase the message that is due, and the node's state before it."""
+    asked, states = {}, {}
 
     class Watched(Sums):
         def send(self, i, arrays, frame=None):
             if i == 0:
                 phase = Phase(int(arrays["mask.step"]))
                 asked[phase] = {name: np.asarray(a) for name, a in {"mask.setup": self.setup, **arrays}.items()}
-                memories[phase] = self.nodes[0].client._store.load()
+                states[phase] = dict(self.nodes[0].context.state)
             return super().send(i, arrays, frame)
 
     nodes = [Node(i, X + i, allow=everything()) for i in range(3)]
     Watched(nodes, run="fuzz").product(U)
-    return nodes[0], asked, memories
+    return nodes[0], asked, states

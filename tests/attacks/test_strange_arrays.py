@@ -137,7 +137,7 @@ def test_strange_messages_are_answered_or_refused(said, monkeypatch):
 @pytest.mark.filterwarnings("ignore")
 def test_strange_messages_of_masked_sums_are_answered_or_refused(said, monkeypatch):
     rng, watch = np.random.default_rng(21), Watch(monkeypatch)
-    node, asked, memories = at_every_phase()
+    node, asked, states = at_every_phase()
     for _ in range(EVERY // 4):
         phase = Phase(int(rng.integers(4)))
         arrays = dict(asked[phase])
@@ -148,7 +148,8 @@ def test_strange_messages_of_masked_sums_are_answered_or_refused(said, monkeypat
         arrays = strange(rng, arrays, inner)
         if loops(arrays):
             continue
-        node.client._store.save(memories[phase])
+        node.context.state.clear()
+        node.context.state.update(states[phase])
         _, config = request(messages.STAGE, {}, None, "fuzz", next(NUMBERS), "ssi")
         watch.ask(Raw(node), *told(rng, arrays, config))
     watch.done(EVERY // 400)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from hashlib import sha256
 from typing import Final
 
@@ -110,6 +110,8 @@ def said(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     for f in fields(frame):
         if f.name == "names":
             asked["frame.names"] = raw(json.dumps(frame.names).encode())
+        elif f.name == "split" and frame.split is not None:  # its salt is for the digest of ids alone
+            asked["frame.split"] = raw(json.dumps(replace(frame.split, salt="").plain()).encode())
         elif (a := getattr(frame, f.name)) is not None:  # frames that are the same by Frame.same have one digest
             asked[f"frame.{f.name}"] = np.asarray(a, dtype=np.float64) + 0.0
     total = sha256()

@@ -76,7 +76,7 @@ def answer(
         name, past = messages.inner_stage(arrays) or "", secrets.past.tobytes()
         halves.check(name, arrays, data.d)
         up, own = _answered(stage, name, arrays, data, counting(own, past, name), summed)
-        said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame())
+        said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame(names=data.wanted))
         newest = course(past, said, name)
         up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own, grain(said)), newest)
         secrets = replace(secrets, past=raw(onwards(own, past, newest, name)))

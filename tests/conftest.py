@@ -21,13 +21,12 @@ settings.load_profile("flower_pca")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """What is imported and collected stays: the garbage collector looks through none of it, now or later."""
+    """What is imported and collected stays: until all of it is there, the garbage collector has nothing to look for."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
-        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -29,6 +29,7 @@ from flower_pca.masking.secrets import Secrets
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.rows.turned import TurnedData
 
 _ANYBODY: Final = Demands()
 
@@ -76,13 +77,20 @@ def answer(
         name, past = messages.inner_stage(arrays) or "", secrets.past.tobytes()
         halves.check(name, arrays, data.d)
         up, own = _answered(stage, name, arrays, data, counting(own, past, name), summed)
-        said = messages.said(arrays, data.frame if isinstance(data, LocalData) else Frame())
+        said = messages.said(arrays, _frame(data))
         newest = course(past, said, name)
         up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own, grain(said)), newest)
         secrets = replace(secrets, past=raw(onwards(own, past, newest, name)))
     else:
         up, secrets = _unmask(arrays, secrets, demands)
     return up, {**own, **secrets.stored()}
+
+
+def _frame(data: LocalData | Stream) -> Frame:
+    """What the message has said of the rows: their frame, the columns of a stream, how a party prepares its own."""
+    if isinstance(data, Stream):
+        return Frame(names=data.wanted)
+    return Frame(split=data.split) if isinstance(data, TurnedData) else data.frame
 
 
 def _answered(

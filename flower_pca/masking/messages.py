@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from hashlib import sha256
 from typing import Final
 
@@ -102,18 +102,23 @@ def letters(sender: bytes, receiver: bytes) -> bytes:
 def said(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     """A digest of what a message asks of all clients of a sum alike: stage, arrays, noise, frame and fixed point.
 
-    What only one of them gets is not in it, as that is their keys: no stage under masks has anything `personal`.
+    What only one of them gets is not in it, as that is their keys: no stage under masks has anything `personal`. How an
+    array lies in memory is, as products round otherwise: sums would differ by the last digits of one client's answer.
     """
     alike = {"mask.stage", "mask.clients", *plain(arrays)}
     asked = {name: a for name, a in arrays.items() if name in alike or name.startswith((BOUND, WHOLE))}
     for f in fields(frame):
         if f.name == "names":
             asked["frame.names"] = raw(json.dumps(frame.names).encode())
+        elif f.name == "split" and frame.split is not None:  # its salt is for the digest of ids alone
+            asked["frame.split"] = raw(json.dumps(replace(frame.split, salt="").plain()).encode())
         elif (a := getattr(frame, f.name)) is not None:  # frames that are the same by Frame.same have one digest
             asked[f"frame.{f.name}"] = np.asarray(a, dtype=np.float64) + 0.0
     total = sha256()
     for name, a in sorted(asked.items()):
-        total.update(sha256(f"{name} {np.asarray(a).dtype.str} {np.shape(a)}".encode()).digest())
+        a = np.asarray(a)
+        by_columns = a.flags.f_contiguous and not a.flags.c_contiguous  # which is all of it that travels
+        total.update(sha256(f"{name} {a.dtype.str} {a.shape} {by_columns}".encode()).digest())
         total.update(sha256(np.ascontiguousarray(a).data).digest())
     return total.digest()
 

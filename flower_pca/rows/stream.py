@@ -79,7 +79,7 @@ class Stream:
         self._names: tuple[str, ...] | None = None  # of an array that is cut into batches
         self._words: Mapping[str, str] = {}  # columns of it that hold no numbers
         self._heading: Heading | None = None
-        self._wanted: tuple[str, ...] | None = None
+        self.wanted: tuple[str, ...] | None = None
         self._one_by_one = True  # whether a run may name some columns only, and learn which there are
         checks.integer("min_rows", min_rows, least=1)
         cut = not (callable(source) or isinstance(source, list | tuple | Iterator | Queue))
@@ -98,14 +98,14 @@ class Stream:
 
     def asked(self, names: tuple[str, ...] | None, *, one_by_one: bool = True) -> Self:
         """The stream, of whose batches a run wants these columns; without names, all. Some only if `one_by_one`."""
-        self._wanted, self._one_by_one = names, one_by_one
+        self.wanted, self._one_by_one = names, one_by_one
         return self
 
     @property
     def heading(self) -> Heading | None:
         """What it says of its columns; None before the first batch, where the source does not tell."""
-        if self._wanted is not None:
-            return Columns(self._wanted, self.who).heading
+        if self.wanted is not None:
+            return Columns(self.wanted, self.who).heading
         if self._heading is not None or self.d is None:
             return self._heading
         given = self._source if isinstance(self._source, list | tuple) else ()
@@ -115,8 +115,8 @@ class Stream:
     @property
     def d(self) -> int | None:
         """The number of columns, where it is known before the first batch."""
-        if self._wanted is not None:
-            return len(self._wanted)
+        if self.wanted is not None:
+            return len(self.wanted)
         if isinstance(self._source, list | tuple):
             known = [np.shape(rows)[1] for rows in self._source if rows is not None and np.ndim(rows) == 2]
             return known[0] if known else None
@@ -213,7 +213,7 @@ class Stream:
         """The columns that the run names, or all in the order of their names, which must be those of before."""
         names, words = given.names or self._names, given.words or self._words
         columns = None if names is None else Columns(names, who)
-        if self._wanted is not None:
+        if self.wanted is not None:
             return self._picked(batch, columns, words, who)
         if words:
             raise no_numbers(who, words, file=False)
@@ -225,18 +225,18 @@ class Stream:
         return batch if columns is None else np.ascontiguousarray(batch[:, columns.places(columns.sorted)])
 
     def _picked(self, batch: Array, columns: Columns | None, words: Mapping[str, str], who: str) -> Array:
-        assert self._wanted is not None
+        assert self.wanted is not None
         what, there = f"The columns of {who}", () if columns is None else columns.names
         if columns is None:
             rule, remedy = "named, as the run names its columns", "Give data with names of columns."
             raise DataError(what, must=rule, got=f"{batch.shape[1]} without names", then=remedy)
-        if not self._one_by_one and set(self._wanted) != set(there):
-            rule, got = "all named by a run that names any", f"{len(self._wanted)} names, of {len(there)} columns"
+        if not self._one_by_one and set(self.wanted) != set(there):
+            rule, got = "all named by a run that names any", f"{len(self.wanted)} names, of {len(there)} columns"
             raise DataError(what, must=f"{rule}: it tells no names", got=got, then="Name all of them, or none.")
-        if lacking := [repr(name) for name in self._wanted if name not in {*there, *words}]:
+        if lacking := [repr(name) for name in self.wanted if name not in {*there, *words}]:
             got = f"{len(there)}, without {listed(lacking)}"
             raise DataError(what, must="at least those that the run names", got=got, then="Name others.")
-        return np.ascontiguousarray(batch[:, columns.places(self._wanted, words)])
+        return np.ascontiguousarray(batch[:, columns.places(self.wanted, words)])
 
     def _check_mask(self, cut: bool) -> None:
         if self._missing is None:

@@ -148,12 +148,17 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     arrays = precision.unpacked(by_name("A message", parameters, config))
     precision.asked(arrays)  # refused now, before anything is done for an answer that could not be sent
     own = bool(np.any(arrays.pop(_OWN, False)))
-    parts: dict[str, Any] = {part: arrays.pop(name, None) for name, part in _FRAME.items()}
+    parts: dict[str, Any] = {part: _double(arrays.pop(name, None)) for name, part in _FRAME.items()}
     frame = Frame(**parts, own=own, names=read_names("A message", config), split=Split.of(config))
     algorithm, stage = (word_of("A message", config, name) for name in ("algorithm", "stage"))
     run, number = value_of("A message", config, "run", str), value_of("A message", config, "number", int)
     asks, instead = bool(config.get(_ASKS, False)), str(config.get(_ALTERNATIVE, ""))
     return Request(algorithm, stage, run, number, arrays, frame, asks, instead)
+
+
+def _double(part: Array | None) -> Array | None:
+    """A part of a frame in double precision: frames of the same numbers are one, whatever their kind."""
+    return part if part is None or part.dtype.kind != "f" else part.astype(np.float64, copy=False)
 
 
 def write_fit(

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from dishonest import Node, RefusedError
+from dishonest import Node, RefusedError, Sums, error_of, signed
 
+from flower_pca import ProtocolError
 from flower_pca.clients.ledger import Ledger
 from flower_pca.clients.told import Told
 from flower_pca.rows.frame import Frame
@@ -82,3 +83,26 @@ def test_what_is_told_in_sums_does_not_count_against_plain_answers():
     book.told["people.some.raw"] = Told(np.eye(4)[:, :3], np.empty((0, 4)))
     assert book.otherwise("people..raw-centred") == 2
     assert book.otherwise("people.some.raw-centred") == 3
+
+
+class OtherWay(Sums):
+    """Sums in which one party is to prepare its columns in another way."""
+
+    ways: tuple[Split, ...] = ()
+
+    def send(self, i, arrays, frame=None):
+        return super().send(i, arrays, None if frame is None else Frame(split=self.ways[i == 1]))
+
+
+@pytest.mark.parametrize("other", [Split(center=False), Split(scale="std")])
+def test_columns_that_one_party_prepares_otherwise_give_noise(other, tmp_path):
+    """Else the difference of two sums is that party's own: what centring takes from its columns, say."""
+    parts = [X, X[:, ::-1] * 2.0, X**2]
+    sums = OtherWay(signed(tmp_path, parts, split_columns="any"), algorithm="ssi")
+    sums.ways = (Split(),) * 2
+    whole = sum((P - P.mean(axis=0)) @ ((P - P.mean(axis=0)).T @ Q) for P in parts)
+    given = {"shapes": {"Y": Q.shape, "n": ()}, "bounds": {"Y": 1e6, "n": 1e6}}
+    assert error_of(sums.sum("ssi", {"Z": Q}, **given)["Y"], whole) < 1e-9
+    sums.ways = (Split(), other)
+    with pytest.raises(ProtocolError, match="noise"):
+        sums.sum("ssi", {"Z": Q}, **given)

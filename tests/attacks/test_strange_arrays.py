@@ -83,7 +83,7 @@ def converted(a, kind):
     with np.errstate(all="ignore"):
         try:
             return a.astype(kind)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RuntimeError):
             return np.zeros(a.shape, dtype=kind)
 
 

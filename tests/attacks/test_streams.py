@@ -118,7 +118,7 @@ def test_a_wide_basis_takes_no_memory_beyond_the_rows_taken_twice():
 def filled(y, P):
     """A row whose gaps are filled from the span of P, by itself."""
     seen = ~np.isnan(y)
-    return np.where(seen, y, P @ np.linalg.lstsq(P[seen], y[seen])[0])
+    return np.where(seen, y, P @ np.linalg.lstsq(P[seen], y[seen], rcond=None)[0])
 
 
 @pytest.mark.parametrize("tracker", TRACKERS)

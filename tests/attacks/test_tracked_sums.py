@@ -1,10 +1,12 @@
 """Trackers under masks, over the real PCAClient: a server that lets their steps, laps and batches come apart."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from dishonest import RefusedError, Sums, error_of, signed
 
 from flower_pca import ProtocolError, Stream
+from flower_pca.rows.frame import Frame
 
 D, R, BATCH, VICTIM = 8, 2, 30, 1
 RNG = np.random.default_rng(0)
@@ -138,3 +140,24 @@ def test_a_node_whose_memory_was_moved_is_not_told_by_a_new_set_up(step, tmp_pat
     with pytest.raises(ProtocolError, match="noise"):
         asked(first, message(0, P=P), told={VICTIM: message(0, P=Q)})
     of_all_or_nothing(told_by_a_new_set_up(first, message(step, P=P)), step)
+
+
+class OtherColumns(Sums):
+    """Sums in which one client is asked for the same columns in another order."""
+
+    names: tuple[tuple[str, ...], ...] = ()
+
+    def send(self, i, arrays, frame=None):
+        return super().send(i, arrays, None if frame is None else Frame(names=self.names[i == VICTIM]))
+
+
+def test_columns_in_another_order_give_noise(tmp_path):
+    """Else a node of a stream with names would answer of other columns, and the difference of two sums be its own."""
+    named = [pd.DataFrame(rows, columns=list("abcdefgh")) for rows in ROWS]
+    nodes = signed(tmp_path, [Stream(rows, batch=BATCH) for rows in named], allow="st_miss")
+    sums = OtherColumns(nodes, algorithm="st_miss")
+    sums.names = (tuple("abcdefgh"),) * 2
+    assert error_of(asked(sums, message())["S"], whole(0)) < 1e-9
+    sums.names = (tuple("abcdefgh"), tuple("hbcdefga"))
+    with pytest.raises(ProtocolError, match="noise"):
+        asked(sums, message(1))

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from dishonest import Node, RefusedError, Sums, error_of, signed
 
+from flower_pca import ProtocolError
 from flower_pca.base import apart
+from flower_pca.rows.frame import Frame
 
 D, R, VICTIM = 8, 2, 1
 RNG = np.random.default_rng(0)
@@ -86,3 +88,36 @@ def test_who_chooses_a_number_chooses_among_all(message):
     given = {"B": U, "samples": False, **message, "auto": True}
     with pytest.raises(RefusedError, match="The own components that a client chooses must be up to 10"):
         Node(0, X).ask("exact_per_pca", given)
+
+
+class OneFrame(Sums):
+    """Sums in which one client gets the frame in numbers of another kind: of the same values."""
+
+    kind = "f2"
+
+    def send(self, i, arrays, frame=None):
+        if frame is not None and i == VICTIM:
+            frame = Frame(frame.mean, frame.scale.astype(self.kind))
+        return super().send(i, arrays, frame)
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4"])
+def test_a_frame_of_other_numbers_is_the_same_frame(kind, tmp_path):
+    """Squares in units of few bits would be rounded otherwise at one client: two sums differ by its own."""
+    scale = (1.0 + RNG.random(D)).astype("f2").astype(float)
+    parts = {"n": (), "Y": (D, 1), "sum": (D,), "squares": (D,)}
+    asked = ("influence", {"W": B}, parts, dict.fromkeys(parts, 1e4))
+    told = []
+    for each in ("f8", kind):
+        sums = OneFrame(signed(tmp_path / each, ROWS), algorithm="krylov")
+        sums.kind = each
+        told.append(sums.sum(*asked, frame=Frame(None, scale))["squares"])
+    assert np.abs(told[1] - told[0]).max() < 1e-8
+
+
+def test_a_block_that_lies_otherwise_in_memory_is_another(tmp_path):
+    """Its products round otherwise: two sums would differ by the last digits of one answer, which masks hide."""
+    sums = Sums(signed(tmp_path, ROWS), algorithm="ssi")
+    assert error_of(sums.product(U), sum(rows.T @ (rows @ U) for rows in ROWS)) < 1e-9
+    with pytest.raises(ProtocolError, match="noise"):
+        sums.product(U, told={VICTIM: {"Z": np.asfortranarray(U)}})

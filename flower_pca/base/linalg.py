@@ -25,8 +25,7 @@ _LARGE: Final = 300  # sides from which a few eigenvectors cost less than all
 def qr(Y: Array) -> tuple[Array, Array]:
     """The thin QR factors with a non-negative diagonal of R: unique when Y has full rank."""
     if Y.size == 0:
-        Q, R = np.linalg.qr(Y)
-        return np.asarray(Q), np.asarray(R)
+        return np.linalg.qr(Y)
     reflected, tau, signs = _reflected(Y)
     R = np.triu(reflected[: len(tau)]) * signs[:, None]
     return _basis(reflected, tau, signs, Y.dtype), R.astype(_precision(Y.dtype), copy=False)
@@ -110,8 +109,13 @@ def norm2(E: Array) -> float:
 def column_norms(E: Array) -> Array:
     """The norms of the columns, without underflow or overflow of their squares, and with little memory beside them."""
     size, few = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0))), max(_ENTRIES // max(len(E), 1), 1)
-    parts = (np.linalg.norm(E[:, i : i + few] / (size or 1.0), axis=0) for i in range(0, E.shape[1], few))
+    parts = (_lengths(E[:, i : i + few] / (size or 1.0)) for i in range(0, E.shape[1], few))
     return np.asarray(size * np.concatenate([np.empty(0), *parts]))
+
+
+def _lengths(E: Array) -> Array:
+    """The norms of columns whose squares can be told. (numpy adds up few columns at a fifth of the speed of BLAS.)"""
+    return np.asarray(np.sqrt(np.ones(len(E)) @ (E * E)))
 
 
 def length(E: Array) -> float:
@@ -234,7 +238,7 @@ def _by_gram(Y: Array, floor: float) -> Array | None:
     Of the columns, each made as long as 1, those directions count that are longer than 1e-4; the rest has to be shorter
     than the floor.
     """
-    sizes = np.linalg.norm(Y, axis=0)
+    sizes = _lengths(Y)
     if not floor / _PLAIN < sizes.min(initial=np.inf) <= sizes.max(initial=0.0) < np.inf:
         return None
     Y = Y / sizes

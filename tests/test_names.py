@@ -501,7 +501,8 @@ class TestStreams:
         ):
             found = track("st_miss", streams, n_components=2, columns=wanted, mask=mask)
             plain = track("st_miss", [self.rows[:, index]] * 2, n_components=2, batch=15, mask=mask)
-            np.testing.assert_array_equal(found.components_, plain.components_)
+            # Under masks what is asked, names and all, seeds the noise that blurs the steps of fixed point.
+            np.testing.assert_allclose(found.components_, plain.components_, rtol=0.0, atol=1e-12 if mask else 0.0)
             assert found.feature_names_in_.tolist() == list(wanted) == found.asked["columns"]
         with pytest.raises(
             DataError, match=r"^The columns of client 0 at step 0 must be at least those that the run names\. Got 4, w"

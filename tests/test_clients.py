@@ -463,6 +463,7 @@ BAD_ROWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("serve", ["client_app", "client_fn"])
 @pytest.mark.parametrize("bad", BAD_ROWS)
 def test_bad_rows_at_a_node_are_named_at_the_server_and_left_out(bad, serve):

@@ -167,6 +167,7 @@ def test_min_rows_counts_people_and_max_rank_directions_of_people():
         fitted(PARTS, rules={"min_rows": 91})
 
 
+@pytest.mark.slow
 def test_max_rank_counts_over_runs_and_over_what_is_done_to_columns(tmp_path):
     rules = {"max_rank": 25, "memory_dir": tmp_path, "split_columns": "any"}
     assert fitted(PARTS, rules=rules, algorithm="krylov(max_rounds=3)").status

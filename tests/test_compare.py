@@ -127,6 +127,7 @@ def test_what_would_take_thousands_of_rounds_is_known_beforehand():
     assert lengthy(close(1.0), **{**asked, "algorithms": [SSI]})[SSI] > 10**6
 
 
+@pytest.mark.slow
 def test_rounds_are_of_the_size_that_was_foreseen():
     (rounds,) = lengthy(close(0.995), algorithms=[SSI], n_components=3).values()
     taken = simulate(SSI, close(0.995), n_components=3, max_rounds=4000).rounds

@@ -53,6 +53,7 @@ def test_a_run_without_masks_gets_no_answer(grid):
         strategies.PCAStrategy("krylov", **ASKED).fit(grid)
 
 
+@pytest.mark.slow
 def test_a_second_run_counts_with_the_first(grid):
     """So max-rank bounds what all runs tell: with ten columns it does not stop one that asks for three components."""
     with in_a_run():

@@ -40,6 +40,7 @@ def stop_at(step):
     return stop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 def test_the_newest_steps_are_kept_and_the_totals_of_all(mask, tmp_path):
     whole, part = (track(STMiss(keep=k), batches(9, clients=2), n_components=R, steps=9, mask=mask) for k in (100, 4))
@@ -119,6 +120,7 @@ def test_a_run_of_so_many_steps_goes_on_with_more_or_fewer_of_them(mask, tmp_pat
         assert not path.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 @pytest.mark.parametrize("refine", [False, True])
 def test_a_run_that_is_stopped_at_its_very_end_has_its_result_and_no_other_steps(refine, mask, tmp_path):

@@ -137,6 +137,7 @@ def test_a_set_of_clients_that_keeps_changing_is_said_with_the_first_reason():
         strategy("krylov").fit(grid)
 
 
+@pytest.mark.slow
 def test_a_refusal_by_a_rule_is_lasting_and_one_for_want_of_anything_else_is_not(monkeypatch):
     grid, seen = grid_of(SHARDS, max_messages=1), []
     grid.tamper = lambda message, reply: seen.append(reply) or reply

@@ -127,6 +127,7 @@ def test_it_says_how_a_run_was_broken_off(error, words, path):
     assert "The run has ended before a step was over: ValueError: early." in text(path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plain")
 def test_sites_are_called_by_their_names_and_under_masks_not_at_all(path):
     for mask in (False, True):

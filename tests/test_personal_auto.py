@@ -123,6 +123,7 @@ def test_held_out_residuals_are_those_of_numpy(n: int, frame: Frame) -> None:
     assert held_out.seen(data, U, noise) == clear(np.array(beside) - 2.0 * noise[:, None]).sum()
 
 
+@pytest.mark.slow
 def test_a_client_with_too_few_rows_takes_one_and_the_result_says_so() -> None:
     shards = [*SHARDS, SHARDS[2][:19], SHARDS[0][:20]]
     result = run(AUTO, shards)

@@ -133,6 +133,7 @@ def test_a_browser_shows_each_page_whole_in_the_colours_of_the_reader(tab, kind,
     assert (max(ground, paper) < 0.2) if scheme == "dark" else (min(ground, paper) > 0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_if(KINDS, *{*KINDS} - {"plain"}))
 def test_every_kind_has_a_page_that_names_columns_and_clients(kind):
     result, parts = case(kind)

@@ -125,6 +125,7 @@ def test_of_families_whose_components_are_others_no_residuals_are_said(tmp_path)
     assert any(words.startswith("1 component is shared by all clients") for words in read.text["p"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["scree", "weights", "overview"])
 def test_pictures_in_png_have_one_ground(what, tmp_path):
     from matplotlib.image import imread

@@ -52,6 +52,7 @@ def test_all_kinds_of_rows(kind: str) -> None:
     assert result.total_variance_ == pytest.approx(reference.total, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("scale", [None, "std", "max_abs"])
 @pytest.mark.parametrize("name", PLAIN)

@@ -45,6 +45,7 @@ def test_by_default_halving_finds_the_size_of_an_entry(tmp_path):
     assert abs(bisected(nodes, 30) / TRUE - 1.0) < 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 2])
 def test_where_losses_are_counted_it_ends(lost, tmp_path):
     nodes, refused = signed(tmp_path, SHARDS, max_groups=1, max_lost=lost), 0

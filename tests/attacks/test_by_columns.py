@@ -94,6 +94,7 @@ class OtherWay(Sums):
         return super().send(i, arrays, None if frame is None else Frame(split=self.ways[i == 1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [Split(center=False), Split(scale="std")])
 def test_columns_that_one_party_prepares_otherwise_give_noise(other, tmp_path):
     """Else the difference of two sums is that party's own: what centring takes from its columns, say."""

@@ -32,6 +32,7 @@ def test_one_left_out_tells_it_alone_unless_there_is_a_rule(tmp_path):
         Sums(nodes[1:]).product(EVERYTHING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [([0, 1], [1, 2], [0, 2]), ([0, 1, 2, 3, 4, 5, 6], [0, 1, 2], [3, 4, 5])])
 def test_no_sums_of_other_groups_tell_a_single_node(groups, tmp_path):
     """Pairs, and a node that is in one group only while the others are in two."""
@@ -76,6 +77,7 @@ def test_a_loss_counts_when_survivors_are_named(tmp_path):
         sums.product(EVERYTHING, lost=[2])
 
 
+@pytest.mark.slow
 def test_enough_peers_must_be_there_when_shares_are_made_and_when_survivors_are_named(tmp_path):
     words = r"The peers of this node in a masked sum must be at least 4: that is its min_peers\. Got 3"
     nodes = signed(tmp_path, SHARDS[:5], min_peers=4)

@@ -53,6 +53,7 @@ def test_two_ways_of_scaling_would_tell_the_columns():
     assert error_of(by_both_kinds(X @ X.T, X.mean(axis=0), X.T @ X), X) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "other"), [(True, "std"), (True, "max_abs"), ("std", None), ("max_abs", "std")])
 def test_a_node_scales_its_columns_as_its_rule_says_and_in_no_other_way(rule, other):
     node = Node(0, X, split_columns=rule)
@@ -89,6 +90,7 @@ def test_a_node_that_serves_columns_serves_no_rows():
     assert node.client.get_properties({})["n_features"] == 0
 
 
+@pytest.mark.slow
 def test_whoever_trusts_the_server_may_have_both():
     node = Node(0, X, split_columns="any")
     opening = node.ask("opening", OPENING, algorithm="krylov")

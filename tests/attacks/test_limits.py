@@ -301,6 +301,7 @@ LONG = np.random.default_rng(5).standard_normal((60, 5000))
 WIDE = {"peaks": np.array(False), "seed": np.array(0), "width": np.array(5000)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "arrays", "words"),
     [

@@ -176,6 +176,7 @@ def step(number, *, lap=0, P=U):
     return {"P": P, "block": U, **numbers(step=number, lap=lap, refine=0)}
 
 
+@pytest.mark.slow
 def test_the_batch_of_a_stream_is_no_way_round_either(tmp_path):
     """The others are asked for a step at which they have no rows; then all for the one that the victim stands at."""
     shapes = dict.fromkeys(("rows", "left", "misfit", "energy", "deficient", "outliers", "missing"), ()) | {"S": (D, P)}

@@ -62,6 +62,7 @@ def test_a_masked_opening_is_of_raw_rows(tmp_path):
     sums.sum("summed_opening", asked, SUMMED, bounds, frame=Frame(own=True))
 
 
+@pytest.mark.slow
 def test_all_of_the_sum_of_c_counts_under_masks(tmp_path):
     """What covariance sends has no block, and tells every direction."""
     asked, shapes = {"columns": D}, {"C": (D * (D + 1) // 2,), "n": ()}
@@ -75,6 +76,7 @@ def test_all_of_the_sum_of_c_counts_under_masks(tmp_path):
             assert np.isclose(sums.sum("covariance", asked, shapes, dict.fromkeys(shapes, 1e6))["n"], 4 * 97.5)
 
 
+@pytest.mark.slow
 def test_steps_of_a_nodes_own_count_under_masks(tmp_path):
     """The sum of many own power steps has next to nothing of the block in it, and all of the leading direction."""
     asked, shapes = {"Z": ONE, "steps": 50, "aligned": False}, {"Y": (D, 1), "n": ()}

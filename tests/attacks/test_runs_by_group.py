@@ -69,6 +69,7 @@ def test_samples_of_nodes_need_as_many_groups_as_are_drawn(grid):
     assert {r.answered for r in result.history.of("ssi")} == {3}
 
 
+@pytest.mark.slow
 def test_fewer_peers_than_a_node_asks_for_end_the_run(grid):
     assert is_pca_of(run(grid(min_peers=4), "Krylov"), SIX[:5])
     with pytest.raises(NotEnoughNodes, match=r"The peers of this node in a masked sum must be at least 4"):

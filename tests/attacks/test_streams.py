@@ -100,6 +100,7 @@ def test_a_few_bytes_take_no_memory_beyond_the_rows_taken_twice(how):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_a_wide_basis_takes_no_memory_beyond_the_rows_taken_twice():
     """Equations of r^2 numbers for each row, for all rows at once, would be 200 MB."""
     rng = np.random.default_rng(2)

@@ -124,6 +124,7 @@ def of_all_or_nothing(found, step):
         assert error_of(found, own(step)) > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("late", "step"), [(message(1), 1), (message(0), 0), (message(0, 1), 0), (message(2), 2)])
 def test_a_node_that_has_missed_a_step_tells_nothing_by_the_next(late, step, tmp_path):
     sums = sums_in(tmp_path)

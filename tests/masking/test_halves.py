@@ -71,6 +71,7 @@ def test_the_rule_is_one_of_bits_clients_and_columns():
     assert not any(fixed.halving(*case) for case in not_taken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", slow_if(["krylov", "ssi", "local_power(align='none')", "fed_oapm"], "fed_oapm"))
 @pytest.mark.parametrize("scale", [None, "std"])
 def test_runs_are_as_near_as_without_masks_and_say_so(algorithm, scale):

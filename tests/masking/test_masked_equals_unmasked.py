@@ -120,6 +120,7 @@ def test_masked_equals_unmasked(case: Case) -> None:
         assert_close_own(masked, plain, OWN[make(case.spec).name], case.within)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_clients", [2, 5, 12])
 @pytest.mark.parametrize("name", ROUNDS)
 def test_without_self_masks_it_is_the_same_in_half_the_messages(name: str, n_clients: int) -> None:

@@ -30,13 +30,15 @@ _GIVEN: Final = rf"\b({_NAMES})=(\"[^\"]*\"|'[^']*'|\[[^\]]*\]|[\w.+-]*\w)"
 _ALONE: Final = r"\b(n_components|max_rounds)\b"
 _FIRST: Final = rf"^({_NAMES})(?= )"
 _READING: Final = r"\bwith (beside=\[[^\]]*\]|decimal=',')"  # what only the source of the rows takes
+_TEXT: Final = r" in column (.+?) \(line "  # the first column that holds text
 _LISTED: Final = r"\[.*\]"
 
 
 def spoken(message: str, data: str | None = None) -> str:
     """The message of an error of a command over `data`, with options in place of Python's keywords."""
     message = message.replace("result.filling_gaps()", "--missing mean")
-    message, begun = message.replace("beside=[...]", "beside=['a']"), _begun("x.csv" if data is None else data)
+    named, begun = re.search(_TEXT, message), _begun("x.csv" if data is None else data)
+    message = message.replace("beside=[...]", f"beside=[{(named[1] if named else 'a')!r}]")
     message = re.sub(_READING, lambda found: f'by a spec, "{begun}{found[1]})"', message)
     return re.sub(f"{_SPEC}|{_GIVEN}|{_FIRST}|{_ALONE}", _option, message)
 

@@ -125,7 +125,7 @@ def test_figure_4_more_local_steps_take_fewer_rounds_to_a_higher_floor() -> None
 def test_only_the_scaled_step_bears_other_units(step: str) -> None:
     L, S = SMALL
     shards = np.split(1e-4 * (L + S), [40, 80])
-    result = simulate(make("dcf_pca", step=step), shards, n_components=5)
+    result = simulate(make("dcf_pca", step=step, max_rounds=100), shards, n_components=5)
     if step == "scaled":
         assert rel(result, 1e-4 * L) <= 0.1
     else:

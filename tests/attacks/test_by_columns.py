@@ -10,16 +10,12 @@ from flower_pca.clients.told import Told
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import Split
 
+pytestmark = pytest.mark.usefixtures("home")
+
 N, D = 20, 3
 X = np.random.default_rng(0).standard_normal((N, D)) * [1.0, 2.0, 5.0] + [3.0, 0.0, -1.0]
 ABOUT = Frame(split=Split())
 Q = np.linalg.qr(np.random.default_rng(1).standard_normal((N, 6)))[0]
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """Flower's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
 
 
 def of(**split):

@@ -26,6 +26,8 @@ from flower_pca.rows.turned import TurnedData
 from flower_pca.simulation.in_process import InProcess, Shards
 from flower_pca.stages import by_columns
 
+pytestmark = pytest.mark.usefixtures("home")
+
 SEEDS = 6
 EVERY = int(os.environ.get("FLOWER_PCA_MUTATED", "10000"))
 SPENT = 100  # products that a stage may make beside the loops that it is asked for
@@ -142,12 +144,6 @@ class Watch:
         assert min(self.outcomes.values()) >= least, self.outcomes
         taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - self.before) * 1024
         assert taken <= 2 * X.nbytes + 100e6
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """Flower's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ from flower_pca.masking.messages import Phase
 from flower_pca.rows.frame import Frame
 from flower_pca.stages import by_columns
 
+pytestmark = pytest.mark.usefixtures("home")
+
 EVERY = int(os.environ.get("FLOWER_PCA_STRANGE", "2000"))
 KINDS = ["O", "c16", "f2", "?", ">f8", ">i4", ">f4", "u8", "i2", "f4", "S8", "U3", "M8[s]", "m8[s]", "V8", "g"]
 NAN = np.frombuffer(struct.pack("<Q", 0x7FF4DEADBEEF0001))[0]  # a signalling one, which carries something
@@ -96,12 +98,6 @@ def told(rng, arrays, config):
     if rng.random() < 0.3:
         config[str(rng.choice([*config, "columns", "split", "own", "site", "x"]))] = VALUES[rng.integers(len(VALUES))]
     return list(arrays.values()), config
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """Flower's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,12 @@ from flower_pca import DataError, Stream, wire
 from flower_pca.clients import limits
 from flower_pca.rows.frame import Frame
 
+pytestmark = pytest.mark.usefixtures("home")
+
 D, BATCH = 6, 20
 X = np.random.default_rng(0).standard_normal((4 * BATCH + 1, D))
 MESSAGE = {"step": 0, "lap": 0, "refine": False, "width": D, "seed": 0}
 TRACKERS = ("st_miss", "robust_tracking")
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """Flower's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
 
 
 def node(tracker, source, **how):

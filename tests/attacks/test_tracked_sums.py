@@ -8,6 +8,8 @@ from dishonest import RefusedError, Sums, error_of, signed
 from flower_pca import ProtocolError, Stream
 from flower_pca.rows.frame import Frame
 
+pytestmark = pytest.mark.usefixtures("home")
+
 D, R, BATCH, VICTIM = 8, 2, 30, 1
 RNG = np.random.default_rng(0)
 ROWS = [RNG.standard_normal((4 * BATCH, D)) * 0.8 ** np.arange(D) for _ in range(4)]
@@ -16,12 +18,6 @@ Q = np.linalg.qr(RNG.standard_normal((D, R)))[0]
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
 SHAPES = {"S": (D, R), **dict.fromkeys(COUNTS, ())}
 BOUNDS = dict.fromkeys(SHAPES, 1e6)
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """Flower's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
 
 
 def message(step=0, lap=0, block=P, **more):

@@ -12,6 +12,8 @@ from flower_pca import ProtocolError
 from flower_pca.base import apart
 from flower_pca.rows.frame import Frame
 
+pytestmark = pytest.mark.usefixtures("home")
+
 D, R, VICTIM = 8, 2, 1
 RNG = np.random.default_rng(0)
 ROWS = [RNG.standard_normal((60, D)) * 0.8 ** np.arange(D) + 0.1 * i for i in range(4)]
@@ -24,12 +26,6 @@ REFUSED = r"The numbers in a masked message must be the same for all: unequal_nu
 X = ROWS[VICTIM]
 OF_ONE = X.T @ (X @ U) / len(X)
 OF_ONE -= U @ (U.T @ OF_ONE)
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """Flower's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
 
 
 def outside(folder, numbers, **rules):

@@ -1,0 +1,9 @@
+"""What attacks share: a place of their own for what a node keeps."""
+
+import pytest
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """Flower's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))

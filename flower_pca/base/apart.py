@@ -78,19 +78,21 @@ def table(name: str, numbers: Apart) -> dict[str, Array]:
 
 def unequal(arrays: Mapping[str, Array]) -> bool:
     """Whether a message has a table of which not all clients read the same number."""
-    tables = [key.removesuffix(_ELSE) for key in arrays if key.endswith(_ELSE)]
-    read = {name: np.ravel(arrays.get(name, [])) for name in tables}
+    read = {name: np.ravel(arrays.get(name, [])) for name in _tables(arrays)}
     return any(np.unique(a if np.all(arrays[f"{name}{_ELSE}"]) else a[1:]).size > 1 for name, a in read.items())
 
 
 def mine(arrays: dict[str, Array], who: Who) -> dict[str, Array]:
     """The message as this client reads it: of each table, its own number."""
-    names = [key.removesuffix(_ELSE) for key in arrays if key.endswith(_ELSE)]
-    for name in names:
+    for name in _tables(arrays):
         arrays = {**arrays, name: np.array(_own(arrays, name, who))}
         for suffix in (_POSITIONS, _NAMES, _ELSE):
             arrays.pop(f"{name}{suffix}", None)
     return arrays
+
+
+def _tables(arrays: Mapping[str, Array]) -> list[str]:
+    return [key.removesuffix(_ELSE) for key in arrays if key.endswith(_ELSE)]
 
 
 def _own(arrays: dict[str, Array], name: str, who: Who) -> int:

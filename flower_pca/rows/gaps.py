@@ -74,10 +74,10 @@ def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
 def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     m, r = len(Y), P.shape[1]
     by_row = (Y.size - len(gone)) * r**2 > _SPARED * m
-    G = _normal_by_row(P, m, gone) if by_row else _normal(P, _weights(Y, gone))
+    G = _normal_by_row(P, m, gone) if by_row else _normal(P, weights_of(Y, gone))
     if _well(G):
         return np.asarray(np.linalg.solve(G, (Y @ P)[:, :, None])[:, :, 0]), 0
-    weights = _weights(Y, gone)
+    weights = weights_of(Y, gone)
     bad = weights.sum(axis=1) < r
     if bad.any():
         G[bad] = np.eye(r)
@@ -97,7 +97,7 @@ def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     return A, deficient
 
 
-def _weights(Y: Array, gone: Array) -> Array:
+def weights_of(Y: Array, gone: Array) -> Array:
     """1 where an entry was observed, 0 in the gaps."""
     weights = np.ones(Y.size)
     weights[gone] = 0.0

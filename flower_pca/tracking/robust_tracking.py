@@ -10,6 +10,7 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
+from flower_pca.rows import gaps
 from flower_pca.rows.stream import Stream
 from flower_pca.tracking import st_miss
 from flower_pca.tracking.batch import Filled, respond
@@ -70,8 +71,7 @@ class RobustTracking(Tracker):
 def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filled:
     """The rows with gaps and outliers replaced; `found`, where the outliers are known already."""
     if found is None:
-        seen = np.ones(Y.shape, dtype=bool)
-        seen.ravel()[gone] = False
+        seen = gaps.weights_of(Y, gone) > 0.0
         if "smallest" in arrays:
             smallest = np.full(len(Y), float(arrays["smallest"]))
         else:

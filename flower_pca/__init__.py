@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from flower_pca.algorithms.one_shot import DistPCA as DistPCA
     from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA as ExactPerPCA
     from flower_pca.algorithms.personal.per_pca import PerPCA as PerPCA
-    from flower_pca.algorithms.personal.result import PersonalResult as PersonalResult
     from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA as ConsensusRPCA
     from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
-    from flower_pca.algorithms.robust.result import RobustResult as RobustResult
     from flower_pca.algorithms.ssi import SSI as SSI
     from flower_pca.base.errors import ConfigError as ConfigError
     from flower_pca.base.errors import DataError as DataError
@@ -35,49 +33,51 @@ if TYPE_CHECKING:
     from flower_pca.base.history import Round as Round
     from flower_pca.base.status import Outcome as Outcome
     from flower_pca.base.status import Status as Status
-    from flower_pca.core.channel import AirChannel as AirChannel
     from flower_pca.core.question import Question as Question
-    from flower_pca.core.result import PCAResult as PCAResult
     from flower_pca.core.settings import DP as DP
     from flower_pca.core.spent import Spent as Spent
     from flower_pca.estimator import FederatedPCA as FederatedPCA
     from flower_pca.estimator import to_sklearn as to_sklearn
+    from flower_pca.layers.air import AirChannel as AirChannel
     from flower_pca.masking import MaskedSums as MaskedSums
+    from flower_pca.names.sites import SiteRows as SiteRows
     from flower_pca.registry import make as make
-    from flower_pca.rows.named import SiteRows as SiteRows
-    from flower_pca.rows.projection import Projection as Projection
-    from flower_pca.rows.scaling import Scaling as Scaling
+    from flower_pca.results.pca import PCAResult as PCAResult
+    from flower_pca.results.personal import PersonalResult as PersonalResult
+    from flower_pca.results.projection import Projection as Projection
+    from flower_pca.results.robust import RobustResult as RobustResult
+    from flower_pca.results.scaling import Scaling as Scaling
+    from flower_pca.results.steps import TrackingResult as TrackingResult
     from flower_pca.rows.stream import Stream as Stream
     from flower_pca.simulation import Ray as Ray
     from flower_pca.simulation import from_frame as from_frame
     from flower_pca.simulation import simulate as simulate
     from flower_pca.simulation import track as track
-    from flower_pca.stages.columns_result import ColumnsResult as ColumnsResult
-    from flower_pca.tracking.result import TrackingResult as TrackingResult
     from flower_pca.tracking.robust_tracking import RobustTracking as RobustTracking
     from flower_pca.tracking.st_miss import STMiss as STMiss
+    from flower_pca.vertical.result import ColumnsResult as ColumnsResult
 
 _HOMES: Final = {
-    "flower_pca.algorithms.personal.result": ("PersonalResult",),
-    "flower_pca.algorithms.robust.result": ("RobustResult",),
+    "flower_pca.results.personal": ("PersonalResult",),
+    "flower_pca.results.robust": ("RobustResult",),
     "flower_pca.base.errors": ("ConfigError", "DataError", "FlowerPCAError", "NotEnoughNodes", "ProtocolError"),
     "flower_pca.base.history": ("History", "Round"),
     "flower_pca.base.status": ("Outcome", "Status"),
-    "flower_pca.core.channel": ("AirChannel",),
+    "flower_pca.layers.air": ("AirChannel",),
     "flower_pca.core.question": ("Question",),
-    "flower_pca.core.result": ("PCAResult",),
+    "flower_pca.results.pca": ("PCAResult",),
     "flower_pca.core.spent": ("Spent",),
     "flower_pca.core.settings": ("DP",),
     "flower_pca.estimator": ("FederatedPCA", "to_sklearn"),
     "flower_pca.masking": ("MaskedSums",),
     "flower_pca.registry": ("make",),
-    "flower_pca.rows.projection": ("Projection",),
-    "flower_pca.rows.scaling": ("Scaling",),
-    "flower_pca.rows.named": ("SiteRows",),
+    "flower_pca.results.projection": ("Projection",),
+    "flower_pca.results.scaling": ("Scaling",),
+    "flower_pca.names.sites": ("SiteRows",),
     "flower_pca.rows.stream": ("Stream",),
     "flower_pca.simulation": ("Ray", "from_frame", "simulate", "track"),
-    "flower_pca.stages.columns_result": ("ColumnsResult",),
-    "flower_pca.tracking.result": ("TrackingResult",),
+    "flower_pca.vertical.result": ("ColumnsResult",),
+    "flower_pca.results.steps": ("TrackingResult",),
 }
 _HOME: Final = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -8,20 +8,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from flower_pca import registry
-from flower_pca.base import apart
 from flower_pca.base.errors import ProtocolError
-from flower_pca.core.parts import ROUNDED, require_finite
+from flower_pca.core.kinds import ROUNDED, require_finite
 from flower_pca.core.stage import Arrays
-from flower_pca.dp import draw, noise
+from flower_pca.dp import draw
+from flower_pca.layers import noise, precision
+from flower_pca.layers import single as apart
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
-from flower_pca.rows import precision
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.rows.turned import counted
 from flower_pca.stages.opening import Opening
+from flower_pca.vertical.rows import counted
 
 Veil: TypeAlias = Callable[[str, Arrays, Arrays], Arrays]  # of a stage's name, its message and the answer
 

@@ -13,7 +13,6 @@ from flower_pca.algorithms.auto import beforehand
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
 from flower_pca.core.question import MISSING, Question, summable
 from flower_pca.core.roll import Roll
@@ -22,21 +21,23 @@ from flower_pca.core.settings import DP, AskedHere, MaskedSums
 from flower_pca.core.stage import Stage
 from flower_pca.core.terms import NoTerms
 from flower_pca.dp.plan import planned
-from flower_pca.rows import precision
-from flower_pca.rows.columns import wanted
-from flower_pca.rows.scaling import Scaling
-from flower_pca.stages import columns_run, unsuited
-from flower_pca.stages import start as starts
+from flower_pca.layers import precision
+from flower_pca.layers.air import AirChannel
+from flower_pca.names.columns import wanted
+from flower_pca.results import start as starts
+from flower_pca.results.scaling import Scaling
+from flower_pca.results.start import Start
+from flower_pca.results.steps import TrackingResult
+from flower_pca.stages import unsuited
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.influence import Influence
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.stages.standardize import Standardize
-from flower_pca.stages.start import Start
 from flower_pca.stages.summed_opening import SummedOpening
-from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.tracker import Tracker
+from flower_pca.vertical import run as columns_run
 
 if TYPE_CHECKING:
     from flower_pca.masking.run import Masked

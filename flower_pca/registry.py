@@ -22,11 +22,11 @@ from flower_pca.core.stage import Stage
 from flower_pca.stages.ritz import RayleighRitz
 
 if TYPE_CHECKING:
-    from flower_pca.core.result import PCAResult
+    from flower_pca.results.pca import PCAResult
     from flower_pca.tracking.tracker import Tracker
 
 
-_RESULT: Final = "core.result:PCAResult"  # which clients have no use for
+_RESULT: Final = "results.pca:PCAResult"  # which clients have no use for
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class _Line:
         return Entry(late.named(self.at), STAGES[self.closing], late.named(self.result), self.remembers)
 
 
-_ROBUST: Final = ("low_rank", "algorithms.robust.result:RobustResult")
-_PERSONAL: Final = ("personal", "algorithms.personal.result:PersonalResult")
+_ROBUST: Final = ("low_rank", "results.robust:RobustResult")
+_PERSONAL: Final = ("personal", "results.personal:PersonalResult")
 _LINES: Final = {
     "krylov": _Line("algorithms.krylov:Krylov"),
     "ssi": _Line("algorithms.ssi:SSI"),
@@ -90,8 +90,8 @@ _OTHERS: Final = {
     "ritz": "stages.ritz:RayleighRitz",
     "evaluate": "stages.evaluate:Evaluate",
     "influence": "stages.influence:Influence",
-    "columns_opening": "stages.by_columns:ColumnsOpening",
-    "loadings": "stages.by_columns:Loadings",
+    "columns_opening": "vertical.stages:ColumnsOpening",
+    "loadings": "vertical.stages:Loadings",
     "low_rank": "algorithms.robust.closing:LowRank",
     "personal": "algorithms.personal.closing:PersonalClosing",
 }

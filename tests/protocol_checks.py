@@ -18,8 +18,8 @@ from checks import Check, brief, changed
 from flower_pca import PCAResult, make, simulate
 from flower_pca.base import archive
 from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.kinds import Kind
 from flower_pca.core.model import Model
-from flower_pca.core.parts import Kind
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.registry import closing
 from flower_pca.rows import stored

@@ -187,7 +187,7 @@ def said(node, stage, arrays, *, algorithm="ssi", kind="train", frame=None, numb
 
 
 ONE = np.eye(D)[:, :1]
-NOISED = {"Z": ONE, "dp.clip": 1.0, "dp.noise": 50.0, "dp.budget": 1.0}
+NOISED = {"Z": ONE, "dp.clip": 1.0, "layers.noise": 50.0, "dp.budget": 1.0}
 BYTES = np.frombuffer(b"\xff\xfe", dtype=np.uint8)
 FLOOR, RANK = {"min_noise": 1.0}, {"max_rank": 9}
 NOT_WORKED_ON = "A message must be one that the stage {} of this version can work on. Got one that fails here ({}"
@@ -508,7 +508,7 @@ def test_the_nodes_side_imports_nothing_heavy():
     code = (
         "import sys, flower_pca.clients\n"
         "heavy = {'ray', 'matplotlib', 'sklearn', 'pandas', 'torch'}\n"
-        "heavy |= {'flower_pca.strategies', 'flower_pca.core.result'}\n"
+        "heavy |= {'flower_pca.strategies', 'flower_pca.results.pca'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,8 +9,8 @@ from scipy import sparse
 from flower_pca import ColumnsResult, ConfigError, DataError, PCAResult, simulate
 from flower_pca.assembly import question
 from flower_pca.assembly import run as run_of
-from flower_pca.rows import ids
-from flower_pca.rows.named import SiteRows
+from flower_pca.names import ids
+from flower_pca.names.sites import SiteRows
 
 
 def assert_pca_of(result, table, *, tol=1e-8, **framed):

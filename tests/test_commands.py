@@ -21,7 +21,7 @@ import pytest
 from pages import EVERY, ROOT, SHELLS, blocks, languages, text
 
 from flower_pca import PCAResult, cli, registry
-from flower_pca.clients.rules import Rules
+from flower_pca.clients.policy.rules import Rules
 from flower_pca.data import partition, sources
 from flower_pca.masking.identity import Identity
 

@@ -10,7 +10,7 @@ from flower_pca import DataError, PCAResult, simulate
 from flower_pca.base.errors import ConfigError
 from flower_pca.data import partition
 from flower_pca.data.sources import make, table
-from flower_pca.rows.named import SiteRows
+from flower_pca.names.sites import SiteRows
 
 RNG = np.random.default_rng(0)
 ROWS = np.round(RNG.standard_normal((12, 3)) * [3.0, 2.0, 1.0] + 5.0, 4)

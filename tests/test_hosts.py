@@ -177,7 +177,7 @@ def test_a_wrong_answer_is_found_by_the_node(lines: list[str], monkeypatch: pyte
 
 
 def test_clients_with_names_are_named_in_sums_too() -> None:
-    from flower_pca.rows.named import SiteRows
+    from flower_pca.names.sites import SiteRows
 
     names = tuple(f"column {j:02d}" for j in range(12))
     rows = [SiteRows(X, names, site=f"site {i}") for i, X in enumerate(shards())]

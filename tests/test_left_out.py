@@ -12,8 +12,9 @@ from flwr.proto.node_pb2 import NodeInfo
 
 from flower_pca import Stream, answering, wire
 from flower_pca.base.errors import NotEnoughNodes
-from flower_pca.clients import client_app, memory
-from flower_pca.clients.refusals import told
+from flower_pca.clients import client_app
+from flower_pca.clients.books import memory
+from flower_pca.clients.policy.refusals import told
 from flower_pca.masking import messages
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 from flower_pca.strategies.patience import Patience

@@ -8,8 +8,8 @@ from fake_grid import config_of, grid_of, in_a_run, metrics_of
 from test_names import NAMES, ORDERS, SORTED, SPLITS, X, batches, is_pooled, named, shards
 
 from flower_pca import NotEnoughNodes, Stream, simulate, track
-from flower_pca.clients.rules import Rules
-from flower_pca.rows.columns import Heading, digest
+from flower_pca.clients.policy.rules import Rules
+from flower_pca.names.columns import Heading, digest
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 
 MORE = named(np.hstack([X[50:], X[50:, :1]]), (4, 0, 1, 2, 3), (*NAMES, "dose"))

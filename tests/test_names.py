@@ -22,12 +22,12 @@ from flower_pca import (
 )
 from flower_pca.core.algorithm import Iterative
 from flower_pca.data import partition, sources
+from flower_pca.names.columns import Columns, Heading, digest
+from flower_pca.names.sites import SiteRows
 from flower_pca.rows import statistics
-from flower_pca.rows.columns import Columns, Heading, digest
 from flower_pca.rows.fixed import fixed
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.named import SiteRows
 
 NAMES = ("weight", "age", "size", "beat")  # sorted: age, beat, size, weight
 SORTED = tuple(sorted(NAMES))

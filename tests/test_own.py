@@ -134,7 +134,7 @@ def test_the_class_of_a_result_is_saved_and_read_back(tmp_path):
 
 FRESH = """
 import sys, numpy as np
-from flower_pca.core.result import PCAResult
+from flower_pca.results.pca import PCAResult
 result = PCAResult.load(sys.argv[1])
 np.save(sys.argv[2], result.transform(np.load(sys.argv[3])))
 print(type(result).__name__)

@@ -14,8 +14,8 @@ from matplotlib.colors import to_hex, to_rgb
 from scipy import sparse
 
 from flower_pca import ConfigError, simulate
-from flower_pca.core.result import PCAResult
 from flower_pca.plots import PICTURES, available, figure, letters, style
+from flower_pca.results.pca import PCAResult
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from results import assert_same_bits
 from flower_pca import AirChannel, PCAResult, assembly, simulate
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.clients import client_app
-from flower_pca.rows import precision
+from flower_pca.layers import precision
 from flower_pca.rows.frame import Frame
 from flower_pca.strategies import PCAStrategy
 

@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.stats import norm
 
 from flower_pca import DP, ConfigError, NotEnoughNodes, Outcome, PCAResult, clients, simulate, strategies
-from flower_pca.dp.noise import noise_share
+from flower_pca.layers.noise import noise_share
 from flower_pca.strategies import PCAStrategy
 
 METHODS = ["ssi(oversample=2, max_rounds=4)", "krylov(max_rounds=3)", "covariance"]

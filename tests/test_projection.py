@@ -13,7 +13,7 @@ from scipy import sparse
 
 from flower_pca import ConfigError, DataError, Projection, ProtocolError, simulate
 from flower_pca.base import archive
-from flower_pca.rows.columns import digest
+from flower_pca.names.columns import digest
 
 SHARDS = shards((60, 25, 7), 0.7 ** np.arange(8), shift=1.0)
 SETTINGS = {"plain": {}, "scaled": {"scale": "std"}, "raw": {"center": False}, "holes": {"missing": "mean"}}

@@ -17,8 +17,8 @@ from results import assert_same_bits, assert_same_steps
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, FederatedPCA, Ray, RobustTracking, Stream, simulate, track
+from flower_pca.names.sites import SiteRows
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.named import SiteRows
 from flower_pca.simulation.shards import Folder, Ready
 from flower_pca.tracking.record import StepRecord
 from sims.over_air import moving

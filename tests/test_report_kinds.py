@@ -13,8 +13,8 @@ from cases import slow_if
 from test_report import CUT, Reader, page, tables
 
 from flower_pca import DP, PCAResult, TrackingResult, simulate, track
+from flower_pca.names.sites import SiteRows
 from flower_pca.plots import telling
-from flower_pca.rows.named import SiteRows
 
 pytestmark = pytest.mark.xdist_group("browser")  # one for all pages
 

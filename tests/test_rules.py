@@ -12,7 +12,7 @@ from pages import text
 
 from flower_pca import ConfigError, keys, strategies
 from flower_pca.clients import PCAClient, Rules, client_app
-from flower_pca.clients.keywords import RuleKeywords
+from flower_pca.clients.policy.keywords import RuleKeywords
 from flower_pca.masking import identity
 
 SHARDS = unequal()

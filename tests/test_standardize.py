@@ -13,7 +13,7 @@ from flower_pca.audit import served
 from flower_pca.audit.telling import telling
 from flower_pca.base import archive
 from flower_pca.clients import Rules
-from flower_pca.core.parts import Kind
+from flower_pca.core.kinds import Kind
 from flower_pca.strategies import Standardize, arrays_of
 
 pytestmark = pytest.mark.usefixtures("lines")

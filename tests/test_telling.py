@@ -12,8 +12,8 @@ from flower_pca.audit import served
 from flower_pca.audit.sentences import LASTING, SEEN
 from flower_pca.audit.telling import telling
 from flower_pca.clients import Rules
-from flower_pca.clients.offered import everything
-from flower_pca.core.parts import Kind
+from flower_pca.clients.policy.offered import everything
+from flower_pca.core.kinds import Kind
 
 NEUTRAL = {"memory_dir", "output_dir", "sign_key"}  # where a node keeps what is its own, and by what others know it
 EVERY = everything()

@@ -19,8 +19,8 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm, scaled_up
+from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model, fraction_rank
-from flower_pca.core.parts import ROWS, Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 

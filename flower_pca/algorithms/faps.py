@@ -19,8 +19,8 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Movement, Progress
+from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import Kind, Part
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 

@@ -17,8 +17,8 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.power import Power
 from flower_pca.core.algorithm import Iterative, Progress, ritz_round
+from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import Kind, Part
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 

@@ -15,8 +15,8 @@ import numpy as np
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterative, Movement, Progress, ritz_round, scaled_up
+from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import ROWS, Kind, Part
 from flower_pca.core.stage import Arrays, Merge, Stack, add, stack
 from flower_pca.rows.local import LocalData
 

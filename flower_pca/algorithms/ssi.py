@@ -12,8 +12,8 @@ from flower_pca.algorithms.averaged import Averaged
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterative, Progress, ritz_round
+from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import ROWS, Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
-from flower_pca.core.result import PCAResult
+from flower_pca.results.pca import PCAResult
 
 TURN: Final = np.deg2rad(10.0)  # below which no client is far off for the components that it turns,
 _APART: Final = 3.0  # nor where the others turn them by more than a third of that

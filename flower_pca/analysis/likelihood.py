@@ -13,8 +13,8 @@ import numpy as np
 
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.core.result import PCAResult
-from flower_pca.rows.matching import matched
+from flower_pca.results.matching import matched
+from flower_pca.results.pca import PCAResult
 
 _ZERO: Final = 100.0 * float(np.finfo(np.float64).eps)  # of a variance for each column, relative to the largest
 

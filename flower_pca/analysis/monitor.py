@@ -23,13 +23,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.algorithms.personal.result import PersonalResult
-from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.core.result import PCAResult
-from flower_pca.rows.named import SiteRows
+from flower_pca.names.sites import SiteRows
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.personal import PersonalResult
+from flower_pca.results.robust import RobustResult
 from flower_pca.stages import histograms
 from flower_pca.stages.histograms import ROUNDING, distances
 

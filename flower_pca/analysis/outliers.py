@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.base.linalg import Array
+from flower_pca.results.robust import RobustResult
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 from flower_pca.audit import picture
 from flower_pca.audit.leak import Convergence, Leak
 from flower_pca.base import archive
-from flower_pca.core.result import PCAResult
 from flower_pca.plots import style
+from flower_pca.results.pca import PCAResult
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Final
 
 from flower_pca.audit.served import comparing, estimating, noised, peaks
 from flower_pca.base import labels
-from flower_pca.clients.rules import Rules
+from flower_pca.clients.policy.rules import Rules
 
 _COUNTED: Final = {"messages": "message", "messages_ever": "message", "rank": "direction"}
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import assembly, registry
-from flower_pca.clients.offered import everything
-from flower_pca.clients.rules import Rules
+from flower_pca.clients.policy.offered import everything
+from flower_pca.clients.policy.rules import Rules
 from flower_pca.core.drive import rounds
-from flower_pca.core.parts import Kind
+from flower_pca.core.kinds import Kind
 from flower_pca.masking import messages
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.in_process import InProcess, Shards

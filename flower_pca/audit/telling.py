@@ -13,9 +13,9 @@ from typing import Final
 from flower_pca import registry
 from flower_pca.audit.sentences import LASTING, SEEN
 from flower_pca.audit.served import WORDS, kinds, why_not
-from flower_pca.clients.offered import everything
-from flower_pca.clients.rules import Rules
-from flower_pca.core.parts import Kind
+from flower_pca.clients.policy.offered import everything
+from flower_pca.clients.policy.rules import Rules
+from flower_pca.core.kinds import Kind
 
 _WHOLE: Final = "C = X'X of its rows in a frame of the server's"
 _APP: Final = (

@@ -14,7 +14,7 @@ import numpy as np
 from flower_pca import registry
 from flower_pca.algorithms.covariance import unpacked
 from flower_pca.base.linalg import Array
-from flower_pca.core.parts import Kind
+from flower_pca.core.kinds import Kind
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.rows.frame import Frame
 from flower_pca.stages.opening import block_of

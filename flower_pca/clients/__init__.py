@@ -3,7 +3,7 @@
 from flower_pca.clients.app import client_app, register
 from flower_pca.clients.base import PCAClient
 from flower_pca.clients.named import named, names
-from flower_pca.clients.rules import Rules
+from flower_pca.clients.policy.rules import Rules
 from flower_pca.clients.training import WithPCA
 
 # A type checker takes every name that ends in Client for a PCAClient, as `__getattr__` says.

@@ -13,10 +13,10 @@ from flower_pca import wire
 from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient
 from flower_pca.clients.columns import node_rows, notice
-from flower_pca.clients.keywords import RuleKeywords
 from flower_pca.clients.mods import checked
-from flower_pca.clients.refusals import RefusalError, refusal, told
-from flower_pca.clients.rules import Rules
+from flower_pca.clients.policy.keywords import RuleKeywords
+from flower_pca.clients.policy.refusals import RefusalError, refusal, told
+from flower_pca.clients.policy.rules import Rules
 
 Load: TypeAlias = Callable[[Context], Any]
 Given: TypeAlias = Rules | Callable[[Context], Rules] | None
@@ -90,7 +90,7 @@ def register(
         except Exception as error:  # whatever it is, Flower would send its words to the server
             return Message(wire.write_reply(kind, *ready.refused(error, kind, {}, context)), reply_to=message)
         if played:
-            from flower_pca.clients import host  # which no other node needs
+            from flower_pca.hosting import node as host  # which no other node needs
 
             try:
                 content = host.serve(message.content, kind, context, played, ready.answer)
@@ -112,7 +112,7 @@ def register(
     def query(message: Message, context: Context) -> Message:
         try:
             if played := hosts(context) if hosts else ():
-                from flower_pca import hosted
+                from flower_pca.hosting import messages as hosted
 
                 return Message(hosted.write_properties(played), reply_to=message)
             properties = ConfigRecord(dict(ready.client(context).get_properties({})))

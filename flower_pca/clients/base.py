@@ -18,26 +18,27 @@ from flwr.client import NumPyClient
 
 from flower_pca import answering, registry, wire
 from flower_pca.base import archive
-from flower_pca.base.apart import Who
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.clients import kept, limits
-from flower_pca.clients.account import Account
+from flower_pca.clients.books import kept
+from flower_pca.clients.books.account import Account
+from flower_pca.clients.books.memory import FileStore, Memory, StateStore
 from flower_pca.clients.columns import about, asked, node_rows
-from flower_pca.clients.keywords import RuleKeywords
-from flower_pca.clients.memory import FileStore, Memory, StateStore
-from flower_pca.clients.policy import Policy
-from flower_pca.clients.refusals import RefusalError, naming, refusal
-from flower_pca.clients.rules import Rules
-from flower_pca.clients.split import described, only_columns, seen, size
+from flower_pca.clients.policy import limits
+from flower_pca.clients.policy.hold import Policy
+from flower_pca.clients.policy.keywords import RuleKeywords
+from flower_pca.clients.policy.refusals import RefusalError, naming, refusal
+from flower_pca.clients.policy.rules import Rules
 from flower_pca.core.stage import Arrays
-from flower_pca.dp import noise
+from flower_pca.layers import noise
+from flower_pca.layers.single import Who
 from flower_pca.masking import messages
 from flower_pca.masking.grain import Grain, seeded_grain, system_grain
 from flower_pca.masking.messages import SpentError
 from flower_pca.rows.fixed import fixed
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.vertical.node import described, only_columns, seen, size
 
 
 class PCAClient(NumPyClient):

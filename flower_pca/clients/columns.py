@@ -8,14 +8,15 @@ from typing import Any
 
 from flower_pca import wire
 from flower_pca.base import checks, hints, identifiers
-from flower_pca.clients import limits, split
-from flower_pca.clients.refusals import RefusalError
-from flower_pca.clients.rules import Rules
-from flower_pca.rows.columns import listed
+from flower_pca.clients.policy import limits
+from flower_pca.clients.policy.refusals import RefusalError
+from flower_pca.clients.policy.rules import Rules
+from flower_pca.names.columns import listed
+from flower_pca.names.sites import SiteRows
+from flower_pca.names.spelling import unlike
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.named import SiteRows
-from flower_pca.rows.naming import unlike
 from flower_pca.rows.stream import Stream
+from flower_pca.vertical import node as split
 
 
 def node_rows(data: Any, rules: Rules) -> LocalData | Stream:

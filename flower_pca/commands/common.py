@@ -19,7 +19,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.commands import speech
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES, SPLITS
-from flower_pca.rows.columns import wanted
+from flower_pca.names.columns import wanted
 
 EVERY = 5.0  # seconds between two lines about a run, where there is no terminal
 
@@ -214,8 +214,8 @@ def title(data: str) -> str:
 
 def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
     """The result in a file; with `steps`, that of a run of steps as well; `missing` is what new rows may have."""
-    from flower_pca.core.result import PCAResult
-    from flower_pca.tracking.result import TrackingResult
+    from flower_pca.results.pca import PCAResult
+    from flower_pca.results.steps import TrackingResult
 
     try:
         if steps and archive.kind(path) == "tracking result":

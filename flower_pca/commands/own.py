@@ -28,7 +28,7 @@ def check(algorithm: Any, split: str = "rows") -> None:
 
 def write(result: Any, folder: Path, shards: Sequence[Any]) -> list[str]:
     """Write what each client of a simulation keeps into a file of its own; their names."""
-    from flower_pca.stages.columns_result import ColumnsResult
+    from flower_pca.vertical.result import ColumnsResult
 
     for key, arrays in result.own.items():
         apart = isinstance(result, ColumnsResult)
@@ -45,7 +45,7 @@ def components(path: str, result: Any) -> tuple[Array, str]:
 
     That is the name of a site; "" where the file has none.
     """
-    from flower_pca.algorithms.personal.result import OWN, PersonalResult
+    from flower_pca.results.personal import OWN, PersonalResult
 
     if not isinstance(result, PersonalResult):
         rule, got = "of a personalized run", f"a {type(result).__name__}"

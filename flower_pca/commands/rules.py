@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print what the rules come to."""
     from flower_pca.audit.telling import telling
-    from flower_pca.clients.rules import Rules
+    from flower_pca.clients.policy.rules import Rules
 
     found = telling(Rules.of_node_config(_config(given.rules)))
     if given.json:

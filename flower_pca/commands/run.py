@@ -11,8 +11,8 @@ from typing import Any
 from flower_pca.base import checks
 from flower_pca.commands import common, own, scores
 from flower_pca.commands.show import as_json, print_result
-from flower_pca.rows.columns import wanted
-from flower_pca.rows.precision import WIRES
+from flower_pca.layers.precision import WIRES
+from flower_pca.names.columns import wanted
 
 
 def add(commands: Any) -> None:
@@ -46,9 +46,9 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run, write the files, print the variances; 1 if the run ended short of its goal."""
     from flower_pca import registry, report
-    from flower_pca.core.result import PCAResult
     from flower_pca.core.settings import DP
     from flower_pca.masking import MaskedSums
+    from flower_pca.results.pca import PCAResult
     from flower_pca.simulation import simulate
 
     place = common.folder(given.out)

@@ -15,7 +15,7 @@ from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor
 from flower_pca.base import archive, checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
-from flower_pca.rows.naming import clean
+from flower_pca.names.spelling import clean
 
 _SHOWN: Final = 40  # lines of the table; the file has all
 _EPILOG: Final = """\

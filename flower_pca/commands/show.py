@@ -12,7 +12,7 @@ from flower_pca.analysis.influence import Influence, influence, measured, warnin
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import labels
 from flower_pca.commands import common, speech
-from flower_pca.rows.columns import listed
+from flower_pca.names.columns import listed
 
 _TURNING: Final = 5  # clients whose influence is listed
 _WEIGHTS: Final = 10  # columns that are listed for each component
@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the result."""
-    from flower_pca.tracking.result import TrackingResult
+    from flower_pca.results.steps import TrackingResult
 
     result = common.result_of(given.result, steps=True)
     if isinstance(result, TrackingResult):
@@ -163,8 +163,8 @@ def _weights(result: Any, components: Any) -> list[list[dict[str, Any]]]:
 
 def _family(result: Any) -> dict[str, Any]:
     """Figures that only robust, or only personalized runs have, by what they are; one that is not a number is None."""
-    from flower_pca.algorithms.personal.result import PersonalResult
-    from flower_pca.algorithms.robust.result import RobustResult
+    from flower_pca.results.personal import PersonalResult
+    from flower_pca.results.robust import RobustResult
 
     if isinstance(result, RobustResult):
         return {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from flower_pca.base.errors import ConfigError
-from flower_pca.rows.columns import listed
+from flower_pca.names.columns import listed
 
 _OPTIONS: Final = {  # what Python names a setting, and the option that is the same
     **{

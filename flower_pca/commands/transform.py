@@ -57,7 +57,7 @@ def run(given: argparse.Namespace) -> int:
 
 def _part(given: argparse.Namespace) -> Any:
     """What a party of a run over columns projects by, where its own file is given; else None."""
-    from flower_pca.stages.columns_result import ColumnsResult
+    from flower_pca.vertical.result import ColumnsResult
 
     with suppress(FileNotFoundError):  # of which another reader speaks
         return ColumnsResult.part(given.result) if archive.kind(given.result) == "own result" else None
@@ -66,7 +66,7 @@ def _part(given: argparse.Namespace) -> Any:
 
 def _whose(result: Any, file: str | None, site: str) -> str:
     """Whose components they are along, where some are shared by all clients and others are a client's own."""
-    from flower_pca.algorithms.personal.result import PersonalResult
+    from flower_pca.results.personal import PersonalResult
 
     if not isinstance(result, PersonalResult):
         return ""

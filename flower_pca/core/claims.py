@@ -35,8 +35,8 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Claim, Model
-from flower_pca.core.parts import Kind, Part
 from flower_pca.core.stage import MARGIN, Arrays, Stage
 from flower_pca.rows.frame import Frame, Moments
 

@@ -11,10 +11,10 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.trail import Recorded
-from flower_pca.core.channel import AirChannel
 from flower_pca.core.model import Model
 from flower_pca.core.roll import Roll
 from flower_pca.core.standing import Standing
+from flower_pca.layers.air import AirChannel
 
 NEWEST: Final = 1000  # messages that a run without an end keeps
 _MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message

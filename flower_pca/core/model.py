@@ -11,11 +11,11 @@ from flower_pca.base import hints, linalg
 from flower_pca.base.labels import numbered
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core import saved
-from flower_pca.rows import precision
-from flower_pca.rows.columns import Heading
+from flower_pca.layers import precision
+from flower_pca.names.columns import Heading
+from flower_pca.results import saved
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
+from flower_pca.vertical.split import Split
 
 _ROUNDING: Final = 1e-12  # of a share of the variance
 _TIED: Final = 1e-12  # of the first eigenvalue, a gap that is none

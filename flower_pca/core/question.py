@@ -14,11 +14,11 @@ from typing import Any, Final
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm, Iterative
-from flower_pca.core.channel import AirChannel
 from flower_pca.core.settings import DP, MaskedSums
 from flower_pca.core.stage import Stage
-from flower_pca.rows import precision
-from flower_pca.rows.columns import wanted
+from flower_pca.layers import precision
+from flower_pca.layers.air import AirChannel
+from flower_pca.names.columns import wanted
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")

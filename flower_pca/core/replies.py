@@ -16,12 +16,12 @@ import numpy as np
 
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Round
-from flower_pca.core.channel import AirChannel
 from flower_pca.core.claims import Judge
-from flower_pca.core.parts import Kind, Part, fault
+from flower_pca.core.kinds import Kind, Part, fault
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
-from flower_pca.rows import precision
-from flower_pca.rows.columns import Heading
+from flower_pca.layers import precision
+from flower_pca.layers.air import AirChannel
+from flower_pca.names.columns import Heading
 
 _DATA = "Check the client's data."
 

@@ -31,7 +31,6 @@ import numpy as np
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core import kept
-from flower_pca.core.channel import AirChannel
 from flower_pca.core.claims import Judge
 from flower_pca.core.model import Model
 from flower_pca.core.replies import collect, unusable
@@ -39,8 +38,9 @@ from flower_pca.core.roll import Call, Roll, Verdict
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum, Unsized
 from flower_pca.core.standing import Standing
 from flower_pca.core.terms import NoTerms
-from flower_pca.rows import precision
-from flower_pca.rows.columns import Heading
+from flower_pca.layers import precision
+from flower_pca.layers.air import AirChannel
+from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
-from flower_pca.core.channel import AirChannel
+from flower_pca.layers.air import AirChannel
 
 _ALL: Final = 100  # clients up to which every two of them share a mask
 _COLLUDING: Final = 5  # beyond, one of so many may collude with the server, or drop out,

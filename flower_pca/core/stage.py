@@ -25,10 +25,10 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.kinds import AS_LARGE_AS_TRACE, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import AS_LARGE_AS_TRACE, Kind, Part
-from flower_pca.rows import precision
-from flower_pca.rows.columns import Heading
+from flower_pca.layers import precision
+from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
 
 Arrays: TypeAlias = dict[str, Array]

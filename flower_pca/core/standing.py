@@ -33,7 +33,7 @@ from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.roll import Call, Roll
 from flower_pca.core.stage import Gathering, Stage, add
 from flower_pca.core.terms import NoTerms
-from flower_pca.rows.columns import Heading
+from flower_pca.names.columns import Heading
 
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
 

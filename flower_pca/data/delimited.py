@@ -26,9 +26,9 @@ from flower_pca.data.first_line import require_clear
 from flower_pca.data.reading import chosen, reading, with_ids
 from flower_pca.data.table import Table
 from flower_pca.data.text import option, text_of
-from flower_pca.rows.columns import no_numbers
-from flower_pca.rows.naming import clean
-from flower_pca.rows.origin import Origin
+from flower_pca.names.columns import no_numbers
+from flower_pca.names.origin import Origin
+from flower_pca.names.spelling import clean
 
 _HELD: Final = 2**18  # cells that are held as Python's numbers at a time
 _SHOWN: Final = 40  # characters of a cell that a message shows

@@ -13,8 +13,8 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.extras import needing
 from flower_pca.data.reading import reading, texts, with_ids
 from flower_pca.data.table import Table
-from flower_pca.rows.columns import Columns
-from flower_pca.rows.origin import Origin
+from flower_pca.names.columns import Columns
+from flower_pca.names.origin import Origin
 
 _NAMES: Final = ("feature_names", "columns")  # of arrays that name the columns of the others
 

@@ -14,9 +14,9 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.data.reading import no_rows, reading, texts
 from flower_pca.data.table import Table
-from flower_pca.rows.columns import Columns, difference, listed, no_numbers
-from flower_pca.rows.named import SiteRows
-from flower_pca.rows.origin import Origin
+from flower_pca.names.columns import Columns, difference, listed, no_numbers
+from flower_pca.names.origin import Origin
+from flower_pca.names.sites import SiteRows
 
 Reader = Callable[..., Table]
 

@@ -11,9 +11,9 @@ from flower_pca.base.extras import needing
 from flower_pca.base.linalg import Array
 from flower_pca.data.reading import chosen, reading, with_ids
 from flower_pca.data.table import Table
-from flower_pca.rows.columns import no_numbers
-from flower_pca.rows.naming import clean
-from flower_pca.rows.origin import Origin
+from flower_pca.names.columns import no_numbers
+from flower_pca.names.origin import Origin
+from flower_pca.names.spelling import clean
 
 
 def parquet(

@@ -12,8 +12,8 @@ from typing import Any
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.rows.columns import no_numbers
-from flower_pca.rows.naming import clean, doubled, nameless, unlike
+from flower_pca.names.columns import no_numbers
+from flower_pca.names.spelling import clean, doubled, nameless, unlike
 
 
 @contextmanager

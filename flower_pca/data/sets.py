@@ -15,8 +15,8 @@ from flower_pca.base.extras import needing
 from flower_pca.base.linalg import Array
 from flower_pca.data.reading import chosen
 from flower_pca.data.table import Table
-from flower_pca.rows.columns import no_numbers
-from flower_pca.rows.naming import clean
+from flower_pca.names.columns import no_numbers
+from flower_pca.names.spelling import clean
 
 _BUNDLED: Final = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
 

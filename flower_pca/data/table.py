@@ -10,10 +10,10 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.rows.columns import Columns, listed, no_numbers
-from flower_pca.rows.named import SiteRows
-from flower_pca.rows.naming import clean
-from flower_pca.rows.origin import Origin
+from flower_pca.names.columns import Columns, listed, no_numbers
+from flower_pca.names.origin import Origin
+from flower_pca.names.sites import SiteRows
+from flower_pca.names.spelling import clean
 
 
 @dataclass(frozen=True, eq=False)

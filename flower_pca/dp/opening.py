@@ -17,10 +17,10 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import ROWS, Kind, Part
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.dp.noise import Clipped, noise_share
+from flower_pca.layers.noise import Clipped, noise_share
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 

@@ -18,8 +18,9 @@ from flower_pca.core.settings import DP
 from flower_pca.core.spent import Spent
 from flower_pca.core.stage import Arrays
 from flower_pca.core.terms import NoTerms
-from flower_pca.dp import gaussian, noise
+from flower_pca.dp import gaussian
 from flower_pca.dp.opening import PrivateOpening, PrivateOpeningState
+from flower_pca.layers import noise
 
 _ROUNDING: Final = 1e-9  # of shares of the budget that are added up
 

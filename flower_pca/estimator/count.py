@@ -13,7 +13,7 @@ import numpy as np
 from flower_pca.analysis.dimension import minka
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.core.result import PCAResult
+from flower_pca.results.pca import PCAResult
 
 _LIKELIEST: Final = "mle"
 

@@ -23,12 +23,12 @@ from flower_pca.analysis import likelihood
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.result import PCAResult
 from flower_pca.core.settings import DP, MaskedSums
 from flower_pca.estimator import count, tables
-from flower_pca.rows.named import SiteRows
+from flower_pca.names.sites import SiteRows
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.start import Start
 from flower_pca.simulation import Ray, simulate
-from flower_pca.stages.start import Start
 
 _PASSED_ON: Final = ("center", "scale", "missing", "tol", "max_rounds", "mask", "dp", "backend", "checkpoint")
 _FITTED: Final = (

@@ -10,9 +10,9 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.base.errors import ConfigError
-from flower_pca.core.result import PCAResult
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.robust import RobustResult
 
 
 def to_sklearn(result: PCAResult) -> Any:

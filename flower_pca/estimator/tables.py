@@ -17,9 +17,9 @@ from sklearn.utils.validation import check_array, validate_data
 from flower_pca.base.checks import finite
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import count
-from flower_pca.rows.columns import Columns, difference, listed, wanted
-from flower_pca.rows.named import SiteRows
-from flower_pca.rows.naming import clean
+from flower_pca.names.columns import Columns, difference, listed, wanted
+from flower_pca.names.sites import SiteRows
+from flower_pca.names.spelling import clean
 
 DTYPES: Final = (np.float64, np.float32)
 

@@ -13,7 +13,7 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
-from flower_pca.core.parts import Kind, Part, Shape
+from flower_pca.core.kinds import Kind, Part, Shape
 from flower_pca.core.replies import UnawaitedError, check_arrays, declined_by, name_of
 from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
@@ -24,7 +24,7 @@ from flower_pca.masking.course import DIGEST, strayed, why
 from flower_pca.masking.group import Group
 from flower_pca.masking.messages import SIGNATURE, Phase, raw
 from flower_pca.masking.primitives import KEY
-from flower_pca.rows.columns import Heading
+from flower_pca.names.columns import Heading
 
 _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all else are bytes
 

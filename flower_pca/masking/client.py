@@ -16,7 +16,7 @@ import numpy as np
 from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
-from flower_pca.dp import noise
+from flower_pca.layers import noise
 from flower_pca.masking import agreement, fixed, halves, letters, messages, primitives
 from flower_pca.masking.course import NOTHING, counting, course, onwards
 from flower_pca.masking.demands import Demands
@@ -29,7 +29,7 @@ from flower_pca.masking.secrets import Secrets
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.rows.turned import TurnedData
+from flower_pca.vertical.rows import TurnedData
 
 _ANYBODY: Final = Demands()
 

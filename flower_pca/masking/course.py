@@ -25,7 +25,7 @@ from typing import Final
 from flower_pca import registry
 from flower_pca.base.errors import sentence
 from flower_pca.core.stage import Arrays
-from flower_pca.dp import noise
+from flower_pca.layers import noise
 from flower_pca.tracking import batch
 
 DIGEST: Final = 32  # bytes of SHA-256

@@ -27,12 +27,12 @@ import numpy as np
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
-from flower_pca.dp import draw, noise
+from flower_pca.dp import draw
+from flower_pca.layers import noise, precision
 from flower_pca.masking import messages
 from flower_pca.masking.grain import normals, own_bits
 from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
-from flower_pca.rows import precision
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 _LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one

@@ -22,11 +22,10 @@ from flower_pca.base import linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.claims import block_like
-from flower_pca.core.parts import Kind, Part
+from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.stage import Arrays, Broadcast
-from flower_pca.dp import noise
+from flower_pca.layers import noise, precision
 from flower_pca.masking import fixed, messages
-from flower_pca.rows import precision
 
 if TYPE_CHECKING:  # of a server
     from flower_pca.core.run import Run

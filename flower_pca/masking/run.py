@@ -37,7 +37,7 @@ from flower_pca.masking import halves, messages
 from flower_pca.masking.answers import Layout, accepted, require_sum
 from flower_pca.masking.group import Group, identity
 from flower_pca.masking.messages import Phase
-from flower_pca.rows.columns import Heading
+from flower_pca.names.columns import Heading
 
 _LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}  # in the history
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from flower_pca.algorithms.personal.result import PersonalResult
-from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.analysis import parts
 from flower_pca.analysis.influence import measured
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.core.result import PCAResult
 from flower_pca.plots import clients, course, loadings, overview, personal, robust, style, tracking, turning, variances
-from flower_pca.tracking.result import TrackingResult
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.personal import PersonalResult
+from flower_pca.results.robust import RobustResult
+from flower_pca.results.steps import TrackingResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

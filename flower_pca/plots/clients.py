@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.core.result import PCAResult
+from flower_pca.names.sites import SiteRows
 from flower_pca.plots import letters, style
-from flower_pca.rows.named import SiteRows
+from flower_pca.results.pca import PCAResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

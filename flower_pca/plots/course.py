@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from flower_pca.base.history import History
-from flower_pca.core.result import PCAResult
 from flower_pca.plots import style
+from flower_pca.results.pca import PCAResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

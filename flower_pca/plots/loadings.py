@@ -8,9 +8,9 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.core.result import PCAResult
 from flower_pca.plots import grid, style
-from flower_pca.tracking.result import TrackingResult
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.steps import TrackingResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.core.result import PCAResult
 from flower_pca.plots import course, loadings, style, tracking, variances
-from flower_pca.tracking.result import TrackingResult
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.steps import TrackingResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

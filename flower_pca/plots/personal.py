@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca.algorithms.personal.result import Parts, PersonalResult
 from flower_pca.analysis.groups import distances, embed
 from flower_pca.analysis.parts import shares, spaces
 from flower_pca.base import archive
@@ -17,6 +16,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import client_name
 from flower_pca.base.linalg import Array
 from flower_pca.plots import clients, grid, letters, style
+from flower_pca.results.personal import Parts, PersonalResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

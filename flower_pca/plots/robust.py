@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.analysis.outliers import TakenOut, taken_out
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.plots import clients, grid, style
+from flower_pca.results.robust import RobustResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ import numpy as np
 from flower_pca.base import archive, labels
 from flower_pca.base.linalg import Array
 from flower_pca.plots import style
-from flower_pca.tracking.result import TrackingResult
+from flower_pca.results.steps import TrackingResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flower_pca.analysis.influence import influence
-from flower_pca.core.result import PCAResult
 from flower_pca.plots import clients, style
+from flower_pca.results.pca import PCAResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca.core.result import PCAResult
 from flower_pca.core.spent import Certainty
 from flower_pca.plots import style
+from flower_pca.results.pca import PCAResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from flower_pca import plots
-from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.analysis.outliers import with_parts
 from flower_pca.base import archive, extras, labels
 from flower_pca.base.version import __version__
-from flower_pca.core.result import PCAResult
 from flower_pca.plots import overview, style
 from flower_pca.report import html, pages
-from flower_pca.tracking.result import TrackingResult
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.robust import RobustResult
+from flower_pca.results.steps import TrackingResult
 
 
 def write(

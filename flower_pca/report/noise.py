@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flower_pca.base import labels
-from flower_pca.core.result import PCAResult
 from flower_pca.core.spent import Certainty
+from flower_pca.results.pca import PCAResult
 
 
 def facts(result: PCAResult, known: Certainty) -> dict[str, str]:

@@ -11,17 +11,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.algorithms.personal.result import PersonalResult
-from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.analysis.influence import influence, measured, warnings
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import labels
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
-from flower_pca.core.result import PCAResult
 from flower_pca.plots import clients
 from flower_pca.report import html, noise, personal, robust, steps
-from flower_pca.tracking.result import TrackingResult
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.personal import PersonalResult
+from flower_pca.results.robust import RobustResult
+from flower_pca.results.steps import TrackingResult
 
 Shards = Sequence[Any] | None
 

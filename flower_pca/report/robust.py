@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.algorithms.robust.closing import FAR
-from flower_pca.algorithms.robust.result import RobustResult
 from flower_pca.analysis.outliers import taken_out
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.plots import clients
 from flower_pca.report import html
+from flower_pca.results.robust import RobustResult
 
 _MOSTLY: Final = 2.0  # times the share of far entries, beyond which most of what was taken out is something else
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flower_pca.base import labels
 from flower_pca.report import html
-from flower_pca.tracking.result import TrackingResult
+from flower_pca.results.steps import TrackingResult
 
 
 def before(result: TrackingResult) -> list[str]:

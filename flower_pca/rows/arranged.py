@@ -8,8 +8,8 @@ from typing import Any, Self
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows.columns import Columns, Heading, no_numbers
-from flower_pca.rows.named import SiteRows
+from flower_pca.names.columns import Columns, Heading, no_numbers
+from flower_pca.names.sites import SiteRows
 from flower_pca.rows.stored import StoredRows
 
 

@@ -22,7 +22,7 @@ from flower_pca.rows.frame import Frame, Moments
 from flower_pca.rows.known import Product
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.statistics import Statistics
-from flower_pca.rows.turned import TurnedData
+from flower_pca.vertical.rows import TurnedData
 
 _DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
 

@@ -13,10 +13,10 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows.columns import Columns, Heading, listed, no_numbers
+from flower_pca.names.columns import Columns, Heading, listed, no_numbers
+from flower_pca.names.sites import SiteRows
 from flower_pca.rows.completed import Completed, written
 from flower_pca.rows.gaps import rows_with_gaps
-from flower_pca.rows.named import SiteRows
 
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
 Widest = Callable[[int, int], int]  # of a batch's rows and columns: columns of a product for which there is memory

@@ -17,8 +17,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.drive import Driven
 from flower_pca.core.model import fraction_rank
-from flower_pca.core.result import PCAResult
 from flower_pca.data.table import Table
+from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.here import simulate

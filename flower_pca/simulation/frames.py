@@ -11,8 +11,8 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows.columns import Columns, listed
-from flower_pca.rows.named import SiteRows
+from flower_pca.names.columns import Columns, listed
+from flower_pca.names.sites import SiteRows
 
 _GAPS: Final = ("", "nan", "NaT", "<NA>", "None")  # what stands for no site, as it is printed
 

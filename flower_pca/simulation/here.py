@@ -9,22 +9,23 @@ from dataclasses import fields, replace
 from typing import Any, Final, TypeAlias, Unpack
 
 from flower_pca import answering, assembly, registry
-from flower_pca.base import apart, checks, labels
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.question import Question
-from flower_pca.core.result import PCAResult
 from flower_pca.core.settings import AskedHere
 from flower_pca.dp.draw import seeded_bits
+from flower_pca.layers import single as apart
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.start import Start
 from flower_pca.rows.fixed import fixed
-from flower_pca.simulation import by_columns
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.progress import Watch
 from flower_pca.simulation.sites import clients_of, handed_over, looked_at, room, sites_of
-from flower_pca.stages.start import Start
+from flower_pca.vertical import simulation as by_columns
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 

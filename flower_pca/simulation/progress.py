@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.drive import Driven
-from flower_pca.core.result import PCAResult
-from flower_pca.tracking.result import TrackingResult
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.steps import TrackingResult
 
 _LOG: Final = logging.getLogger("flower_pca")
 _EVERY: Final = 0.2  # seconds between two pictures of the bar

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from flower_pca.algorithms.personal import deflation
-from flower_pca.algorithms.personal.result import PersonalResult
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.core import saved
 from flower_pca.registry import make
+from flower_pca.results import saved
+from flower_pca.results.matching import arranged
+from flower_pca.results.personal import PersonalResult
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.matching import arranged
 from flower_pca.simulation.here import simulate
 
 

@@ -15,14 +15,14 @@ from flower_pca.base import archive, extras
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import Question
-from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Arrays
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.start import Start
+from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation import cluster
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.placed import Placed, placed
-from flower_pca.stages.start import Start
-from flower_pca.tracking.result import TrackingResult
 
 if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy
@@ -46,7 +46,7 @@ def run(
 ) -> PCAResult:
     """Run a PCAStrategy of a question over one virtual node per shard; own results of `public` ones come back."""
     _require_ray()
-    from flower_pca.clients.kept import own_file
+    from flower_pca.clients.books.kept import own_file
     from flower_pca.strategies import PCAStrategy
 
     def back(output: Path) -> dict[int, Arrays]:
@@ -74,7 +74,7 @@ def track(
     if not all(stream.repeatable for stream in streams):
         remedy = "Give a list or a function."
         raise ConfigError("A stream on Ray", must="one for other processes", got="an iterator", then=remedy)
-    from flower_pca.clients.kept import own_file
+    from flower_pca.clients.books.kept import own_file
 
     def back(output: Path) -> None:
         for i, stream in enumerate(streams):
@@ -151,7 +151,7 @@ def _run(
 def _app(where: Placed, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
     """The ClientApp of all virtual nodes, which allow everything: a simulation has no foe."""
     from flower_pca.clients import Rules, client_app
-    from flower_pca.clients.offered import everything
+    from flower_pca.clients.policy.offered import everything
 
     each, packs, hosting = where.packs.each, where.packs, engine.hosted is not None
     allowed = {"allow": everything(), "missing": "mean", "split_columns": "any", "unequal_numbers": True, **rules}

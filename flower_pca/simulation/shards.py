@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.linalg import Array
+from flower_pca.names.sites import SiteRows
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.named import SiteRows
 from flower_pca.rows.stream import Stream
 
 _ALIGNED: Final = 64  # bytes

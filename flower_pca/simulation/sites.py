@@ -12,11 +12,11 @@ import numpy as np
 
 from flower_pca.base import checks, hints, identifiers
 from flower_pca.base.errors import DataError
-from flower_pca.core import saved
-from flower_pca.core.result import PCAResult
+from flower_pca.names.sites import SiteRows
+from flower_pca.results import saved
+from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.named import SiteRows
 
 _ROOM: Final = 2**21  # entries of all rows together, 16 MB: larger tables are worked through in blocks
 

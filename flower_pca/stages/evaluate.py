@@ -10,8 +10,8 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import ROWS, Kind, Part
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows.local import LocalData
 

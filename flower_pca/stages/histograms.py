@@ -23,8 +23,8 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import Kind, Part
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage
 from flower_pca.rows.local import LocalData
 

@@ -19,8 +19,8 @@ from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.claims import check_opening, claim
+from flower_pca.core.kinds import COUNT, NUMBER, ROWS, Kind, Part, Shape
 from flower_pca.core.model import Model
-from flower_pca.core.parts import COUNT, NUMBER, ROWS, Kind, Part, Shape
 from flower_pca.core.stage import Arrays, Merge, Stage
 from flower_pca.rows.frame import Frame, Moments, merge
 from flower_pca.rows.local import LocalData

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.kinds import Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import Part
 from flower_pca.core.stage import Arrays
 
 

@@ -24,18 +24,18 @@ from flower_pca import wire
 from flower_pca.assembly import AnyRun
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
-from flower_pca.core import saved
 from flower_pca.core.drive import Driven, drive
-from flower_pca.core.result import PCAResult
 from flower_pca.core.stage import Broadcast
-from flower_pca.rows.scaling import Scaling
-from flower_pca.stages.columns_result import ColumnsResult
-from flower_pca.stages.start import Known, Start
-from flower_pca.strategies.hosts import reached
+from flower_pca.hosting.server import reached
+from flower_pca.results import saved
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.scaling import Scaling
+from flower_pca.results.start import Known, Start
+from flower_pca.results.steps import TrackingResult
 from flower_pca.strategies.log import log
 from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import Waits
-from flower_pca.tracking.result import TrackingResult
+from flower_pca.vertical.result import ColumnsResult
 
 R = TypeVar("R", PCAResult, TrackingResult, Scaling)
 

@@ -12,12 +12,12 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.question import Question
-from flower_pca.core.result import PCAResult
 from flower_pca.core.settings import Asked
-from flower_pca.stages import start as starts
-from flower_pca.stages.start import Start
+from flower_pca.hosting.server import require_sums
+from flower_pca.results import start as starts
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.start import Start
 from flower_pca.strategies.base import FlowerStrategy
-from flower_pca.strategies.hosts import require_sums
 from flower_pca.strategies.waits import SUMMED, Waits
 
 _COMPONENTS: Final = 2  # where the caller does not say

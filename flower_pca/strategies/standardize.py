@@ -8,11 +8,11 @@ from typing import Any, Unpack
 from flower_pca import assembly
 from flower_pca.assembly import AnyRun, AskedScaling
 from flower_pca.base.signature import spelt_out
-from flower_pca.rows.scaling import Scaling
+from flower_pca.hosting.server import require_sums
+from flower_pca.results.scaling import Scaling
+from flower_pca.results.start import Start
 from flower_pca.stages.standardize import Standardize as Stage
-from flower_pca.stages.start import Start
 from flower_pca.strategies.base import FlowerStrategy
-from flower_pca.strategies.hosts import require_sums
 from flower_pca.strategies.waits import SUMMED, Waits
 
 

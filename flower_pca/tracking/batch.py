@@ -16,7 +16,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.parts import Shape
+from flower_pca.core.kinds import Shape
 from flower_pca.core.stage import Arrays, Merge, add
 from flower_pca.rows import gaps
 from flower_pca.rows.completed import Completed

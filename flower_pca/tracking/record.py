@@ -15,8 +15,8 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.drive import Driven
+from flower_pca.results.steps import TrackingResult
 from flower_pca.tracking.batch import COUNTS
-from flower_pca.tracking.result import TrackingResult
 from flower_pca.tracking.state import Step, TrackState
 
 _FIGURES: Final = ("rows", "missing_share", "outlier_share", "residual")  # of all rows, and of a client's own

@@ -17,8 +17,8 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
+from flower_pca.core.kinds import COUNT, NUMBER, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import COUNT, NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays, Merge, Stage, add
 from flower_pca.tracking.batch import COUNTS, aligned, apart, broken, shape_of
 from flower_pca.tracking.change import Detector, Watch

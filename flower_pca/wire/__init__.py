@@ -18,10 +18,10 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays, Broadcast
-from flower_pca.rows import precision
-from flower_pca.rows.columns import COLUMNS, LONGEST, Heading, read_names
+from flower_pca.layers import precision
+from flower_pca.names.columns import COLUMNS, LONGEST, Heading, read_names
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
+from flower_pca.vertical.split import Split
 from flower_pca.wire.reading import (
     LAYOUT,
     LAYOUT_KEY,

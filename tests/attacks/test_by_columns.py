@@ -5,10 +5,10 @@ import pytest
 from dishonest import Node, RefusedError, Sums, error_of, signed
 
 from flower_pca import ProtocolError
-from flower_pca.clients.ledger import Ledger
-from flower_pca.clients.told import Told
+from flower_pca.clients.books.ledger import Ledger
+from flower_pca.clients.books.told import Told
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
+from flower_pca.vertical.split import Split
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -8,9 +8,10 @@ import pytest
 from scipy import stats
 
 from flower_pca import DP, ConfigError, answering, registry
-from flower_pca.dp import draw, noise
-from flower_pca.dp.noise import Clipped
+from flower_pca.dp import draw
 from flower_pca.dp.plan import Plan
+from flower_pca.layers import noise
+from flower_pca.layers.noise import Clipped
 from flower_pca.masking import fixed
 from flower_pca.rows.local import LocalData
 

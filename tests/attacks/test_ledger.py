@@ -12,7 +12,7 @@ from dishonest import Node, RefusedError, Sums, error_of, request, signed
 from flower_pca import ConfigError, Stream
 from flower_pca.base import archive, places
 from flower_pca.clients import PCAClient, Rules
-from flower_pca.clients.told import TOLERANCE, Told
+from flower_pca.clients.books.told import TOLERANCE, Told
 from flower_pca.dp.gaussian import calibrated, epsilon_of
 from flower_pca.rows.frame import Frame
 
@@ -22,7 +22,7 @@ SHARDS = [RNG.standard_normal((80 + 5 * i, D)) * 0.8 ** np.arange(D) + 0.3 * RNG
 X = SHARDS[0]
 ONE = np.eye(D)[:, :1]
 CLIP, NOISE = 5.0, 3.0
-NOISED = {"Z": ONE, "dp.clip": CLIP, "dp.noise": NOISE * CLIP**2, "dp.budget": 1e-3}
+NOISED = {"Z": ONE, "dp.clip": CLIP, "layers.noise": NOISE * CLIP**2, "dp.budget": 1e-3}
 
 
 @pytest.fixture(autouse=True)

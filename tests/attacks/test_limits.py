@@ -24,8 +24,8 @@ from flower_pca import (
 )
 from flower_pca.base import archive, errors
 from flower_pca.base.errors import ProtocolError
-from flower_pca.clients import limits
-from flower_pca.clients.told import TOLERANCE, Told
+from flower_pca.clients.books.told import TOLERANCE, Told
+from flower_pca.clients.policy import limits
 from flower_pca.core.stage import Broadcast
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData

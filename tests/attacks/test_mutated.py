@@ -13,18 +13,18 @@ import pytest
 from dishonest import NUMBERS, Node, RefusedError, Sums
 
 from flower_pca import Stream, assembly, make, registry
-from flower_pca.clients import limits
-from flower_pca.clients.offered import everything
+from flower_pca.clients.policy import limits
+from flower_pca.clients.policy.offered import everything
 from flower_pca.core.drive import rounds
 from flower_pca.masking import messages
 from flower_pca.masking.messages import Phase
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.split import Split
-from flower_pca.rows.turned import TurnedData
 from flower_pca.simulation.in_process import InProcess, Shards
-from flower_pca.stages import by_columns
+from flower_pca.vertical import stages as by_columns
+from flower_pca.vertical.rows import TurnedData
+from flower_pca.vertical.split import Split
 
 pytestmark = pytest.mark.usefixtures("home")
 

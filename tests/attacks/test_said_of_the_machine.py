@@ -8,11 +8,11 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from flower_pca import app, wire
 from flower_pca.clients import client_app
-from flower_pca.clients.refusals import RefusalError
+from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.core.stage import Broadcast
 from flower_pca.masking.group import identity
+from flower_pca.names.sites import SiteRows
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.named import SiteRows
 from flower_pca.rows.stream import Stream
 
 X = np.random.default_rng(5).standard_normal((60, 4))

@@ -9,12 +9,12 @@ from flower_pca.masking import messages
 from flower_pca.masking.group import identity
 from flower_pca.masking.messages import Phase
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
+from flower_pca.vertical.split import Split
 
 D = 3000
 RNG = np.random.default_rng(4)
 KEYS = {"mask.step": int(Phase.KEYS), "mask.single": False}
-NOISE = {"dp.clip": 1.0, "dp.noise": 10.0, "dp.budget": 1.0}
+NOISE = {"dp.clip": 1.0, "layers.noise": 10.0, "dp.budget": 1.0}
 
 
 def said(rows, stage, arrays, *, split=None, **rules):

@@ -8,7 +8,7 @@ import pytest
 from dishonest import Node, RefusedError, error_of
 
 from flower_pca import DataError, Stream, wire
-from flower_pca.clients import limits
+from flower_pca.clients.policy import limits
 from flower_pca.rows.frame import Frame
 
 pytestmark = pytest.mark.usefixtures("home")

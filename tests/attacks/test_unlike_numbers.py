@@ -9,7 +9,7 @@ import pytest
 from dishonest import Node, RefusedError, Sums, error_of, signed
 
 from flower_pca import ProtocolError
-from flower_pca.base import apart
+from flower_pca.layers import single as apart
 from flower_pca.rows.frame import Frame
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -10,8 +10,8 @@ from flower_pca import assembly, make, registry, simulate
 from flower_pca.base.errors import ProtocolError
 from flower_pca.core import claims
 from flower_pca.core.drive import drive
-from flower_pca.core.parts import Kind
-from flower_pca.rows import precision
+from flower_pca.core.kinds import Kind
+from flower_pca.layers import precision
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import Shards

@@ -10,7 +10,8 @@ from scipy import sparse, stats
 
 from flower_pca import ProtocolError, answering, registry
 from flower_pca.algorithms.covariance import packed, unpacked
-from flower_pca.dp import draw, noise
+from flower_pca.dp import draw
+from flower_pca.layers import noise
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
@@ -170,7 +171,7 @@ def test_a_stage_without_a_bound_gives_no_noised_answer(name):
         ({"Z": np.ones((3, 2))}, "The norm of Z with noise must be at most 1. Got 2.449"),
         ({"Z": 1e12 * np.eye(3)[None]}, "Z with noise must be a matrix. Got 3 dimensions."),
         ({"Z": 1e12 * np.eye(3)[0]}, "Z with noise must be a matrix. Got 1 dimension."),
-        ({"dp.noise": np.array(0.0)}, "each above 0. Got 1, 0, 9."),
+        ({"layers.noise": np.array(0.0)}, "each above 0. Got 1, 0, 9."),
         ({"dp.clip": np.array(-1.0)}, "each above 0. Got -1, 1, 9."),
         ({"dp.budget": np.array(np.inf)}, "each above 0. Got 1, 1, inf."),
     ],

@@ -11,7 +11,7 @@ from builders import EPS, deal, falling, framed, svd
 from flower_pca import simulate, to_sklearn
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.status import Outcome
-from flower_pca.core.result import PCAResult
+from flower_pca.results.pca import PCAResult
 
 X = falling(90, 7, seed=3) + 5.0
 NEW = falling(11, 7, seed=4) + 5.0

@@ -14,8 +14,8 @@ from masked import Run
 from flower_pca import DP, MaskedSums, PCAResult, simulate
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.core.stage import Reply
+from flower_pca.layers import precision
 from flower_pca.masking import fixed, messages
-from flower_pca.rows import precision
 from flower_pca.strategies import PCAStrategy
 
 ROWS = [X @ rotation(60, 0) for X in shards([90, 50, 70, 40, 60], 0.8 ** np.arange(60), shift=0.1)]

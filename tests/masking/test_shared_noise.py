@@ -22,9 +22,10 @@ from flower_pca import (
     answering,
     simulate,
 )
-from flower_pca.clients.memory import StateStore
-from flower_pca.dp import gaussian, noise
+from flower_pca.clients.books.memory import StateStore
+from flower_pca.dp import gaussian
 from flower_pca.dp.plan import Plan
+from flower_pca.layers import noise
 from flower_pca.masking import fixed
 from flower_pca.masking.messages import Phase
 from flower_pca.masking.secrets import Secrets

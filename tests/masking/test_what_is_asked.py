@@ -11,10 +11,11 @@ from scipy.stats import ks_2samp
 from flower_pca import DP, ConfigError, MaskedSums, answering, strategies
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.base.errors import DataError, ProtocolError
-from flower_pca.clients.kept import memory_file
-from flower_pca.clients.memory import FileStore, StateStore
+from flower_pca.clients.books.kept import memory_file
+from flower_pca.clients.books.memory import FileStore, StateStore
 from flower_pca.core.stage import Reply
-from flower_pca.dp import draw, noise
+from flower_pca.dp import draw
+from flower_pca.layers import noise
 from flower_pca.masking import fixed, messages
 from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
@@ -96,14 +97,14 @@ def test_all_that_a_client_is_asked_is_in_the_digest_and_nothing_of_its_own():
     digests = {messages.said(message.arrays_for(i), message.frame) for i in message.to}
     assert digests == {messages.said(message.arrays, message.frame)}
     common = {name for name in message.arrays if name not in ("mask.step", "mask.setup", "mask.number")}
-    assert common == {"Z", "dp.clip", "dp.noise", "dp.budget", "dp.among"} | {
+    assert common == {"Z", "dp.clip", "layers.noise", "dp.budget", "dp.among"} | {
         *("mask.stage", "mask.clients", "mask.bound.Y", "mask.bound.n")
     }
     for name in common:  # a bit of any of them
         a = message.arrays[name].copy()
         a.reshape(-1).view(np.uint8)[0] ^= 1
         digests.add(messages.said({**message.arrays, name: a}, message.frame))
-    for name in ("Z", "dp.noise"):  # the same bytes in another shape, under another name
+    for name in ("Z", "layers.noise"):  # the same bytes in another shape, under another name
         flat, renamed = {name: message.arrays[name].reshape(1, -1)}, {"X": message.arrays[name]}
         rest = {n: a for n, a in message.arrays.items() if n != name}
         digests |= {messages.said({**rest, **changed}, message.frame) for changed in (flat, renamed, {})}
@@ -194,7 +195,7 @@ def test_what_was_drawn_counts_even_if_it_is_beyond_the_bound():
     run = Run([1e3 * X for X in FIVE], "ssi(max_rounds=2)", dp=DP(epsilon=1e14, delta=1e-6, clip=1e9)).until(
         "upload", 0
     )
-    small = {"dp.noise": np.array(1e-3), "dp.clip": np.array(1e9), "dp.budget": np.array(1e60)}
+    small = {"layers.noise": np.array(1e-3), "dp.clip": np.array(1e9), "dp.budget": np.array(1e60)}
     bounds = fixed.bounds_with_noise(("moments", "n"), noise.noise_share(1e-3, 3), 5)
     with pytest.raises(SpentError, match="Every entry of moments") as caught:
         asked(run, 0, {**small, **{f"mask.bound.{name}": bound for name, bound in bounds.items()}})

@@ -13,7 +13,7 @@ from builders import shards
 from flower_pca import ConfigError, DataError, cli, registry, simulate
 from flower_pca.audit import audit
 from flower_pca.audit.attack import Attack, minimum_norm, numbers, symmetric
-from flower_pca.core.parts import ROWS, Kind, Part
+from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.stage import Stage
 
 D, K = 18, 3

@@ -17,13 +17,14 @@ import numpy as np
 from flower_pca.algorithms.personal import held_out
 from flower_pca.algorithms.personal.probe import BOUNDS, Probe
 from flower_pca.algorithms.personal.start import Start
-from flower_pca.base import apart, checks, linalg
+from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays, Merge, add, stack
+from flower_pca.layers import single as apart
 
 INITS: Final = ("projection", "upload", "qu", "random")
 WEIGHTS: Final = ("equal", "samples")

@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flower_pca.algorithms.personal import deflation, held_out, probe
-from flower_pca.algorithms.personal.result import OWN
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.kinds import COUNT, MEAN_SQUARES, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import COUNT, MEAN_SQUARES, Kind, Part
 from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add, stack
+from flower_pca.results.personal import OWN
 from flower_pca.rows.local import LocalData
 
 

@@ -19,8 +19,8 @@ from flower_pca.algorithms.personal.base import Personalized, PersonalState
 from flower_pca.algorithms.personal.start import begin, weight
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import MEAN_SQUARES, NUMBER, ROWS, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import MEAN_SQUARES, NUMBER, ROWS, Kind, Part
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
 from flower_pca.rows.local import LocalData
 

@@ -20,7 +20,7 @@ from flower_pca.algorithms.personal import deflation
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.parts import Kind, Part
+from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.rows import fixed, folds
 from flower_pca.rows.local import LocalData

@@ -18,8 +18,8 @@ from flower_pca.algorithms.personal.start import begin, weight
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import MEAN_SQUARES, NUMBER, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import MEAN_SQUARES, NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
 

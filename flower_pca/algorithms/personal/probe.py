@@ -10,7 +10,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.parts import Kind, Part
+from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.stage import Arrays
 
 _LENGTH: Final = 4  # products that a Rayleigh-Ritz step looks back on: older ones are of own spaces long given up

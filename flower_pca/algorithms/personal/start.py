@@ -9,7 +9,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal import held_out
 from flower_pca.base.linalg import Array
-from flower_pca.core.parts import NUMBER, Kind, Part
+from flower_pca.core.kinds import NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 

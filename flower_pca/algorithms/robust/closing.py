@@ -16,8 +16,8 @@ from flower_pca.algorithms.robust.spectra import moments
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import ROWS, Kind, Part
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
 from flower_pca.rows.local import LocalData
 

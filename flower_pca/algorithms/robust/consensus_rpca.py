@@ -37,8 +37,8 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Progress
+from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import ROWS, Kind, Part
 from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add
 from flower_pca.rows.local import LocalData
 

@@ -32,8 +32,8 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Progress
+from flower_pca.core.kinds import NUMBER, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.parts import NUMBER, Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 

@@ -23,7 +23,7 @@ from flower_pca.algorithms.robust.problem import Problem
 from flower_pca.base import linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.parts import ROWS, Kind, Part
+from flower_pca.core.kinds import ROWS, Kind, Part
 
 _CLEAN: Final = 0.5  # share of visible entries
 _SLACK, _DEVIATIONS = 0.05, 3.0  # by which fewer hidden entries may be clean

@@ -1,0 +1,111 @@
+"""What a client keeps between the rounds of a run, in Flower's context or in a file of the node's own."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+from flower_pca.base import archive
+from flower_pca.clients.books import kept
+from flower_pca.core.stage import Arrays
+
+_ARRAYS: Final = "flower_pca.memory"
+_HEADER: Final = "flower_pca.memory.of"
+_PARTS: Final = ("before", "after")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory before and after the newest message of a run.
+
+    Both are kept, so that a message which comes again, because the server was restarted, is answered alike.
+    """
+
+    run: str = ""
+    number: int = -1
+    before: Arrays | None = None
+    after: Arrays | None = None
+
+    def at(self, run: str, number: int) -> Arrays:
+        """What the client knew when message `number` of `run` was first sent; nothing if that is not known."""
+        if run != self.run or number < self.number:
+            return {}
+        return dict((self.before if number == self.number else self.after) or {})
+
+    def newest(self, run: str) -> Arrays:
+        """What the client knows of a run, whichever message comes: for one that tells by itself what is due."""
+        return dict(self.after or {}) if run == self.run else {}
+
+    def to_header(self) -> dict[str, Any]:
+        """Run and number."""
+        return {"run": self.run, "number": self.number}
+
+    def to_arrays(self) -> Arrays:
+        """Both generations, by prefixed names."""
+        return {
+            f"{part}.{name}": a
+            for part, arrays in zip(_PARTS, (self.before, self.after), strict=True)
+            for name, a in (arrays or {}).items()
+        }
+
+    @classmethod
+    def of(cls, run: str, number: int, arrays: Arrays) -> Memory:
+        """The memory that `to_header` and `to_arrays` took apart."""
+        parts: dict[str, Arrays] = {part: {} for part in _PARTS}
+        for name, array in arrays.items():
+            part, rest = name.split(".", 1)
+            parts[part][rest] = array
+        return cls(run, number, parts["before"], parts["after"])
+
+
+class StateStore:
+    """Memory in `context.state`: kept by Flower while the node and its run live."""
+
+    def __init__(self, state: RecordDict) -> None:
+        self._state = state
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Flower gives a node one message of a run at a time."""
+        return nullcontext()
+
+    def load(self) -> Memory:
+        """The memory, empty if there is none."""
+        if _ARRAYS not in self._state.array_records or _HEADER not in self._state.config_records:
+            return Memory()
+        header = self._state.config_records[_HEADER]
+        arrays = {name: archive.from_npy(a.data) for name, a in self._state.array_records[_ARRAYS].items()}
+        return Memory.of(str(header["run"]), int(header["number"]), arrays)  # type: ignore[arg-type]
+
+    def save(self, memory: Memory) -> None:
+        """Replace the memory."""
+        arrays = {name: FlowerArray(a) for name, a in memory.to_arrays().items()}
+        self._state.array_records[_ARRAYS] = ArrayRecord(arrays)
+        self._state.config_records[_HEADER] = ConfigRecord(memory.to_header())
+
+
+class FileStore:
+    """Memory in a file of the node's own: it outlives the node's process, and a restart of the server."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Until the end, no other process of the node loads or saves."""
+        return kept.locked(self._path)
+
+    def load(self) -> Memory:
+        """The memory, empty if there is none or if the file is not one."""
+        try:
+            header, arrays = archive.read(self._path, "memory", private=True)
+            return Memory.of(header["run"], header["number"], arrays)
+        except (FileNotFoundError, KeyError, ValueError):
+            return Memory()
+
+    def save(self, memory: Memory) -> None:
+        """Replace the file."""
+        archive.write(self._path, "memory", memory.to_header(), memory.to_arrays(), private=True)

@@ -1,0 +1,1 @@
+"""What a node allows, and how it holds a message against that."""

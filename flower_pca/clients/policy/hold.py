@@ -1,0 +1,156 @@
+"""Policy: holds a node to its rules, whatever a server asks. What it has refused, no message can get."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Final
+
+import numpy as np
+from flwr.app import ConfigRecord, Context
+
+from flower_pca import registry, wire
+from flower_pca.base.errors import ConfigError
+from flower_pca.clients.policy import limits
+from flower_pca.clients.policy.offered import everything
+from flower_pca.clients.policy.refusals import RefusalError
+from flower_pca.clients.policy.rules import Rules
+from flower_pca.core.stage import Arrays
+from flower_pca.layers import noise
+from flower_pca.layers import single as apart
+from flower_pca.masking import messages
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.stream import Stream
+
+_ANSWERED: Final = "flower_pca.answered"
+_ROUNDING: Final = 1e-9  # of budgets that are added up
+_LOUDEST: Final = 256.0  # of a run's budget in a node's eyes: epsilon of about 200
+_OPERATOR: Final = "Ask the node's operator."
+
+
+class Policy:
+    """Holds a node to its rules: which algorithms, in masks only, so much noise, so many messages, up to what rank.
+
+    Args:
+        rules: The node's rules.
+        served: The algorithms that it serves under them.
+        context: Its Flower context, which counts the messages of a run.
+    """
+
+    def __init__(self, rules: Rules, *, served: Set[str], context: Context | None = None) -> None:
+        if rules.max_messages is not None and context is None:
+            remedy = "Write PCAClient(data, context=context, max_messages=...)."
+            raise ConfigError("max_messages", must="used with the node's context", got="no context", then=remedy)
+        self._rules, self._served, self._context = rules, served, context
+
+    def admit(self, request: wire.Request) -> None:
+        """Refuse a message for what it is; count it."""
+        self._check_algorithm(request)
+        self._check_noise(request)
+        self._check_masks(request)
+        self._count()
+
+    def _check_algorithm(self, request: wire.Request) -> None:
+        """What the message names, and the algorithms that its stage belongs to, must be served."""
+        inner = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else None
+        stage = inner or request.stage
+        owners, named = registry.owners(stage), set(request.algorithm.split("+"))
+        asked = {*named, *(() if named & owners else owners), *({stage} & set(registry.BESIDE))}
+        if named <= set(registry.ALONE) and limits.tells_products(stage, request):
+            rule, got = "an opening without a block", f"{stage} with one" if "opening" in stage else stage
+            raise RefusalError(f"A message of {request.algorithm}", must=rule, got=got, then="Check the sender.")
+        if inner is not None and limits.bare(stage, messages.plain(request.arrays)):
+            rule, got = "a sum that shows nothing of a node's own results", stage
+            raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
+        unnamed = sorted(name for name in asked - self._served if name in everything() and registry.STAGES[name].by_row)
+        if unnamed and self._rules.allow is None:
+            rule = "one whose answers compare no rows, or one that this node's operator has named"
+            raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then="Ask the node's operator.")
+        if asked - self._served:
+            rule = f"one of those that this node serves ({', '.join(sorted(self._served))})"
+            got = ", ".join(sorted(asked - self._served))
+            raise RefusalError("The algorithm", must=rule, got=got, then="Ask the node's operator.")
+
+    def _check_noise(self, request: wire.Request) -> None:
+        """As much noise as the node insists on; but in a set-up of masks, which tells of no row."""
+        tells = request.stage != messages.STAGE or messages.inner_stage(request.arrays) is not None
+        if not tells:
+            return
+        if (why := self._rules.floor.refusal(request.arrays)) is not None:
+            raise RefusalError(why)
+        most = self._rules.budget
+        if most is not None and noise.named_budget(request.arrays) > most * (1.0 + _ROUNDING):
+            rule = f"at most what max_epsilon={self._rules.max_epsilon:g} at {self._rules.max_delta:g} allows"
+            raise RefusalError("The budget of a run at this node", must=rule, got="more", then=_OPERATOR)
+        # Under noise rows are clipped, and compared so: with next to none, answers would tell single rows.
+        loud = self._rules.answers != "rows" and noise.asked(request.arrays)
+        if loud and (budget := noise.named_budget(request.arrays)) > _LOUDEST:
+            rule, remedy = f"at most {_LOUDEST:g}, a sum of (clip^2 / noise)^2", "Run with a smaller epsilon."
+            raise RefusalError("The budget of a run with noise at this node", must=rule, got=f"{budget:g}", then=remedy)
+
+    def _check_masks(self, request: wire.Request) -> None:
+        masked = request.stage == messages.STAGE
+        if self._rules.masked_only and not masked:
+            remedy = "Run the strategy with mask=True."
+            got = "one without masks"
+            raise RefusalError("A message to this node", must="masked: masked_only is set", got=got, then=remedy)
+        if masked and messages.single(request.arrays) and not self._rules.single_masks:
+            rule = "with self-masks: single_masks is not set"
+            remedy = "Leave self_masks=False out, or ask the node's operator."
+            raise RefusalError("A set-up of masks at this node", must=rule, got="one without", then=remedy)
+        if masked and not self._rules.unequal_numbers and apart.unequal(messages.plain(request.arrays)):
+            # Of answers that hang on a number, a sum in which one client has another is that client's.
+            rule = "the same for all: unequal_numbers is not set"
+            remedy = "Ask for one number, or ask the node's operator."
+            raise RefusalError("The numbers in a masked message", must=rule, got="others for some", then=remedy)
+
+    def _count(self) -> None:
+        """Count a message of this run, if there is room for one more."""
+        most = self._rules.max_messages
+        if most is None or self._context is None:
+            return
+        records = self._context.state.config_records
+        answered = int(records[_ANSWERED]["messages"]) if _ANSWERED in records else 0  # type: ignore[arg-type]
+        if answered >= most:
+            rule = f"at most {most}: that is its max_messages"
+            remedy = "Ask the node's operator, or for an algorithm of fewer rounds."
+            raise RefusalError("The messages to this node in a run", must=rule, got="one more", then=remedy)
+        records[_ANSWERED] = ConfigRecord({"messages": answered + 1})
+
+    def check_gaps(self, request: wire.Request, data: LocalData) -> None:
+        """What a server lets stand for missing values tells of the rows with gaps: only as the node's rule has it."""
+        chosen = request.frame.fill is not None or "gaps" in request.arrays
+        if not data.missing or request.frame.own or not chosen:
+            return
+        remedy = 'Run with missing="own_mean", or ask the node\'s operator.'
+        if self._rules.missing != "mean":
+            rule = "filled with its own means: that is its rule"
+            raise RefusalError("The missing values of this node", must=rule, got='missing="mean"', then=remedy)
+        gaps = data.n - np.asarray(data.there().seen)
+        if np.any((gaps > 0) & (gaps < self._rules.min_rows)):
+            rule = f"at least {self._rules.min_rows}, its min_rows, to be filled with means of others"
+            raise RefusalError("The gaps in a column of this node", must=rule, got="fewer", then=remedy)
+
+    def withheld(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
+        """The answer without what shows the node's own results, unless it agrees to that or a sum covers it."""
+        if self._rules.share_own or request.stage == messages.STAGE:
+            return up
+        parts, shown = registry.STAGES[request.stage].parts(request.arrays, d or None), dict(up)
+        for name, a in up.items():
+            if parts[name].own:
+                shown[name] = a[:, :0] if parts[name].open else np.zeros_like(a)
+        return shown
+
+    def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
+        """Why the node would not serve what the run may go on with, which tells all of C_i; nothing if it would."""
+        asked, most = request.alternative, self._rules.max_rank
+        if asked and asked not in self._served:
+            return {wire.DECLINES: f"it serves {', '.join(sorted(self._served))}"}
+        if asked and most is not None and isinstance(rows, LocalData) and most < rows.d:
+            return {wire.DECLINES: f"its max_rank is {most}"}
+        if (
+            asked
+            and isinstance(rows, LocalData)
+            and not limits.has_room(request.stage, limits.counted(rows.n, request), rows.d)
+        ):
+            return {wire.DECLINES: f"it has no memory for all pairs of {rows.d} columns"}
+        return {}

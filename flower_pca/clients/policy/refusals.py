@@ -1,0 +1,91 @@
+"""How a node says no: why, by name, and without a word that tells of its rows where it must not."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from flower_pca import wire
+from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, harmless, sentence
+from flower_pca.layers import noise
+from flower_pca.masking import messages
+
+
+class RefusalError(FlowerPCAError):
+    """The node's own rules forbid the answer."""
+
+
+def quiet(stage: object, names: Iterable[str]) -> bool:
+    """Whether not even the number of rows may be told of: under masks, and where noise is asked for."""
+    return stage == messages.STAGE or noise.asked(names)
+
+
+def told(error: Exception, *, discreet: bool) -> str:
+    """What the server is told of an error.
+
+    What speaks of the node's files and their cells stays in its own log; so does what is no refusal of ours, whose
+    words are of Python's or of a library's making. A node that is `discreet` does not say what was found in its rows.
+    """
+    text, log = str(error), logging.getLogger("flwr")
+    if not isinstance(error, FlowerPCAError):
+        log.error("This node cannot answer: %s", text, exc_info=error)
+        got, remedy = f"an error ({_kind(error)}), which its own log has", "Ask the node's operator."
+        return sentence("This node", "able to answer", got, remedy)
+    if error.private:
+        log.warning("The rows or the rules of this node cannot be used: %s", text)
+        got, remedy = "an error, which its own log has", "Ask the node's operator."
+        return sentence("The rows and the rules of this node", "readable, as its operator has named them", got, remedy)
+    text = harmless(text)  # names of the server's stand in it
+    log.warning("This node does not answer: %s", text)
+    if isinstance(error, DataError) and discreet:
+        rule, _, got = text.partition(" Got ")
+        return f"{rule} {got.partition('. ')[2]}"
+    return text
+
+
+def _kind(error: Exception) -> str:
+    """What an error is called; of the system's also what it says by its number, which names no file."""
+    number = error.errno if isinstance(error, OSError) else None
+    if not isinstance(number, int):  # somebody's own code may have made it of other things
+        return type(error).__name__
+    return f"{type(error).__name__}: {os.strerror(number)}"
+
+
+def refusal(
+    error: Exception, config: wire.Config, key: int, *, discreet: bool, about: wire.Config | None = None
+) -> wire.Config:
+    """What a node answers that cannot; `about` is what it says of itself.
+
+    Under masks and under noise every node is `discreet`.
+    """
+    number, names = config.get("number"), str(config.get("names", "")).split(",")
+    text = told(error, discreet=discreet or quiet(config.get("stage"), names))
+    lasting = _lasting(error, masked=config.get("stage") == messages.STAGE)
+    return wire.refusal(text, number if isinstance(number, int) else -1, key, about, lasting=lasting)
+
+
+def _lasting(error: Exception, *, masked: bool) -> bool:
+    """Whether further messages of the run are refused too: what a rule forbids, and what has cost the node something.
+
+    Under masks, where rules say who may be summed with whom, so is all that a set-up or its keys are refused for.
+    """
+    return isinstance(error, (RefusalError, messages.SpentError)) or (masked and isinstance(error, ProtocolError))
+
+
+@contextmanager
+def naming(request: wire.Request) -> Iterator[None]:
+    """Turn what a malformed message makes of Python into a refusal, in words that tell of no row.
+
+    Those of the error may name cells of the rows: they stay in the node's own log.
+    """
+    try:
+        yield
+    except (FlowerPCAError, OSError, MemoryError):  # of the machine and its files no message is the cause
+        raise
+    except Exception as error:  # whatever a message makes of numpy, scipy or Python: it shall not end the node
+        logging.getLogger("flwr").error("This node cannot work on a message: %s", error, exc_info=error)
+        rule, got = f"one that the stage {request.stage} of this version can work on", type(error).__name__
+        remedy = "Install the same flower_pca everywhere."
+        raise ProtocolError("A message", must=rule, got=f"one that fails here ({got})", then=remedy) from error

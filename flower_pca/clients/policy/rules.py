@@ -1,0 +1,246 @@
+"""Rules: what a node allows, whatever a server asks. Documented and checked here, and nowhere else.
+
+They come as an object (`PCAClient(data, rules=Rules(min_rows=50))`), as plain keywords of whatever takes one
+(`client_app(load, min_rows=50)`), or from the keys of a node-config (`min-rows=50`). All three end in one frozen
+`Rules`; what holds a node to them is `flower_pca.clients.policy.hold`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Collection, Mapping, Set
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError, private
+from flower_pca.clients.policy.offered import WithoutRows, everything
+from flower_pca.dp.gaussian import calibrated
+from flower_pca.layers.noise import Floor
+
+if TYPE_CHECKING:
+    from flower_pca.masking.identity import Identity
+
+ANSWERS: Final = ("fixed", "exact", "rows")
+FILLS: Final = ("own_mean", "mean")
+ANY: Final = "any"  # of ways to prepare columns, and of runs over rows beside
+SPLITS: Final = (False, True, "std", "max_abs", ANY)
+_NEEDED: Final = ("min_rows", "min_peers")  # numbers that are never left out
+_UNSIGNED: Final = (
+    "masked_only without trusted_keys: a server can take part in sums as another node, and one invented peer is enough "
+    "to unmask what this node sends. Give trusted_keys against a server that is not honest."
+)
+_NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a node allows, and where it keeps what it keeps.
+
+    Args:
+        allow: Names of the algorithms that the node serves. Left out, all that compare no rows: not consensus_rpca,
+            dcf_pca and the trackers, which are served only by name; nor "monitor", the counts of rows that a run asks
+            for with monitor=True.
+        min_rows: Rows below which the node answers nothing; and gaps in a column below which no others than the node
+            itself say what stands for them.
+        memory_dir: A folder of the node's own for its memory, instead of Flower's context: it outlives restarts.
+        output_dir: A folder of the node's own for the result that its algorithm gives the node itself, if any: the
+            file flower_pca-own-KEY.npz, KEY its partition-id or node id. Nothing of it goes to the server.
+            Of a Stream, a folder of that name: an npz for every step.
+        share_own: Whether the node agrees to send its own components to a server that asks for them, to start from
+            (personalized algorithms with init="upload" or "qu") or to compare nodes by (with collect=True), and, where
+            no masks cover them, the answers that theta is measured by, which lie in their space; else these are zeros.
+            It does not hide them from a server that computes: masks do.
+        min_noise: The least deviation of the noise on every answer, as a multiple of the clip squared: the node then
+            answers only runs with dp, and only those that ask for so much. Under masks it is that of the sum.
+        max_clip: The largest norm to which a run with dp may clip its rows; the node then answers no others.
+        masked_only: Whether the node answers under masks only.
+        single_masks: Whether it takes part in masked sums without self-masks, if the server asks for that.
+        unequal_numbers: Whether it takes part in masked sums for which nodes are asked for different numbers of own
+            components: a server that chooses them can have a sum tell the answer of one node.
+        sign_key: The node's own private key, in OpenSSH or PEM format: the file that its SuperNode has. With it the
+            node signs the keys of masked sums.
+        trusted_keys: A file with the public keys of the federation's nodes, in OpenSSH format, one on every line, or a
+            folder of .pub files. The node then takes part in masked sums only with peers who have signed their keys
+            with one of these. Not to be had from the server.
+        max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.
+        max_messages_ever: The same over all runs, while its rows stay the same; refused ones count too.
+        max_rank: The rank, at most, of all products with C_i that it tells while its rows stay the same, over all runs;
+            under masks, that each group of nodes tells together. After d independent columns a server knows C_i. d / 2
+            is a sensible choice.
+        max_epsilon: The privacy, at most, that all answers with noise cost while its rows stay the same, over all runs,
+            whatever budget a run names: with it the node answers only runs with dp. Goes with max_delta.
+        max_delta: The probability at which max_epsilon is accounted.
+        max_colluders: Under masks, how many of the others may be in league with the server: no fewer must remain honest
+            than noise is shared out among.
+        min_peers: Other nodes that must be in a masked sum at least, whatever threshold the server names.
+        max_groups: The groups of nodes, at most, in which its rows are summed while they stay the same: another one, a
+            member more, say, tells the difference. Needs trusted_keys, by which nodes are known. 1 if only max_lost is
+            given.
+        max_lost: Members of a group, at most, that may be missing from its sums, all sums together: what is left of
+            each of them is told. And how often the node may say that its own answer is beyond the bound of a sum, which
+            tells how large that is. 0 if only max_groups is given.
+        share_names: Whether the node tells a server what its columns are called, and its own name (`name` in the
+            node-config). If not, it tells how many columns there are, and a digest of their sorted names, by which
+            nodes are compared; whoever guesses all names can check that by the digest.
+        answers: What answers come from. "fixed": statistics of the rows that were measured before the first message, so
+            that no number of a server meets a row; with memory_dir they are kept. "exact": likewise, from sums that
+            are the same on every machine and in any order of the rows, several times as costly once. "rows": products
+            of rows, for a server that is trusted with them.
+        split_columns: Whether the node takes part in runs whose parties hold different columns of the same people, and
+            in no others: True for columns as they are, "std" or "max_abs" for ones scaled so. The server and all
+            parties then see each person's scores; without masks the server sees products with X_p X_p'. "any" lets the
+            run choose, and serves runs over rows too: a server can then work out all rows.
+        missing: What stands for the node's missing values, in runs that allow for any: "own_mean", the mean of its own
+            values in that column; or "mean" where it lets the run choose that of all nodes. Then a server can tell
+            the rows with a gap in a column by their sum.
+        noise_seed: Seed of the noise under masks, for simulations: whoever knows it can take the noise off.
+
+    Raises:
+        ConfigError: If a rule is not one, or does not make sense beside the others.
+    """
+
+    allow: Collection[str] | None = None
+    min_rows: int = 1
+    memory_dir: str | os.PathLike[str] | None = None
+    output_dir: str | os.PathLike[str] | None = None
+    share_own: bool = False
+    min_noise: float | None = None
+    max_clip: float | None = None
+    masked_only: bool = False
+    single_masks: bool = False
+    unequal_numbers: bool = False
+    sign_key: str | os.PathLike[str] | None = None
+    trusted_keys: str | os.PathLike[str] | None = None
+    max_messages: int | None = None
+    max_messages_ever: int | None = None
+    max_rank: int | None = None
+    max_epsilon: float | None = None
+    max_delta: float | None = None
+    max_colluders: int = 0
+    min_peers: int = 1
+    max_groups: int | None = None
+    max_lost: int | None = None
+    share_names: bool = True
+    split_columns: bool | str = False
+    answers: str = "fixed"
+    missing: str = "own_mean"
+    noise_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        listed = everything()
+        for name in [] if self.allow is None else sorted(self.served):
+            if name not in listed:
+                remedy = checks.did_you_mean(name, listed)
+                known = ", ".join(listed)
+                raise ConfigError("Every algorithm in allow", must=f"one of {known}", got=repr(name), then=remedy)
+        for name in ("min_rows", "min_peers", "max_messages", "max_messages_ever", "max_rank", "max_groups"):
+            if getattr(self, name) is not None or name in _NEEDED:
+                checks.integer(name, getattr(self, name), least=1)
+        checks.integer("max_colluders", self.max_colluders)
+        if self.max_lost is not None:
+            checks.integer("max_lost", self.max_lost)
+        for name in ("share_own", "masked_only", "single_masks", "unequal_numbers", "share_names"):
+            checks.choice(name, getattr(self, name), (True, False))
+        checks.choice("split_columns", self.split_columns, SPLITS)
+        self._check_budget()
+        if (self.max_groups is not None or self.max_lost is not None) and self.trusted_keys is None:
+            remedy = "Give trusted_keys: without them a server can name whom it likes."
+            raise ConfigError("max_groups and max_lost", must="used with trusted_keys", got="none", then=remedy)
+        checks.choice("answers", self.answers, ANSWERS)
+        checks.choice("missing of a node", self.missing, FILLS)
+        if self.noise_seed is not None:
+            checks.integer("noise_seed", self.noise_seed, most=2**62)
+        _ = self.floor
+        if self.masked_only and self.trusted_keys is None:
+            logging.getLogger("flwr").warning(_UNSIGNED)
+
+    def _check_budget(self) -> None:
+        if self.max_epsilon is None and self.max_delta is None:
+            return
+        if self.max_epsilon is None or self.max_delta is None:
+            got = f"max_epsilon={self.max_epsilon!r}, max_delta={self.max_delta!r}"
+            raise ConfigError("max_epsilon and max_delta", must="given together", got=got, then="Try 1.0 and 1e-6.")
+        checks.number("max_epsilon", self.max_epsilon, least=1e-9)
+        checks.number("max_delta", self.max_delta, least=1e-30, most=0.5)
+
+    @classmethod
+    def of(cls, rules: Rules | None, given: Mapping[str, Any]) -> Rules:
+        """The rules, with those that are given by name in place of their own."""
+        checks.parameters("the rules of a node", given, [f.name for f in fields(cls)])
+        own = cls() if rules is None else rules
+        return replace(own, **given) if given else own  # the same object has read its files already
+
+    @classmethod
+    def of_node_config(cls, config: Mapping[str, Any]) -> Rules:
+        """The rules among the keys of a node-config, which have hyphens in their names; `allow` is a list with commas.
+
+        Raises:
+            ConfigError: If a key is nearly that of a rule: its operator believes that it holds.
+        """
+        names = {f.name.replace("_", "-"): f.name for f in fields(cls)}
+        for key in config:
+            near = difflib.get_close_matches(key.replace("_", "-").lower(), names, n=1, cutoff=_NEAR)
+            if near and key not in names:
+                rule, remedy = f"spelt as it is known, {near[0]}", "Mend it in the node-config."
+                raise ConfigError("A rule of this node", must=rule, got=key, then=remedy)
+        given = {name: config[key] for key, name in names.items() if key in config}
+        if "allow" in given:
+            given["allow"] = [name.strip() for name in str(given["allow"]).split(",") if name.strip()]
+        return cls(**given)
+
+    @property
+    def served(self) -> Set[str]:
+        """The names of the algorithms that are served."""
+        if self.allow is None:
+            return WithoutRows()
+        return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
+
+    @property
+    def floor(self) -> Floor:
+        """What the node insists on in runs with noise."""
+        least = 0.0 if self.min_noise is None and self.max_epsilon is not None else self.min_noise
+        return Floor(least, self.max_clip)
+
+    @property
+    def budget(self) -> float | None:
+        """What all answers with noise may cost together, as a sum of mu^2; None for no limit."""
+        if self.max_epsilon is None or self.max_delta is None:
+            return None
+        return calibrated(self.max_epsilon, self.max_delta) ** 2
+
+    @property
+    def counts_groups(self) -> bool:
+        """Whether the node keeps to so many groups."""
+        return self.max_groups is not None or self.max_lost is not None
+
+    @property
+    def group_limits(self) -> tuple[int, int] | None:
+        """How many groups there may be, and how many members of one may be lost; None for no limit."""
+        if not self.counts_groups:
+            return None
+        return self.max_groups or 1, self.max_lost or 0
+
+    @property
+    def keeps_ledger(self) -> bool:
+        """Whether a rule holds over all runs, so that what is told has to be written down."""
+        lasting = (self.max_messages_ever, self.max_rank, self.max_epsilon)
+        return self.counts_groups or any(rule is not None for rule in lasting)
+
+    @property
+    def discreet(self) -> bool:
+        """Whether a refusal never says what was found in the rows."""
+        return self.masked_only or any(rule is not None for rule in (self.min_noise, self.max_clip, self.max_epsilon))
+
+    @cached_property
+    def identity(self) -> Identity | None:
+        """What the node signs its keys with and whose keys it believes. The files are read once, when first needed."""
+        if self.sign_key is None and self.trusted_keys is None:
+            return None
+        from flower_pca.masking.identity import Identity  # with cryptography, which no other client needs
+
+        with private():
+            return Identity.load(self.sign_key, self.trusted_keys)

@@ -1,0 +1,1 @@
+"""What rows, columns and people are called, and how names are compared."""

@@ -1,0 +1,80 @@
+"""Ids: whose row is whose, where parties hold different columns of the same people.
+
+Ids are texts, each of them once, and rows lie in the order of these: so tables need not have the same order, and no id
+has to travel. What travels is a digest of all of them together, salted by the run, and slow to make: see `digest`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.errors import DataError, private, sentence
+from flower_pca.base.linalg import Array
+from flower_pca.names.spelling import clean, doubled
+
+_SLOW: Final = {"n": 2**14, "r": 8, "p": 1}  # of scrypt: 16 MB, and a twentieth of a second or so, for each guess
+_LISTED: Final = 5
+
+
+def texts(values: Iterable[Any]) -> tuple[str, ...]:
+    """Ids as they are compared: text without blanks around it, and 7.0, as a table with gaps has it, as 7."""
+    return tuple(_text(value) for value in values)
+
+
+def order(ids: Sequence[str], who: str) -> Array:
+    """Where each row is that comes next in the order of the ids: by value if all are whole numbers, else as text.
+
+    Raises:
+        DataError: If an id is missing, or is there more than once. No other machine is told which.
+    """
+    with private():
+        what = f"The ids of the rows of {who}"
+        if empty := sum(not name for name in ids):
+            raise DataError(what, must="there for every row", got=f"{empty} empty", then="Fill them, or drop the rows.")
+        twice = [name for name, count in Counter(ids).items() if count > 1]
+        if twice:
+            shown = ", ".join(map(doubled, twice[:_LISTED]))
+            got = shown if len(twice) <= _LISTED else f"{shown} and {len(twice) - _LISTED} more"
+            raise DataError(what, must="different ones", got=got, then="Keep one row for each person.")
+    numbers = all(name.isascii() and name.isdigit() for name in ids)
+    places = sorted(range(len(ids)), key=lambda i: (int(ids[i]), ids[i]) if numbers else ids[i])
+    return np.array(places, dtype=np.int64)
+
+
+def digest(ids: Iterable[str], salt: str) -> str:
+    """What a party tells of its sorted ids: scrypt of all of them together, with the salt of the run.
+
+    So two parties are known to have the same people, and nothing is known of a single one: whoever wants to confirm a
+    guess has to guess all ids at once, anew in every run, and pays for each guess.
+    """
+    whole = hashlib.sha256("\0".join(ids).encode()).digest()
+    return hashlib.scrypt(whole, salt=salt.encode(), **_SLOW, dklen=32).hex()
+
+
+def outvoted(who: str, own: tuple[int, str], others: tuple[int, str]) -> str:
+    """Why a party is left out whose people, by their number and the digest of their ids, are others than the run's."""
+    rule, got = (f"{count:,} {'by id' if known else 'without ids'}" for count, known in (others, own))
+    if bool(own[1]) != bool(others[1]):
+        remedy = "Give all parties ids of their rows, or none."
+    elif own[1]:
+        got = got if own[0] != others[0] else f"{own[0]:,} by other ids"
+        remedy = "Keep the rows of the same people at every party, with ids that are spelt alike."
+    else:
+        remedy = "Keep the rows of the same people at every party, in the same order; or give ids."
+    return sentence(f"The people of {who}", f"those of the run, {rule}", got, remedy)
+
+
+def _text(value: Any) -> str:
+    if type(value) is int:  # as most indices are, which runs over rows do not look at
+        return str(value)
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    text = str(value)
+    return text if text.isascii() and text.isalnum() else clean(text)

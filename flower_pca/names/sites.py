@@ -1,0 +1,155 @@
+"""SiteRows: rows of one site with the names that belong to them, of their columns and of the site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.errors import DataError, private
+from flower_pca.base.linalg import Array
+from flower_pca.names import ids
+from flower_pca.names.columns import Columns, no_numbers, unnamed
+from flower_pca.names.origin import Origin
+from flower_pca.names.spelling import clean
+
+_GAPS: Final = ("<NA>", "nan", "NaT")  # what pandas puts where a value is missing, as it is printed
+
+
+@dataclass(frozen=True, eq=False)
+class SiteRows:
+    """Rows with their names: what a source of data gives, and what a client takes.
+
+    Attributes:
+        values: The rows, n x d: dense, memory-mapped or sparse.
+        names: Names of the columns; None where they go by position.
+        words: Columns beside these that hold no numbers, by name: what is in each, in words. No run can ask for them.
+        source: Where the rows come from, for messages: a file, say.
+        site: The name of the site; "" if it has none.
+        origin: Which file each row is from, and where in it, for messages; None of rows from elsewhere.
+        ids: Whose row each is, where that is known: for runs whose clients hold different columns of the same people.
+    """
+
+    values: Any
+    names: tuple[str, ...] | None = None
+    words: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    site: str = ""
+    origin: Origin | None = None
+    ids: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.names is not None:
+            object.__setattr__(self, "names", tuple(clean(n) if isinstance(n, str) else n for n in self.names))
+        object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
+        object.__setattr__(self, "site", clean(self.site))
+        if self.ids is not None:
+            object.__setattr__(self, "ids", ids.texts(self.ids))
+            if len(self.ids) != len(self):
+                rule, remedy = "one for each row", "Give as many as there are rows."
+                got = f"{len(self.ids)} for {labels.count(len(self), 'row')}"
+                raise DataError("The ids of rows", must=rule, got=got, then=remedy)
+
+    @classmethod
+    def of(cls, X: Any, *, who: str = "the rows", site: str = "") -> SiteRows:
+        """Rows of any kind with the names that they have: those of a data frame's columns, or none."""
+        if isinstance(X, cls):
+            return X if not site else replace(X, site=site)
+        frame = hasattr(X, "columns") and hasattr(X, "to_numpy")  # of pandas, polars and their like
+        return _framed(X, who, site) if frame else cls(X, site=site)
+
+    def quiet(self) -> SiteRows:
+        """The same without what no message may tell: words that are in the columns, and the path of a file."""
+        if not (self.words or self.source or self.origin):
+            return self
+        words = {name: bad if unnamed(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
+        return replace(self, words=words, source="", origin=None)
+
+    def whole(self, who: str = "the rows") -> SiteRows:
+        """The same, if all columns hold numbers."""
+        if self.words:
+            raise no_numbers(self.source or self.site or who, self.words, file=bool(self.source))
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return tuple(np.shape(self.values))
+
+    @property
+    def ndim(self) -> int:
+        """Two, if the rows are a table."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the rows."""
+        found: np.dtype[Any] = self.values.dtype
+        return found
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> SiteRows:
+        """Some of the rows: a slice, indices, or a mask."""
+        values = self.values.tocsr() if hasattr(self.values, "tocsr") else np.asanyarray(self.values)
+        known = None if self.ids is None else tuple(np.array(self.ids, dtype=object)[rows])
+        return replace(self, values=values[rows], origin=self.origin and self.origin.some(rows), ids=known)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """The rows alone, by position, if all columns are numbers."""
+        self.whole()
+        return np.array(self.values, dtype=dtype) if copy else np.asarray(self.values, dtype=dtype)
+
+
+def _framed(frame: Any, who: str, site: str) -> SiteRows:
+    """A data frame's columns, in one array; those that hold no numbers are told apart."""
+    names = list(frame.columns)
+    if names == list(range(len(names))):  # what pandas counts columns by that were not given names
+        return SiteRows(np.asarray(frame.to_numpy()), site=site, ids=_index(frame))
+    texts = [isinstance(name, str) for name in names]
+    if any(texts) and not all(texts):
+        got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
+        remedy = "Rename the others."
+        raise DataError(f"The names of the columns of {who}", must="all text, or none of them", got=got, then=remedy)
+    unique = Columns(tuple(clean(_text(name)) for name in names), who).names  # else one would give several columns
+    parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}
+    words = {name: f"{part!r} in column {name}" for name, part in parts.items() if not isinstance(part, np.ndarray)}
+    kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
+    if not kept:
+        with private():
+            raise no_numbers(who, words, file=False)
+    return SiteRows(np.column_stack(list(kept.values())), tuple(kept), words, site=site, ids=_index(frame))
+
+
+def _index(frame: Any) -> tuple[Any, ...] | None:
+    """Whose row each is, by the index of pandas; None where that only counts the rows."""
+    index = getattr(frame, "index", None)
+    if index is None or not hasattr(index, "tolist"):
+        return None
+    found = index.tolist()
+    if found == list(range(len(found))):
+        return None
+    return tuple(_text(label) if isinstance(label, tuple) else label for label in found)
+
+
+def _text(name: Any) -> str:
+    """A label as text: a year or a code as it is printed, one of several levels with slashes between."""
+    return "/".join(map(str, name)) if isinstance(name, tuple) else str(name)
+
+
+def _numbers(column: Any) -> Any:
+    """The numbers of a column of a data frame, NaN in its gaps; of one that holds others, an entry or their kind."""
+    values = np.asarray(column.to_numpy())
+    if values.dtype.kind in "fiub":
+        return values
+    entries = values.tolist() if values.dtype.kind in "OUST" else [str(column.dtype)]
+    there = [entry for entry in entries if entry is not None and repr(entry) not in _GAPS]
+    words = [entry for entry in there if not isinstance(entry, Real)]
+    if there and not words:
+        return np.array([entry if isinstance(entry, Real) else np.nan for entry in entries], dtype=np.float64)
+    return words[0] if words else None

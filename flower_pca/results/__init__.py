@@ -1,0 +1,1 @@
+"""What a run returns, as values that read, save and project."""

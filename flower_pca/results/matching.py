@@ -1,0 +1,117 @@
+"""The columns of new rows as those of a result: by name, or by position where one of them has no names."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
+from flower_pca.names import columns
+from flower_pca.names.columns import Columns, difference, listed
+from flower_pca.names.sites import SiteRows
+from flower_pca.names.spelling import clean, unlike
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+
+_WHO: Final = "the rows given"
+_NO_NAMES: Final = "The result has names of columns, the rows have none: they are matched by position."
+_NOT_KNOWN: Final = "The rows have names of columns, the result has none: they are matched by position."
+
+
+def matched(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
+    """The rows in the frame of a result, with its columns.
+
+    Args:
+        X: The rows; a text is the path or the spec of a file.
+        frame: The frame, with the names of its columns where they are known.
+        d: How many columns there are.
+        digest: Of their sorted names, where only this is known.
+
+    Raises:
+        ConfigError: If a column is missing, by its name.
+    """
+    names = None if frame.names is None else tuple(map(clean, frame.names))
+    rows = named(X, names, digest)
+    frame = replace(frame, names=None if rows.names is None else names)
+    data = LocalData(rows, who=_WHO, missing=True).framed(frame, keep=False)
+    if frame.fill is None:
+        data.require_whole(new=True)
+    if data.d != d:
+        remedy = "Give the features that the run had, in its order."
+        raise ConfigError("The number of columns", must=str(d), got=data.d, then=remedy)
+    return data
+
+
+def named(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
+    """The rows; with names if their columns are to be matched by these, and all that are needed are there."""
+    rows = read(X, names)
+    by_name = names is not None or bool(known)
+    if by_name != (rows.names is not None):
+        warnings.warn(_NO_NAMES if rows.names is None else _NOT_KNOWN, UserWarning, stacklevel=5)
+    if rows.names is None or not by_name:
+        return replace(rows.whole(), names=None)
+    _check(rows, rows.names, names, known)
+    return rows
+
+
+def read(X: Any, names: tuple[str, ...] | None = None) -> SiteRows:
+    """The rows with what belongs to them; a text is the path or the spec of a file, of which these columns matter."""
+    if isinstance(X, str | os.PathLike):
+        from flower_pca.data import sources
+
+        X = sources.make(os.fspath(X), names)
+    return SiteRows.of(X, who=_WHO)
+
+
+def arranged(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
+    """The rows as they are, with their columns in the order of these names, or of their own sorted ones."""
+    names = None if names is None else tuple(map(clean, names))
+    rows = named(X, names, known)
+    if rows.names is None:
+        return rows.values
+    own = Columns(rows.names, _WHO)
+    return rows.values[:, own.places(own.sorted if names is None else names, rows.words)]
+
+
+def in_order(components: Array, names: Any, wanted: Any) -> Array:
+    """Components of another result, with their columns in the order of those wanted, where both have names."""
+    if names is None or wanted is None:
+        return components
+    if set(names) != set(wanted):
+        got = f"{len(names)}, {difference(list(names), list(wanted))}"
+        raise ConfigError("The columns of the other result", must="the same", got=got, then="Compare others.")
+    return np.asarray(components[:, Columns(tuple(names)).places(tuple(wanted))])
+
+
+def means(result: Any) -> Array:
+    """What stands for gaps in new rows: what did so in the run, else its means.
+
+    Raises:
+        ConfigError: If the run has allowed for no gaps, and was not centred: it knows no means then.
+    """
+    if result.fill_ is None and not result.centered:
+        rule, remedy = "of a run that was centred, or that allowed for gaps", "Impute them first."
+        raise ConfigError("The result to fill gaps by", must=rule, got="neither", then=remedy)
+    return np.asarray(result.mean_ if result.fill_ is None else result.fill_)
+
+
+def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | None, known: str) -> None:
+    if wanted is None:
+        if columns.digest(names) != known:
+            raise _others("those of the result, by name", f"{len(names)} of other names")
+        return
+    there = {*names, *rows.words}
+    if lacking := [name for name in wanted if name not in there]:
+        near = unlike(lacking, there)
+        got = f"{len(names)}, without {listed(map(repr, lacking))}{f' ({near})' if near else ''}"
+        raise _others(f"{f'the {len(wanted)}' if len(wanted) > 1 else 'that'} of the result, by name", got)
+
+
+def _others(rule: str, got: str) -> ConfigError:
+    remedy = "Give all features that the run had."
+    return ConfigError("The columns of the rows given", must=rule, got=got, then=remedy)

@@ -1,0 +1,250 @@
+"""PCAResult: what a run returns, under scikit-learn's names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+
+from flower_pca.base import archive, labels, linalg, markup
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.history import History
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
+from flower_pca.core.model import Model, result_fields
+from flower_pca.core.spent import Certainty, Spent, certainty
+from flower_pca.results import saved
+from flower_pca.results.matching import in_order, matched, means
+from flower_pca.results.projection import Projection
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+
+_KINDS: Final[dict[str, type[PCAResult]]] = {}  # all classes of results, by the name that files know them by
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PCAResult:
+    """Principal components of the rows of all clients together.
+
+    Attributes:
+        components_: Components as rows, (k, d), orthonormal, largest variance first; each row's largest entry is
+            positive.
+        explained_variance_: Variance along each component, (k,), with divisor n - 1.
+        mean_: Mean of all rows, (d,); zeros if the run was not centred.
+        scale_: What each column was divided by, (d,), or None.
+        total_variance_: Total variance of all rows in the frame, with divisor n - 1.
+        left_out_variance_: What of it the components leave out.
+        n_samples_: Rows of all clients together.
+        residuals_: ||C z - theta z|| of each component relative to the first eigenvalue, (k,): the true ones.
+        sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap; None if the gap is
+            no larger than the residual, as where eigenvalues k and k+1 are tied and no single subspace is the true one.
+        mse_: Mean squared reconstruction error of a row in the frame, if the run evaluated it; else None.
+        rounds: Rounds of the algorithm's stage; `history` has all messages.
+        status, history: Why the run ended; what happened in each round.
+        algorithm, seed, centered: The algorithm's spec string, the seed, and whether the run was centred.
+        answers: "fixed" if every client answered from fixed statistics of its rows, else "rows".
+        asked: What was asked for, as plain values: `flower_pca.assembly.question(**asked)` asks it again.
+        own: What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.
+        fill_: What stands for a missing value, (d,): the mean of each column; None if none were allowed.
+        histograms_: How many rows of all clients lie in each bin of T2 and of SPE, (2, bins), if the run was asked to
+            monitor; else None. See `analysis.Monitor`.
+        influence_, influence_keys_: What the components would be without each client, a line each, and the keys of the
+            clients; None if the run was not asked for it. See `analysis.influence`.
+        feature_names_in_: Names of the columns, in the order of all that has columns here, (d,); None where columns go
+            by position.
+        feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
+        site_names: Names of the clients that have one, by key, as `own`; {} where none have.
+        choices: Sentences on what the run has chosen by itself, as algorithm="auto" does, and why.
+        hints: Sentences about columns whose sizes make components say little else: an identifier, or other units.
+        privacy: What differential privacy has cost; None without it. Counts, means and variances then have noise.
+    """
+
+    pooled: ClassVar[bool] = True  # whether components are meant to be those of the covariance of all rows
+
+    _ARRAYS: ClassVar[tuple[str, ...]] = (
+        *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
+        *("influence_", "influence_keys_"),
+    )
+    _NUMBERS: ClassVar[tuple[str, ...]] = (
+        *("total_variance_", "left_out_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
+        *("algorithm", "seed", "centered", "answers"),
+    )
+
+    components_: Array
+    explained_variance_: Array
+    mean_: Array
+    scale_: Array | None
+    total_variance_: float
+    left_out_variance_: float
+    n_samples_: int
+    residuals_: Array
+    sine_estimate_: float | None
+    mse_: float | None
+    rounds: int
+    status: Status
+    history: History
+    algorithm: str
+    seed: int
+    centered: bool
+    answers: str = "rows"
+    fill_: Array | None = None
+    histograms_: Array | None = None
+    influence_: Array | None = None
+    influence_keys_: Array | None = None
+    feature_names_in_: Array | None = None
+    feature_digest: str = ""
+    site_names: Mapping[int, str] = field(default_factory=dict)
+    choices: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    privacy: Spent | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    own: Mapping[int, dict[str, Array]] = field(default_factory=dict)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _KINDS[cls.__name__] = cls
+
+    @classmethod
+    def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Self:
+        """The result that a finished model amounts to."""
+        return cls(**cls._fields(model), algorithm=algorithm, history=history, asked=asked)
+
+    @classmethod
+    def _fields(cls, model: Model) -> dict[str, Any]:
+        """What a finished model says of the fields; a family's result adds its own."""
+        return result_fields(model)
+
+    @property
+    def n_components_(self) -> int:
+        """k, the number of components."""
+        return len(self.components_)
+
+    @property
+    def n_features_in_(self) -> int:
+        """d, the number of features."""
+        return int(self.components_.shape[1])
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """The share of the true total variance along each component, (k,); with dp a guess: see `certainty`."""
+        total = self.total_variance_
+        if self.privacy is not None:
+            total = max(total, float(self.explained_variance_.sum()))
+        return np.asarray(self.explained_variance_ / (total or 1.0))
+
+    @property
+    def certainty(self) -> Certainty | None:
+        """Bounds, all that can be said of variances that noise lies on; None of a run without a privacy budget."""
+        return certainty(self)
+
+    @property
+    def singular_values_(self) -> Array:
+        """Singular values of all rows stacked, in the frame, (k,)."""
+        return np.asarray(np.sqrt(self.explained_variance_ * max(self.n_samples_ - 1, 1)))
+
+    @property
+    def noise_variance_(self) -> float:
+        """Mean variance of the directions left out (Tipping and Bishop 1999), as scikit-learn counts them."""
+        rest = min(self.n_samples_, self.n_features_in_) - self.n_components_
+        return self.left_out_variance_ / rest if rest else 0.0
+
+    @property
+    def frame(self) -> Frame:
+        """The coordinates that components and variances refer to."""
+        mean, names = self.mean_ if self.centered else None, saved.plain(self.feature_names_in_)
+        return Frame(mean, self.scale_, self.fill_, names=names)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""
+        return saved.texts([f"pc{j + 1}" for j in range(self.n_components_)])
+
+    def transform(self, X: Any) -> Array:
+        """Coordinates of rows along the components, (n, k).
+
+        Args:
+            X: The rows, (n, d) dense or sparse; a data frame; or the path, or the spec string, of a file of them.
+                Columns are matched by name; where only X or only the result has names, by position, with a UserWarning.
+        """
+        return self._data(X).scores(self.components_.T)
+
+    def filling_gaps(self) -> Self:
+        """The same result, which takes the run's mean where a new row has a gap, as after a run with missing="mean"."""
+        return replace(self, fill_=means(self))
+
+    def inverse_transform(self, scores: Array) -> Array:
+        """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
+        X = np.asarray(scores) @ self.components_
+        return np.asarray((X if self.scale_ is None else X * self.scale_) + self.mean_)
+
+    def reconstruction_error(self, X: Any) -> float:
+        """Mean squared distance, in the frame, between a row of X and its reconstruction."""
+        data = self._data(X)
+        return data.squared_error(self.components_.T) / data.n
+
+    def to_record(self) -> Any:
+        """A `ConfigRecord` of Flower's with all it takes to project rows as here: see `Projection.from_record`."""
+        return Projection.of(self).to_record()
+
+    def angle_to(self, other: PCAResult | Array) -> float:
+        """Largest principal angle in radians to another result, or to components as rows of an array.
+
+        Columns that both results have names for are matched by these.
+        """
+        rows = np.atleast_2d(other.components_ if isinstance(other, PCAResult) else np.asarray(other, dtype=float))
+        rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
+        if rows.shape[1] != self.n_features_in_:
+            rule = f"rows of {labels.count(self.n_features_in_, 'feature')}"
+            raise ConfigError("The other components", must=rule, got=rows.shape, then="Transpose them.")
+        return float(linalg.principal_angles(self.components_.T, linalg.orth(rows.T))[-1])
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the result, but for `own`, as an npz with a JSON header; returns the path."""
+        arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
+        return archive.write(path, "result", saved.header(self, self._NUMBERS), arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PCAResult:
+        """Read what `save` has written, as the class of result that was saved."""
+        header, arrays = archive.read(path, "result")
+        with archive.meant(path, "result"):
+            kind = saved.known(path, header, _KINDS)
+            return kind(**saved.fields(path, header, arrays, names=kind._ARRAYS, numbers=kind._NUMBERS))
+
+    def plot(self, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
+        """Draw a picture into an SVG or PNG file, and return its path. Needs matplotlib.
+
+        Args:
+            what: "overview", or the name of one: "scree", "loadings", "convergence", "scores", ... Which there are of
+                this result, and what they show, says `flower_pca.plots.available(result, shards)`.
+            path: The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
+            shards: The clients' rows, which some pictures need.
+
+        Raises:
+            ConfigError: If there is no such picture, shards are missing, or matplotlib is not installed.
+        """
+        from flower_pca import plots
+
+        return plots.draw(self, what, path, shards=shards)
+
+    def table(self) -> str:
+        """Variances and heaviest columns as plain text; before it why a run fell short, after it what noise leaves."""
+        said = [] if self.privacy is None else [str(self.certainty)]
+        return "\n".join([*labels.unfinished(self), labels.in_columns(*labels.listing(self)), *said])
+
+    def __repr__(self) -> str:
+        what = f"{labels.count(self.n_components_, 'component')} of {labels.rows(self)} x {labels.width(self)}"
+        messages = labels.count(len(self.history), "message")
+        return f"{type(self).__name__}({what} by {self.algorithm}, {messages}, {self.status.outcome.value})"
+
+    def _repr_html_(self) -> str:
+        return markup.of_result(self)
+
+    def _data(self, X: Any) -> LocalData:
+        return matched(X, self.frame, self.n_features_in_, digest=self.feature_digest)
+
+
+_KINDS["PCAResult"] = PCAResult

@@ -1,0 +1,138 @@
+"""PersonalResult: shared components of all clients, and beside them each client's own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple, Self
+
+import numpy as np
+
+from flower_pca.base import labels, linalg
+from flower_pca.base.errors import ConfigError, sentence
+from flower_pca.base.history import History
+from flower_pca.base.linalg import Array
+from flower_pca.core.model import Model
+from flower_pca.results.pca import PCAResult
+
+OWN: Final = "components"  # the name of a client's own components in its own result
+SEPARABLE: Final = 0.05  # theta below which shared and own components can hardly be told apart
+UNMEASURED: Final = "not measured: at most one node shares it; run with mask=True, or let nodes agree by share_own"
+
+
+class Parts(NamedTuple):
+    """Rows taken apart, in the data's own units: row = mean_ + shared + own + rest."""
+
+    shared: Array
+    own: Array
+    rest: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PersonalResult(PCAResult):
+    """Shared components, in `components_`, and each client's own ones, in `own[client]["components"]`.
+
+    A client is its position in `own`; or its own components themselves, as rows, as its node has written them. Own
+    components are orthonormal rows, orthogonal to the shared ones, largest variance first, each with its largest entry
+    positive. `own[client]["variances"]` are the mean squares of the client's rows along them.
+
+    Attributes:
+        error_: Mean over clients of the mean squared distance between a row and its shared and own parts.
+        theta_estimate_: The federated estimate of theta, from sums; see `theta_`. Without masks, over the nodes that
+            agree by `share_own`: NaN if at most one of several does.
+        local_components: The own components that were asked for; where they differ by client, the most of them.
+        collected_: Own components of the clients that agreed to send them, (N, r2, d), in the order of the clients'
+            keys; zero rows where a client has fewer. N = 0 if they were not asked for.
+    """
+
+    pooled: ClassVar[bool] = False
+    _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "collected_")
+    _NUMBERS: ClassVar[tuple[str, ...]] = (*PCAResult._NUMBERS, "error_", "theta_estimate_", "local_components")
+
+    error_: float
+    theta_estimate_: float
+    local_components: int
+    collected_: Array
+
+    @classmethod
+    def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Self:
+        """The result that a finished model amounts to; warns if shared and own components cannot be told apart."""
+        result = super().of(model, algorithm=algorithm, history=history, asked=asked)
+        if result.theta_estimate_ < SEPARABLE and result.local_components:
+            got = f"{result.theta_estimate_:.2g} with {result.n_components_} shared and {result.local_components} own"
+            remedy = "Ask for fewer components, own ones first: see `flower_pca.simulation.ranks.rank_table`."
+            rule = f"at least {SEPARABLE:g} for shared and own components to be told apart"
+            warnings.warn(sentence("theta", rule, got, remedy), UserWarning, stacklevel=2)
+        return result
+
+    @classmethod
+    def _fields(cls, model: Model) -> dict[str, Any]:
+        left = model.left
+        return {
+            **super()._fields(model),
+            "error_": float(left["error"]),
+            "theta_estimate_": float(left["theta"]),
+            "local_components": int(np.max(left["own"])),
+            "collected_": left["collected"],
+        }
+
+    @property
+    def theta_(self) -> float:
+        """1 - lambda_max(mean_i P_i), P_i the projection on client i's own components: near 0, the split is arbitrary.
+
+        From the own components of all clients where these are known; else the estimate of the run, which is an upper
+        one and close after ten rounds or so. NaN where it is not measured.
+        """
+        closing = self.history.of("personal")
+        if not self.own or not closing or len(self.own) < closing[-1].answered:
+            return self.theta_estimate_
+        return 1.0 - linalg.norm2(np.vstack([own[OWN] for own in self.own.values()]).T) ** 2 / len(self.own)
+
+    def own_components(self, client: int | Array) -> Array:
+        """The own components of a client as rows, (r, d)."""
+        if not isinstance(client, int | np.integer):
+            rows = np.asarray(client, dtype=np.float64)
+            if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
+                rule = f"rows of {labels.count(self.n_features_in_, 'feature')}"
+                raise ConfigError("Own components", must=rule, got=f"shape {rows.shape}", then="Transpose them.")
+            return rows
+        if client not in self.own:
+            known = f"one of those known here ({', '.join(map(str, self.own)) or 'none'})"
+            remedy = "A node has its own in the file it has written: give these components instead."
+            raise ConfigError("The client", must=known, got=client, then=remedy)
+        return self.own[int(client)][OWN]
+
+    def table(self) -> str:
+        """The variances of the shared components as a plain text table, and theta."""
+        if not self.local_components:
+            return super().table()
+        return f"{super().table()}\ntheta {UNMEASURED if np.isnan(self.theta_) else f'{self.theta_:.2g}'}"
+
+    def transform(self, X: Any, *, client: int | Array | None = None) -> Array:
+        """Coordinates of rows (n, d) along the shared components, (n, k), and then along those of a client."""
+        return self._data(X).scores(self._basis(client))
+
+    def inverse_transform(self, scores: Array, *, client: int | Array | None = None) -> Array:
+        """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
+        X = np.asarray(scores) @ self._basis(client).T
+        return np.asarray(self._units(X) + self.mean_)
+
+    def split(self, X: Any, *, client: int | Array) -> Parts:
+        """The rows of a client as the sum of what it shares with all, what is its own, and the rest."""
+        data = self._data(X)
+        shared, own = (data.scores(rows.T) @ rows for rows in (self.components_, self.own_components(client)))
+        whole = np.concatenate([np.asarray(block @ np.eye(data.d)) for block in data.rows()])
+        return Parts(self._units(shared), self._units(own), self._units(whole - shared - own))
+
+    def reconstruction_error(self, X: Any, *, client: int | Array | None = None) -> float:
+        """Mean squared distance, in the frame, between a row and its shared part, or its shared and own parts."""
+        data = self._data(X)
+        return data.squared_error(self._basis(client)) / data.n
+
+    def _basis(self, client: int | Array | None) -> Array:
+        own = [] if client is None else [self.own_components(client)]
+        return np.vstack([self.components_, *own]).T
+
+    def _units(self, X: Array) -> Array:
+        return np.asarray(X if self.scale_ is None else X * self.scale_)

@@ -1,0 +1,124 @@
+"""RobustResult: the principal components of the low-rank part, and the sparse part beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from flower_pca.algorithms.robust import hidden, huber
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
+from flower_pca.core.model import Model
+from flower_pca.results.pca import PCAResult
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RobustResult(PCAResult):
+    """Rows = low-rank part + sparse part: the components, variances and total variance are those of the low-rank part.
+
+    `own` has V, L and S of each public client: L + S are its rows (up to `threshold_` in each entry), in their units.
+
+    Attributes:
+        threshold_: What is at most so far from the low-rank part, in the frame, is noise and not part of S.
+        spread_: The size of an ordinary entry in the frame, 1.4826 times the median.
+        cut_: Thresholds beyond which an entry counts as an outlier; it has no pull on the low-rank part, if cut off.
+        outlier_share_: The share of entries further off than that.
+        far_share_: The same share of each column's entries, of all clients together, (d,).
+        taken_share_: The share of each column's entries that are not 0 in S, likewise, (d,).
+        clients_: Of each client its rows, the share of its entries that are not 0 in S, and that of outliers, (N, 3);
+            None where the server has seen sums only.
+        client_keys_: The keys of these clients, as in `site_names`, (N,); likewise.
+        noise_: The deviation of dense noise; 0 where none was found, None where the algorithm does not say.
+        rank_: The rank of the low-rank part that was found; None where the algorithm does not say.
+        hidden_error_: What entries were off by that the algorithm had not seen, over `spread_`; None likewise.
+        attempts_: Attempts that the run has made.
+        undetermined_columns_: Columns of which too few entries are clean to say what their low-rank part is. `own` has
+            such rows of a client, "undetermined".
+    """
+
+    pooled: ClassVar[bool] = False
+    _NUMBERS: ClassVar[tuple[str, ...]] = (
+        *(*PCAResult._NUMBERS, "threshold_", "spread_", "outlier_share_", "cut_"),
+        *("noise_", "rank_", "hidden_error_", "attempts_"),
+    )
+    _ARRAYS: ClassVar[tuple[str, ...]] = (
+        *(*PCAResult._ARRAYS, "far_share_", "taken_share_", "clients_", "client_keys_", "undetermined_columns_"),
+    )
+
+    threshold_: float
+    spread_: float
+    outlier_share_: float
+    far_share_: Array
+    taken_share_: Array
+    clients_: Array | None
+    client_keys_: Array | None
+    cut_: float | None
+    noise_: float | None
+    rank_: int | None
+    hidden_error_: float | None
+    attempts_: int
+    undetermined_columns_: Array
+
+    @classmethod
+    def _fields(cls, model: Model) -> dict[str, Any]:
+        left = model.left
+        names = {"threshold_": "lam", "spread_": "sigma", "outlier_share_": "outliers"}
+        some = {"cut_": "cut", "noise_": "noise", "hidden_error_": "hidden"}
+        return {
+            **super()._fields(model),
+            **{name: float(left[key]) for name, key in names.items()},
+            **{name: float(left[key]) if key in left else None for name, key in some.items()},
+            "far_share_": left["far"],
+            "taken_share_": left["taken"],
+            "clients_": left.get("clients"),
+            "client_keys_": left.get("keys"),
+            "rank_": int(left["rank"]) if "rank" in left else None,
+            "attempts_": int(left.get("attempts", 1)),
+            "undetermined_columns_": np.asarray(left.get("columns", np.zeros(0, dtype=np.int64))),
+        }
+
+    def transform(self, X: Any) -> Array:
+        """Coordinates of the rows of X, (n, d), along the components, (n, k), as if far entries were missing.
+
+        Not a projection: Huber's regression, whose threshold falls from `spread_` to `threshold_`, on what is not NaN.
+        """
+        Z, data = self.components_.T, self._data(X)
+        path = {"start": self.spread_, "lam": self.threshold_, "rho": 0.0, "cut": self._cut}
+        unseen, start, found = hidden.unseen(data, seed=0, share=0.0), 0, []
+        for block in data.dense():
+            gaps = unseen.of_rows(start, start + len(block))[0]
+            found.append(huber.recover(block, Z, **path, out=gaps))
+            start += len(block)
+        return np.concatenate(found)
+
+    def filling_gaps(self) -> Self:
+        """The same result, which takes gaps in new rows as it takes far entries: as if nothing was known there."""
+        return self if self.fill_ is not None else replace(self, fill_=np.asarray(self.mean_))
+
+    @property
+    def _cut(self) -> float:
+        return np.inf if self.cut_ is None else self.cut_
+
+    def to_record(self) -> Any:
+        """None is made: what `transform` does is no projection.
+
+        Raises:
+            ConfigError: Always.
+        """
+        rule, remedy = "one that projects rows", "Save it, and load it where the rows are."
+        raise ConfigError("The result for a record", must=rule, got=type(self).__name__, then=remedy)
+
+    def low_rank_part(self, X: Any) -> Array:
+        """The rows of X without what is sparse, (n, d) in their own units."""
+        return self.inverse_transform(self.transform(X))
+
+    def sparse_part(self, X: Any) -> Array:
+        """What is far from the low-rank part in single entries of the rows of X, (n, d) in their own units; else 0."""
+        V, Z = self.transform(X), self.components_
+        data = self._data(X)
+        R = np.concatenate(list(data.dense())) - V @ Z
+        R.reshape(-1)[hidden.unseen(data, seed=0, share=0.0).gaps] = 0.0
+        S = huber.sparse(R, self.threshold_, self._cut)
+        return S if self.scale_ is None else S * self.scale_

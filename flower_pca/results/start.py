@@ -1,0 +1,92 @@
+"""A start from components that are known: of an earlier run over most of the same rows, say.
+
+A tracker begins with them as they are. A run that opens asks for their product with C in its opening, in the frame of
+the new rows, mixed with a little of every other direction, as after a change of clients (`Algorithm.restart`): what is
+orthogonal to a direction that is new would else stay so, and look converged. The answer does not depend on the start,
+but for rounding; the number of messages does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from flower_pca.base import linalg
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
+from flower_pca.core.algorithm import Algorithm, Iterative
+from flower_pca.core.model import Model
+from flower_pca.results.pca import PCAResult
+
+
+class Known(NamedTuple):
+    """What a start is made of, by the names that a result has: components as rows; scale and names of their columns."""
+
+    components_: Array
+    scale_: Array | None = None
+    feature_names_in_: Any = None
+
+    def arranged(self, order: Sequence[str]) -> Known:
+        """With these columns, in this order, and without their names."""
+        place = {str(name): j for j, name in enumerate(self.feature_names_in_)}
+        missing = [name for name in order if name not in place]
+        if missing:
+            remedy = "Start from a result that has it, or leave start out."
+            raise ConfigError("The basis to start from", must=f"one with column {missing[0]}", got="none", then=remedy)
+        places = [place[name] for name in order]
+        return Known(self.components_[:, places], None if self.scale_ is None else self.scale_[places])
+
+
+Start: TypeAlias = "Array | PCAResult | Known | str | os.PathLike[str]"
+
+
+def basis(start: Start, r: int) -> Array:
+    """The r columns, orthonormal, that a tracker begins with."""
+    rows = known(start).components_
+    if rows.shape[0] != r or rows.shape[1] < r:
+        raise _refusal(f"n_components={r} finite rows", rows)
+    return linalg.orth(rows.T)
+
+
+def block(
+    start: Start, algorithm: Algorithm[Any], *, n_components: int | float, seed: int, wanted: tuple[str, ...] | None
+) -> Array:
+    """The block, in the units of the rows, that the opening asks for.
+
+    Args:
+        start: A result, its file, or components as rows.
+        algorithm: The algorithm, which has to go on from what the opening brings.
+        n_components: As asked.
+        seed: As asked.
+        wanted: The columns that the run names.
+    """
+    if not isinstance(algorithm, Iterative):
+        rule, remedy = "asked of an algorithm that iterates", "Use krylov, or leave it out."
+        raise ConfigError("start", must=rule, got=algorithm.name, then=remedy)
+    given = known(start)
+    if given.feature_names_in_ is not None:  # a run that names no columns takes them in the order of their names
+        given = given.arranged(sorted(map(str, given.feature_names_in_)) if wanted is None else wanted)
+    rows, scale = given.components_, given.scale_
+    d, width = rows.shape[1], min(algorithm.width(n_components), rows.shape[1])
+    filled = np.hstack([rows.T, linalg.random_block(d, width, seed)])[:, :width]
+    model = Model(n_components=n_components, center=True, scale=None, seed=seed, d=d, basis=linalg.orth(filled))
+    mixed = algorithm.restart(model)[:, :d]
+    return mixed if scale is None else mixed / scale[:, None]
+
+
+def known(start: Start) -> Known:
+    """The components of a start, and what is known of their columns."""
+    found: Any = PCAResult.load(start) if isinstance(start, str | os.PathLike) else start
+    given = np.asarray(getattr(found, "components_", found), dtype=np.float64)
+    rows = given[-1] if given.ndim == 3 else given
+    if rows.ndim != 2 or 0 in rows.shape or not np.isfinite(rows).all():
+        raise _refusal("finite rows", rows)
+    return Known(rows, getattr(found, "scale_", None), getattr(found, "feature_names_in_", None))
+
+
+def _refusal(rule: str, rows: Array) -> ConfigError:
+    remedy = "Give one component per row."
+    return ConfigError("The basis to start from", must=rule, got=f"shape {rows.shape}", then=remedy)

@@ -1,0 +1,249 @@
+"""TrackingResult: what a run of steps returns."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flower_pca.base import archive, labels, linalg, markup
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.history import History
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Outcome, Status
+from flower_pca.core.model import Model
+from flower_pca.results import saved
+from flower_pca.results.matching import arranged
+from flower_pca.rows import gaps
+from flower_pca.tracking.advice import advice
+
+_ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "missing_", "changes_")
+_HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrackingResult:
+    """The subspace after each step.
+
+    Attributes:
+        components_: The basis of each step as rows, (steps, r, d), orthonormal, largest value first; signs fixed.
+        values_: Eigenvalues of the sum of l l' over the completed rows of the step, (steps, r); zeros where the step
+            had fewer rows than components, and left the basis as it was.
+        rows_: Rows of the step at all clients together, (steps,).
+        residuals_: How badly the basis of the step before fitted the entries that were observed and no outliers: the
+            norm of what it left, relative to theirs, (steps,). 1 in a first step without a basis.
+        deficient_: Rows with fewer independent observed entries than components, whose completion is the one of
+            minimum norm, (steps,).
+        outliers_: Entries taken for outliers, (steps,).
+        missing_: Entries that were missing, (steps,).
+        changes_: Steps at which a change was declared, of those that are kept.
+        statistics_: From the steps at which it is known to the statistic of a change: the largest eigenvalue of the
+            completed rows outside the basis before, divided by the rows; where the level is learnt from the stream,
+            the least of four such, see `tracking.change`.
+        levels_: From the steps at which a change was looked for to what the statistic was held against.
+        first_: The number of the first step that is kept: all of these are of the newest steps, at most the `keep` of
+            the tracker, while numbers of steps count from the first one ever.
+        totals_: Of all steps: their number "steps", "rows", "deficient" and "outliers", and their changes "changed".
+        status: Why the run ended; and what its figures say against it, such as a column that is a component by itself.
+        history: What happened in each message, of the newest thousand, and what those before came to.
+        algorithm: The tracker's spec string.
+        seed: The seed of the run.
+        asked: What was asked for, as plain values.
+        feature_names_in_: Names of the columns, in their order, (d,); None where columns go by position.
+        feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
+        site_names: Names of the clients that have one, by key; {} where none have.
+    """
+
+    components_: Array
+    values_: Array
+    rows_: Array
+    residuals_: Array
+    deficient_: Array
+    outliers_: Array
+    missing_: Array
+    changes_: Array
+    statistics_: dict[int, float]
+    levels_: dict[int, float]
+    first_: int
+    totals_: dict[str, int]
+    status: Status
+    history: History
+    algorithm: str
+    seed: int
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    feature_names_in_: Array | None = None
+    feature_digest: str = ""
+    site_names: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> TrackingResult:
+        """The result that a finished model amounts to: its tracker has left the figures of all steps."""
+        left, names = model.left, saved.columns(model.feature_names)
+        first, status = int(left["gone"]), model.status or Status(Outcome.ONE_SHOT, "the run goes on")
+        told = advice(left, labels.column_names(names, len(left["bases"][-1])))
+        return cls(
+            components_=np.stack([np.ascontiguousarray(linalg.fix_signs(P).T) for P in left["bases"]]),
+            **{f"{name}_": left[name] for name in ("values", "rows", "deficient", "outliers", "missing")},  # type: ignore[arg-type]
+            residuals_=left["residual"],
+            changes_=first + np.flatnonzero(left["changed"]),
+            statistics_=_known(left["statistic"], first),
+            levels_=_known(left["level"], first),
+            first_=first,
+            totals_={"steps": first + len(left["bases"]), **_totals(left)},
+            status=replace(status, words="; ".join((status.words, *told))),
+            history=history,
+            algorithm=algorithm,
+            seed=model.seed,
+            asked=asked,
+            feature_names_in_=names,
+            feature_digest="" if model.heading is None else model.heading.digest,
+        )
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that are kept."""
+        return len(self.components_)
+
+    @property
+    def n_components_(self) -> int:
+        """r, the columns of the basis."""
+        return int(self.components_.shape[1])
+
+    @property
+    def n_features_in_(self) -> int:
+        """d, the number of features."""
+        return int(self.components_.shape[2])
+
+    @property
+    def movement_(self) -> Array:
+        """The sine of the largest angle between the bases of a step and the one before, (steps,); 0 for the first."""
+        V = self.components_
+        return np.array([0.0, *(linalg.sin_theta(a.T, b.T) for a, b in itertools.pairwise(V))])
+
+    def subspace_error(self, truth: Array) -> Array:
+        """||(I - PP')U||_2 of each step, the sine of the largest angle to the true subspace U, (steps,).
+
+        Args:
+            truth: The true components as rows: (steps, r, d), or (r, d) for all steps.
+        """
+        true = np.asarray(truth, dtype=np.float64)
+        true = np.broadcast_to(true, (self.steps, *true.shape)) if true.ndim == 2 else true
+        if true.ndim != 3 or len(true) != self.steps or true.shape[2] != self.n_features_in_:
+            rule = f"of shape ({self.steps}, r, {self.n_features_in_}), or that of one step"
+            raise ConfigError("The truth", must=rule, got=true.shape, then="Give components as rows.")
+        return np.array([linalg.sin_theta(V.T, linalg.orth(U.T)) for V, U in zip(self.components_, true, strict=True)])
+
+    def transform(self, X: Any, *, step: int = -1) -> Array:
+        """Coordinates of the rows of X, (n, d) with NaN where missing, along the components of a step: (n, r).
+
+        By least squares on the observed entries; of minimum norm where a row has fewer independent ones than there are
+        components.
+        """
+        return self._scores(self._rows(X), step)
+
+    def inverse_transform(self, scores: Array, *, step: int = -1) -> Array:
+        """Rows that have these scores and nothing beside."""
+        return np.asarray(np.asarray(scores) @ self.components_[step])
+
+    def complete(self, X: Any, *, step: int = -1) -> Array:
+        """The rows of X, (n, d) with NaN where missing, with what is missing filled in from the subspace of a step."""
+        rows = self._rows(X)
+        return np.where(np.isnan(rows), self.inverse_transform(self._scores(rows, step), step=step), rows)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the result as an npz with a JSON header; returns the path."""
+        header = {name: getattr(self, name) for name in (*_HEADER, "asked")} | saved.names_of(self)
+        status = [self.status.outcome.value, self.status.words]
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return archive.write(
+            path, "tracking result", {**header, "status": status, "history": self.history.to_json()}, arrays
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TrackingResult:
+        """Read what `save` has written."""
+        header, arrays = archive.read(path, "tracking result")
+        if missing := {*_HEADER, "status", "history", *_ARRAYS} - {*header, *arrays}:
+            rule = "a whole tracking result that flower_pca has saved"
+            got = f"one without {', '.join(sorted(missing))}"
+            raise DataError(str(path), must=rule, got=got, then="Save it again.")
+        with archive.meant(path, "tracking result"):
+            outcome, words = header["status"]
+            return cls(
+                **{name: arrays[name] for name in _ARRAYS},  # type: ignore[arg-type]
+                statistics_={int(step): value for step, value in header["statistics_"].items()},
+                levels_={int(step): value for step, value in header["levels_"].items()},
+                first_=header["first_"],
+                totals_=header["totals_"],
+                algorithm=header["algorithm"],
+                seed=header["seed"],
+                status=Status(Outcome(outcome), words),
+                history=History.from_json(header["history"]),
+                asked=header.get("asked", {}),
+                **saved.named(header),
+            )
+
+    def plot(self, what: str, path: str | os.PathLike[str]) -> Path:
+        """Draw a picture into an SVG or PNG file. Needs matplotlib.
+
+        Args:
+            what: "movement", "fit", "statistic" (of a change), "step_sizes", "outliers", "last_loadings", or
+                "overview". `flower_pca.plots.available(result)` says which there are of a result, and what they show.
+            path: The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
+
+        Returns:
+            The path.
+        """
+        from flower_pca import plots
+
+        return plots.draw(self, what, path)
+
+    def table(self) -> str:
+        """The steps as a plain text table, and the columns that weigh most in the basis of the last one."""
+        lines = [f"{'step':>6} {'rows':>8} {'movement':>10} {'residual':>10} {'outliers':>10}  change"]
+        changes, figures = (
+            set(self.changes_.tolist()),
+            zip(self.rows_, self.movement_, self.residuals_, self.outliers_, strict=True),
+        )
+        for j, (rows, movement, residual, outliers) in enumerate(figures, self.first_):
+            mark = "yes" if j in changes else ""
+            lines.append(f"{j:>6} {rows:>8} {movement:>10.1e} {residual:>10.1e} {outliers:>10}  {mark}".rstrip())
+        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+        last = [
+            f"component {j} of the last step: {labels.in_words(weights, names)}"
+            for j, weights in enumerate(self.components_[-1], 1)
+        ]
+        return "\n".join([*lines, *last])
+
+    def __repr__(self) -> str:
+        size = f"{labels.count(self.n_components_, 'component')} of {labels.count(self.n_features_in_, 'column')}"
+        what = f"{labels.count(self.totals_['steps'], 'step')}, {size}"
+        return f"TrackingResult({what} by {self.algorithm}, {labels.count(self.history.count, 'message')})"
+
+    def _repr_html_(self) -> str:
+        return markup.of_steps(self)
+
+    def _scores(self, rows: Array, step: int) -> Array:
+        return gaps.fit(np.ascontiguousarray(self.components_[step].T), *gaps.without(rows))[0]
+
+    def _rows(self, X: Any) -> Array:
+        given = arranged(X, saved.plain(self.feature_names_in_), self.feature_digest)
+        rows = gaps.rows_with_gaps(given, "the rows given")
+        if rows.shape[1] != self.n_features_in_:
+            remedy = "Give the features that the run had, in its order."
+            raise ConfigError("The number of columns", must=str(self.n_features_in_), got=rows.shape[1], then=remedy)
+        return rows
+
+
+def _known(values: Array, first: int) -> dict[int, float]:
+    """By the number of the step, where it is known."""
+    return {j: float(value) for j, value in enumerate(values, first) if not np.isnan(value)}
+
+
+def _totals(left: Mapping[str, Array]) -> dict[str, int]:
+    return {name.removeprefix("total."): int(value) for name, value in left.items() if name.startswith("total.")}

@@ -1,0 +1,1 @@
+"""Columns at different places: one room from rows to doors, for one thought."""

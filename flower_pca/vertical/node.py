@@ -1,0 +1,93 @@
+"""A node's columns in runs whose parties hold different columns of the same people: whether it takes part, and how."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from typing import Final
+
+from flower_pca import wire
+from flower_pca.base.errors import ProtocolError
+from flower_pca.clients.policy.refusals import RefusalError
+from flower_pca.clients.policy.rules import ANY, Rules
+from flower_pca.layers import noise
+from flower_pca.masking import messages
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.stream import Stream
+from flower_pca.stages.ritz import RayleighRitz
+from flower_pca.stages.unsuited import ALGORITHMS
+from flower_pca.vertical.rows import TurnedData
+from flower_pca.vertical.stages import BOTH
+
+_OWN: Final = frozenset(BOTH)
+_STAGES: Final = _OWN | {RayleighRitz.name, *ALGORITHMS}  # that tell nothing but products and their size
+_NEWEST: Final = "turned"  # among what is known of rows
+_SENDER: Final = "Check the sender."
+_OPERATOR: Final = "Ask the node's operator."
+
+
+def check(request: wire.Request, rules: Rules) -> None:
+    """Refuse a message about columns that the node's rule or the layout of such runs does not allow."""
+    stage = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
+    if request.frame.split is None:
+        if stage in _OWN:
+            raise ProtocolError(f"A message of {stage}", must="one about columns", got="another", then=_SENDER)
+        if stage is not None and only_columns(rules):
+            rule = "about its columns: split_columns is set, and both kinds together tell rows"
+            raise RefusalError("A message to this node", must=rule, got="one about rows", then=_OPERATOR)
+        return
+    if not rules.split_columns:
+        rule, got = "allowed by this node's rules: split_columns is not set", "one"
+        raise RefusalError("A run whose parties hold different columns", must=rule, got=got, then=_OPERATOR)
+    if stage is not None and stage not in _STAGES:
+        rule = f"one of {', '.join(sorted(_STAGES))}"
+        raise ProtocolError("The stage of a message about columns", must=rule, got=stage, then=_SENDER)
+    if request.frame.arrays or request.frame.names is not None or request.frame.own:
+        rule = "none, as the node centres and scales its own columns"
+        raise ProtocolError("The frame of a message about columns", must=rule, got="one", then=_SENDER)
+    if noise.asked(request.arrays):
+        rule = "without noise, which hides no person there"
+        raise ProtocolError("A message about columns", must=rule, got="one that asks for it", then=_SENDER)
+    scale = None if rules.split_columns is True else rules.split_columns
+    if scale not in (ANY, request.frame.split.scale):
+        rule = f"{scale}: that is its split_columns, as two scales together tell the columns"
+        what, got = "The scale of columns at this node", str(request.frame.split.scale)
+        raise RefusalError(what, must=rule, got=got, then=_OPERATOR)
+
+
+def only_columns(rules: Rules) -> bool:
+    """Whether a node answers of nothing but its columns."""
+    return bool(rules.split_columns) and rules.split_columns != ANY
+
+
+def seen(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
+    """The node's rows, or its columns as rows where that is what a run is about; the newest is kept."""
+    split = request.frame.split
+    if split is None or isinstance(data, TurnedData):
+        return data
+    if isinstance(data, Stream):
+        remedy = "Serve rows at rest."
+        raise RefusalError("The data of a run over columns", must="rows at rest", got="a Stream", then=remedy)
+    newest: TurnedData | None = data.known.get(_NEWEST)
+    if newest is not None and newest.split == split:
+        return newest
+    if newest is None or replace(newest.split, salt=split.salt) != split:
+        if newest is not None:  # before there are others: they are as large as the rows
+            newest.forget()
+            newest = data.known[_NEWEST] = None
+            gc.collect()
+        newest = TurnedData(data, split)
+    newest = data.known[_NEWEST] = newest if newest.split == split else newest.salted(split)
+    return newest
+
+
+def size(data: LocalData) -> int:
+    """How many rows a node's table has, where its columns are what a run is about too."""
+    return data.d if isinstance(data, TurnedData) else data.n
+
+
+def described(data: LocalData | Stream) -> dict[str, object]:
+    """The names that belong to a node's own result: of its columns; and of its people, where loadings are in it."""
+    if isinstance(data, TurnedData):
+        return {"columns": data.table.names, "rows": data.table.ids}
+    return {"columns": getattr(data, "names", None)}

@@ -1,0 +1,225 @@
+"""ColumnsResult: what a run over columns at different places returns: scores for everybody, loadings for their parties.
+
+The scores and the variances are known to all. Loadings stay with the party that has the columns: of those whose own
+result is at hand, as of all in a simulation, `with_parts` sets them side by side, and the result is then that of a PCA
+of the pooled table. In a deployment none is, and `components_` has no columns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+
+from flower_pca.base import archive, labels, linalg
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.linalg import Array
+from flower_pca.core.model import Model, result_fields
+from flower_pca.names.ids import order
+from flower_pca.results import saved
+from flower_pca.results.matching import read
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.projection import Projection
+from flower_pca.rows.frame import Frame
+
+BY_POSITION: Final = (
+    "rows were matched by position, as no party has given ids: row 1 of each table has to be of the same person"
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ColumnsResult(PCAResult):
+    """Principal components of a table whose columns lie at different parties, by the left singular vectors.
+
+    `components_`, `mean_`, `scale_` and `fill_` are of the columns of the parties whose own result is at hand, in
+    `own`, side by side in the order of the parties; `own[party]["components"]` are a party's loadings as rows. Each
+    component's largest score, not its largest loading, is positive.
+
+    Attributes:
+        scores_: Scores of the people, (n, k), in the order of their ids, or of the rows where there are none.
+        row_ids_: Those ids, (n,); None where they go by position, or stay with the parties.
+        parties_: How many parties there are.
+        spans_: Of each party whose loadings are at hand: the first of its columns in `components_`, and the next after
+            its last.
+    """
+
+    _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "scores_")
+    _NUMBERS: ClassVar[tuple[str, ...]] = (*PCAResult._NUMBERS, "row_ids_", "parties_", "spans_")
+
+    scores_: Array
+    row_ids_: Sequence[str] | None = None
+    parties_: int
+    spans_: Mapping[Any, Sequence[int]]
+
+    @classmethod
+    def _fields(cls, model: Model) -> dict[str, Any]:
+        assert model.values is not None
+        assert model.split is not None
+        k, none = model.k, np.empty(0)
+        known = result_fields(model)
+        by_id = bool(model.heading and model.heading.digest)
+        return {
+            **known,
+            "components_": np.empty((k, 0)),
+            "mean_": none,
+            "scale_": None if model.split.scale is None else none,
+            "fill_": none if model.split.gaps else None,
+            "centered": model.split.center,
+            "choices": (*known["choices"], *(() if by_id else (f"{BY_POSITION[0].upper()}{BY_POSITION[1:]}.",))),
+            "feature_names_in_": None,
+            "feature_digest": "",
+            "scores_": linalg.fix_signs(model.columns[:, :k]) * np.sqrt(np.maximum(model.values[:k], 0.0)),
+            "parties_": model.clients,
+            "spans_": {},
+        }
+
+    def with_parts(
+        self, own: Mapping[int, dict[str, Array]], names: Mapping[int, Sequence[str] | None], ids: Sequence[str] | None
+    ) -> Self:
+        """With the loadings that these parties have handed over, and the names of their columns.
+
+        A name that two parties have gets that of its party before it.
+        """
+        parts = [own[party] for party in sorted(own)]
+        ends = np.cumsum([0, *(part["components"].shape[1] for part in parts)]).tolist()
+        frame: Any = {
+            f"{name}_": np.concatenate([np.empty(0), *(part[name] for part in parts)])
+            for name in ("mean", "scale", "fill")
+            if all(name in part for part in parts) and getattr(self, f"{name}_") is not None
+        }
+        rows = [part["components"] for part in parts]
+        return replace(
+            self,
+            **{"mean_": np.zeros(ends[-1]), **frame},
+            components_=np.hstack([np.empty((self.n_components_, 0)), *rows]),
+            own=own,
+            row_ids_=None if ids is None else list(ids),
+            spans_={party: [ends[i], ends[i + 1]] for i, party in enumerate(sorted(own))},
+            feature_names_in_=self._names(own, names),
+        )
+
+    def _names(self, own: Mapping[int, Any], names: Mapping[int, Sequence[str] | None]) -> Array | None:
+        known = {party: found for party in sorted(own) if (found := names.get(party)) is not None}
+        if len(known) < len(own) or not known:
+            return None
+        every = [name for found in known.values() for name in found]
+        if len(set(every)) == len(every):
+            return saved.texts(every)
+        site = {party: labels.client_name(self.site_names, party) for party in known}
+        return saved.texts([f"{site[party]}/{name}" for party, found in known.items() for name in found])
+
+    @staticmethod
+    def part(path: str | os.PathLike[str]) -> Projection:
+        """What a party projects new people by, from the file that its node has written: see `loadings`.
+
+        Raises:
+            DataError: If the file is another.
+        """
+        header, own = archive.read(path, "own result")
+        if not {"components", "scores"} <= own.keys() or "rows" not in header:
+            remedy = "Give the file that a node, or run --own, has written."
+            raise DataError(str(path), must="a party's own result of a run over columns", got="another", then=remedy)
+        names: Any = header.get("columns")
+        frame: Any = {f"{name}_": own.get(name) for name in ("mean", "scale", "fill")}
+        return Projection(
+            components_=own["components"], feature_names_in_=None if names is None else saved.texts(names), **frame
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether the loadings of all parties are at hand, so that components are those of the pooled table."""
+        return len(self.spans_) == self.parties_
+
+    @property
+    def noise_variance_(self) -> float:
+        """Mean variance of the directions left out; NaN where nobody knows how many columns there are."""
+        return super().noise_variance_ if self.whole else float("nan")
+
+    def loadings(self, party: int | str) -> Projection:
+        """What a party projects new people by: its part of each component, and the frame of its columns.
+
+        Args:
+            party: Its number, or the name of its site.
+        """
+        numbers = {name: number for number, name in self.site_names.items()}
+        number = numbers.get(party, party) if isinstance(party, str) else party
+        spans = {int(known): span for known, span in self.spans_.items()}
+        if number not in spans:
+            rule = f"one whose loadings are at hand ({', '.join(self._known()) or 'none'})"
+            remedy = "A party has its own in the file that its node has written."
+            raise ConfigError("The party", must=rule, got=repr(party), then=remedy)
+        columns = slice(*spans[int(number)])
+        names = self.feature_names_in_
+        return Projection(
+            components_=self.components_[:, columns],
+            mean_=self.mean_[columns] if self.centered else None,
+            feature_names_in_=None if names is None else self._own_names(names[columns], int(number)),
+            scale_=None if self.scale_ is None else self.scale_[columns],
+            fill_=None if self.fill_ is None else self.fill_[columns],
+        )
+
+    def transform(self, X: Any) -> Array:
+        """Scores of new people, (n, k): the sum of what each party's columns give.
+
+        Args:
+            X: From each party, by its number or the name of its site, to its columns of the same people; or all columns
+                in one table. Where the parties' tables have ids, rows are matched by these, in the order of the first
+                one; else all are in one order.
+        """
+        if not isinstance(X, Mapping):
+            return super().transform(X)
+        tables = [read(columns) for columns in X.values()]
+        rows = sorted({len(table) for table in tables})
+        people = {None if table.ids is None else frozenset(table.ids) for table in tables}
+        if len(X) != self.parties_ or len(rows) > 1 or len(people) > 1:
+            got = f"{len(X)} of {', '.join(map(str, rows))} rows{', with other ids' if len(people) > 1 else ''}"
+            rule, remedy = f"those of all {self.parties_} parties, for the same people", "Add what is missing."
+            raise ConfigError("The columns to transform", must=rule, got=got, then=remedy)
+        parts = [self.loadings(party).transform(table) for party, table in zip(X, tables, strict=True)]
+        if tables[0].ids is None:
+            return np.asarray(np.sum(parts, axis=0))
+        orders = [order(table.ids or (), "the rows given") for table in tables]
+        total = np.sum([part[places] for part, places in zip(parts, orders, strict=True)], axis=0)
+        return np.asarray(total[np.argsort(orders[0])])
+
+    def table(self) -> str:
+        """Variances as plain text, with the heaviest columns where the loadings of all parties are at hand."""
+        return super().table() if self.whole else f"{super().table()}\nLoadings stay with their parties."
+
+    def _known(self) -> list[str]:
+        return [labels.client_name(self.site_names, int(party)) for party in self.spans_]
+
+    def _own_names(self, names: Array, party: int) -> Array:
+        before = f"{labels.client_name(self.site_names, party)}/"
+        all_so = all(str(name).startswith(before) for name in names)
+        return saved.texts([str(name).removeprefix(before) if all_so else str(name) for name in names])
+
+    @property
+    def frame(self) -> Frame:
+        """The coordinates that components refer to, of the columns of all parties."""
+        self._require_whole()
+        return super().frame
+
+    def inverse_transform(self, scores: Array) -> Array:
+        """Rows of all parties' columns, (n, d), that have these scores and nothing beside."""
+        self._require_whole()
+        return super().inverse_transform(scores)
+
+    def to_record(self) -> Any:
+        """As of any result, where the loadings of all parties are at hand."""
+        self._require_whole()
+        return super().to_record()
+
+    def angle_to(self, other: PCAResult | Array) -> float:
+        """As of any result, where the loadings of all parties are at hand."""
+        self._require_whole()
+        return super().angle_to(other)
+
+    def _require_whole(self) -> None:
+        if not self.whole:
+            rule, remedy = "of a run whose parties have all handed theirs over", "Have each party project its columns."
+            got = f"those of {len(self.spans_)} of {self.parties_}"
+            raise ConfigError("The loadings", must=rule, got=got, then=remedy)

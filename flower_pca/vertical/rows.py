@@ -1,0 +1,163 @@
+"""TurnedData: a party's columns as rows, and people as columns, for runs in which parties hold different columns.
+
+With X_p the n x d_p table of a party in its own frame, the rows here are those of X_p'. So products T'(T Q) are
+X_p (X_p' Q), their sum over the parties is XX' Q of the pooled table X, and what works on rows works on columns too.
+Mean and scale of a column are those of all people, as the party has all of them: nobody else has to know them.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import checks, labels
+from flower_pca.base.errors import DataError, private
+from flower_pca.base.linalg import Array
+from flower_pca.names import ids
+from flower_pca.names.columns import Heading
+from flower_pca.rows import statistics
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+from flower_pca.vertical.split import Split
+
+_CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
+_LEAST: Final = 1e-145  # the square of what is smaller has lost its digits
+_LARGEST: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}  # of sums of squares
+_NAMED: Final = 10  # columns that a message names
+
+
+class TurnedData(LocalData):
+    """The framed columns of a party as rows (d_p x n), with people in the order of their ids.
+
+    It has no other frame: what a run asks of it is asked of columns that their party has centred and scaled itself.
+
+    Args:
+        table: The party's table, n x d_p.
+        split: How its columns are prepared.
+    """
+
+    def __init__(self, table: LocalData, split: Split) -> None:
+        self.table, self.split = table, split
+        self.order = None if table.ids is None else ids.order(table.ids, table.who)
+        self.prepared = _prepared(table, split)
+        super().__init__(_turned(table.framed(self.prepared, keep=False), self.order), who=table.who)
+        self.site = table.site
+        if not float(self.squares.sum()) <= _LARGEST[self.dtype]:
+            rule, remedy = "of usual size, at most 1e+65, or 1e+16 in single precision", "Scale the data, or mend it."
+            raise DataError(f"The data of {self.who}", must=rule, got="larger entries", then=remedy)
+
+    def salted(self, split: Split) -> TurnedData:
+        """These very columns in a run with another salt, by which nothing but the digest of the ids differs."""
+        view: TurnedData = self._view()
+        view.table, view.split, view.order, view.prepared = self.table, split, self.order, self.prepared
+        return view
+
+    def forget(self) -> None:
+        """Keep the statistics of these columns ready no longer."""
+        for key in [key for key in statistics.ready if key[3] == self.fingerprint()]:
+            del statistics.ready[key]
+
+    @property
+    def row_ids(self) -> tuple[str, ...] | None:
+        """The ids of the people, in the order of the run; None where rows go by position."""
+        if self.order is None or self.table.ids is None:
+            return None
+        return tuple(self.table.ids[i] for i in self.order)
+
+    @functools.cached_property
+    def heading(self) -> Heading:
+        """How many people there are, and the digest of their ids."""
+        known = self.row_ids
+        return Heading(self.d, "" if known is None else ids.digest(known, self.split.salt), people=True)
+
+    @property
+    def mark(self) -> str:
+        """That of the party's table, of which all that is told is told."""
+        return self.table.mark
+
+    @property
+    def squares(self) -> Array:
+        """The sum of squares of each person's values, (n,)."""
+        return np.asarray(np.einsum("ij,ij->j", self._X, self._X, dtype=np.float64))
+
+    def framed(self, frame: Frame, *, keep: bool = True) -> LocalData:
+        """These very columns, which are framed already."""
+        if frame.arrays:
+            rule, remedy = "none, as columns are centred and scaled by their party", "Check the sender."
+            raise DataError("The frame of columns at different places", must=rule, got="one", then=remedy)
+        return self
+
+    def asked(self, names: tuple[str, ...] | None) -> Any:
+        """These very columns: a run cannot name those of a party."""
+        return self
+
+    def own(self, U: Array, values: Array) -> dict[str, Array]:
+        """What the party keeps: its loadings X_p'u / sqrt(theta) as rows, its frame, and the scores of its rows.
+
+        Args:
+            U: Eigenvectors of XX', (n, k).
+            values: Their eigenvalues; the loadings of one that is no more than rounding are zeros.
+        """
+        sizes = np.sqrt(np.maximum(values, 0.0))
+        known = sizes > np.sqrt(len(U) * np.finfo(np.float64).eps) * sizes.max(initial=0.0)
+        loadings = self.scores(U).astype(np.float64) / np.where(known, sizes, np.inf)
+        back = np.arange(self.d) if self.order is None else np.argsort(self.order)
+        return {
+            "components": np.ascontiguousarray(loadings.T),
+            "explained_variance": values / max(self.d - 1, 1),
+            "scores": (U * sizes)[back],
+            **self.prepared.arrays,
+        }
+
+
+def counted(up: dict[str, Array], data: object) -> dict[str, Array]:
+    """An answer whose n counts parties, not the columns that a party has: these need not be told."""
+    return {**up, "n": np.array(1)} if isinstance(data, TurnedData) and "n" in up else up
+
+
+def _turned(framed: LocalData, order: Array | None) -> Array:
+    """Framed rows as columns, in this order of the people: one copy of them, written block by block."""
+    columns, start = np.empty((framed.d, framed.n), dtype=framed.dtype), 0
+    places = np.arange(framed.n) if order is None else np.argsort(order)
+    for block in framed.dense():
+        columns[:, places[start : start + len(block)]] = block.T
+        start += len(block)
+    return columns
+
+
+def _prepared(table: LocalData, split: Split) -> Frame:
+    """The frame of the party's own columns."""
+    if table.missing and not split.gaps:
+        raise checks.not_finite(table.who, table.missing)
+    there = table.there()
+    with private():
+        _refuse(table, "there", "no value at all", np.asarray(there.seen) == 0, "Leave it out.")
+        scale = _scale(table, split)
+    names = table.names
+    return Frame(there.mean if split.center else None, scale, there.mean if split.gaps else None, names=names)
+
+
+def _scale(table: LocalData, split: Split) -> Array | None:
+    there = table.there()
+    if split.scale is None:
+        return None
+    if split.scale == "max_abs":
+        peak = table.peak()
+        _refuse(table, 'at least 1e-145 under scale="max_abs"', "less", (peak > 0.0) & (peak < _LEAST), "Scale it.")
+        return np.where(peak > 0.0, peak, 1.0)
+    deviation = np.sqrt(there.m2 / there.seen)
+    same = deviation <= _CONSTANT * np.finfo(np.float64).eps * np.abs(there.mean)
+    _refuse(table, 'varying under scale="std"', "a constant", same | (deviation < _LEAST), "Drop it, or scale=None.")
+    return np.asarray(deviation)
+
+
+def _refuse(table: LocalData, rule: str, kind: str, bad: Array, remedy: str) -> None:
+    """Raise DataError if any column is bad, with their names or numbers."""
+    columns = np.flatnonzero(np.broadcast_to(bad, table.d))
+    if len(columns):
+        names = labels.column_names(table.names, table.d)
+        more = f" and {len(columns) - _NAMED} more" if len(columns) > _NAMED else ""
+        got = f"{kind} in {', '.join(names[j] for j in columns[:_NAMED])}{more}"
+        raise DataError(f"Every column of {table.who}", must=rule, got=got, then=remedy)

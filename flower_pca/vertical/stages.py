@@ -1,0 +1,177 @@
+"""The stages of a run over columns at different places: how it opens, and how every party gets its loadings.
+
+The clients' rows are then those of `rows.turned`: columns, of which n people are the features. Between these two stages
+an algorithm finds the leading eigenvectors U of XX' = sum X_p X_p', as of any rows, and Rayleigh-Ritz orders them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from flower_pca.base import checks, linalg
+from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
+from flower_pca.core.kinds import COUNT, ROWS, Kind, Part
+from flower_pca.core.model import Claim, Model
+from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add, stack
+from flower_pca.rows.frame import Frame
+from flower_pca.stages.opening import drawn, opened
+from flower_pca.vertical.rows import TurnedData
+
+
+@dataclass(frozen=True)
+class ColumnsState:
+    """The block to begin with, or its width; and, once they are known, the sums and each party's squares."""
+
+    seed: int
+    width: int
+    summed: bool
+    block: Array | None = None
+    total: dict[str, Array] | None = None
+    said: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnsOpening(Stage[ColumnsState]):
+    """Every party says once how large its columns are together: the sum of squares, in its own frame.
+
+    It tells neither how many columns it has nor anything of a single person. People, by number and by the digest of
+    their ids, are compared beside the answer, as names of columns are elsewhere. Under masks only sums are seen.
+
+    Cost: 2 n d_p flops; four numbers up.
+    """
+
+    name: ClassVar[str] = "columns_opening"
+
+    width: int
+
+    def start(self, model: Model) -> ColumnsState:
+        width = self.width if model.basis is None else model.basis.shape[1]
+        return ColumnsState(model.seed, width, model.summed, model.basis)
+
+    def broadcast(self, state: ColumnsState) -> Arrays:
+        return {}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"n": ROWS, "single": COUNT, "rows": COUNT, "squares": Part(kind=Kind.SQUARES)}
+
+    @staticmethod
+    def client(arrays: Arrays, data: TurnedData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        squares = data.squared_error(np.zeros((data.d, 1)))
+        kind = {"single": np.array(int(data.dtype == np.float32)), "rows": np.array(int(data.answers == "rows"))}
+        return {"n": np.array(data.n), **kind, "squares": np.array(squares)}, {}
+
+    def bounds(self, state: ColumnsState, model: Model) -> Mapping[str, Array | float]:
+        return {"n": MOST_ROWS, "single": 1.0, "rows": 1.0, "squares": 0.0}
+
+    def inspect(self, state: ColumnsState, reply: Arrays) -> None:
+        if float(reply["squares"]) < 0.0:
+            raise ProtocolError("Sums of squares", must="at least 0", got="negative ones", then="Check the client.")
+
+    def merging(self, state: ColumnsState) -> Merge:
+        return add if state.summed else stack
+
+    def server(self, state: ColumnsState, total: Any, answered: frozenset[int]) -> ColumnsState:
+        if state.summed:
+            return replace(state, total=total)
+        sums = functools.reduce(lambda sums, client: add(sums, client, total[client]), total, None)
+        return replace(state, total=sums, said={client: float(up["squares"]) for client, up in total.items()})
+
+    def status(self, state: ColumnsState) -> Status | None:
+        return Status.done() if state.total is not None else None
+
+    def finish(self, state: ColumnsState, model: Model) -> Model:
+        assert state.total is not None
+        assert model.heading is not None
+        total, people = state.total, model.heading.count
+        checks.at_most(model.n_components, people, people)
+        trace = float(total["squares"])
+        if not trace > 0.0:
+            what, remedy = "The rows of all parties together", "Check the columns."
+            raise DataError(what, must="different from one another", got="the same row everywhere", then=remedy)
+        block = drawn(people, state.width, state.seed) if state.block is None else state.block
+        return opened(
+            model,
+            frame=Frame(),
+            claims={client: Claim(1, squares) for client, squares in state.said.items()},
+            answers="rows" if total["rows"] > 0 else "fixed",
+            n=people,
+            d=people,
+            clients=round(float(total["n"])),
+            sizes=None,
+            eps=float(np.finfo(np.float32 if total["single"] > 0 else np.float64).eps),
+            trace=trace,
+            basis=linalg.orth(block),
+            product=None,
+        )
+
+
+@dataclass(frozen=True)
+class LoadingsState:
+    """The wanted eigenvectors of XX' and their eigenvalues; and whether all parties have had them."""
+
+    U: Array
+    values: Array
+    done: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loadings(Stage[LoadingsState]):
+    """Every party gets U and theta, from which it makes its own loadings V_p = X_p' U / sqrt(theta), and keeps them.
+
+    V_p are the party's rows of the pooled V, with X = U S V'. Nothing goes up but that the message has come. Everybody
+    sees the scores U S by it.
+
+    Cost: 2 n d_p k flops; k columns of n floats down.
+    """
+
+    name: ClassVar[str] = "loadings"
+    fixed_set: ClassVar[bool] = True
+
+    def start(self, model: Model) -> LoadingsState:
+        assert model.values is not None
+        return LoadingsState(scored(model), model.values[: model.k])
+
+    def broadcast(self, state: LoadingsState) -> Arrays:
+        return {"U": state.U, "values": state.values}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"n": ROWS}
+
+    @staticmethod
+    def client(arrays: Arrays, data: TurnedData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        U, values = arrays["U"], arrays["values"]
+        if U.ndim != 2 or values.shape != U.shape[1:] or len(U) != data.d:
+            rule = f"({data.d}, k) and (k,), for as many people as this party has"
+            got = f"{U.shape} and {values.shape}"
+            raise ProtocolError("The shapes of U and values", must=rule, got=got, then="Check the sender.")
+        return {"n": np.array(data.n)}, {"U": U, "values": values}
+
+    @staticmethod
+    def own(memory: Arrays, data: TurnedData) -> Arrays:
+        return data.own(memory["U"], memory["values"]) if memory else {}
+
+    def server(self, state: LoadingsState, total: Arrays, answered: frozenset[int]) -> LoadingsState:
+        return replace(state, done=True)
+
+    def status(self, state: LoadingsState) -> Status | None:
+        return Status.done() if state.done else None
+
+    def finish(self, state: LoadingsState, model: Model) -> Model:
+        return model
+
+
+def scored(model: Model) -> Array:
+    """The wanted eigenvectors of XX' as columns, each with its largest entry positive: scores of length one."""
+    return np.ascontiguousarray(linalg.fix_signs(model.columns[:, : model.k]))
+
+
+BOTH: Final[dict[str, type[Stage[Any]]]] = {stage.name: stage for stage in (ColumnsOpening, Loadings)}

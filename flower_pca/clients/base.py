@@ -127,7 +127,7 @@ class PCAClient(NumPyClient):
         if isinstance(rows, LocalData):
             self._policy.check_gaps(request, rows)
         data = rows.framed(request.frame) if isinstance(rows, LocalData) else rows
-        with nullcontext() if self._store is None else self._store.alone():
+        with nullcontext() if self._store is None else self._store.alone(request.run):
             before = self._remembered(request)
             with naming(request):
                 up, after = self._answered(request, data, before)
@@ -154,7 +154,7 @@ class PCAClient(NumPyClient):
         return data
 
     def _remembered(self, request: wire.Request) -> Arrays:
-        memory = Memory() if self._store is None else self._store.load()
+        memory = Memory() if self._store is None else self._store.load(request.run)
         if noise.asked(request.arrays):  # what has been told is told, whichever message comes again
             return dict(memory.after or {}) if memory.run == request.run else {}
         if request.stage == messages.STAGE:
@@ -216,7 +216,7 @@ class PCAClient(NumPyClient):
             who = kept.key_of(context)
             self._store = StateStore(context.state)
             if rules.memory_dir is not None:
-                self._store = FileStore(kept.memory_file(rules.memory_dir, who))
+                self._store = FileStore(rules.memory_dir, who)
                 statistics = kept.fixed_file(rules.memory_dir, who)
             if rules.output_dir is not None:
                 self._own_file = kept.own_file(rules.output_dir, who)

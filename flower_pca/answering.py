@@ -21,7 +21,7 @@ from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.stages.opening import Opening
-from flower_pca.vertical.rows import counted
+from flower_pca.vertical.rows import count_party
 
 _NOBODY = apart.Who()
 
@@ -48,7 +48,7 @@ def answer(
     def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
         arrays = apart.mine(precision.plain(arrays), who)
         up, after = unmasked(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
-        return counted(up, data), after
+        return count_party(up, data), after
 
     if stage != messages.STAGE:
         up, after = plain(stage, arrays, data, messages.plain(memory))  # what it keeps of this binds no masks

@@ -206,7 +206,14 @@ def summary(found: list[Case]) -> str:
         messages = [c.messages for c in these]
         spent = f"{np.median(messages):.0f}, {np.quantile(messages, 0.9):.0f}, {max(messages)}"
         lines.append([kind, len(these), sum(c.right for c in these), wrong, alarms, spent])
-    head = ["far entries", "problems", "right", "wrong, converged", "right, called else", "messages: median, 90 %, most"]
+    head = [
+        "far entries",
+        "problems",
+        "right",
+        "wrong, converged",
+        "right, called else",
+        "messages: median, 90 %, most",
+    ]
     return table(head, lines)
 
 

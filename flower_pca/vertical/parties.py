@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import checks, hints, identifiers, labels
+from flower_pca.base import checks, hints, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.question import Question
@@ -87,7 +87,7 @@ class Parties:
         said = []
         for table in (party.table for party in self.turned):
             names = labels.column_names(table.names, table.d)
-            for j in identifiers.found([table], table.names):
+            for j in hints.counting_columns([table], table.names):
                 said.append(f"{names[j]} of {table.who} holds whole numbers, no two alike, as ids do. {_AS_IDS}")
         return said
 

@@ -1,4 +1,4 @@
-"""New rows against a result: `flower-pca transform` gives their coordinates, `flower-pca score` how far off they are."""
+"""New rows against a result: `flower-pca transform` writes their scores, `flower-pca score` how far off they lie."""
 
 from __future__ import annotations
 

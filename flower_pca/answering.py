@@ -21,7 +21,7 @@ from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.stages.opening import Opening
-from flower_pca.vertical.rows import counted
+from flower_pca.vertical.rows import count_party
 
 Veil: TypeAlias = Callable[[str, Arrays, Arrays], Arrays]  # of a stage's name, its message and the answer
 
@@ -51,7 +51,7 @@ def answer(
     def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
         arrays = apart.mine(precision.plain(arrays), who)
         up, after = unmasked(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
-        up = counted(up, data)
+        up = count_party(up, data)
         return (up if veil is None else veil(stage, arrays, up)), after
 
     if stage != messages.STAGE:

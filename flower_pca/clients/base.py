@@ -38,7 +38,7 @@ from flower_pca.masking.messages import SpentError
 from flower_pca.rows.fixed import fixed
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.vertical.node import described, only_columns, seen, size
+from flower_pca.vertical.node import names_of, only_columns, rows_or_columns, size
 
 
 class PCAClient(NumPyClient):
@@ -97,7 +97,7 @@ class PCAClient(NumPyClient):
             arrays, n = self._answer(request)
         except Exception as error:
             return [], 0, self._refuse(error, config)
-        rows = seen(self._rows(), request)
+        rows = rows_or_columns(self._rows(), request)
         own = {**about(rows, request, self._rules, self._site), **self._policy.declines(request, rows)}
         return wire.write_fit(arrays, n, request.number, self._key, own, bits=request.bits)
 
@@ -127,7 +127,7 @@ class PCAClient(NumPyClient):
         if isinstance(rows, LocalData):
             self._policy.check_gaps(request, rows)
         data = rows.framed(request.frame) if isinstance(rows, LocalData) else rows
-        with nullcontext() if self._store is None else self._store.alone():
+        with nullcontext() if self._store is None else self._store.alone(request.run):
             before = self._remembered(request)
             with naming(request):
                 up, after = self._answered(request, data, before)
@@ -154,7 +154,7 @@ class PCAClient(NumPyClient):
         return data
 
     def _remembered(self, request: wire.Request) -> Arrays:
-        memory = Memory() if self._store is None else self._store.load()
+        memory = Memory() if self._store is None else self._store.load(request.run)
         if noise.asked(request.arrays):  # what has been told is told, whichever message comes again
             return dict(memory.after or {}) if memory.run == request.run else {}
         if request.stage == messages.STAGE:
@@ -200,7 +200,7 @@ class PCAClient(NumPyClient):
         if self._own_file is None or stage is None:
             return
         if own := answering.own(stage, messages.plain(after), data):
-            header = {"algorithm": request.algorithm, "run": request.run, **described(data)}
+            header = {"algorithm": request.algorithm, "run": request.run, **names_of(data)}
             with kept.locked(self._own_file):
                 place = kept.own_place(self._own_file, request.algorithm)
                 archive.write(place, "own result", header, own, private=True)
@@ -216,7 +216,7 @@ class PCAClient(NumPyClient):
             who = kept.key_of(context)
             self._store = StateStore(context.state)
             if rules.memory_dir is not None:
-                self._store = FileStore(kept.memory_file(rules.memory_dir, who))
+                self._store = FileStore(rules.memory_dir, who)
                 statistics = kept.fixed_file(rules.memory_dir, who)
             if rules.output_dir is not None:
                 self._own_file = kept.own_file(rules.output_dir, who)

@@ -30,7 +30,7 @@ from flower_pca.masking.demands import Demands
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.vertical.rows import TurnedData
+from flower_pca.vertical.rows import PartyColumns
 
 _ROUNDING: Final = 1e-9  # of budgets that are added up
 _OPERATOR: Final = "Ask the node's operator."
@@ -159,7 +159,7 @@ class Account:
 
     def _sizes(self, data: LocalData) -> Array:
         """The roots of the columns' sums of squares about their means; from the statistics that answers come from."""
-        if isinstance(data, TurnedData):  # of which products are asked as they are
+        if isinstance(data, PartyColumns):  # of which products are asked as they are
             return np.asarray(np.sqrt(data.squares))
         return np.sqrt((data if self._fixed is None else self._fixed(data)).moments().m2)
 

@@ -34,7 +34,7 @@ from flower_pca.core.stage import Arrays
 from flower_pca.dp.draw import Bits, normals
 from flower_pca.masking import messages
 from flower_pca.stages.opening import drawn
-from flower_pca.vertical.rows import TurnedData
+from flower_pca.vertical.rows import PartyColumns
 
 TOLERANCE: Final = 1e-13  # of the length of a column: a thousand roundings of double precision
 VEILED: Final = frozenset({Kind.PRODUCT, Kind.LOCAL_PRODUCT, Kind.SQUARES, Kind.FACTOR})  # what noise hides parts of
@@ -116,7 +116,7 @@ class Told:
 
 def key(group: str, data: object) -> str:
     """By what a ledger knows what is told in a group: of rows, or of columns that are prepared in one way."""
-    if not isinstance(data, TurnedData):
+    if not isinstance(data, PartyColumns):
         return group
     split = data.split
     return f"people.{group}.{split.scale if split.scale else 'raw'}{'-centred' * split.center}"

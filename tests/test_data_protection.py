@@ -11,7 +11,7 @@ from pages import SHELLS, blocks
 
 from flower_pca import keys
 from flower_pca.base.errors import NotEnoughNodes
-from flower_pca.commands.rules import _config
+from flower_pca.commands.trust import _config
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -26,9 +26,10 @@ import numpy as np
 
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.settings import FLOORS
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import draw
-from flower_pca.layers import noise, precision
+from flower_pca.layers import noise
 from flower_pca.masking import messages
 from flower_pca.masking.grain import normals, own_bits
 from flower_pca.masking.messages import SpentError
@@ -55,7 +56,7 @@ def halving(bits: int, clients: int, columns: int) -> bool:
     2 sqrt(N) 2^-28 s on a column of a product: next to nothing where it is a tenth of the tolerance, of s / d, which no
     first eigenvalue is below.
     """
-    return _GRAIN * math.sqrt(clients) * math.ldexp(columns, 1 - _HALF_LIMIT) <= _SHARE * precision.FLOORS[bits]
+    return _GRAIN * math.sqrt(clients) * math.ldexp(columns, 1 - _HALF_LIMIT) <= _SHARE * FLOORS[bits]
 
 
 def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array], halves: Collection[str] = ()) -> int:

@@ -13,7 +13,6 @@ from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.question import Question
 from flower_pca.core.settings import Asked
-from flower_pca.hosting.server import require_sums
 from flower_pca.results import start as starts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
@@ -104,7 +103,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         if start is not None:
             self._made()  # which checks what to start from
         if hosted == SUMMED:
-            require_sums(self._made(), question.channel)
+            assembly.checked(question, hosted=hosted)
 
     @property
     def algorithm(self) -> Algorithm[Any]:

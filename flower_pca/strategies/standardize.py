@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from flower_pca import assembly
 from flower_pca.assembly import AnyRun, AskedScaling
 from flower_pca.base.signature import spelt_out
-from flower_pca.hosting.server import require_sums
+from flower_pca.core import compatible
 from flower_pca.results.scaling import Scaling
 from flower_pca.results.start import Start
 from flower_pca.stages.standardize import Standardize as Stage
@@ -54,9 +54,9 @@ class Standardize(FlowerStrategy[Scaling]):
         self._asked_for: AskedScaling = {**assembly.SCALING, **asked}
         times: Any = {"node_timeout": node_timeout, "round_timeout": round_timeout}
         super().__init__(Waits(min_nodes=min_nodes, action=action, hosted=hosted, **times), checkpoint)
-        made = self._made()  # which checks what is asked
-        if hosted == SUMMED:
-            require_sums(made, None)
+        self._made()  # which checks what is asked
+        if hosted == SUMMED and self._asked_for.get("mask"):
+            compatible.check_options({"hosted": hosted, "mask": self._asked_for["mask"]})
 
     @property
     def algorithm(self) -> Stage:

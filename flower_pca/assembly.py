@@ -36,7 +36,7 @@ from flower_pca.stages.opening import Opening
 from flower_pca.stages.standardize import Standardize
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.tracker import Tracker
-from flower_pca.vertical import run as columns_run
+from flower_pca.vertical import result as vertical
 
 if TYPE_CHECKING:
     from flower_pca.masking.run import Masked
@@ -117,7 +117,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     masked, noisy = asked.mask is not None, (asked.dp is not None, asked.channel is not None)
     algorithm, choices = beforehand(asked.algorithm, *noisy)
     if asked.split == "columns":
-        return _under(asked.mask, columns_run.run(asked, algorithm, choices))
+        return _under(asked.mask, vertical.run(asked, algorithm, choices))
     bits, tol = (asked.bits, asked.tol) if algorithm.tolerant else (64, None)
     choices |= {"wire": precision.why(bits, tol)} if asked.wire == "auto" else {}
     if asked.dp is None:

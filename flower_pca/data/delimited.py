@@ -197,5 +197,5 @@ def _words(records: Iterator[tuple[int, list[str]]], places: Sequence[tuple[int,
     for line, record in records:
         for j, name in places:
             if name not in bad and not cells.number(record[j]):
-                bad[name] = f"{labels.elided(record[j], _SHOWN)!r} in column {name} (line {line})"
+                bad[name] = f"{labels.shorten(record[j], _SHOWN)!r} in column {name} (line {line})"
     return bad

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from flower_pca import wire
-from flower_pca.base import checks, hints, identifiers
+from flower_pca.base import checks, hints
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
@@ -34,7 +34,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
 def notice(data: LocalData | Stream) -> None:
     """Say in the node's own log which columns number its rows. No server is told."""
     if isinstance(data, LocalData):
-        for hint in hints.identifiers(identifiers.found([data], data.names), data.names):
+        for hint in hints.identifiers(hints.counting_columns([data], data.names), data.names):
             logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
 
 

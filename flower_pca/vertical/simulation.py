@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import answering, assembly
-from flower_pca.base import checks, hints, identifiers, labels
+from flower_pca.base import checks, hints, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.drive import Driven, drive
@@ -137,7 +137,7 @@ class Parties:
         lines = []
         for table in (party.table for party in self.columns):
             names = labels.column_names(table.names, table.d)
-            for j in identifiers.found([table], table.names):
+            for j in hints.counting_columns([table], table.names):
                 lines.append(f"{names[j]} of {table.who} holds whole numbers, no two alike, as ids do. {_AS_IDS}")
         return lines
 

@@ -38,7 +38,7 @@ def fig3(opts: report.Options) -> report.Found:
         for theta in THETAS:
             report.progress(f"fig3, {label}, theta={theta}")
             found = [
-                slope(problems.two_planes(theta, seed), algorithm, rounds, seed + 500) for seed in range(opts.seeds)
+                slope(problems.two_planes(theta, seed), algorithm, rounds, seed + 500) for seed in opts.each()
             ]
             slopes = np.array([s for s, _ in found])
             at100 = np.mean([np.log10(max(errors[99], 1e-32)) for _, errors in found])
@@ -73,7 +73,7 @@ def fig4(opts: report.Options) -> report.Found:
     means: dict[str, list[float]] = {}
     for n in grid:
         report.progress(f"fig4, n={n}")
-        found = [statistical(UNLIKE, n, seed) for seed in range(opts.seeds)]
+        found = [statistical(UNLIKE, n, seed) for seed in opts.each()]
         for name in found[0]:
             means.setdefault(name, []).append(float(np.mean([f[name] for f in found])))
     rows: list[list[object]] = [["method", *(f"n={n}" for n in grid), "slope from 1000"]]
@@ -91,7 +91,7 @@ def weights(opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["n", "equal", "samples", "ratio"]]
     for n in (1000, 10_000):
         report.progress(f"weights, n={n}")
-        found = [statistical(UNLIKE, n, seed, "samples") for seed in range(opts.seeds)]
+        found = [statistical(UNLIKE, n, seed, "samples") for seed in opts.each()]
         equal, samples = (float(np.mean([f[kind] for f in found])) for kind in ("equal", "samples"))
         rows.append([n, report.number(equal), report.number(samples), f"{samples / equal:.2f}"])
     return report.Found("Weights: subspace error of ExactPerPCA, clients equal or by their rows", rows)
@@ -102,7 +102,7 @@ def fig5(opts: report.Options) -> report.Found:
     means: dict[str, list[float]] = {}
     for d in WIDTHS:
         report.progress(f"fig5, d={d}")
-        found = [statistical(Setting(d=d, own=100.0), 10_000, seed) for seed in range(opts.seeds)]
+        found = [statistical(Setting(d=d, own=100.0), 10_000, seed) for seed in opts.each()]
         for name in found[0]:
             means.setdefault(name, []).append(float(np.mean([f[name] for f in found])))
     rows: list[list[object]] = [["method", *(f"d={d}" for d in WIDTHS), "slope"]]
@@ -120,7 +120,7 @@ def fig6(opts: report.Options) -> report.Found:
     for clients in counts:
         report.progress(f"fig6, {clients} clients")
         setting, found = Setting(clients=clients, own=100.0), []
-        for seed in range(opts.seeds):
+        for seed in opts.each():
             split = setting.summaries(problems.halves(clients, 10_000), seed)
             run = fit("exact_per_pca(local_components=10, tol=1e-8)", split.shards, setting.r1, seed=seed + 500)
             found.append(problems.error(split, *run))

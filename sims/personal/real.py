@@ -50,7 +50,7 @@ def table4(opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["pictures", *heads]]
     for name, draw in DRAWN.items():
         found = []
-        for seed in range(opts.seeds):
+        for seed in opts.each():
             report.progress(f"table4, {name}, seed {seed}")
             found.append(segmented(draw(seed), seed))
         e, robust_e, a, robust_a = np.mean(found, axis=0)
@@ -81,7 +81,7 @@ def table5(opts: report.Options) -> report.Found:
     for name, shards in _sets(opts):
         for n in TRAIN if opts.paper else TRAIN[:-1]:
             found = []
-            for seed in range(opts.seeds):
+            for seed in opts.each():
                 report.progress(f"table5, {name}, {n} rows, seed {seed}")
                 found.append(fitted(shards(seed), n, seed))
             for kind, errors in zip(("training", "testing"), np.swapaxes(found, 0, 1), strict=True):

@@ -22,7 +22,7 @@ def fig1(opts: report.Options) -> report.Found:
     """Standard PCA beside personalized PCA on two clients."""
     rows: list[list[object]] = [["method", "shared, off", "own, off", "rebuilt with an error of"]]
     found: dict[str, list[tuple[float, float, float]]] = {}
-    for seed in range(opts.seeds):
+    for seed in opts.each():
         split = problems.two_planes(THETA1, seed)
         S, sizes = methods.covariances(split.shards), [len(X) for X in split.shards]
         U, V = fit("per_pca(eta=0.1, max_rounds=2000)", split.shards, 1, seed=seed + 500)

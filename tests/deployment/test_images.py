@@ -44,6 +44,8 @@ class InImages(Containers):
             more = shlex.split(os.environ.get("FLOWER_PCA_BUILD_OPTIONS", ""))
             file = f"docker/{name.removeprefix('flower-pca-')}.Dockerfile"
             buildah("build", *ALONE, "--build-arg", f"BASE={BASE}", *more, "--file", file, "--tag", name, ".")
+        for name, service in SERVICES.items():  # a copy of an image takes a while: all before any of them runs
+            self.working[name] = buildah("from", service["image"])
 
     def home(self, name):
         return f"/var/lib/pca/{self.mark}-{name}"
@@ -54,7 +56,6 @@ class InImages(Containers):
 
     def start(self, name):
         service = SERVICES[name]
-        self.working[name] = buildah("from", service["image"])
         words = list(service.get("entrypoint", [])) or [told(built(name), "ENTRYPOINT")[-1].strip('[]"')]
         words += [*service["command"], *([f"--port={self.ports[name]}"] if name in NODES else [])]
         mounts = []

@@ -18,7 +18,7 @@ from flwr.client import NumPyClient
 
 from flower_pca import answering, registry, wire
 from flower_pca.base import archive
-from flower_pca.base.errors import ConfigError, DataError, ProtocolError
+from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.books import kept
 from flower_pca.clients.books.account import Account
@@ -73,10 +73,9 @@ class PCAClient(NumPyClient):
         _ = self._rules.identity  # key files that cannot be used are refused now
         self._data = data
         if isinstance(data, Stream):
-            for name in ("max_rank", "max_epsilon"):
-                if getattr(self._rules, name) is not None:
-                    remedy = "Leave it out, or serve rows at rest."
-                    raise ConfigError(name, must="used with rows that stay the same", got="a Stream", then=remedy)
+            if self._rules.max_epsilon is not None:
+                rule, remedy = "used with rows that stay the same", "Leave it out, or serve rows at rest."
+                raise ConfigError("max_epsilon", must=rule, got="a Stream", then=remedy)
             data.min_rows = max(data.min_rows, self._rules.min_rows)
         for name in ("memory_dir", "output_dir"):
             if getattr(self._rules, name) is not None and context is None:
@@ -164,17 +163,13 @@ class PCAClient(NumPyClient):
     def _answered(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
-            demands, veil = self._account.demands(request, data), self._account.veil(request, data)
+            demands = self._account.demands(request, data)
             sources: Any = {"fixed": self._fixed, "grain": self._grain, "who": Who(self._key, self._site)}
-            return answering.answer(request.stage, request.arrays, data, before, demands=demands, veil=veil, **sources)
+            return answering.answer(request.stage, request.arrays, data, before, demands=demands, **sources)
         except SpentError as error:
             self._account.lose(data)
-            self._account.fail(request, data)
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
-            raise
-        except (DataError, ArithmeticError, ValueError):
-            self._account.fail(request, data)
             raise
 
     @property
@@ -226,7 +221,7 @@ class PCAClient(NumPyClient):
         self._fixed = None if rules.answers == "rows" else functools.partial(fixed, path=statistics, **kind)
         self._name = "" if context is None else str(context.node_config.get("name", ""))
         self._policy = Policy(rules, served=self._served, context=context)
-        self._account = Account(rules, context=context, fixed=self._fixed)
+        self._account = Account(rules, context=context)
 
     @property
     def _site(self) -> str:

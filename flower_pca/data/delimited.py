@@ -304,7 +304,7 @@ def _words(sheet: Sheet, lines: TextIO, places: Sequence[tuple[int, str]]) -> di
     for line, record in sheet.rows(lines):
         for j, name in places:
             if name not in bad and not sheet.cells.number(record[j]):
-                bad[name] = f"{labels.elided(record[j], _SHOWN)!r} in column {name} (line {line})"
+                bad[name] = f"{labels.shorten(record[j], _SHOWN)!r} in column {name} (line {line})"
     return bad
 
 

@@ -167,7 +167,7 @@ def test_mutated_messages_are_answered_or_refused(seed, said, monkeypatch):
         if long_loops(arrays):
             continue
         tracked = algorithm in registry.TRACKERS and rng.random() < 0.9
-        counted = {} if tracked or rng.random() < 0.9 else {"max_rank": D}
+        counted = {} if tracked or rng.random() < 0.9 else {"max_columns": 100 * D}
         rules = {"allow": everything(), "missing": "mean", "split_columns": "any", **counted}
         node = Node(0, Stream(GAPPY, batch=20) if tracked else GAPPY if rng.random() < 0.1 else X, **rules)
         split = SPLIT if rng.random() < (0.9 if stage in vertical.BOTH else 0.05) else None

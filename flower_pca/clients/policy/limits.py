@@ -4,8 +4,7 @@ Every number has its range, so that none makes a node work without end, ask for 
 compute with what overflows. A message makes at most `STEPS` products of the rows and a block of at most
 max(d, `WIDEST`) columns. What a few bytes of it ask for, a width or all of C_i, takes no more memory than the rows in
 float64 taken twice and `SPARE` bytes; where it is not told how many rows there are, that tells little of it: `counted`.
-What a block in the message takes is a few times as much as the block, and a node with `max_rank` has the directions
-that it has told beside that.
+What a block in the message takes is a few times as much as the block.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from flower_pca import registry, wire
 from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import Kind
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import noise
 from flower_pca.masking import messages
@@ -64,7 +62,6 @@ _REALS: Final = (
     "rest",
 )  # neither negative nor next to 0
 _OPENINGS: Final = (Opening.name, SummedOpening.name)
-_SINGLE: Final = frozenset({Kind.BLOCK, Kind.EIGENVECTORS, Kind.EIGENVALUES, Kind.FACTOR, Kind.LIFTED})
 _SENDER: Final = "Check the sender."
 
 
@@ -180,7 +177,7 @@ def bare(stage: str, arrays: Arrays) -> bool:
     if stage not in registry.STAGES:
         return True
     parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
-    return any(part.open or part.kind in _SINGLE for part in parts.values())
+    return any(part.open or part.kind.single for part in parts.values())
 
 
 def _check_opening(request: wire.Request) -> None:

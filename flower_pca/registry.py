@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca.base import checks, late, spec
+from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.stage import Stage
@@ -42,7 +42,7 @@ class Entry:
 
     algorithm: type[Algorithm[Any]]
     closing: type[Stage[Any]] = RayleighRitz
-    result: type[PCAResult] = field(default_factory=partial(late.named, _RESULT))
+    result: type[PCAResult] = field(default_factory=partial(spec.load, _RESULT))
     remembers: bool = False
 
 
@@ -56,7 +56,7 @@ class _Line:
     remembers: bool = False
 
     def entry(self) -> Entry:
-        return Entry(late.named(self.at), STAGES[self.closing], late.named(self.result), self.remembers)
+        return Entry(spec.load(self.at), STAGES[self.closing], spec.load(self.result), self.remembers)
 
 
 _ROBUST: Final = ("low_rank", "results.robust:RobustResult")
@@ -97,15 +97,15 @@ _OTHERS: Final = {
 }
 _PLACES: Final = {**{name: line.at for name, line in _LINES.items()}, **_TRACKERS, **_BESIDE, **_ALONE, **_OTHERS}
 
-TABLE: Final[MutableMapping[str, Entry]] = late.Late({name: line.entry for name, line in _LINES.items()})
-ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = late.classes({n: _PLACES[n] for n in _LINES})
-TRACKERS: Final[MutableMapping[str, type[Tracker]]] = late.classes(_TRACKERS)
+TABLE: Final[MutableMapping[str, Entry]] = spec.Late({name: line.entry for name, line in _LINES.items()})
+ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({n: _PLACES[n] for n in _LINES})
+TRACKERS: Final[MutableMapping[str, type[Tracker]]] = spec.classes(_TRACKERS)
 # Stages beside algorithm and closing that compare rows: a node's operator has to name them, as algorithms that do.
-BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = late.classes(_BESIDE)
-ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = late.classes(_ALONE)  # what needs an opening, and nothing else
+BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_BESIDE)
+ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_ALONE)  # what needs an opening, and nothing else
 # Of one of the algorithms: no message is of a chooser.
-CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = late.classes({"auto": "algorithms.auto:Auto"})
-STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = late.classes(_PLACES)
+CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({"auto": "algorithms.auto:Auto"})
+STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_PLACES)
 
 
 def register(
@@ -119,14 +119,14 @@ def register(
 
     The class of its result is `PCAResult` if it has none of its own.
     """
-    TABLE[algorithm.name] = Entry(algorithm, closing, result or late.named(_RESULT), remembers)
+    TABLE[algorithm.name] = Entry(algorithm, closing, result or spec.load(_RESULT), remembers)
     ALGORITHMS[algorithm.name] = STAGES[algorithm.name] = algorithm
     STAGES[closing.name] = closing
 
 
 def shown() -> Mapping[str, type[Stage[Any]]]:
     """Algorithms and trackers by the names of their classes, which the package shows."""
-    return late.Late({_class_name(name): partial(_stage, name) for name in (*ALGORITHMS, *TRACKERS)})
+    return spec.Late({_class_name(name): partial(_stage, name) for name in (*ALGORITHMS, *TRACKERS)})
 
 
 def _stage(name: str) -> type[Stage[Any]]:

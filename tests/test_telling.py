@@ -8,19 +8,18 @@ import pytest
 from pages import text
 
 from flower_pca import SSI, cli, registry
-from flower_pca.audit import served
 from flower_pca.audit.sentences import LASTING, SEEN
 from flower_pca.audit.telling import telling
 from flower_pca.clients import Rules
 from flower_pca.clients.policy.offered import everything
-from flower_pca.core.kinds import Kind
+from flower_pca.core.kinds import KINDS, Kind
 
 NEUTRAL = {"memory_dir", "output_dir", "sign_key"}  # where a node keeps what is its own, and by what others know it
 EVERY = everything()
 
 
 def test_every_kind_and_every_rule_has_words():
-    assert set(served.WORDS) == set(Kind)
+    assert all(kind.tells for kind in KINDS)
     spoken = {rule for line in SEEN + LASTING for rule in line.rules}
     assert spoken | NEUTRAL == {f.name for f in fields(Rules)}
 
@@ -63,17 +62,17 @@ def test_what_answers_bring_out_follows_from_the_parts_of_a_stage():
     registry.register(Own)
     try:
         found = telling(Rules())
-        assert found.served["own_ssi"] == found.served["ssi"] == served.WORDS[Kind.PRODUCT]
-        assert served.WORDS[Kind.GRAM] in found.served["covariance"]
-        assert served.WORDS[Kind.EIGENVECTORS] in found.served["uda"]
-        assert served.WORDS[Kind.LIFTED] in found.served["dr_svd"]
+        assert found.served["own_ssi"] == found.served["ssi"] == Kind.PRODUCT.tells
+        assert Kind.GRAM.tells in found.served["covariance"]
+        assert Kind.EIGENVECTORS.tells in found.served["uda"]
+        assert Kind.LIFTED.tells in found.served["dr_svd"]
     finally:
         for table in (registry.TABLE, registry.ALGORITHMS, registry.STAGES):
             del table["own_ssi"]
 
 
 def test_own_components_are_told_by_who_agrees_only():
-    words = served.WORDS[Kind.COMPONENTS]
+    words = Kind.COMPONENTS.tells
     init = "per_pca"
     assert words not in telling(Rules()).served[init]
     assert any("share_own" in line for line in telling(Rules(share_own=True)).seen)

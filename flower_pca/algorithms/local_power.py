@@ -92,7 +92,7 @@ class LocalPower(Iterative[LocalPowerState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         shape = arrays["Z"].shape
         if arrays["aligned"]:
-            return {"Y": Part(shape, Kind.PRODUCT), "n": ROWS, "X": Part(shape, Kind.BLOCK)}
+            return {"Y": Part(shape, Kind.PRODUCT, of="X"), "n": ROWS, "X": Part(shape, Kind.BLOCK)}
         kind = Kind.IMAGE if arrays["steps"] > 1 else Kind.PRODUCT  # orth(Y) is the X of a message with one step more
         return {"Y": Part(shape, kind), "n": ROWS}
 

@@ -25,7 +25,7 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.kinds import AS_LARGE_AS_TRACE, Kind, Part
+from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.layers import precision
 from flower_pca.names.columns import Heading
@@ -198,10 +198,8 @@ class Stage(ABC, Generic[S]):
 
         A bound may be an array that broadcasts to the answer's. An answer beyond it is not sent.
         """
-        known = {Kind.ROWS: MOST_ROWS, **dict.fromkeys(AS_LARGE_AS_TRACE, MARGIN * model.trace)}
-        largest = MARGIN * max(model.trace, float(model.n))
         parts = self.parts(self.broadcast(state), model.d or None)
-        return {name: known.get(part.kind) or largest for name, part in parts.items()}
+        return {name: _bound(part.kind, model) for name, part in parts.items()}
 
     def inspect(self, state: S, reply: Arrays) -> None:
         """Raise ProtocolError for a reply of the right names and shapes that still cannot be right."""
@@ -229,6 +227,16 @@ class Stage(ABC, Generic[S]):
         plain = [(name, v.item() if isinstance(v, np.generic) else v, default) for name, v, default in given]
         changed = ", ".join(f"{name}={value!r}" for name, value, default in plain if value != default)
         return f"{self.name}({changed})" if changed else self.name
+
+
+def _bound(kind: Kind, model: Model) -> float:
+    """Of the entries of an answer of this kind, of whatever client."""
+    if kind.counts_rows:
+        return MOST_ROWS
+    if kind.whole:  # however large rows are, so that counts stay exact
+        return MARGIN * float(model.n) * max(model.d, 1)
+    within = model.trace if kind.within_trace else 0.0
+    return MARGIN * (within or max(model.trace, float(model.n)))
 
 
 def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:

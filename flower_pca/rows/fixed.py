@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import checks, eigen, linalg
+from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows import known
@@ -148,14 +148,14 @@ class FixedData:
         elif self._T.scatter is not None and self.d <= _DIRECT:
             values, V = linalg.eigh_descending(self.gram())
         else:
-            values, V = eigen.lanczos(self.matmat, self.d, min(k, side, self.d - 1), tol=np.finfo(np.float64).eps)
+            values, V = linalg.lanczos(self.matmat, self.d, min(k, side, self.d - 1), tol=np.finfo(np.float64).eps)
         floor = side * float(np.finfo(np.float64).eps) * max(float(values[0]), 0.0)
         r = int(np.sum(values[:k] > floor))
         return np.ascontiguousarray(V[:, :r]), np.ascontiguousarray(values[:r])
 
     def norm2(self, *, steps: int = 10) -> float:
         """||X||_2 squared, the largest eigenvalue of X'X, by a few block power steps: never above the true one."""
-        return eigen.largest(self.matmat, self.d, steps)
+        return linalg.largest_eigenvalue(self.matmat, self.d, steps)
 
     def moments(self) -> Moments:
         """The moments of the rows: of the values that are there, or of whole rows where own means stand in gaps."""

@@ -34,7 +34,7 @@ def test_every_algorithm_is_served_or_refused_as_the_node_does(rules):
     for name in found.refused:
         stage = registry.STAGES[name]
         masked, noised = "masked_only" in rules, "max_epsilon" in rules
-        assert name not in Rules(**rules).served or (masked and stage().sums_remedy) or (noised and not stage.bounded)
+        assert name not in Rules(**rules).served or (masked and not stage().additive) or (noised and not stage.bounded)
 
 
 def test_the_tables_of_the_page_name_every_rule_that_bounds_what_is_told():

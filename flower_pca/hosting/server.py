@@ -21,10 +21,8 @@ from flower_pca.core.claims import Judge, check_opening, claim
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Claim
 from flower_pca.core.replies import check_arrays
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.hosting import messages as hosted
-from flower_pca.masking.run import Masked
-from flower_pca.stages.influence import Influence
 from flower_pca.stages.opening import SAID, Opening, block_of
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.log import log
@@ -174,21 +172,7 @@ class Hosts(Nodes):
 
 def _of_sum(part: Part) -> Part:
     """What a sum of such parts is: no longer a whole number of one client's rows."""
-    return replace(part, kind=Kind.COUNT) if part.kind is Kind.ROWS else part
-
-
-def require_sums(run: AnyRun, channel: object) -> None:
-    """Require what nodes that add up their clients' answers need: no message of which more than a sum is wanted."""
-    what, remedy = "where the answers of clients are summed", 'Leave it out, or use "stacked".'
-    single = any(isinstance(stage, Influence) for stage in run.standing.stages)
-    for name, given in (("mask", isinstance(run, Masked)), ("channel", channel is not None), ("influence", single)):
-        if given:
-            raise ConfigError(name, must=f"left out {what}", got="one", then=remedy)
-    for stage in run.standing.stages:
-        plain = type(stage).merging is Stage.merging and type(stage).personal is Stage.personal
-        if not plain and not isinstance(stage, Opening):
-            rule = f"one whose clients get one message and send sums, {what}"
-            raise ConfigError("The algorithm", must=rule, got=stage.spec, then='Use krylov or ssi, or "stacked".')
+    return replace(part, kind=Kind.COUNT) if part.kind.counts_rows else part
 
 
 def reached(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[str, Any]] | None = None) -> Nodes:

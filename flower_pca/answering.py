@@ -9,7 +9,7 @@ import numpy as np
 
 from flower_pca import registry
 from flower_pca.base.errors import ProtocolError
-from flower_pca.core.kinds import ROUNDED, require_finite
+from flower_pca.core.kinds import require_finite
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import draw
 from flower_pca.layers import noise, precision
@@ -62,7 +62,7 @@ def _rounded(stage: str, arrays: Arrays, data: Any, up: Arrays, bits: int) -> Ar
     """An answer whose products have so few bits."""
     parts = registry.STAGES[stage].parts(arrays, data.d)
     up = precision.moments(up, bits) if stage == Opening.name else up
-    return {name: precision.rounded(a, bits) if parts[name].kind in ROUNDED else a for name, a in up.items()}
+    return {name: precision.rounded(a, bits) if parts[name].kind.rounded else a for name, a in up.items()}
 
 
 def unmasked(

@@ -138,7 +138,7 @@ def _means(result: PCAResult, shards: Sequence[Any]) -> str:
     ]
     every = [f"{found.mean[j]:.4g} ± {found.deviation[j]:.2g}" for j in chosen]
     most = f", the {len(order)} furthest off" if len(order) < len(found.order) else ""
-    head = ["client", *(labels.elided(names[j], 24) for j in chosen)]
+    head = ["client", *(labels.shorten(names[j], 24) for j in chosen)]
     return html.table(f"Means and spreads{most}", head, [["all rows", *every], *rows], words=[0])
 
 

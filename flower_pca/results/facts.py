@@ -118,7 +118,7 @@ def columns_of(weights: Array, names: Sequence[str]) -> str:
     strong = [j for j in order if abs(weights[j]) >= _SHARE * abs(weights[first])]
     above = [names[j] for j in strong if weights[j] > 0.0]
     below = [names[j] for j in strong if weights[j] < 0.0]
-    return " against ".join(labels.enumerated(side) for side in (above, below) if side)
+    return " against ".join(labels.series(side) for side in (above, below) if side)
 
 
 def weights(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -58,6 +58,7 @@ class Covariance(Algorithm[CovarianceState]):
 
     name: ClassVar[str] = "covariance"
     asks: ClassVar[Mapping[str, Ask]] = {"columns": COLUMNS}
+    products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
     def start(self, model: Model) -> CovarianceState:

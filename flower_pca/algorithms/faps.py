@@ -84,6 +84,8 @@ class FAPS(Iterative[FAPSState]):
         "inner_tol": POSITIVE,
         "guard": number(0, 0.99),
     }
+    remembers: ClassVar[bool] = True
+    tolerant: ClassVar[bool] = False
     quantity: ClassVar[str] = "angle still to go"
 
     inner_steps: int = 10

@@ -70,6 +70,7 @@ class FedOAPM(Iterative[FedOAPMState]):
 
     name: ClassVar[str] = "fed_oapm"
     asks: ClassVar[Mapping[str, Ask]] = {"U": BLOCK}
+    products_only: ClassVar[bool] = True
 
     qr_every: int = 1
     max_rounds: int = 500

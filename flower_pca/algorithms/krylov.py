@@ -75,6 +75,7 @@ class Krylov(Iterative[KrylovState]):
 
     name: ClassVar[str] = "krylov"
     asks: ClassVar[Mapping[str, Ask]] = {"B": BLOCK}
+    products_only: ClassVar[bool] = True
     fixed_set: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 

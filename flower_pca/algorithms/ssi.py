@@ -54,6 +54,7 @@ class SSI(Iterative[SSIState]):
 
     name: ClassVar[str] = "ssi"
     asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
+    products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
     oversample: int = 1

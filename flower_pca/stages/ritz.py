@@ -44,6 +44,7 @@ class RayleighRitz(Stage[RitzState]):
     name: ClassVar[str] = "ritz"
     asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
     fixed_set: ClassVar[bool] = True
+    products_only: ClassVar[bool] = True
 
     def start(self, model: Model) -> RitzState:
         beside = model.columns[:, :0] if model.beside is None else model.beside

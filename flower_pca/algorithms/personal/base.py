@@ -85,7 +85,6 @@ class Personalized(Iterative[S]):
         "scaled": FLAG,
     }
     quantity: ClassVar[str] = "first-order residual of the shared components"
-    centers: ClassVar[bool] = False
     measured: ClassVar[bool] = False
     tolerant: ClassVar[bool] = False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,17 +24,15 @@ class Ray:
             so that those of 100,000 clients never meet in memory; the result differs in its last bits. Not for masks,
             channels, trackers, and algorithms with messages or answers that are a client's own.
         num_cpus_per_client: The cores that one client at work takes.
-        address: The cluster to use. If left out, that of this process, or a new one on this machine.
-        folder: A folder that all machines of the cluster see, for the rows. If left out, the one for temporary files,
-            or Ray's object store where machines do not share that. Rows that are memory-mapped from files which all
-            machines see stay where they are.
+        address: The cluster to use. If left out, that of this process, or a new one on this machine. Rows go through
+            Ray's object store where its machines do not share the folder for temporary files; those that are
+            memory-mapped from files which all machines see stay where they are.
     """
 
     clients_per_node: int | str = "auto"
     answers: str = "stacked"
     num_cpus_per_client: float = 1.0
     address: str | None = None
-    folder: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         if self.clients_per_node != "auto":

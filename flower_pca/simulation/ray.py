@@ -22,7 +22,7 @@ from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation import cluster
 from flower_pca.simulation.backend import Ray
-from flower_pca.simulation.placed import Placed, placed
+from flower_pca.simulation.shards import Placed, placed
 
 if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy
@@ -107,7 +107,7 @@ def _simulated(
     """The strategy's result, and what `back` makes of what the clients have left in a folder."""
     with _quiet(), _environment(), cluster.session(engine):
         each = engine.each(len(shards), cluster.actors(engine))
-        with placed(shards, each, engine) as where:
+        with placed(shards, each) as where:
             results = _run(strategy, len(shards), where, engine, on_round, rules)
             if not results:
                 raise RuntimeError("the simulation ended without a result: its server was stopped")

@@ -1,12 +1,16 @@
-"""Where a simulation runs: in this process, or on Flower's Ray engine with settings of its own."""
+"""Where a simulation runs, in this process or on Flower's Ray engine with settings of its own; and how."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.core.drive import Driven
+from flower_pca.results.start import Start
 
 _TURNS: Final = 4  # of each worker in a round, so that none waits long for the last of the others
 _MOST: Final = {"stacked": 64, "summed": 2048}  # clients of a node; stacked, their answers are in memory together
@@ -65,3 +69,25 @@ class Ray:
             raise ConfigError("backend", must=rule, got=repr(backend), then=remedy)
         checks.choice("backend", backend, ("in_process", "ray"))
         return cls() if backend == "ray" else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conduct:
+    """How a simulation is carried out, whatever is asked: see `simulate`.
+
+    Args:
+        engine: Flower's engine, with its settings; None for a loop in this process.
+        answers: What clients answer from: "rows" or "fixed".
+        start: Components to begin with.
+        checkpoint: The file to keep the state of the run in.
+        on_round: The caller's own function.
+    """
+
+    engine: Ray | None
+    answers: str
+    start: Start | None
+    checkpoint: str | os.PathLike[str] | None
+    on_round: Callable[[Driven], None] | None
+
+    def __post_init__(self) -> None:
+        checks.choice("answers", self.answers, ("rows", "fixed"))

@@ -23,7 +23,7 @@ from flower_pca.results.start import Start
 from flower_pca.rows.fixed import fixed
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.backend import Ray
+from flower_pca.simulation.backend import Conduct, Ray
 from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.progress import Watch
 from flower_pca.simulation.sites import clients_of, handed_over, looked_at, room, sites_of
@@ -84,54 +84,26 @@ def simulate(
         DataError: If a shard cannot be used; the message names the client.
         NotEnoughNodes: If fewer clients are present, or answer, than the run needs.
     """
-    engine = Ray.of(backend)
+    conduct = Conduct(engine=Ray.of(backend), answers=answers, start=start, checkpoint=checkpoint, on_round=on_round)
     question = assembly.question(algorithm, **asked)
     if participation is not None and not callable(participation):
         question = replace(question, fraction=participation)
     question.check_checkpoint(checkpoint)
-    checks.choice("answers", answers, ("rows", "fixed"))
     present = participation if callable(participation) else None
     if question.split == "columns":
         rule = "left out, as no other client has the columns of one that is away"
         _require_none(present, 'participation with split="columns"', rule, "Leave it out.")
-        return vertical.simulate(
-            question,
-            shards,
-            private=private,
-            engine=engine,
-            answers=answers,
-            start=start,
-            checkpoint=checkpoint,
-            on_round=on_round,
-        )
-    clients = _checked(question, shards)
+        return vertical.simulate(question, shards, conduct, private=private)
+    clients = _require_clients(question, shards)
     public = handed_over(private, len(clients))
     watch = Watch(on_round, _words(question, clients))
-    if engine is None:
-        result = _in_process(
-            question,
-            clients,
-            public,
-            present=present,
-            watch=watch,
-            answers=answers,
-            start=start,
-            checkpoint=checkpoint,
-        )
+    if conduct.engine is None:
+        result = _in_process(question, clients, public, replace(conduct, on_round=watch), present)
     else:
         _require_none(present, "participation with Ray", "a fraction", "Use a fraction, or the backend in_process.")
         from flower_pca.simulation import ray
 
-        result = ray.run(
-            question,
-            sites_of(shards),
-            public,
-            engine=engine,
-            checkpoint=checkpoint,
-            on_round=watch,
-            answers=answers,
-            start=start,
-        )
+        result = ray.run(question, sites_of(shards), public, replace(conduct, on_round=watch))
     result = looked_at(result, clients, _frame(result, question))
     watch.end(result)
     return result
@@ -141,30 +113,28 @@ def _in_process(
     question: Question,
     clients: Sequence[LocalData],
     public: Collection[int],
-    *,
+    conduct: Conduct,
     present: Callable[[int], Iterable[int]] | None,
-    watch: Watch,
-    answers: str,
-    start: Start | None,
-    checkpoint: str | os.PathLike[str] | None,
 ) -> PCAResult:
     """The result of a loop over the clients, with what it leaves the `public` ones themselves."""
-    bits = None
+    bits, here, source = None, None, None
     if question.dp is not None and question.dp.noise_seed is not None:
         bits = [seeded_bits(question.dp.noise_seed, i) for i in range(len(clients))]
-    source = functools.partial(fixed, gaps=question.missing == "mean") if answers == "fixed" else None
-    here = None if present is None else _presence(present, len(clients))
+    if present is not None:
+        here = _presence(present, len(clients))
+    if conduct.answers == "fixed":
+        source = functools.partial(fixed, gaps=question.missing == "mean")
     there = Shards(clients, present=here, bits=bits, seed=question.seed, source=source)
-    run = assembly.run(question, judged=False, start=start)
+    run = assembly.run(question, judged=False, start=conduct.start)
     with room(clients):
-        result: PCAResult = drive(run, there, checkpoint=checkpoint, on_round=watch)
+        result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, on_round=conduct.on_round)
     stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
     own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
     return replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
 
 
-def _checked(question: Question, shards: Any) -> list[LocalData]:
+def _require_clients(question: Question, shards: Any) -> list[LocalData]:
     """The clients, if what is asked can be had of them."""
     clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(client.n for client in clients), clients[0].d)

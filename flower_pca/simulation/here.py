@@ -20,7 +20,7 @@ from flower_pca.dp.draw import seeded_bits
 from flower_pca.layers import single as apart
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
-from flower_pca.rows.fixed import fixed
+from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Conduct, Ray
@@ -123,7 +123,7 @@ def _in_process(
     if present is not None:
         here = _presence(present, len(clients))
     if conduct.answers == "fixed":
-        source = functools.partial(fixed, gaps=question.missing == "mean")
+        source = functools.partial(FixedData.of, gaps=question.missing == "mean")
     there = Shards(clients, present=here, bits=bits, seed=question.seed, source=source)
     run = assembly.run(question, judged=False, start=conduct.start)
     with room(clients):

@@ -60,7 +60,7 @@ class InProcess:
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """One client's answer; its memory moves on."""
-        return self._answer(i, message, self.clients[i].asked(message.frame.names))
+        return self._answer(i, message, self.clients[i].select(message.frame.names))
 
     def _answer(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
         up, self.memories[i] = answering.answer(

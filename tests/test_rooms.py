@@ -99,7 +99,6 @@ UP = {
     ("flower_pca.core.model", "flower_pca.layers.precision"),
     ("flower_pca.core.model", "flower_pca.results.saved"),
     ("flower_pca.core.question", "flower_pca.layers.air"),
-    ("flower_pca.core.question", "flower_pca.layers.precision"),
     ("flower_pca.core.replies", "flower_pca.layers.air"),
     ("flower_pca.core.replies", "flower_pca.layers.precision"),
     ("flower_pca.core.run", "flower_pca.layers.air"),

@@ -68,6 +68,7 @@ class FedOAPM(Iterative[FedOAPMState]):
     """
 
     name: ClassVar[str] = "fed_oapm"
+    products_only: ClassVar[bool] = True
 
     qr_every: int = 1
     max_rounds: int = 500

@@ -59,6 +59,8 @@ class LocalPower(Iterative[LocalPowerState]):
     """
 
     name: ClassVar[str] = "local_power"
+    additive_with: ClassVar[str] = "align='none'"
+    products_only: ClassVar[bool] = True
     quantity: ClassVar[str] = "error (residual, or angle still to go)"
 
     oversample: int = 1
@@ -108,10 +110,8 @@ class LocalPower(Iterative[LocalPowerState]):
         return stack if self._stacks(state) else add
 
     @property
-    def sums_remedy(self) -> str:
-        if self.align == "none" or self.local_steps == 1:
-            return ""
-        return 'Use krylov, or align="none" here, or leave the masks out.'
+    def additive(self) -> bool:
+        return self.align == "none" or self.local_steps == 1
 
     def server(self, state: LocalPowerState, total: Any, answered: frozenset[int]) -> LocalPowerState:
         if self.q(state) == 1:

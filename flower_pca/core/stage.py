@@ -136,6 +136,12 @@ class Stage(ABC, Generic[S]):
             `gram` of its data, and keep nothing that would change the answer to another message.
         by_row: Whether the client half compares rows, as one that treats large entries unlike others does. Only then it
             gets rows at a node that answers from fixed statistics; and it is served there only by name.
+        products_only: Whether the client half needs no more of its data than `n`, `d`, `matmat` and `gram`.
+        remembers: Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
+        measured: Whether the components are all there is to say of a row, and the closing message measures them.
+        orthonormal: Whether the components are.
+        tolerant: Whether answers may be rounded, as nothing builds up in what clients keep.
+        additive_with: Parameters with which answers add up, as in a spec, where they do not with the usual ones.
     """
 
     name: ClassVar[str]
@@ -143,6 +149,12 @@ class Stage(ABC, Generic[S]):
     fixed_set: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
     by_row: ClassVar[bool] = False
+    products_only: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
+    measured: ClassVar[bool] = True
+    orthonormal: ClassVar[bool] = True
+    tolerant: ClassVar[bool] = True
+    additive_with: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -213,12 +225,9 @@ class Stage(ABC, Generic[S]):
         return {}
 
     @property
-    def sums_remedy(self) -> str:
-        """Empty where sums of the answers will do at every message, so that masks can hide single ones.
-
-        Else what to do to have it so.
-        """
-        return "" if type(self).merging is Stage.merging else "Use krylov, ssi or faps, or leave the masks out."
+    def additive(self) -> bool:
+        """Whether sums of the answers will do at every message, so that masks can hide single ones."""
+        return type(self).merging is Stage.merging
 
     @property
     def spec(self) -> str:

@@ -26,24 +26,23 @@ from flower_pca.rows.statistics import Statistics
 _DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
 
 
-def fixed(data: LocalData, path: Path | None = None, *, exactly: bool = False, gaps: bool = False) -> FixedData:
+def fixed(data: LocalData, path: Path | None = None, *, gaps: bool = False) -> FixedData:
     """What answers for these rows, in their frame.
 
     Args:
         data: The rows.
         path: The node's own file for the statistics.
-        exactly: Whether they are exact sums, the same on every machine.
         gaps: Whether a frame may say what stands for missing values; else it is the mean of the rows' own.
     """
     if path is not None:
         path = path.with_stem(path.stem + data.FILE)
-    key = ("fixed", exactly, gaps)
+    key = ("fixed", gaps)
     if key not in data.known:
-        data.known[key] = known.of(data, path, exactly=exactly, gaps=gaps)
+        data.known[key] = known.of(data, path, gaps=gaps)
     statistics, whole = data.known[key]
     newest: FixedData | None = data.known.get((*key, "newest"))
     if newest is None or not newest.frame.same(data.frame):
-        held = functools.partial(_parts, data, exactly, gaps)
+        held = functools.partial(_parts, data, gaps)
         newest = FixedData(statistics, data.frame, who=data.who, whole=whole, parts=held)
         data.known[(*key, "newest")] = newest
     return newest
@@ -56,11 +55,11 @@ def parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
     """
     if isinstance(data, FixedData):
         return data.parts()
-    return _parts(data, False, data.frame.fill is not None and not data.frame.own)
+    return _parts(data, data.frame.fill is not None and not data.frame.own)
 
 
-def _parts(data: LocalData, exactly: bool, gaps: bool) -> tuple[FixedData, ...]:
-    found = known.of_parts(data, exactly=exactly, gaps=gaps)
+def _parts(data: LocalData, gaps: bool) -> tuple[FixedData, ...]:
+    found = known.of_parts(data, gaps=gaps)
     return tuple(FixedData(statistics, data.frame, who=data.who, whole=whole) for statistics, whole in found)
 
 

@@ -6,7 +6,6 @@ nodes can compare digests only.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -57,7 +56,7 @@ def simulate(
     result: Any
     own: dict[int, dict[str, Array]]
     if engine is None:
-        source = None if answers == "rows" else functools.partial(fixed, exactly=answers == "exact")
+        source = None if answers == "rows" else fixed
         there = Shards(parties.columns, seed=question.seed, source=source)
         run = assembly.run(question, judged=False, start=start)
         result = drive(run, there, checkpoint=checkpoint, on_round=watch)

@@ -92,10 +92,10 @@ _LP: Final = (
         for i, align in enumerate(("OPT", "sign-fixing", "vanilla"))
     ),
     *(
-        Item("local_power", f"Fig. {8 + i}", f"decay, {align}", f"local_power/fig{8 + i}", _SETS, 1, sets=15)
+        Item("local_power", f"Fig. {8 + i}", f"decay, {align}", f"local_power/fig{8 + i}", _SETS, 2, sets=15)
         for i, align in enumerate(("OPT", "sign-fixing", "vanilla"))
     ),
-    Item("local_power", "Fig. 11", "the number of clients, OPT", "local_power/fig11", _SETS, 1, sets=15),
+    Item("local_power", "Fig. 11", "the number of clients, OPT", "local_power/fig11", _SETS, 5, sets=15),
     Item("local_power", "Fig. 12", "the number of clients, sign-fixing", "local_power/fig12", _SETS, 1, sets=15),
     Item("local_power", "Fig. 13", "the error by p and m", "local_power/fig13", _SETS, 6, sets=15),
     Item("local_power", "Theorem 1", "messages fall by the factor p", "local_power/theorem1", _SETS, 2, sets=15),

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.base.version import __version__
-from flower_pca.commands import algorithms, check, common, rows, run, show, track, trust
+from flower_pca.commands import algorithms, check, common, report, rows, run, show, track, trust
 
 _COMMANDS: Final = (  # in the order of the help
     check.add,
@@ -23,6 +23,7 @@ _COMMANDS: Final = (  # in the order of the help
     rows.add_score,
     track.add,
     show.add,
+    report.add,
     algorithms.add_listing,
     trust.add_audit,
     trust.add_rules,

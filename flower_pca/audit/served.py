@@ -27,7 +27,7 @@ def why_not(rules: Rules, name: str) -> str:
     stage = registry.STAGES[name]
     if name not in rules.served:
         return "it compares rows, and is not named in allow" if rules.allow is None else "it is not named in allow"
-    if rules.masked_only and stage().sums_remedy:
+    if rules.masked_only and not stage().additive:
         return "its answers are no sums, and masked_only is set"
     if noised(rules) and not stage.bounded:
         return "noise cannot cover it, and the rules insist on noise"

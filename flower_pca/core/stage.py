@@ -1,8 +1,9 @@
 """Stage: the one abstraction. A pair of halves, server and client, with all state passed in and out.
 
 A stage holds hyper-parameters only. The server half is `start`, `broadcast`, `server`, `status`, `finish`; the client
-half is the static `client`, which finds everything it needs in the message. The static `parts` says what an answer
-holds. Clients send sums, never averages; the server divides by what arrived: unequal sizes need no code of their own.
+half is the static `client`, which finds everything it needs in the message. The static `asks` says what the arrays of
+a message are, the static `parts` what an answer holds. Clients send sums, never averages; the server divides by what
+arrived: unequal sizes need no code of their own.
 
 A message goes like this, whatever carries it:
 
@@ -25,6 +26,7 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import Ask
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.layers import precision
@@ -127,6 +129,7 @@ class Stage(ABC, Generic[S]):
 
     Attributes:
         name: What messages call it by; unique among all stages.
+        asks: What the arrays of its messages are, by name. A node works on no other.
         State: S at run time, for a saved state to be read back: what a subclass names in the brackets of its base.
         fixed_set: Whether the state belongs to one fixed set of clients, since it mixes products of several messages.
             A member that misses a message is asked once more; when one is gone for good, the run starts anew.
@@ -136,13 +139,26 @@ class Stage(ABC, Generic[S]):
             `gram` of its data, and keep nothing that would change the answer to another message.
         by_row: Whether the client half compares rows, as one that treats large entries unlike others does. Only then it
             gets rows at a node that answers from fixed statistics; and it is served there only by name.
+        products_only: Whether the client half needs no more of its data than `n`, `d`, `matmat` and `gram`.
+        remembers: Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
+        measured: Whether the components are all there is to say of a row, and the closing message measures them.
+        orthonormal: Whether the components are.
+        tolerant: Whether answers may be rounded, as nothing builds up in what clients keep.
+        additive_with: Parameters with which answers add up, as in a spec, where they do not with the usual ones.
     """
 
     name: ClassVar[str]
+    asks: ClassVar[Mapping[str, Ask]] = {}
     State: ClassVar[type]
     fixed_set: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
     by_row: ClassVar[bool] = False
+    products_only: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
+    measured: ClassVar[bool] = True
+    orthonormal: ClassVar[bool] = True
+    tolerant: ClassVar[bool] = True
+    additive_with: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -213,12 +229,9 @@ class Stage(ABC, Generic[S]):
         return {}
 
     @property
-    def sums_remedy(self) -> str:
-        """Empty where sums of the answers will do at every message, so that masks can hide single ones.
-
-        Else what to do to have it so.
-        """
-        return "" if type(self).merging is Stage.merging else "Use krylov, ssi or faps, or leave the masks out."
+    def additive(self) -> bool:
+        """Whether sums of the answers will do at every message, so that masks can hide single ones."""
+        return type(self).merging is Stage.merging
 
     @property
     def spec(self) -> str:

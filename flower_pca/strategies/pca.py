@@ -12,7 +12,6 @@ from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.question import Question
 from flower_pca.core.settings import Asked, AskedHere
-from flower_pca.hosting.server import require_sums
 from flower_pca.results import start as starts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
@@ -93,9 +92,9 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         super().__init__(waits, checkpoint)
         start = keywords.get("start")
         self._start = None if start is None else starts.known(start)
-        made = self._made()  # which checks what to start from
+        self._made()  # which checks what to start from
         if waits.hosted == SUMMED:
-            require_sums(made, question.channel)
+            assembly.checked(question, hosted=waits.hosted)
 
     @property
     def algorithm(self) -> Algorithm[Any]:

@@ -7,7 +7,7 @@ from typing import Unpack
 from flower_pca import assembly
 from flower_pca.assembly import AnyRun, AskedScaling
 from flower_pca.base.signature import spelt_out
-from flower_pca.hosting.server import require_sums
+from flower_pca.core import compatible
 from flower_pca.results.scaling import Scaling
 from flower_pca.results.start import Start
 from flower_pca.stages.standardize import Standardize as Stage
@@ -42,9 +42,9 @@ class Standardize(FlowerStrategy[Scaling]):
         self._mask, self._columns = keywords.get("mask", False), keywords.get("columns")
         self._missing = keywords.get("missing", "error")
         super().__init__(Waits.of(keywords), keywords.get("checkpoint"))
-        made = self._made()  # which checks what is asked
-        if self._waits.hosted == SUMMED:
-            require_sums(made, None)
+        self._made()  # which checks what is asked
+        if self._waits.hosted == SUMMED and self._mask:
+            compatible.check_options({"hosted": SUMMED, "mask": self._mask})
 
     @property
     def algorithm(self) -> Stage:

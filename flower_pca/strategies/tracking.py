@@ -11,8 +11,8 @@ from flower_pca import assembly, registry
 from flower_pca.assembly import AnyRun, AskedSteps
 from flower_pca.base import checks
 from flower_pca.base.signature import spelt_out
+from flower_pca.core import compatible
 from flower_pca.core.drive import Driven
-from flower_pca.hosting.server import require_sums
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.strategies.base import FlowerStrategy
@@ -68,9 +68,9 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         if checkpoint is not None:
             checks.parent("the checkpoint", checkpoint)
         super().__init__(Waits.of(keywords, interval=keywords.get("interval", 0.0)), checkpoint)
-        made = self._made()  # which checks what is asked
+        self._made()  # which checks what is asked
         if self._waits.hosted == SUMMED:
-            require_sums(made, self._settings.get("channel"))
+            compatible.check(self._tracker, {"hosted": SUMMED}, registry.TRACKERS)
 
     def result_so_far(self) -> TrackingResult | None:
         """The result of those steps of the newest run that are over; None before one is. While the run goes on, or

@@ -102,6 +102,6 @@ def _hints(sites: Sequence[LocalData]) -> list[str]:
     if not sites:
         return []
     names = sites[0].names
-    first_lines = hints.of_first_lines(file for site in sites for file in site.guessed)
+    first_lines = hints.of_first_lines(file for site in sites for file in site.headerless)
     identifiers = hints.of_identifiers(hints.find_identifiers(sites, names), names)
     return [*first_lines, *identifiers, *faults.find(sites)]

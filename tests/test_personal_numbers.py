@@ -149,7 +149,7 @@ def test_a_saved_result_keeps_the_numbers(tmp_path: Path) -> None:
 def test_the_report_and_the_alternatives_take_unequal_numbers() -> None:
     result = run(MAPPED, NAMED)
     body, _ = pages.of(result, list(SHARDS))
-    assert "beside them each has 0 to 3 of its own" in " ".join(body)
+    assert "beside them each has 0 to 3 of its own" in body
     errors = alternatives(result, SHARDS)
     for i, (X, r) in enumerate(zip(SHARDS, TRUE, strict=True)):
         values = np.linalg.eigvalsh(X.T @ X / len(X))

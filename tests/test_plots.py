@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex, to_rgb
 from scipy import sparse
 
 from flower_pca import ConfigError, simulate
-from flower_pca.plots import PICTURES, available, figure, letters, style
+from flower_pca.plots import PICTURES, available, figure, style
 from flower_pca.results.pca import PCAResult
 
 pytestmark = pytest.mark.slow
@@ -171,8 +171,20 @@ def test_errors_are_those_of_the_pooled_components():
 HOSPITALS = dict(enumerate(sorted(f"hospital {j}" for j in range(25))))
 
 
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("what", ["errors", "scores"])
+def test_of_many_clients_those_furthest_off_have_a_panel_each_before_all_rows():
+    parts = [np.random.default_rng(i).standard_normal((6, 4)) for i in range(25)]
+    parts[7] += 5.0
+    given = replace(simulate("krylov", parts, n_components=2), site_names=HOSPITALS)
+    panels = figure(given, "scores", shards=parts).axes
+    assert len(panels) == 12
+    titles = [ax.get_title(loc="left") for ax in panels]
+    assert HOSPITALS[7] in titles
+    everybody, own = panels[titles.index(HOSPITALS[7])].collections
+    assert (len(everybody.get_offsets()), len(own.get_offsets())) == (150, 6)
+    np.testing.assert_allclose(own.get_offsets(), given.transform(parts[7]))
+
+
+@pytest.mark.parametrize(("what", "k"), [("errors", 1), ("errors", 3), ("scores", 1)])
 def test_of_many_clients_with_names_some_are_named_and_each_at_its_place(what, k):
     parts = [np.random.default_rng(i).standard_normal((6, 4)) for i in range(25)]
     given = replace(simulate("krylov", parts, n_components=k), site_names=HOSPITALS)
@@ -232,16 +244,16 @@ def test_names_are_written_as_they_are_however_odd():
 def test_letters_that_one_font_lacks_come_from_another_and_are_question_marks_where_none_has_them(monkeypatch):
     from matplotlib.font_manager import fontManager
 
-    own = letters.family("Größe")
-    assert letters.legible("Größe") == "Größe"
-    (other,) = letters.family("a\ue000")[len(own) :]  # a letter of nobody's, which the fonts of formulas use
+    own = style.family("Größe")
+    assert style.legible("Größe") == "Größe"
+    (other,) = style.family("a\ue000")[len(own) :]  # a letter of nobody's, which the fonts of formulas use
     assert other in {entry.name for entry in fontManager.ttflist}
-    assert letters.legible("a\ue000") == "a\ue000"
-    letters._font.cache_clear()
+    assert style.legible("a\ue000") == "a\ue000"
+    style._font.cache_clear()
     monkeypatch.setattr(fontManager, "ttflist", [])
-    assert letters.legible("a\ue000") == "a?"
-    assert letters.family("a\ue000") == own
-    letters._font.cache_clear()
+    assert style.legible("a\ue000") == "a?"
+    assert style.family("a\ue000") == own
+    style._font.cache_clear()
 
 
 @pytest.mark.parametrize("what", ["convergence", "traffic"])

@@ -71,17 +71,22 @@ def bad_rows(rng: np.random.Generator) -> Array:
     return far
 
 
+def someone(rng: np.random.Generator) -> Array:
+    """The rows of one client of eight."""
+    return np.array_split(np.arange(N), CLIENTS)[rng.integers(CLIENTS)]
+
+
 def bad_client(rng: np.random.Generator) -> Array:
     """All rows of one client of eight."""
-    far, first = np.zeros((N, D), dtype=bool), N // CLIENTS * rng.integers(CLIENTS)
-    far[first : first + N // CLIENTS] = True
+    far = np.zeros((N, D), dtype=bool)
+    far[someone(rng)] = True
     return far
 
 
 def one_client(rng: np.random.Generator) -> Array:
     """40 % of the entries of one client of eight."""
-    far, first = np.zeros((N, D), dtype=bool), N // CLIENTS * rng.integers(CLIENTS)
-    far[first : first + N // CLIENTS] = rng.random((N // CLIENTS, D)) < 0.4
+    far, rows = np.zeros((N, D), dtype=bool), someone(rng)
+    far[rows] = rng.random((len(rows), D)) < 0.4
     return far
 
 

@@ -8,7 +8,7 @@ the walk over blocks of rows with what is remembered of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, TypeVar
 
 import numpy as np
@@ -28,6 +28,7 @@ S = TypeVar("S", bound=Iterating)
 
 NORMAL: Final = 1.4826  # a normal entry's deviation over the median of its absolute value
 _STREAM: Final = 2**62
+_MOST: Final = 0.5  # share of a client's entries
 _NOTHING: Final = 1e-6  # of the squares of ordinary entries, below which a low-rank part is none
 
 
@@ -61,7 +62,18 @@ class Robust(Iterative[S]):
         if model.trace <= _NOTHING * sigma**2 * model.n * model.d and sigma > 0.0:
             words = "the low-rank part has collapsed to zero: the ridge rho is above the spectral norm of the rows"
             return Status(Outcome.STALLED, f"{words} clipped at the threshold. Lower the ridge.")
-        return model.status
+        status, bad = model.status, bad_clients(model)
+        if status is None or not bad:
+            return status
+        return replace(status, words=f"{status.words}; most entries are far at {', '.join(bad)}")
+
+
+def bad_clients(model: Model) -> list[str]:
+    """The clients of which most entries are far from the low-rank part, where the server has seen single answers."""
+    if "clients" not in model.left:
+        return []
+    far = model.left["clients"][:, 2] > _MOST
+    return [f"client {key}" for key in model.left["keys"][far]]
 
 
 def start_block(model: Model) -> Array:
@@ -70,7 +82,7 @@ def start_block(model: Model) -> Array:
     return model.columns * np.sqrt(d) if model.restarts else np.array(linalg.random_block(d, p, model.seed + _STREAM))
 
 
-def sized(U: Array, sigma: float) -> Array:
+def scale_start(U: Array, sigma: float) -> Array:
     """U at first, in proportion to the root of the entries' size, as V will be: then no unit is better than another.
 
     sigma is near sqrt(p) for factors of N(0, 1) entries, which keep their U so.
@@ -83,7 +95,7 @@ def root_mean_square(model: Model) -> float:
     return float(np.sqrt(model.trace / (model.n * model.d)))
 
 
-def asked_counts(rms: float) -> Arrays:
+def counts_message(rms: float) -> Arrays:
     """The message that asks clients to count their entries by size."""
     return {"top": np.array(median.top(rms))}
 
@@ -100,7 +112,7 @@ def counts_bounds(model: Model) -> Mapping[str, Array | float]:
 
 def counts_reply(arrays: Arrays, data: LocalData) -> Arrays:
     """A client's answer."""
-    return {"counts": median.counted(data, int(arrays["top"]))}
+    return {"counts": median.count(data, int(arrays["top"]))}
 
 
 def spread(counts: Array, rms: float) -> float:

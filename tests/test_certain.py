@@ -95,7 +95,10 @@ def test_a_column_and_a_row_that_nothing_determines_are_named() -> None:
     rows[77] += np.where(rng.random(80) < 0.97, 500.0 * rng.standard_normal(80), 0.0)
     result = run(rows, 5, restarts=1)
     assert result.status.ok, result.status
-    assert "; 1 column (11) and 1 row (1 bad as a whole) have too few clean entries" in result.status.words
+    assert (
+        "; too few entries are clean of 1 column (11); too few entries are clean of 1 row (1 bad as a "
+        in result.status.words
+    )
     np.testing.assert_array_equal(result.undetermined_columns_, [11])
     for name in ("undetermined", "bad_rows"):
         assert [list(result.own[i][name]) for i in range(6)] == [[], [], [], [17], [], []]
@@ -110,7 +113,7 @@ def test_rows_that_are_bad_as_a_whole_hurt_nobody_else(noise: float) -> None:
     result = simulate("consensus_rpca", np.array_split(X, 8), n_components=problems.RANK)
     good, bad = clean.all(axis=1), np.flatnonzero(~clean.all(axis=1))
     assert result.status.ok, result.status
-    assert f"{len(bad)} rows ({len(bad)} bad as a whole)" in result.status.words
+    assert f"too few entries are clean of {len(bad)} rows ({len(bad)} bad as a whole)" in result.status.words
     starts = np.cumsum([0, *(len(part) for part in np.array_split(X, 8))])
     np.testing.assert_array_equal(np.concatenate([result.own[i]["bad_rows"] + starts[i] for i in range(8)]), bad)
     assert np.linalg.norm((own(result, "L") - L)[good]) <= max(0.02 * noise / 0.05, 1e-5) * np.linalg.norm(L[good])
@@ -178,9 +181,11 @@ def test_rows_and_columns_may_be_unlike_in_number(n: int, d: int) -> None:
 
 
 @pytest.mark.slow
-def test_uneven_rows_are_found_in_a_later_attempt() -> None:
+def test_uneven_rows_are_found_though_not_proven() -> None:
     rng = np.random.default_rng(4)
     L = rng.standard_normal((120, 5)) @ rng.standard_normal((5, 80)) * np.exp(2.0 * rng.standard_normal((120, 1)))
     X = np.where(rng.random(L.shape) < 0.1, 80.0 * rng.choice([-1.0, 1.0], L.shape), L)
     result = run(X, 5)
-    assert result.status.ok == (rel(result, L) <= 1e-5)
+    assert rel(result, L) <= 1e-5
+    # Six rows are so large that columns in which they are far seem to have lost all that determines them.
+    assert result.status.words.startswith("a low-rank part of rank 5 was found but for 22 columns, whose clean entries")

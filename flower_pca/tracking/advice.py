@@ -1,4 +1,4 @@
-"""What the figures of a run of steps say against it: a column that is a component by itself, too small a rank."""
+"""What the figures of a run of steps say against it: a column that is a component, too small a rank, a deaf watch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _ALONE: Final = 0.98  # of the squares of a component: what one column has of it
 _OUTWEIGHS: Final = 10.0  # times the next component: how much more that one is
 _NEWEST: Final = 20  # steps that are looked at
 _LEAST: Final = 3
+_UNSTEADY: Final = 100.0  # times the usual statistic: a level above that hides all but leaps
 _STANDS_OUT: Final = 3.0  # times the most that noise alone leaves in one direction
 
 
 def advice(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
     """Sentences about the newest steps: none where all is well."""
-    return [*_stuck(left, names), *_narrow(left)]
+    return [*_stuck(left, names), *_narrow(left), *_watched(left)]
 
 
 def _stuck(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
@@ -52,3 +53,15 @@ def _narrow(left: Mapping[str, Array]) -> list[str]:
         return []
     few = f"{labels.count(r, 'component')} may be too few"
     return [f"{few}: one direction of what is left has {over:.2g} times what noise would"]
+
+
+def _watched(left: Mapping[str, Array]) -> list[str]:
+    """Which steps were judged, where changes were looked for in some, and whether anything but a leap could be seen."""
+    judged = np.flatnonzero(np.isfinite(left["level"]))
+    if not len(judged):
+        return []
+    said = [f"{labels.count(len(judged), 'step')} judged for a change, from {int(left['gone']) + judged[0]} on"]
+    level, usual = left["level"][judged[-1]], float(np.nanmedian(left["statistic"]))
+    if level > _UNSTEADY * usual > 0.0:
+        said.append(f"too unsteady to watch: an alarm takes {level / usual:.2g} times the usual statistic")
+    return said

@@ -13,7 +13,8 @@ Each attempt has a block of its own to start from; the first whose proof passes 
 
 Two attempts that come to the same end the run too, where no further one would do better: their low-rank parts agree
 although both leave a little structure; or both name the same few columns as not determined. Rows that are not
-determined hurt nobody else: while they are few, an attempt that leaves nothing but such rows is the answer.
+determined hurt nobody else, and no attempt would help them: they have had a search of their own, see `proof.once_more`.
+An attempt that leaves nothing but a few rows and columns is an answer also where no other names the same.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Book:
         probed: Whether there was a probe.
         best: The best that has ended.
         alike: The first two attempts that have left structure, and nothing else.
-        weak: The columns that each attempt has named, of those that have left nothing but few of them.
+        weak: The columns that each attempt has named, of those that have left nothing but a few of them, and rows.
     """
 
     k: int
@@ -115,7 +116,12 @@ class Book:
 
     @property
     def succeeds(self) -> bool:
-        """Whether the best attempt is the answer: it passes, or but for what no attempt would determine."""
+        """Whether the best attempt is an answer: it passes, or but for a few rows and columns, which it names."""
+        return self.best is not None and (self.best.verdict.passes or self.best.verdict.nearly)
+
+    @property
+    def certain(self) -> bool:
+        """Whether no attempt would do better: it passes, or but for rows, or another one has named the same columns."""
         if self.best is None:
             return False
         verdict = self.best.verdict
@@ -158,7 +164,7 @@ class Book:
 
     def over(self, problem: Problem) -> bool:
         """Whether there is nothing left to try."""
-        if self.succeeds:
+        if self.certain:
             return True
         if self._probe_next(problem):
             return False
@@ -174,7 +180,8 @@ class Book:
         if self.succeeds and verdict.rank > self.k:
             more = f"a low-rank part of rank {verdict.rank} was found: ask for n_components={verdict.rank}"
             return Status(Outcome.STALLED, more)
-        if self.succeeds and not verdict.rest:
+        # A column that is not determined never comes to rest.
+        if self.succeeds and not verdict.rest and not verdict.columns:
             return Status(Outcome.MAX_ROUNDS, f"the basis still changes by {attempt.stop:.2g} in a round; {words}")
         if self.succeeds:
             return Status(Outcome.CONVERGED, "; ".join(part for part in (words, verdict.exceptions) if part))
@@ -192,7 +199,11 @@ class Book:
         if verdict.structured:
             left = f"structure of {verdict.structure:.1%} is left of what should be noise"
             return f"{left}, in {labels.count(self.count, 'attempt')}: ask for more components"
-        return f"a low-rank part of rank {verdict.rank} was found, but {verdict.exceptions}"
+        named = [labels.count(len(verdict.columns), "column"), labels.count(verdict.rows, "row")]
+        but = " and ".join(one for one in named if not one.startswith("0 "))
+        return (
+            f"a low-rank part of rank {verdict.rank} was found but for {but}, whose clean entries do not determine them"
+        )
 
     def _better(self, verdict: Verdict) -> bool:
         return self.best is None or verdict.order < self.best.verdict.order

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, TypeVar
 import numpy as np
 
 from flower_pca.algorithms.robust import median
-from flower_pca.base import checks, linalg
+from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
@@ -62,18 +62,26 @@ class Robust(Iterative[S]):
         if model.trace <= _NOTHING * sigma**2 * model.n * model.d and sigma > 0.0:
             words = "the low-rank part has collapsed to zero: the ridge rho is above the spectral norm of the rows"
             return Status(Outcome.STALLED, f"{words} clipped at the threshold. Lower the ridge.")
-        status, bad = model.status, bad_clients(model)
-        if status is None or not bad:
-            return status
-        return replace(status, words=f"{status.words}; most entries are far at {', '.join(bad)}")
+        status = model.status
+        if status is None:
+            return None
+        return replace(status, words="; ".join((status.words, *exceptions(model))))
 
 
-def bad_clients(model: Model) -> list[str]:
-    """The clients of which most entries are far from the low-rank part, where the server has seen single answers."""
-    if "clients" not in model.left:
-        return []
-    far = model.left["clients"][:, 2] > _MOST
-    return [f"client {key}" for key in model.left["keys"][far]]
+def exceptions(model: Model) -> list[str]:
+    """In words: rows that are not determined, and clients of which most entries are far from the low-rank part.
+
+    Clients are known where the server has seen single answers.
+    """
+    said = []
+    rows, bad = model.left.get("weak", np.zeros(2))
+    if rows:
+        whole = f" ({bad:.0f} bad as a whole)" if bad else ""
+        said.append(f"too few entries are clean of {labels.count(round(float(rows)), 'row')}{whole}")
+    if "clients" in model.left:
+        keys = model.left["keys"][model.left["clients"][:, 2] > _MOST]
+        said += [f"most entries are far at client {key}" for key in keys]
+    return said
 
 
 def start_block(model: Model) -> Array:

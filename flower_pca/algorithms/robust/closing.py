@@ -12,11 +12,11 @@ from flower_pca.algorithms.robust import hidden, huber
 from flower_pca.algorithms.robust.attempt import moments
 from flower_pca.algorithms.robust.base import rows_with
 from flower_pca.algorithms.robust.huber import Regression
-from flower_pca.algorithms.robust.proof import undetermined
+from flower_pca.algorithms.robust.proof import once_more, undetermined
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.kinds import COUNT, ROWS, Kind, Part
+from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
 from flower_pca.rows.local import LocalData
@@ -76,10 +76,12 @@ class LowRank(Stage[LowRankState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         wide, p = arrays["U"].shape
         columns = Part((wide,), Kind.COUNT)
-        return {"n": ROWS, "weak": COUNT, "G": Part((p, p), Kind.SCORES), "far": columns, "taken": columns}
+        weak = {"weak": Part((2,), Kind.COUNT)} if "cut" in arrays else {}  # rows not determined, and bad as a whole
+        return {"n": ROWS, **weak, "G": Part((p, p), Kind.SCORES), "far": columns, "taken": columns}
 
     def bounds(self, state: LowRankState, model: Model) -> Mapping[str, Array | float]:
-        return {"n": MOST_ROWS, "weak": MOST_ROWS, "G": 0.0, "far": 0.0, "taken": 0.0}
+        known = {"n": MOST_ROWS, "G": 0.0, "far": 0.0, "taken": 0.0}
+        return {**known, "weak": MOST_ROWS} if np.isfinite(state.cut) else known
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -87,7 +89,7 @@ class LowRank(Stage[LowRankState]):
         cut = float(arrays.get("cut", np.inf))
         unseen, Q = hidden.unseen(data, seed=0, share=0.0), linalg.orth(U)
         far, taken = np.zeros((2, len(U)), dtype=np.int64)
-        G, weak, found, start = np.zeros((U.shape[1], U.shape[1])), 0, [], 0
+        G, weak, found, start = np.zeros((U.shape[1], U.shape[1])), np.zeros(2), [], 0
         for X, before in rows_with(_known(arrays, memory), data, U.shape[1]):
             gaps = unseen.of_rows(start, start + len(X))[0]
             V = _solved(arrays, X, before, gaps)
@@ -97,16 +99,17 @@ class LowRank(Stage[LowRankState]):
             taken += np.sum(off > lam, axis=0)
             sound = V
             if np.isfinite(cut):  # what such a row has for V follows from its far entries, and would outweigh others
-                out, _ = undetermined(off, Q, lam * cut, gaps)
-                weak += len(out)
+                out, bad = undetermined(off, Q, lam * cut, gaps)
+                weak += len(out), len(bad)
                 sound = np.delete(V, out, axis=0)
             G += sound.T @ sound
             found.append(V)
             start += len(X)
         kept = {"V": np.concatenate(found), "U": U, "lam": np.array(lam)}
+        sums = {"n": np.array(data.n), "G": G, "far": far, "taken": taken}
         if "cut" in arrays:
-            kept["cut"] = arrays["cut"]
-        return {"n": np.array(data.n), "weak": np.array(weak), "G": G, "far": far, "taken": taken}, kept
+            kept["cut"], sums["weak"] = arrays["cut"], weak
+        return sums, kept
 
     @staticmethod
     def own(memory: Arrays, data: LocalData) -> Arrays:
@@ -142,7 +145,8 @@ class LowRank(Stage[LowRankState]):
 
     def finish(self, state: LowRankState, model: Model) -> Model:
         assert state.total is not None
-        total, n, weak = state.total, int(state.total["n"]), float(state.total["weak"])
+        total, n = state.total, int(state.total["n"])
+        weak = float(total["weak"][0]) if "weak" in total else 0.0
         # The rows that are not determined count as if they were like the others.
         G = total["G"] * (n / (n - weak)) if 0.0 < weak < n else total["G"]
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, G))
@@ -150,7 +154,7 @@ class LowRank(Stage[LowRankState]):
         told = {"lam": state.lam, "sigma": state.sigma, **state.told, "outliers": total["far"].sum() / (n * model.d)}
         told |= {"far": total["far"] / n, "taken": total["taken"] / n}
         told |= _by_client(total, model.d)
-        told |= {"cut": state.cut} if np.isfinite(state.cut) else {}
+        told |= {"cut": state.cut, "weak": total["weak"]} if np.isfinite(state.cut) else {}
         return replace(
             model,
             n=n,
@@ -174,11 +178,12 @@ def _known(arrays: Arrays, memory: Arrays) -> Array | None:
 
 def _solved(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
     """V of these rows for the last basis; from nothing at a node that has been started anew."""
-    lam, rho, cut = float(arrays["lam"]), float(arrays["rho"]), float(arrays.get("cut", np.inf))
+    U, lam, rho, cut = arrays["U"], float(arrays["lam"]), float(arrays["rho"]), float(arrays.get("cut", np.inf))
     if V is None:
-        start = float(arrays["sigma"])
-        return huber.recover(X, arrays["U"], start=start, lam=lam, rho=rho, cut=cut, out=gaps)
-    return Regression(arrays["U"], lam, rho, cut).settle(X, V, gaps)
+        V = huber.recover(X, U, start=float(arrays["sigma"]), lam=lam, rho=rho, cut=cut, out=gaps)
+    else:
+        V = Regression(U, lam, rho, cut).settle(X, V, gaps)
+    return once_more(X, V, U, gaps, lam=lam, cut=cut)[0] if np.isfinite(cut) else V
 
 
 def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:

@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca.algorithms.robust import huber
 from flower_pca.algorithms.robust.attempt import MOST_NOISE, Attempt, Problem
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import ProtocolError
@@ -61,6 +62,31 @@ def undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, 
     seen = len(Q) - np.bincount(gaps // len(Q), minlength=len(off))
     weak = weak_rows(W, Q)
     return np.flatnonzero(weak), np.flatnonzero(weak & bad_rows(W, seen))
+
+
+def once_more(X: Array, V: Array, U: Array, out: Array, *, lam: float, cut: float) -> tuple[Array, Array]:
+    """V and X - VU', with rows that clean entries do not determine found anew from a threshold of their own size.
+
+    While U was on its way such a row may have been taken in by its far entries, as large ones among smaller rows are.
+    `out` are the places of entries that do not count. There is no ridge: it goes with the threshold, and would hold a
+    large row at 0.
+    """
+    R = X - V @ U.T
+    there = np.ones(X.shape, dtype=bool)
+    there.reshape(-1)[out] = False
+    clean = there & (np.abs(R) <= cut * lam)
+    rows = np.flatnonzero(weak_rows(clean.astype(np.float64), linalg.orth(U)) & there.any(axis=1))
+    if not len(rows):
+        return V, R
+    X, there = X[rows], there[rows]
+    start = float(np.abs(X[there]).max())
+    anew = huber.recover(X, U, start=start, lam=lam, rho=0.0, cut=cut, out=np.flatnonzero(~there))
+    left = X - anew @ U.T
+    before, after = (np.nanmedian(np.where(there, np.abs(E), np.nan), axis=1) for E in (R[rows], left))
+    better = after < before
+    V, R = V.copy(), R.copy()
+    V[rows[better]], R[rows[better]] = anew[better], left[better]
+    return V, R
 
 
 def pairs(A: Array) -> Array:
@@ -134,17 +160,11 @@ class Verdict:
 
     @property
     def exceptions(self) -> str:
-        """In words, what clean entries do not determine; "" if there is nothing."""
-        if self.determined:
+        """In words, the columns that clean entries do not determine; "" if there are none."""
+        if not self.columns:
             return ""
-        named = []
-        if self.columns:
-            shown = ", ".join(str(j) for j in self.columns[:_SHOWN]) + ", ..." * (len(self.columns) > _SHOWN)
-            named.append(f"{labels.count(len(self.columns), 'column')} ({shown})")
-        if self.rows:
-            whole = f" ({self.bad_rows} bad as a whole)" if self.bad_rows else ""
-            named.append(labels.count(self.rows, "row") + whole)
-        return f"{' and '.join(named)} have too few clean entries to be determined"
+        shown = ", ".join(str(j) for j in self.columns[:_SHOWN]) + ", ..." * (len(self.columns) > _SHOWN)
+        return f"too few entries are clean of {labels.count(len(self.columns), 'column')} ({shown})"
 
     @property
     def order(self) -> tuple[bool, bool, int, float]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from flower_pca.algorithms.personal.closing import OWN
 from flower_pca.base.linalg import Array
-from flower_pca.results.personal import OWN, PersonalResult
+from flower_pca.results.personal import PersonalResult
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from flower_pca.report.live import Live
-from flower_pca.tracking.events import Events
-from flower_pca.tracking.record import StepRecord
+from flower_pca.results.events import Events
+from flower_pca.results.record import StepRecord
 
 OnStep = Callable[[StepRecord], None]
 

@@ -167,9 +167,9 @@ class Verdict:
         return f"too few entries are clean of {labels.count(len(self.columns), 'column')} ({shown})"
 
     @property
-    def order(self) -> tuple[bool, bool, int, float]:
-        """The smaller, the better."""
-        return not self.predicted, self.structured, len(self.columns) + self.rows, self.error
+    def order(self) -> tuple[bool, bool, int, int, float]:
+        """The smaller, the better: a row may be bad as a whole, but a column that is taken for such spoils all rows."""
+        return not self.predicted, self.structured, len(self.columns), self.rows, self.error
 
 
 def power_block(attempt: Attempt) -> Array | None:

@@ -183,7 +183,7 @@ def _solved(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
         V = huber.recover(X, U, start=float(arrays["sigma"]), lam=lam, rho=rho, cut=cut, out=gaps)
     else:
         V = Regression(U, lam, rho, cut).settle(X, V, gaps)
-    return once_more(X, V, U, gaps, lam=lam, cut=cut)[0] if np.isfinite(cut) else V
+    return once_more(X, V, U, gaps, lam=lam, rho=rho, cut=cut)[0] if np.isfinite(cut) else V
 
 
 def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:

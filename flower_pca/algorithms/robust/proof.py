@@ -28,6 +28,7 @@ from flower_pca.core.kinds import ROWS, Kind, Part
 EXACT: Final = 16  # columns up to which matrices are formed
 LEAST, LEAST_BOUND = 0.06, 0.1  # eigenvalues below which a row or column is not determined; of power steps
 STEPS: Final = 8  # power steps
+BAD: Final = 0.3  # share of clean entries of a row below which these may be clean by chance
 SEED: Final = 20
 
 
@@ -51,6 +52,11 @@ def bad_rows(W: Array, seen: Array, share: float = 0.5) -> Array:
     return np.asarray(W.sum(axis=1) < share * seen)
 
 
+def unsound_rows(W: Array, Q: Array, seen: Array) -> Array:
+    """Which rows clean entries do not determine, or so few that they may be clean by chance."""
+    return weak_rows(W, Q) | bad_rows(W, seen, BAD)
+
+
 def undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
     """The rows that their entries within `far`, but for gaps, do not determine; and those of them bad as a whole.
 
@@ -60,22 +66,25 @@ def undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, 
     clean.reshape(-1)[gaps] = False
     W = clean.astype(np.float64)
     seen = len(Q) - np.bincount(gaps // len(Q), minlength=len(off))
-    weak = weak_rows(W, Q)
+    weak = unsound_rows(W, Q, seen)
     return np.flatnonzero(weak), np.flatnonzero(weak & bad_rows(W, seen))
 
 
-def once_more(X: Array, V: Array, U: Array, out: Array, *, lam: float, cut: float) -> tuple[Array, Array]:
+def once_more(X: Array, V: Array, U: Array, out: Array, *, lam: float, rho: float, cut: float) -> tuple[Array, Array]:
     """V and X - VU', with rows that clean entries do not determine found anew from a threshold of their own size.
 
     While U was on its way such a row may have been taken in by its far entries, as large ones among smaller rows are.
-    `out` are the places of entries that do not count. There is no ridge: it goes with the threshold, and would hold a
-    large row at 0.
+    `out` are the places of entries that do not count. There is no ridge in that search: it goes with the threshold, and
+    would hold a large row at 0. Of a U that the ridge has taken to 0 nothing is found.
     """
     R = X - V @ U.T
+    if rho >= np.sum(U**2):
+        return V, R
     there = np.ones(X.shape, dtype=bool)
     there.reshape(-1)[out] = False
     clean = there & (np.abs(R) <= cut * lam)
-    rows = np.flatnonzero(weak_rows(clean.astype(np.float64), linalg.orth(U)) & there.any(axis=1))
+    weak = unsound_rows(clean.astype(np.float64), linalg.orth(U), there.sum(axis=1))
+    rows = np.flatnonzero(weak & there.any(axis=1))
     if not len(rows):
         return V, R
     X, there = X[rows], there[rows]
@@ -167,9 +176,9 @@ class Verdict:
         return f"too few entries are clean of {labels.count(len(self.columns), 'column')} ({shown})"
 
     @property
-    def order(self) -> tuple[bool, bool, int, float]:
-        """The smaller, the better."""
-        return not self.predicted, self.structured, len(self.columns) + self.rows, self.error
+    def order(self) -> tuple[bool, bool, int, int, float]:
+        """The smaller, the better: a row may be bad as a whole, but a column that is taken for such spoils all rows."""
+        return not self.predicted, self.structured, len(self.columns), self.rows, self.error
 
 
 def power_block(attempt: Attempt) -> Array | None:
@@ -193,7 +202,7 @@ def answer(V: Array, Q: Array, clean: Array, hidden: Array, seen: Array, x: Arra
         rule, got = f"a block for more than {EXACT} columns", "none"
         raise ProtocolError("The message of a proof", must=rule, got=got, then="Check the sender.")
     W = clean.astype(np.float64)
-    weak = weak_rows(W, Q)
+    weak = unsound_rows(W, Q, seen)
     bad = weak & bad_rows(W, seen)
     count = np.array([clean.sum(), hidden.sum(), weak.sum(), bad.sum()], dtype=np.float64)
     # What such a row has for V follows from its far entries: it would outweigh the others, and columns would be taken

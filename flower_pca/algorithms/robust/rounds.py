@@ -21,7 +21,6 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
 _LOW: Final = 0.1  # of the first threshold: from here on far entries stand out even where V is rough
-_BAD: Final = 0.3  # share of clean entries below which a row is bad as a whole while V is on its way
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,8 @@ class Task:
             V = regression.settle(block.X, block.V, block.out) if self.proving and steps else block.V
             V, R = regression.steps(block.X, V, steps, block.out)
             if self.proving and steps:
-                lam, cut = self.number("lam"), self.number("cut")
-                V, R = proof.once_more(block.X, V, U, block.out, lam=lam, cut=cut)
+                lam, rho, cut = (self.number(name) for name in ("lam", "rho", "cut"))
+                V, R = proof.once_more(block.X, V, U, block.out, lam=lam, rho=rho, cut=cut)
             part = {"counts": block.count(R, int(self.arrays["top"]))}
             part |= self._proof(block, V, R, Q) if self.proving else self._round(block, V, R, regression)
             for name, a in part.items():
@@ -93,7 +92,7 @@ class Task:
     def _round(self, block: Block, V: Array, R: Array, regression: Regression) -> Arrays:
         """The sums of a round, to which rows that are bad as a whole add nothing once that can be told."""
         if self.number("lam") <= _LOW * self.number("start"):
-            bad = proof.bad_rows(self._clean(block, R), block.seen, _BAD)
+            bad = proof.bad_rows(self._clean(block, R), block.seen, proof.BAD)
             V = np.where(bad[:, None], 0.0, V) if bad.any() else V
         C = regression.clip(R, block.out)
         sums: Arrays = {"G": V.T @ V, "rest": C.T @ V.astype(C.dtype, copy=False)}

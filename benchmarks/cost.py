@@ -82,7 +82,7 @@ def nodes(repeats: int = 5) -> list[list[object]]:
     import numpy as np
     from scipy import sparse
 
-    from flower_pca.rows.fixed import fixed
+    from flower_pca.rows.fixed import FixedData
     from flower_pca.rows.frame import Frame
     from flower_pca.rows.local import LocalData
 
@@ -105,24 +105,19 @@ def nodes(repeats: int = 5) -> list[list[object]]:
     }
     rows: list[list[object]] = []
     for label, X in kinds.items():
-        n, d = X.shape
-        Z, frame = np.linalg.qr(rng.standard_normal((d, 20)))[0], Frame(np.asarray(X.mean(axis=0)).ravel())
+        Z, frame = np.linalg.qr(rng.standard_normal((X.shape[1], 20)))[0], Frame(np.asarray(X.mean(axis=0)).ravel())
         bare = float(np.median([spent(lambda X=X, Z=Z: X.T @ (X @ Z)) for _ in range(repeats)]))
         cells: list[object] = [label]
-        for exactly in (False, True):
-            if exactly and (d > 11_585 or min(n, d) * d > 2**27):
-                cells.append("-")
-                continue
-            first = []
-            for _ in range(1 if exactly else 3):
-                data = LocalData(X)
-                first.append(spent(lambda data=data, Z=Z, exactly=exactly: fixed(data, exactly=exactly).matmat(Z)))
-                data.known.clear()
-                statistics.ready.clear()
-            cells.append(f"{float(np.median(first)) / bare:.1f}")
+        first = []
+        for _ in range(3):
+            data = LocalData(X)
+            first.append(spent(lambda data=data, Z=Z: FixedData.of(data).matmat(Z)))
+            data.known.clear()
+            statistics.ready.clear()
+        cells.append(f"{float(np.median(first)) / bare:.1f}")
         data = LocalData(X).framed(frame)
-        fixed(data).matmat(Z)
-        later = float(np.median([spent(lambda data=data, Z=Z: fixed(data).matmat(Z)) for _ in range(repeats)]))
+        FixedData.of(data).matmat(Z)
+        later = float(np.median([spent(lambda data=data, Z=Z: FixedData.of(data).matmat(Z)) for _ in range(repeats)]))
         by_rows = float(np.median([spent(lambda data=data, Z=Z: data.matmat(Z, reuse=1)) for _ in range(repeats)]))
         rows.append([*cells, f"{later / bare:.2f}", f"{by_rows / bare:.2f}"])
         statistics.ready.clear()
@@ -158,7 +153,7 @@ if __name__ == "__main__":
         many_clients(sys.argv[1])
         sys.exit()
     print(table(["a client's half", "time over the bare products"], clients()))
-    heads = ["rows", "first message", "first, exact", "later ones", "products of rows"]
+    heads = ["rows", "first message", "later ones", "products of rows"]
     print(table(heads, nodes()))
     for name in ("krylov", "uda"):
         command = [sys.executable, "-m", "benchmarks.cost", name]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from flower_pca import registry
 from flower_pca.base.errors import ProtocolError
-from flower_pca.core.kinds import ROUNDED, require_finite
+from flower_pca.core.kinds import require_finite
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import draw
 from flower_pca.layers import noise, precision
@@ -23,8 +23,6 @@ from flower_pca.rows.stream import Stream
 from flower_pca.stages.opening import Opening
 from flower_pca.vertical.rows import count_party
 
-Veil: TypeAlias = Callable[[str, Arrays, Arrays], Arrays]  # of a stage's name, its message and the answer
-
 _NOBODY = apart.Who()
 
 
@@ -36,7 +34,6 @@ def answer(
     *,
     bits: draw.Bits = draw.system_bits,
     demands: Demands | None = None,
-    veil: Veil | None = None,
     fixed: Callable[[LocalData], FixedData] | None = None,
     grain: Grain = system_grain,
     who: apart.Who = _NOBODY,
@@ -44,15 +41,14 @@ def answer(
     """What a client returns to a message, and what it keeps.
 
     Under masks, `demands` are what it asks of those that it is summed with, and `grain` draws what blurs the steps of
-    fixed point. A `veil` is laid over the answer of the stage, before masks are. With `fixed`, halves that do not
-    compare rows get what it gives in place of rows. `who` the client is, where a message has numbers for each.
+    fixed point. With `fixed`, halves that do not compare rows get what it gives in place of rows. `who` the client is,
+    where a message has numbers for each.
     """
 
     def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
         arrays = apart.mine(precision.plain(arrays), who)
         up, after = unmasked(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
-        up = count_party(up, data)
-        return (up if veil is None else veil(stage, arrays, up)), after
+        return count_party(up, data), after
 
     if stage != messages.STAGE:
         up, after = plain(stage, arrays, data, messages.plain(memory))  # what it keeps of this binds no masks
@@ -66,7 +62,7 @@ def _rounded(stage: str, arrays: Arrays, data: Any, up: Arrays, bits: int) -> Ar
     """An answer whose products have so few bits."""
     parts = registry.STAGES[stage].parts(arrays, data.d)
     up = precision.moments(up, bits) if stage == Opening.name else up
-    return {name: precision.rounded(a, bits) if parts[name].kind in ROUNDED else a for name, a in up.items()}
+    return {name: precision.rounded(a, bits) if parts[name].kind.rounded else a for name, a in up.items()}
 
 
 def unmasked(

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.base.version import __version__
-from flower_pca.commands import algorithms, common, rows, run, show, track, trust
+from flower_pca.commands import algorithms, common, report, rows, run, show, track, trust
 
 _COMMANDS: Final = (  # in the order of the help
     run.add,
@@ -22,6 +22,7 @@ _COMMANDS: Final = (  # in the order of the help
     rows.add_score,
     track.add,
     show.add,
+    report.add,
     algorithms.add_listing,
     trust.add_audit,
     trust.add_rules,
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with common.speaking():
             return int(given.run(given))
     except FlowerPCAError as error:
-        sys.stderr.write(f"flower-pca: {common.spoken(str(error), data)}\n")
+        sys.stderr.write(f"flower-pca: {common.spoken(str(error), data, drops=hasattr(given, 'drop'))}\n")
         return FAILED if isinstance(error, NotEnoughNodes) else USAGE  # what else there is, is wrong with the input
     except BrokenPipeError:
         raise

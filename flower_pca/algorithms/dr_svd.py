@@ -16,6 +16,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.asks import BLOCK, MATRIX, Ask, index
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, add, stack
@@ -52,6 +53,7 @@ class DRSVD(Algorithm[DRSVDState]):
     """
 
     name: ClassVar[str] = "dr_svd"
+    asks: ClassVar[Mapping[str, Ask]] = {"step": index(2), "block": BLOCK, "part": MATRIX}
     fixed_set: ClassVar[bool] = True
 
     rank: int | None = None
@@ -78,8 +80,8 @@ class DRSVD(Algorithm[DRSVDState]):
         if step == 0:
             return {"G": Part(block.shape, Kind.PRODUCT)}
         if step == 1:  # fewer than r rows have no r directions
-            return {"R": Part((None, block.shape[1]), Kind.FACTOR)}
-        return {"B": Part((len(block), arrays["part"].shape[1]), Kind.LIFTED)}
+            return {"R": Part((None, block.shape[1]), Kind.FACTOR, of="block")}
+        return {"B": Part((len(block), arrays["part"].shape[1]), Kind.LIFTED, of="part")}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -104,7 +106,7 @@ class DRSVD(Algorithm[DRSVDState]):
     def status(self, state: DRSVDState) -> Status | None:
         if state.Z is None:
             return None
-        return Status(Outcome.ONE_SHOT, "dr_svd takes three rounds; residuals say how far it got")
+        return Status(Outcome.ONE_SHOT, "dr_svd takes three rounds: residuals say how far it got")
 
     def finish(self, state: DRSVDState, model: Model) -> Model:
         if state.Z is None:

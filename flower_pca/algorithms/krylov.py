@@ -19,6 +19,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Progress
+from flower_pca.core.asks import BLOCK, Ask
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
@@ -66,13 +67,15 @@ class Krylov(Iterative[KrylovState]):
 
     Args:
         oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number
-            of columns, as many as 512 kB of a message hold, but for nodes that have a `max_rank`, `dp` and a channel.
+            of columns, as many as 512 kB of a message hold, but with a node of few `max_columns`, `dp` or a channel.
         max_basis: Blocks that the server keeps before it restarts from the better half of the Ritz vectors, or 16 where
             that is more than 600 columns; without a limit where a fraction is asked for, which cannot do with fewer.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 
     name: ClassVar[str] = "krylov"
+    asks: ClassVar[Mapping[str, Ask]] = {"B": BLOCK}
+    products_only: ClassVar[bool] = True
     fixed_set: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 

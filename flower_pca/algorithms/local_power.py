@@ -15,6 +15,7 @@ import numpy as np
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterative, Movement, Progress, ritz_round, scaled_up
+from flower_pca.core.asks import BLOCK, FLAG, STEPS, Ask
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, add, stack
@@ -59,6 +60,9 @@ class LocalPower(Iterative[LocalPowerState]):
     """
 
     name: ClassVar[str] = "local_power"
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "steps": STEPS, "aligned": FLAG}
+    additive_with: ClassVar[str] = "align='none'"
+    products_only: ClassVar[bool] = True
     quantity: ClassVar[str] = "error (residual, or angle still to go)"
 
     oversample: int = 1
@@ -92,7 +96,7 @@ class LocalPower(Iterative[LocalPowerState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         shape = arrays["Z"].shape
         if arrays["aligned"]:
-            return {"Y": Part(shape, Kind.PRODUCT), "n": ROWS, "X": Part(shape, Kind.BLOCK)}
+            return {"Y": Part(shape, Kind.PRODUCT, of="X"), "n": ROWS, "X": Part(shape, Kind.BLOCK)}
         kind = Kind.IMAGE if arrays["steps"] > 1 else Kind.PRODUCT  # orth(Y) is the X of a message with one step more
         return {"Y": Part(shape, kind), "n": ROWS}
 
@@ -108,10 +112,8 @@ class LocalPower(Iterative[LocalPowerState]):
         return stack if self._stacks(state) else add
 
     @property
-    def sums_remedy(self) -> str:
-        if self.align == "none" or self.local_steps == 1:
-            return ""
-        return 'Use krylov, or align="none" here, or leave the masks out.'
+    def additive(self) -> bool:
+        return self.align == "none" or self.local_steps == 1
 
     def server(self, state: LocalPowerState, total: Any, answered: frozenset[int]) -> LocalPowerState:
         if self.q(state) == 1:

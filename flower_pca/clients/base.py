@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
@@ -18,7 +19,7 @@ from flwr.client import NumPyClient
 
 from flower_pca import answering, registry, wire
 from flower_pca.base import archive
-from flower_pca.base.errors import ConfigError, DataError, ProtocolError
+from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.books import kept
 from flower_pca.clients.books.account import Account
@@ -35,7 +36,7 @@ from flower_pca.layers.single import Who
 from flower_pca.masking import messages
 from flower_pca.masking.grain import Grain, seeded_grain, system_grain
 from flower_pca.masking.messages import SpentError
-from flower_pca.rows.fixed import fixed
+from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.vertical.node import names_of, only_columns, rows_or_columns, size
@@ -73,10 +74,9 @@ class PCAClient(NumPyClient):
         _ = self._rules.identity  # key files that cannot be used are refused now
         self._data = data
         if isinstance(data, Stream):
-            for name in ("max_rank", "max_epsilon"):
-                if getattr(self._rules, name) is not None:
-                    remedy = "Leave it out, or serve rows at rest."
-                    raise ConfigError(name, must="used with rows that stay the same", got="a Stream", then=remedy)
+            if self._rules.max_epsilon is not None:
+                rule, remedy = "used with rows that stay the same", "Leave it out, or serve rows at rest."
+                raise ConfigError("max_epsilon", must=rule, got="a Stream", then=remedy)
             data.min_rows = max(data.min_rows, self._rules.min_rows)
         for name in ("memory_dir", "output_dir"):
             if getattr(self._rules, name) is not None and context is None:
@@ -141,6 +141,8 @@ class PCAClient(NumPyClient):
         with naming(request):
             limits.check(request)
             self._policy.admit(request)
+            limits.check_arrays(request)
+            self._policy.count()
             self._account.count(self._rows())
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
@@ -164,17 +166,13 @@ class PCAClient(NumPyClient):
     def _answered(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
-            demands, veil = self._account.demands(request, data), self._account.veil(request, data)
+            demands = self._account.demands(request, data)
             sources: Any = {"fixed": self._fixed, "grain": self._grain, "who": Who(self._key, self._site)}
-            return answering.answer(request.stage, request.arrays, data, before, demands=demands, veil=veil, **sources)
+            return answering.answer(request.stage, request.arrays, data, before, demands=demands, **sources)
         except SpentError as error:
             self._account.lose(data)
-            self._account.fail(request, data)
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
-            raise
-        except (DataError, ArithmeticError, ValueError):
-            self._account.fail(request, data)
             raise
 
     @property
@@ -222,11 +220,12 @@ class PCAClient(NumPyClient):
                 self._own_file = kept.own_file(rules.output_dir, who)
                 if isinstance(self._data, Stream):
                     self._data.write_to(self._own_file.with_suffix(""))
-        kind: Any = {"exactly": rules.answers == "exact", "gaps": rules.missing == "mean"}
-        self._fixed = None if rules.answers == "rows" else functools.partial(fixed, path=statistics, **kind)
+        self._fixed: Callable[[LocalData], FixedData] | None = None
+        if rules.answers == "fixed":
+            self._fixed = functools.partial(FixedData.of, path=statistics, gaps=rules.missing == "mean")
         self._name = "" if context is None else str(context.node_config.get("name", ""))
         self._policy = Policy(rules, served=self._served, context=context)
-        self._account = Account(rules, context=context, fixed=self._fixed)
+        self._account = Account(rules, context=context)
 
     @property
     def _site(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import hints, linalg
-from flower_pca.base.labels import numbered
+from flower_pca.base.labels import range_of
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.layers import precision
@@ -51,6 +51,7 @@ class Model:
         claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
         answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
         sizes: Root mean squares of the columns in their own units, less the mean if it is subtracted; None under noise.
+        offset: n times the squared length of the mean in the frame, where it is not subtracted; else 0.
         eps: The relative precision of the coarsest client's products.
         basis: Z, d x p orthonormal, best first where `values` is known.
         product: C Z, where the server knows it.
@@ -91,6 +92,7 @@ class Model:
     claims: dict[int, Claim] = field(default_factory=dict)
     answers: str = "rows"
     sizes: Array | None = None
+    offset: float = 0.0
     eps: float = 0.0
     basis: Array | None = None
     product: Array | None = None
@@ -177,7 +179,7 @@ class Model:
         """What a small residual does not tell of the wanted components, to follow a status; "" if nothing."""
         assert self.values is not None
         if self.spanned < self.k and not self.sure:
-            none = numbered("component", range(self.spanned + 1, self.k + 1))
+            none = range_of("component", range(self.spanned + 1, self.k + 1))
             return f"; beside the first, {none} have no variance but rounding: any directions would do"
         if self.sine_estimate is not None:
             return ""
@@ -223,6 +225,7 @@ def result_fields(model: Model) -> dict[str, Any]:
     k, ddof = model.k, max(model.n - 1, 1)
     first = float(model.values[0]) or 1.0
     unscaled = model.sizes if model.frame.scale is None else None
+    sizes = () if unscaled is None else hints.of_sizes(unscaled, model.feature_names)
     return {
         "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
         "explained_variance_": model.values[:k] / ddof,
@@ -246,5 +249,5 @@ def result_fields(model: Model) -> dict[str, Any]:
         "feature_names_in_": saved.columns(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,
         "choices": tuple(model.choices.values()),
-        "hints": () if unscaled is None else hints.of_sizes(unscaled, model.feature_names),
+        "hints": (*hints.of_mean(model.offset, model.values[0]), *sizes),
     }

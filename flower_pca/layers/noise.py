@@ -16,7 +16,6 @@ import numpy as np
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ProtocolError, sentence
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import Kind
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.dp.draw import Bits, noised
 from flower_pca.rows.local import LocalData
@@ -173,7 +172,7 @@ def answer(
     up, after = stage.client(plain, cast(LocalData, Clipped(data, clip)), uncounted(memory))
     parts, sent = stage.parts(plain, data.d), {}
     for name, a in up.items():
-        counts = parts[name].kind is Kind.ROWS  # how many rows there are is told by nobody: it counts clients
+        counts = parts[name].kind.counts_rows  # how many rows there are is told by nobody: it counts clients
         sent[name] = np.array(1) if counts else noised(a, share, bits)
     return sent, {**after, _SPENT: np.array(spent)}
 

@@ -22,22 +22,15 @@ import numpy as np
 
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.settings import FLOORS
 from flower_pca.rows.frame import Frame
 
-BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
-WIRES: Final = ("auto", *BITS)
-FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}  # the least tolerance that goes with so many bits
 NAME: Final = "wire.bits"  # of what a message says beside its arrays
 EXPONENTS: Final = ".exponents"  # beside a packed array, after its name
 _TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float16)}
 _HIGH: Final = 15  # exponent of the largest entry of a column: what is 2^-29 of it still has all digits of float16
 _SMALL: Final = 16  # numbers, below which packing does not pay
 _SHARE: Final = 0.1  # of the tolerance, that the mean's rounding may take
-
-
-def fewest(tol: float) -> int:
-    """The fewest bits that go with a tolerance."""
-    return min(bits for bits, least in FLOORS.items() if tol >= least)
 
 
 def why(bits: int, tol: float | None) -> str:

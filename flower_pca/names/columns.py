@@ -199,6 +199,12 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
     return f"{said} ({near})" if near else said
 
 
+def not_named(who: str, count: int) -> DataError:
+    """The error about columns without names, where the run names its own."""
+    rule, remedy = "named, as the run names its columns", "Give data with names of columns."
+    return DataError(f"The columns of {who}", must=rule, got=f"{count} without names", then=remedy)
+
+
 def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> DataError:
     """The error about columns that cannot be used; by name, what is in each, and where.
 
@@ -212,10 +218,11 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
             remedy = "Leave it out with beside=[''], name the others with columns=[...], or write the file without it."
         return DataError(what, must="named differently", got=listed(odd), then=remedy)
     decimal = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
-    thousands = any(re.search(r"'[-+]?\d{1,3}(,\d{3})+(\.\d+)?'", word) for word in words.values())
+    between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
     remedy = _APART if file else _OTHERS
     remedy = f"Read decimal commas with decimal=','. {remedy}" if decimal else remedy
-    remedy = f"Take out commas between thousands. {remedy}" if thousands else remedy
+    if between:
+        remedy = f"Read what stands between thousands with thousands={min(between)!r}. {remedy}"
     return DataError(what, must="numbers", got=got, then=remedy)
 
 

@@ -18,6 +18,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import BLOCK, FLAG, SEED, WIDTH, Ask
 from flower_pca.core.claims import check_opening, claim
 from flower_pca.core.kinds import COUNT, NUMBER, ROWS, Kind, Part, Shape
 from flower_pca.core.model import Model
@@ -28,8 +29,8 @@ from flower_pca.stages import usable
 
 _KEEP: Final = 1e3  # condition number of the scaled block up to which the first product is kept
 _COARSEST: Final = float(np.finfo(np.float32).eps)  # products are never computed in less
-_SAID: Final = "said"  # beside the merged arrays: what each client has said of itself
-_KEPT: Final = ("n", "eps", "mean", "m2", "count")  # of that
+_SAYINGS: Final = "said"  # beside the merged arrays: what each client has said of itself
+SAID: Final = ("n", "eps", "mean", "m2", "count")  # of that
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Opening(Stage[OpeningState]):
     """
 
     name: ClassVar[str] = "opening"
+    asks: ClassVar[Mapping[str, Ask]] = {"peaks": FLAG, "gaps": FLAG, "seed": SEED, "width": WIDTH, "block": BLOCK}
 
     width: int
     judged: bool = True
@@ -86,8 +88,8 @@ class Opening(Stage[OpeningState]):
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        names = ["mean", "m2", *(["peak"] if arrays["peaks"] else []), *(["count"] if "gaps" in arrays else [])]
-        columns = dict.fromkeys(names, Part((d,), Kind.COLUMNS))
+        columns = dict.fromkeys(["mean", "m2", *(["peak"] if arrays["peaks"] else [])], Part((d,), Kind.COLUMNS))
+        columns |= {"count": Part((d,), Kind.COUNT)} if "gaps" in arrays else {}
         product = Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)
         return {"n": ROWS, "rows": COUNT, "eps": NUMBER, **columns, "product": product}
 
@@ -127,16 +129,18 @@ class Opening(Stage[OpeningState]):
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
-            said = {} if total is None else total.get(_SAID, {})
+            said = {} if total is None else total.get(_SAYINGS, {})
             if self.judged:
-                said[client] = {name: reply[name] for name in _KEPT if name in reply}
-            return {**(reply if total is None else _both(state, total, reply)), _SAID: said}
+                said[client] = {name: reply[name] for name in SAID if name in reply}
+            return {**(reply if total is None else _both(state, total, reply)), _SAYINGS: said}
 
         return merge
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
-        arrays = {name: a for name, a in total.items() if name != _SAID}
-        return replace(state, total=arrays, said={i: said for i, said in total.get(_SAID, {}).items() if i in answered})
+        arrays = {name: a for name, a in total.items() if name != _SAYINGS}
+        return replace(
+            state, total=arrays, said={i: said for i, said in total.get(_SAYINGS, {}).items() if i in answered}
+        )
 
     def status(self, state: OpeningState) -> Status | None:
         return Status.done() if state.total is not None else None
@@ -171,6 +175,7 @@ class Opening(Stage[OpeningState]):
             sizes=sizes,
             eps=float(total["eps"]),
             trace=float(squares.sum()),
+            offset=0.0 if model.center else n * float(np.sum((mean / (1.0 if scale is None else scale)) ** 2)),
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
         )

@@ -14,6 +14,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import VECTOR, Ask
 from flower_pca.core.kinds import COUNT, ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage
@@ -52,6 +53,7 @@ class SummedOpening(Stage[SummedState]):
     """
 
     name: ClassVar[str] = "summed_opening"
+    asks: ClassVar[Mapping[str, Ask]] = {**Opening.asks, "reference": VECTOR}
 
     width: int
 
@@ -67,8 +69,9 @@ class SummedOpening(Stage[SummedState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         d = len(arrays["reference"]) if "reference" in arrays else d
-        names = ("sums", "squares", "count") if "gaps" in arrays else ("sums", "squares")
-        both = {"n": ROWS, "single": COUNT, "rows": COUNT, **dict.fromkeys(names, Part((d,), Kind.COLUMNS))}
+        columns = Part((d,), Kind.COLUMNS)
+        both = {"n": ROWS, "single": COUNT, "rows": COUNT, "sums": columns, "squares": columns}
+        both |= {"count": Part((d,), Kind.COUNT)} if "gaps" in arrays else {}
         return both if "reference" not in arrays else {**both, "product": Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)}
 
     @staticmethod

@@ -9,19 +9,19 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
-from flwr.app import Array as FlowerArray
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from flower_pca import wire
+from flower_pca import registry, wire
 from flower_pca.assembly import AnyRun
+from flower_pca.base import checks
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
 from flower_pca.core.drive import Driven, drive
@@ -36,6 +36,10 @@ from flower_pca.strategies.log import log
 from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import Waits
 from flower_pca.vertical.result import ColumnsResult
+from flower_pca.wire import records
+from flower_pca.wire.records import ArrayRecord, ConfigRecord, MetricRecord
+
+IN_ORDER: Final = "in_order"  # of a round's figures: whether the components after it have their order
 
 R = TypeVar("R", PCAResult, TrackingResult, Scaling)
 
@@ -54,6 +58,12 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._nodes: Nodes | None = None  # of the steps that a caller takes by hand
         self._asked: Broadcast | None = None
         self._following: Callable[[Driven], None] | None = None  # likewise
+
+    def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
+        """Refuse keywords that are neither `known` nor of the algorithm that the strategy is named after."""
+        stage = registry.STAGES.get(getattr(self, "name", ""))
+        own: list[str] = [f.name for f in fields(stage)] if stage else []
+        checks.parameters(type(self).__name__, keywords, [*known, *own])
 
     @abstractmethod
     def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
@@ -109,7 +119,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             if record.metrics:
                 metrics = outcome.evaluate_metrics_clientapp if record.stage == wire.EVALUATE else None
                 metrics = outcome.train_metrics_clientapp if metrics is None else metrics
-                metrics[record.number] = MetricRecord(dict(record.metrics))
+                metrics[record.number] = records.figures(record.metrics)
             arrays = _components(run)
             if evaluate_fn is not None and arrays is not None:
                 told = evaluate_fn(record.number, arrays)
@@ -137,14 +147,21 @@ class FlowerStrategy(Strategy, Generic[R]):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The components after a round, and its figures; nothing if no round was configured."""
+        """The components after a round, and its figures; nothing if no round was configured.
+
+        `in_order` among the figures is 1 where the components are those that the run would end with, by falling
+        variance; 0 where they span the same, but no message has yet measured which of them is the first.
+        """
         done = self._aggregate(replies, "train")
-        return (None, None) if done is None else (_components(done[0]), MetricRecord(dict(done[1].metrics)))
+        if done is None:
+            return None, None
+        run, record = done
+        return _components(run), records.figures({**record.metrics, IN_ORDER: int(_in_order(run))})
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The figures of the closing evaluation; nothing before it."""
         done = self._aggregate(replies, wire.EVALUATE)
-        return None if done is None else MetricRecord(dict(done[1].metrics))
+        return None if done is None else records.figures(done[1].metrics)
 
     def summary(self) -> None:
         """Log what the run is about to do."""
@@ -218,13 +235,20 @@ def _known(arrays: ArrayRecord | None) -> Known | None:
     if "components" not in arrays:
         log(WARNING, "initial_arrays are left aside: PCA begins with components alone, and none is named so.")
         return None
-    return Known(arrays["components"].numpy(), arrays["scale"].numpy() if "scale" in arrays else None)
+    known = records.singles(arrays)
+    return Known(known["components"], known.get("scale"))
 
 
 def _components(run: Driven) -> ArrayRecord | None:
     """The components as they stand, as rows."""
     Z = run.estimate()
-    return None if Z is None else ArrayRecord({"components": FlowerArray(np.ascontiguousarray(fix_signs(Z).T))})
+    return None if Z is None else records.named({"components": np.ascontiguousarray(fix_signs(Z).T)})
+
+
+def _in_order(run: Driven) -> bool:
+    """Whether these have an order: it takes the product C Z with them, or a run that has ended."""
+    known = run.standing.known(whole=run.roll.whole)
+    return run.finished or known.product is not None or known.values is not None
 
 
 def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
@@ -233,15 +257,17 @@ def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
     Of a run of steps: components and values of each, and changes. Of a scaling: mean and scale.
     """
     if isinstance(result, Scaling):
-        return ArrayRecord({"mean": FlowerArray(result.mean_), "scale": FlowerArray(result.scale_)})
+        return records.named({"mean": result.mean_, "scale": result.scale_})
     if isinstance(result, TrackingResult):
         steps = {"components": result.components_, "values": result.values_, "changes": result.changes_}
-        return ArrayRecord({name: FlowerArray(a) for name, a in steps.items()})
+        return records.named(steps)
     arrays = {
         "components": result.components_,
         "explained_variance": result.explained_variance_,
         "mean": result.mean_,
-        **({"scores": result.scores_} if isinstance(result, ColumnsResult) else {}),
-        **({} if result.scale_ is None else {"scale": result.scale_}),
     }
-    return ArrayRecord({name: FlowerArray(a) for name, a in arrays.items()})
+    if isinstance(result, ColumnsResult):
+        arrays["scores"] = result.scores_
+    if result.scale_ is not None:
+        arrays["scale"] = result.scale_
+    return records.named(arrays)

@@ -38,11 +38,8 @@ BY_POSITION: Final = (
 )
 
 
-def run(question: Question, algorithm: Algorithm[Any], choices: dict[str, str], *, started: bool) -> Run:
+def run(question: Question, algorithm: Algorithm[Any], choices: dict[str, str]) -> Run:
     """A run over columns at different places: of all parties, to the end, as no other one has the columns of one."""
-    if started:
-        rule, remedy = "left out, as it begins with scores of people, not with columns", "Leave it out."
-        raise ConfigError('start with split="columns"', must=rule, got="one", then=remedy)
     summed = question.mask is not None
     gaps = question.missing != "error"
     model = Model(
@@ -221,6 +218,15 @@ class ColumnsResult(PCAResult):
         orders = [order(table.ids or (), "the rows given") for table in tables]
         total = np.sum([part[places] for part, places in zip(parts, orders, strict=True)], axis=0)
         return np.asarray(total[np.argsort(orders[0])])
+
+    @property
+    def _columns(self) -> str:
+        return super()._columns if self.whole else f"the columns of {labels.count(self.parties_, 'client')}"
+
+    @property
+    def dimensions(self) -> str:
+        """How many rows and columns it is of; where parties keep theirs to themselves, whose they are."""
+        return super().dimensions if self.whole else f"{self._rows} x {self._columns}"
 
     def table(self) -> str:
         """Variances as plain text, with the heaviest columns where the loadings of all parties are at hand."""

@@ -16,11 +16,10 @@ from flwr.app import Context, RecordDict
 from scipy import sparse
 
 from flower_pca import answering, make, registry, simulate
-from flower_pca.base.errors import DataError
 from flower_pca.clients import ConsensusRPCAClient, Rules, client_app
 from flower_pca.core.stage import Stage
 from flower_pca.rows import statistics
-from flower_pca.rows.fixed import FixedData, fixed
+from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import PCAStrategy
@@ -48,20 +47,19 @@ def twins(n=64, seed=0, kind=np.asarray):
 def test_the_twins_are_some():
     X, Y = twins()
     assert not np.array_equal(np.sort(X, axis=0)[:-4], np.sort(Y, axis=0)[:-4])
-    a, b = (statistics.measured(LocalData(rows)) for rows in (X, Y))
+    a, b = (statistics.measure(LocalData(rows)) for rows in (X, Y))
     for name, value in vars(a).items():
         np.testing.assert_array_equal(value, getattr(b, name), err_msg=name)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
-@pytest.mark.parametrize("answers", ["fixed", "exact"])
 @pytest.mark.parametrize("name", SAFE)
-def test_two_tables_with_the_same_statistics_give_the_same_run(name, answers, kind):
+def test_two_tables_with_the_same_statistics_give_the_same_run(name, kind):
     others = [X + 1.0 for X in mixed(0).shards[1:]]
     others = [X[:, :D] for X in others]
     results = []
     for rows in twins(kind=kind):
-        settings = {"n_components": 2, "evaluate": True, "answers": answers, "scale": "std", "center": True}
+        settings = {"n_components": 2, "evaluate": True, "answers": "fixed", "scale": "std", "center": True}
         limits = {"max_rounds": 12} if "max_rounds" in make(name).__dataclass_fields__ else {}
         results.append(simulate(make(name, **limits), [rows, *others], **settings))
     one, other = results
@@ -158,13 +156,13 @@ class Sealed:
 def test_once_they_are_measured_no_half_reads_a_row(n):
     rng = np.random.default_rng(4)
     data = LocalData(rng.standard_normal((n, D)))
-    fixed(data)
+    FixedData.of(data)
     data._X = Sealed()
     for number in range(3):
         Z = np.linalg.qr(rng.standard_normal((D, 3)))[0]
         for stage, arrays in questions(rng, Z).items():
             frame = Frame(rng.standard_normal(D), np.exp(rng.standard_normal(D)))
-            up, _ = answering.unmasked(stage, arrays, data.framed(frame), {}, fixed=fixed)
+            up, _ = answering.unmasked(stage, arrays, data.framed(frame), {}, fixed=FixedData.of)
             assert up, number
 
 
@@ -210,13 +208,12 @@ def test_an_answer_that_is_not_finite_is_refused():
 
 @pytest.mark.filterwarnings("ignore:theta must be")
 @pytest.mark.parametrize("name", SAFE)
-@pytest.mark.parametrize("answers", ["fixed", "exact"])
-def test_a_node_gives_the_bits_of_a_simulation_that_answers_alike(name, answers):
+def test_a_node_gives_the_bits_of_a_simulation_that_answers_alike(name):
     shards = [X[:, :D] for X in mixed(1).shards]
     algorithm = make(name, max_rounds=6) if "max_rounds" in make(name).__dataclass_fields__ else make(name)
-    wanted = simulate(algorithm, shards, n_components=2, answers=answers)
+    wanted = simulate(algorithm, shards, n_components=2, answers="fixed")
     with in_a_run():
-        app = client_app(lambda context: shards[context.node_config["partition-id"]], answers=answers, share_own=True)
+        app = client_app(lambda context: shards[context.node_config["partition-id"]], share_own=True)
         result = PCAStrategy(algorithm, n_components=2).fit(FakeGrid(app, 3))
     assert result.components_.tobytes() == wanted.components_.tobytes()
     assert (result.answers, wanted.answers) == ("fixed", "fixed")
@@ -231,7 +228,7 @@ def test_statistics_outlive_a_restart_and_are_the_owners_alone(tmp_path, monkeyp
     path = tmp_path / "flower_pca-fixed-3.npz"
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     statistics.ready.clear()
-    monkeypatch.setattr(statistics, "measured", None)
+    monkeypatch.setattr(statistics, "measure", None)
     again = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     np.testing.assert_array_equal(again["Y"], first["Y"], strict=True)
     monkeypatch.undo()
@@ -246,11 +243,11 @@ def test_statistics_outlive_a_restart_and_are_the_owners_alone(tmp_path, monkeyp
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_what_is_counted_of_a_node_is_read_off_the_statistics_too(masked, tmp_path, monkeypatch):
-    """A restarted node with max_rank looks at no row beyond those of the fingerprint."""
+    """A restarted node with max_columns looks at no row beyond those of the fingerprint."""
     tables = [twins(seed=seed)[0] / 100.0 for seed in range(3)]
 
     def asked():
-        nodes = [Node(i, X, memory_dir=tmp_path / str(i), max_rank=2) for i, X in enumerate(tables)]
+        nodes = [Node(i, X, memory_dir=tmp_path / str(i), max_columns=6) for i, X in enumerate(tables)]
         Z = np.eye(D)[:, :2]
         return Sums(nodes).product(Z) if masked else nodes[0].ask("ssi", {"Z": Z}, Frame(np.ones(D)))["Y"]
 
@@ -259,9 +256,3 @@ def test_what_is_counted_of_a_node_is_read_off_the_statistics_too(masked, tmp_pa
     for name in ("moments", "there", "blocks", "dense", "matmat", "products"):
         monkeypatch.setattr(LocalData, name, Sealed.__array__)
     assert asked().shape == before.shape
-
-
-def test_exact_statistics_have_a_limit_in_words():
-    data = LocalData(sparse.csr_array((3, 12_000)))
-    with pytest.raises(DataError, match="The columns of rows under exact answers must be at most 11585"):
-        fixed(data, exactly=True)

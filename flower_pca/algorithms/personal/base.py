@@ -20,6 +20,7 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterative, Progress
+from flower_pca.core.asks import BLOCK, FLAG, ROW_WIDTH, Ask
 from flower_pca.core.kinds import NUMBER, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays, Merge, add, stack
@@ -179,8 +180,18 @@ class Personalized(Iterative[S]):
       `given`: a block to start from, such as the transposed components of an earlier run.
     """
 
+    asks: ClassVar[Mapping[str, Ask]] = {
+        "U": BLOCK,
+        "b": BLOCK,
+        "B": BLOCK,
+        "k": ROW_WIDTH.by_client,
+        **held_out.ASKS,
+        "samples": FLAG,
+        "scaled": FLAG,
+    }
     quantity: ClassVar[str] = "first-order residual of the shared components"
-    centers: ClassVar[bool] = False
+    measured: ClassVar[bool] = False
+    tolerant: ClassVar[bool] = False
 
     local_components: int | apart.Apart | str = 1
     weights: str = "equal"
@@ -255,12 +266,9 @@ class Personalized(Iterative[S]):
         return add if state.start is None or self.init == "projection" else stack
 
     @property
-    def sums_remedy(self) -> str:
-        if self.collect:
-            return "Leave collect out, which asks every client for its own components, or the masks."
-        if self.given is not None or self.init in _SUMMED:
-            return ""
-        return f'Use init="projection": init="{self.init}" asks every client for components; or leave the masks out.'
+    def additive(self) -> bool:
+        # `collect` asks every client for its own components, and so does every start but those in _SUMMED.
+        return not self.collect and (self.given is not None or self.init in _SUMMED)
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
         w, _ = self.largest(model)

@@ -18,6 +18,7 @@ from flower_pca.algorithms.personal.base import Probe
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import BLOCK, FLAG, STEPS, Ask
 from flower_pca.core.kinds import COUNT, MEAN_SQUARES, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add, stack
@@ -48,6 +49,14 @@ class PersonalClosing(Stage[ClosingState]):
     """
 
     name: ClassVar[str] = "personal"
+    asks: ClassVar[Mapping[str, Ask]] = {
+        "U": BLOCK,
+        "b": BLOCK,
+        **held_out.ASKS,
+        "exact": FLAG,
+        "steps": STEPS,
+        "collect": FLAG,
+    }
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> ClosingState:
@@ -60,7 +69,7 @@ class PersonalClosing(Stage[ClosingState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         U = arrays["U"]
         common: dict[str, Part] = {
-            "Y": Part(U.shape, Kind.PRODUCT),
+            "Y": Part(U.shape, Kind.PRODUCT, of="U"),
             **Probe.parts(arrays),
             "error": MEAN_SQUARES,
             "clients": COUNT,

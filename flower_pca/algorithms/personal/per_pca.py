@@ -17,6 +17,7 @@ from flower_pca.algorithms.personal.base import Personalized, PersonalState, Pro
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.core.asks import FLAG, POSITIVE, SEED, Ask, index
 from flower_pca.core.kinds import MEAN_SQUARES, NUMBER, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge
@@ -76,6 +77,16 @@ class PerPCA(Personalized[PerState]):
     """
 
     name: ClassVar[str] = "per_pca"
+    asks: ClassVar[Mapping[str, Ask]] = {
+        **Personalized.asks,
+        "measure": FLAG,
+        "eta": POSITIVE,
+        "choice": index(2, least=1),
+        "polar": FLAG,
+        "seed": SEED,
+    }
+    remembers: ClassVar[bool] = True
+    additive_with: ClassVar[str] = "eta=0.1"
     quantity: ClassVar[str] = "movement of the shared components over the step"
 
     choice: int = 1
@@ -134,10 +145,8 @@ class PerPCA(Personalized[PerState]):
         return {"M": w + 2.0 * (self.eta or 0.0) * wS, "f": 0.0}  # U + eta (S U - W (W'SU + U'SW) / 2)
 
     @property
-    def sums_remedy(self) -> str:
-        if self.eta is not None or super().sums_remedy:
-            return super().sums_remedy
-        return "Give eta: max_i ||S_i||_2, which step is in proportion to, is no sum; or leave the masks out."
+    def additive(self) -> bool:
+        return self.eta is not None and super().additive  # max_i ||S_i||_2, which `step` is in proportion to, is no sum
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:

@@ -16,6 +16,7 @@ from flower_pca.algorithms.robust.proof import once_more, undetermined
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import BLOCK, POSITIVE, Ask, index
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
@@ -56,6 +57,11 @@ class LowRank(Stage[LowRankState]):
     """
 
     name: ClassVar[str] = "low_rank"
+    asks: ClassVar[Mapping[str, Ask]] = {
+        "U": BLOCK,
+        **dict.fromkeys(("lam", "rho", "sigma", "cut"), POSITIVE),
+        "tag": index(2**53, least=-1),
+    }
     by_row: ClassVar[bool] = True
     fixed_set: ClassVar[bool] = True
 
@@ -134,8 +140,8 @@ class LowRank(Stage[LowRankState]):
         return add if state.summed else _apart
 
     @property
-    def sums_remedy(self) -> str:
-        return ""
+    def additive(self) -> bool:
+        return True
 
     def server(self, state: LowRankState, total: Arrays, answered: frozenset[int]) -> LowRankState:
         return replace(state, total=total)

@@ -20,6 +20,7 @@ from flower_pca.algorithms.robust import attempts, hidden, median, proof, sizes
 from flower_pca.algorithms.robust.attempt import Problem, moments
 from flower_pca.algorithms.robust.attempts import Book, ConsensusState
 from flower_pca.algorithms.robust.base import (
+    COUNTING,
     Robust,
     counts_bounds,
     counts_message,
@@ -35,6 +36,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Progress
+from flower_pca.core.asks import BLOCK, FLAG, MATRIX, POSITIVE, SEED, STEPS, Ask, index
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add
@@ -87,6 +89,18 @@ class ConsensusRPCA(Robust[ConsensusState]):
     """
 
     name: ClassVar[str] = "consensus_rpca"
+    asks: ClassVar[Mapping[str, Ask]] = {
+        **COUNTING,
+        "U": BLOCK,
+        **dict.fromkeys(("lam", "rho", "cut", "start", "share"), POSITIVE),
+        "inner_steps": STEPS,
+        "seed": SEED,
+        **dict.fromkeys(("tag", "origin"), index(2**53, least=-1)),
+        **dict.fromkeys(("rowwise", "proof"), FLAG),
+        "turn": MATRIX,
+        "block": BLOCK,
+        "Z": BLOCK,
+    }
 
     gamma: float = attempts.GAMMA
     ridge: float = _RIDGE
@@ -156,8 +170,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
         return add if state.attempt is None or state.proving else state.cache.merging
 
     @property
-    def sums_remedy(self) -> str:
-        return ""  # single answers are held where they can be had, to count for those that miss a round
+    def additive(self) -> bool:
+        return True  # single answers are held where they can be had, to count for those that miss a round
 
     def bounds(self, state: ConsensusState, model: Model) -> Mapping[str, Array | float]:
         if state.attempt is None:

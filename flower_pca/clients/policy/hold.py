@@ -6,7 +6,7 @@ from collections.abc import Set
 from typing import Final
 
 import numpy as np
-from flwr.app import ConfigRecord, Context
+from flwr.app import Context
 
 from flower_pca import registry, wire
 from flower_pca.base.errors import ConfigError
@@ -20,6 +20,7 @@ from flower_pca.layers import single as apart
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.wire import records
 
 _ANSWERED: Final = "flower_pca.answered"
 _ROUNDING: Final = 1e-9  # of budgets that are added up
@@ -28,7 +29,7 @@ _OPERATOR: Final = "Ask the node's operator."
 
 
 class Policy:
-    """Holds a node to its rules: which algorithms, in masks only, so much noise, so many messages, up to what rank.
+    """Holds a node to its rules: which algorithms, in masks only, so much noise, so many messages.
 
     Args:
         rules: The node's rules.
@@ -43,11 +44,10 @@ class Policy:
         self._rules, self._served, self._context = rules, served, context
 
     def admit(self, request: wire.Request) -> None:
-        """Refuse a message for what it is; count it."""
+        """Refuse a message for what it is."""
         self._check_algorithm(request)
         self._check_noise(request)
         self._check_masks(request)
-        self._count()
 
     def _check_algorithm(self, request: wire.Request) -> None:
         """What the message names, and the algorithms that its stage belongs to, must be served."""
@@ -103,18 +103,17 @@ class Policy:
             remedy = "Ask for one number, or ask the node's operator."
             raise RefusalError("The numbers in a masked message", must=rule, got="others for some", then=remedy)
 
-    def _count(self) -> None:
+    def count(self) -> None:
         """Count a message of this run, if there is room for one more."""
         most = self._rules.max_messages
         if most is None or self._context is None:
             return
-        records = self._context.state.config_records
-        answered = int(records[_ANSWERED]["messages"]) if _ANSWERED in records else 0  # type: ignore[arg-type]
+        answered = int(records.values_in(self._context.state, _ANSWERED).get("messages", 0))
         if answered >= most:
             rule = f"at most {most}: that is its max_messages"
             remedy = "Ask the node's operator, or for an algorithm of fewer rounds."
             raise RefusalError("The messages to this node in a run", must=rule, got="one more", then=remedy)
-        records[_ANSWERED] = ConfigRecord({"messages": answered + 1})
+        records.put_values(self._context.state, _ANSWERED, {"messages": answered + 1})
 
     def check_gaps(self, request: wire.Request, data: LocalData) -> None:
         """What a server lets stand for missing values tells of the rows with gaps: only as the node's rule has it."""
@@ -142,11 +141,11 @@ class Policy:
 
     def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
         """Why the node would not serve what the run may go on with, which tells all of C_i; nothing if it would."""
-        asked, most = request.alternative, self._rules.max_rank
+        asked, most = request.alternative, self._rules.max_columns
         if asked and asked not in self._served:
             return {wire.DECLINES: f"it serves {', '.join(sorted(self._served))}"}
         if asked and most is not None and isinstance(rows, LocalData) and most < rows.d:
-            return {wire.DECLINES: f"its max_rank is {most}"}
+            return {wire.DECLINES: f"its max_columns is {most}"}
         if (
             asked
             and isinstance(rows, LocalData)

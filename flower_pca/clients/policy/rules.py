@@ -24,7 +24,7 @@ from flower_pca.layers.noise import Floor
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
-ANSWERS: Final = ("fixed", "exact", "rows")
+ANSWERS: Final = ("fixed", "rows")
 FILLS: Final = ("own_mean", "mean")
 ANY: Final = "any"  # of ways to prepare columns, and of runs over rows beside
 SPLITS: Final = (False, True, "std", "max_abs", ANY)
@@ -68,9 +68,9 @@ class Rules:
             with one of these. Not to be had from the server.
         max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.
         max_messages_ever: The same over all runs, while its rows stay the same; refused ones count too.
-        max_rank: The rank, at most, of all products with C_i that it tells while its rows stay the same, over all runs;
-            under masks, that each group of nodes tells together. After d independent columns a server knows C_i. d / 2
-            is a sensible choice.
+        max_columns: Columns of d numbers, at most, that leave the node in all, plain or masked, over all runs, while
+            its rows stay the same: an answer counts its floating-point numbers over d, rounded up. It bounds how much
+            leaves, not what follows from it: where C_i may not be known, masks or noise are the answer.
         max_epsilon: The privacy, at most, that all answers with noise cost while its rows stay the same, over all runs,
             whatever budget a run names: with it the node answers only runs with dp. Goes with max_delta.
         max_delta: The probability at which max_epsilon is accounted.
@@ -87,9 +87,8 @@ class Rules:
             node-config). If not, it tells how many columns there are, and a digest of their sorted names, by which
             nodes are compared; whoever guesses all names can check that by the digest.
         answers: What answers come from. "fixed": statistics of the rows that were measured before the first message, so
-            that no number of a server meets a row; with memory_dir they are kept. "exact": likewise, from sums that
-            are the same on every machine and in any order of the rows, several times as costly once. "rows": products
-            of rows, for a server that is trusted with them.
+            that no number of a server meets a row; with memory_dir they are kept. "rows": products of rows, for a
+            server that is trusted with them.
         split_columns: Whether the node takes part in runs whose parties hold different columns of the same people, and
             in no others: True for columns as they are, "std" or "max_abs" for ones scaled so. The server and all
             parties then see each person's scores; without masks the server sees products with X_p X_p'. "any" lets the
@@ -117,7 +116,7 @@ class Rules:
     trusted_keys: str | os.PathLike[str] | None = None
     max_messages: int | None = None
     max_messages_ever: int | None = None
-    max_rank: int | None = None
+    max_columns: int | None = None
     max_epsilon: float | None = None
     max_delta: float | None = None
     max_colluders: int = 0
@@ -137,7 +136,7 @@ class Rules:
                 remedy = checks.did_you_mean(name, listed)
                 known = ", ".join(listed)
                 raise ConfigError("Every algorithm in allow", must=f"one of {known}", got=repr(name), then=remedy)
-        for name in ("min_rows", "min_peers", "max_messages", "max_messages_ever", "max_rank", "max_groups"):
+        for name in ("min_rows", "min_peers", "max_messages", "max_messages_ever", "max_columns", "max_groups"):
             if getattr(self, name) is not None or name in _NEEDED:
                 checks.integer(name, getattr(self, name), least=1)
         checks.integer("max_colluders", self.max_colluders)
@@ -227,7 +226,7 @@ class Rules:
     @property
     def keeps_ledger(self) -> bool:
         """Whether a rule holds over all runs, so that what is told has to be written down."""
-        lasting = (self.max_messages_ever, self.max_rank, self.max_epsilon)
+        lasting = (self.max_messages_ever, self.max_columns, self.max_epsilon)
         return self.counts_groups or any(rule is not None for rule in lasting)
 
     @property

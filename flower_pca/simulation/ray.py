@@ -147,7 +147,7 @@ def _run(
 def _app(where: Placed, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
     """The ClientApp of all virtual nodes, which allow everything: a simulation has no foe."""
     from flower_pca.clients import Rules, client_app
-    from flower_pca.clients.policy.offered import everything
+    from flower_pca.clients.policy.rules import everything
 
     each, packs, hosting = where.packs.each, where.packs, engine.hosted is not None
     allowed = {"allow": everything(), "missing": "mean", "split_columns": "any", **rules}

@@ -23,7 +23,7 @@ from flwr.app import Context
 from flower_pca import registry, wire
 from flower_pca.base import archive, labels
 from flower_pca.base.errors import FlowerPCAError
-from flower_pca.clients.books import kept
+from flower_pca.clients.books import folders as kept
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.core.stage import Arrays

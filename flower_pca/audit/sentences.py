@@ -70,13 +70,6 @@ SEEN: Final = (
         left_open=True,
     ),
     Line(
-        ("unequal_numbers",),
-        lambda r: r.unequal_numbers,
-        "Sums for which a server asks this node alone for another number of own components: they tell its answer. "
-        "Leave unequal_numbers out.",
-        left_open=True,
-    ),
-    Line(
         ("min_noise",),
         lambda r: r.min_noise is not None,
         "Noise on every answer, under masks on every sum: its deviation is {min_noise} times the clip squared or more.",

@@ -11,7 +11,7 @@ from builders import Array, sine
 from fake_grid import FakeGrid, app_of, in_a_run
 
 from flower_pca import ConfigError, DataError, ExactPerPCA, PCAResult, PersonalResult, make, simulate
-from flower_pca.clients.books.kept import own_file
+from flower_pca.clients.books.folders import own_file
 from flower_pca.layers import single as apart
 from flower_pca.layers.single import Who
 from flower_pca.report import pages, write

@@ -10,7 +10,7 @@ from pages import text
 from flower_pca import SSI, cli, registry
 from flower_pca.audit.sentences import LASTING, SEEN, telling
 from flower_pca.clients import Rules
-from flower_pca.clients.policy.offered import everything
+from flower_pca.clients.policy.rules import everything
 from flower_pca.core.kinds import KINDS, Kind
 
 NEUTRAL = {"memory_dir", "output_dir", "sign_key"}  # where a node keeps what is its own, and by what others know it

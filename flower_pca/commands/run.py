@@ -11,7 +11,7 @@ from typing import Any
 from flower_pca.base import checks
 from flower_pca.commands import common, own, scores
 from flower_pca.commands.show import as_json, print_result
-from flower_pca.layers.precision import WIRES
+from flower_pca.core.settings import WIRES
 from flower_pca.names.columns import wanted
 
 

@@ -48,6 +48,11 @@ class Algorithm(Stage[S]):
         """p, the columns that the opening and the algorithm work on; fewer if there are fewer features."""
         return (n_components if isinstance(n_components, int) else _FRACTION_WIDTH) + self.oversample
 
+    @property
+    def by_client(self) -> Mapping[int | str, int] | None:
+        """The numbers that it tells clients apart from one another, by client; None where all are told the same."""
+        return None
+
     def restart(self, model: Model) -> Array:
         """The block to go back to the opening with, when the set of clients has changed.
 

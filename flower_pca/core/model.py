@@ -7,13 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import hints, linalg
+from flower_pca.base import linalg
 from flower_pca.base.labels import numbered
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.layers import precision
 from flower_pca.names.columns import Heading
-from flower_pca.results import saved
 from flower_pca.rows.frame import Frame
 from flower_pca.vertical.split import Split
 
@@ -66,7 +64,6 @@ class Model:
         status: Why the algorithm ended.
         mse: Mean squared reconstruction error of a row, where it was evaluated.
         histograms: How many rows of all clients lie how far from the components, where the run was asked to monitor.
-        bits: With how many bits blocks and products travel.
         declined: The first client that has declined the algorithm's alternative in the opening, and why.
         choices: What the run has chosen by itself, in words, by what it was chosen for.
         left: What the algorithm leaves to its closing stage and to its result, by names that these agree on.
@@ -106,7 +103,6 @@ class Model:
     status: Status | None = None
     mse: float | None = None
     histograms: Array | None = None
-    bits: int = 64
     declined: str = ""
     choices: dict[str, str] = field(default_factory=dict)
     left: dict[str, Array] = field(default_factory=dict)
@@ -189,11 +185,6 @@ class Model:
         return f"; {which}, and the {by} is {off}: which of their directions was found cannot be told"
 
     @property
-    def sent_frame(self) -> Frame:
-        """The frame as messages bring it."""
-        return precision.frame(self.frame, self.bits, n=self.n, room=self.trace / max(self.d, 1))
-
-    @property
     def columns(self) -> Array:
         """The basis, which the opening has set."""
         if self.basis is None:
@@ -213,38 +204,3 @@ def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
     share = np.cumsum(np.maximum(values, 0.0)) / trace if trace > 0 else np.ones(len(values))
     passed = np.flatnonzero(share > fraction + _ROUNDING)
     return int(passed[0]) + 1 if len(passed) else None
-
-
-def result_fields(model: Model) -> dict[str, Any]:
-    """What a finished model says of the fields of `PCAResult`."""
-    assert model.values is not None
-    assert model.residuals is not None
-    assert model.status is not None
-    k, ddof = model.k, max(model.n - 1, 1)
-    first = float(model.values[0]) or 1.0
-    unscaled = model.sizes if model.frame.scale is None else None
-    return {
-        "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
-        "explained_variance_": model.values[:k] / ddof,
-        "mean_": np.zeros(model.d) if model.frame.mean is None else model.frame.mean,
-        "scale_": model.frame.scale,
-        "total_variance_": model.trace / ddof,
-        "left_out_variance_": model.left_out / ddof,
-        "n_samples_": model.n,
-        "residuals_": model.residuals[:k] / first,
-        "sine_estimate_": model.sine_estimate,
-        "mse_": model.mse,
-        "rounds": model.rounds,
-        "status": model.status,
-        "seed": model.seed,
-        "centered": model.center,
-        "answers": model.answers,
-        "fill_": model.frame.fill,
-        "histograms_": model.histograms,
-        "influence_": model.left.get("influence"),
-        "influence_keys_": model.left.get("influence_keys"),
-        "feature_names_in_": saved.columns(model.feature_names),
-        "feature_digest": "" if model.heading is None else model.heading.digest,
-        "choices": tuple(model.choices.values()),
-        "hints": () if unscaled is None else hints.of_sizes(unscaled, model.feature_names),
-    }

@@ -14,10 +14,9 @@ from typing import Any, Final
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm, Iterative
-from flower_pca.core.settings import DP, MaskedSums
+from flower_pca.core.layer import Layer
+from flower_pca.core.settings import BITS, DP, FLOORS, WIRES, MaskedSums, fewest_bits
 from flower_pca.core.stage import Stage
-from flower_pca.layers import precision
-from flower_pca.layers.air import AirChannel
 from flower_pca.names.columns import wanted
 
 SCALES: Final = (None, "std", "max_abs")
@@ -37,7 +36,7 @@ _ONE: Final = "Leave one of them out."
 _REACH: Final = "Bound the raw rows."
 
 
-def summable(stage: Stage[Any], channel: AirChannel | None) -> None:
+def summable(stage: Stage[Any], channel: Layer | None) -> None:
     """Require what masks need: a stage of which nothing but sums has to be had, and no channel that adds noise."""
     if stage.sums_remedy:
         rule = "one whose clients send sums and nothing else"
@@ -100,12 +99,12 @@ class Question:
     min_clients: int = 1
     mask: MaskedSums | None = None
     dp: DP | None = None
-    channel: AirChannel | None = None
+    channel: Layer | None = None
     wire: str = "float64"
     split: str = "rows"
 
     def __post_init__(self) -> None:
-        kinds = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": AirChannel}
+        kinds = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer}
         for name, kind in kinds.items():
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
@@ -120,7 +119,7 @@ class Question:
         for name in ("evaluate", "monitor", "influence"):
             checks.choice(name, getattr(self, name), (True, False))
         checks.integer("min_clients", self.min_clients, least=1)
-        checks.choice("wire", self.wire, precision.WIRES)
+        checks.choice("wire", self.wire, WIRES)
         checks.choice("split", self.split, SPLITS)
         self._check_bits()
         object.__setattr__(self, "columns", wanted(self.columns))
@@ -142,8 +141,8 @@ class Question:
     def bits(self) -> int:
         """With how many bits blocks and products travel, as far as the question itself says."""
         if self.wire != "auto":
-            return precision.BITS[self.wire]
-        return 64 if self.tol is None else precision.fewest(self.tol)
+            return BITS[self.wire]
+        return 64 if self.tol is None else fewest_bits(self.tol)
 
     @property
     def tol(self) -> float | None:
@@ -182,7 +181,7 @@ class Question:
             beside = "a channel" if self.dp is None else "dp"
             rule, remedy = '"float64" or "auto", as there is noise on the answers', "Leave it out."
             raise ConfigError(f"wire with {beside}", must=rule, got=repr(self.wire), then=remedy)
-        least = precision.FLOORS[bits]
+        least = FLOORS[bits]
         if isinstance(algorithm, Iterative) and algorithm.tol < least:
             what, remedy = f"tol of {algorithm.name} with wire={self.wire!r}", 'Raise it, or use wire="auto".'
             raise ConfigError(what, must=f"at least {least:g}", got=f"{algorithm.tol:g}", then=remedy)

@@ -23,8 +23,9 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.claims import block_like
 from flower_pca.core.kinds import Kind, Part
+from flower_pca.core.layer import Sayings
 from flower_pca.core.stage import Arrays, Broadcast
-from flower_pca.layers import noise, precision
+from flower_pca.layers import NOISE, WIRE
 from flower_pca.masking import fixed, messages
 
 if TYPE_CHECKING:  # of a server
@@ -40,7 +41,7 @@ _ROUNDING: Final = 1e-3  # of the mean of all s_a: what the rounding of a mean m
 def wholes(run: Run, message: Broadcast, parts: Mapping[str, Part], clients: int) -> dict[str, Array]:
     """What the sums of the answers to the run's message are at most, by name, where 32 bits will do."""
     rows = [part.shape[0] for part in parts.values() if part.kind in _PRODUCTS]
-    halved = rows and fixed.halving(precision.asked(message.arrays), clients, rows[0] or 0)
+    halved = rows and fixed.halving(_bits(message.layers), clients, rows[0] or 0)
     if not halved or not _measured(run, message):
         return {}
     if run.standing.opening:
@@ -68,18 +69,27 @@ def _measured(run: Run, message: Broadcast) -> bool:
     return run.roll.members.issuperset(message.to) and run.standing.model.missing == "error"
 
 
-def check(stage: str, arrays: Arrays, columns: int | None) -> None:
+def check(stage: str, arrays: Arrays, layers: Sayings, columns: int | None) -> None:
     """Refuse such words for what is no product, and for noise, which keeps its grid and all of its tails."""
     names = messages.halves(arrays)
     if not names:
         return
     parts = registry.STAGES[stage].parts(messages.plain(arrays), columns) if stage in registry.STAGES else {}
     products = {name: part.shape[0] or 0 for name, part in parts.items() if part.kind in _PRODUCTS}
-    bits, clients = precision.asked(arrays), int(arrays["mask.clients"])
+    bits, clients = _bits(layers), int(arrays["mask.clients"])
     fits = names <= products.keys() and all(fixed.halving(bits, clients, products[name]) for name in names)
-    if noise.asked(arrays) or not fits:
+    if NOISE in layers or not fits:
         rule = "of 64 bits, but of products, for so few clients, columns and digits as leave room for 32"
         raise ProtocolError("The words of a sum", must=rule, got="of 32", then="Nothing was sent in return.")
+
+
+def _bits(layers: Sayings) -> int:
+    """With how many bits numbers would travel without masks."""
+    if WIRE not in layers:
+        return 64
+    from flower_pca.layers import precision
+
+    return precision.asked(layers[WIRE])
 
 
 def told(result: Any, halved: bool) -> Any:

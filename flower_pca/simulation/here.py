@@ -10,14 +10,13 @@ from typing import Any, Final, TypeAlias, Unpack
 
 from flower_pca import answering, assembly, registry
 from flower_pca.base import checks, labels
+from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.question import Question
 from flower_pca.core.settings import AskedHere
-from flower_pca.dp.draw import seeded_bits
-from flower_pca.layers import single as apart
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
 from flower_pca.rows.fixed import fixed
@@ -97,9 +96,10 @@ def simulate(
     clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
     public = handed_over(private, len(clients))
-    own = getattr(question.algorithm, "local_components", None)
-    if isinstance(own, Mapping):
-        apart.require(f"local_components of {question.algorithm.name}", own, [client.site for client in clients])
+    if (numbers := question.algorithm.by_client) is not None:
+        from flower_pca.layers import single
+
+        single.require(f"local_components of {question.algorithm.name}", numbers, [c.site for c in clients])
     rows, columns = labels.count(sum(c.n for c in clients), "row"), labels.count(clients[0].d, "column")
     words = f"{question.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
     watch = Watch(on_round, words)

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Final
 
 from flower_pca import answering
 from flower_pca.base import labels
+from flower_pca.base.bits import Bits, system_bits
 from flower_pca.base.errors import ConfigError
+from flower_pca.core.layer import Who
 from flower_pca.core.stage import Arrays, Broadcast, Reply
-from flower_pca.dp.draw import Bits, system_bits
-from flower_pca.layers.single import Who
 from flower_pca.masking.grain import seeded_grain
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
@@ -63,11 +63,17 @@ class InProcess:
         return self._answered(i, message, self.clients[i].asked(message.frame.names))
 
     def _answered(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
-        bits = self._bits[i] if self._bits else system_bits
-        given: Any = {"bits": bits, "grain": seeded_grain(self._seed, i), "fixed": self._source}
-        given["who"] = Who(i, getattr(self.clients[i], "site", ""))
-        arrays = message.arrays_for(i)
-        up, self.memories[i] = answering.answer(message.stage, arrays, data, self.memories[i], **given)
+        up, self.memories[i] = answering.answer(
+            message.stage,
+            message.arrays_for(i),
+            data,
+            self.memories[i],
+            layers=message.layers,
+            bits=self._bits[i] if self._bits else system_bits,
+            fixed=self._source,
+            grain=seeded_grain(self._seed, i),
+            who=Who(i, getattr(self.clients[i], "site", "")),
+        )
         return up
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:

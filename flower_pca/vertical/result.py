@@ -17,11 +17,11 @@ import numpy as np
 from flower_pca.base import archive, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.core.model import Model, result_fields
+from flower_pca.core.model import Model
 from flower_pca.names.ids import order
 from flower_pca.results import saved
 from flower_pca.results.matching import read
-from flower_pca.results.pca import PCAResult
+from flower_pca.results.pca import PCAResult, result_fields
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
 

@@ -13,6 +13,7 @@ from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.vertical.result import ColumnsResult
+from flower_pca.vertical.rows import PartyCounts
 from flower_pca.vertical.split import Split
 from flower_pca.vertical.stages import ColumnsOpening, Loadings
 
@@ -27,4 +28,4 @@ def run(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], *, 
     model = Model(center=False, scale=None, choices=choices, split=split, **known)
     roll = Roll(min_clients=asked.min_clients, seed=asked.seed, summed=known["summed"], everyone=True)
     stages = (ColumnsOpening(width=algorithm.width(asked.n_components)), algorithm, RayleighRitz(), Loadings())
-    return Run(stages, model=model, roll=roll, result=ColumnsResult, asked=asked.plain())
+    return Run(stages, model=model, roll=roll, result=ColumnsResult, layers=(PartyCounts(),), asked=asked.plain())

@@ -5,18 +5,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from flower_pca.dp.plan import Plan
 from scipy import stats
 
 from flower_pca import DP, ConfigError, answering, registry
+from flower_pca.base.bits import seeded_bits
 from flower_pca.dp import draw
-from flower_pca.dp.plan import Plan
 from flower_pca.layers import noise
 from flower_pca.layers.noise import Clipped
 from flower_pca.masking import fixed
 from flower_pca.rows.local import LocalData
 
 D, MESSAGES = 784, 100
-BITS = draw.seeded_bits(5, 0)
+BITS = seeded_bits(5, 0)
 
 
 def rows():
@@ -82,14 +83,14 @@ def test_no_digit_is_lost_before_the_noise_is_added(deviation):
     """Against fractions: whole steps and rest apart, so that the noise meets the same rest wherever a number is."""
     rng = np.random.default_rng(1)
     a = rng.standard_normal(300) * 10.0 ** rng.integers(-30, 14, 300)
-    step, z = draw.step_of(deviation), draw.normals((300,), draw.seeded_bits(8))
-    got = draw.noised(a, deviation, draw.seeded_bits(8))
+    step, z = draw.step_of(deviation), draw.normals((300,), seeded_bits(8))
+    got = draw.noised(a, deviation, seeded_bits(8))
     for x, n, y in zip(a, z, got, strict=True):
         steps = Fraction(x) / Fraction(step)
         rest = float(steps - math.floor(steps)) + deviation / step * n
         assert y / step == float(math.floor(steps) + round(rest))  # beyond 2^53 steps rounded once more
     whole = np.rint(rng.standard_normal(300) * 1e6) * step
-    alone = draw.noised(whole, deviation, draw.seeded_bits(8)) - whole
+    alone = draw.noised(whole, deviation, seeded_bits(8)) - whole
     np.testing.assert_array_equal(alone, np.rint(deviation / step * z) * step)
 
 

@@ -10,12 +10,13 @@ from scipy import sparse, stats
 
 from flower_pca import ProtocolError, answering, registry
 from flower_pca.algorithms.covariance import packed, unpacked
+from flower_pca.base.bits import seeded_bits, system_bits
 from flower_pca.dp import draw
 from flower_pca.layers import noise
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
-BITS = draw.seeded_bits(5, 0)
+BITS = seeded_bits(5, 0)
 BOUNDED = [name for name, stage in registry.STAGES.items() if stage.bounded]
 
 
@@ -96,7 +97,7 @@ def test_rows_beyond_all_numbers_count_as_none():
 
 
 @pytest.mark.parametrize("stage", BOUNDED)
-@pytest.mark.parametrize("bits", [draw.system_bits, BITS], ids=["system", "seeded"])
+@pytest.mark.parametrize("bits", [system_bits, BITS], ids=["system", "seeded"])
 def test_the_noise_that_is_added_has_the_stated_deviation(stage, bits):
     """Against the quantiles of chi-square (1e-9 on either side), and a normal law by Kolmogorov and Smirnov."""
     d, clip, std = 14, 1.5, 40.0
@@ -135,10 +136,10 @@ def test_packing_keeps_the_frobenius_norm_and_reads_back():
 
 
 def test_seeded_noise_comes_again_and_differs_between_clients():
-    one, again, other = (draw.normals((50,), draw.seeded_bits(3, i)) for i in (0, 0, 1))
+    one, again, other = (draw.normals((50,), seeded_bits(3, i)) for i in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert not np.isin(one, other).any()
-    system = draw.normals((50,), draw.system_bits), draw.normals((50,), draw.system_bits)
+    system = draw.normals((50,), system_bits), draw.normals((50,), system_bits)
     assert not np.isin(*system).any()
 
 

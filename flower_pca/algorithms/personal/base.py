@@ -195,6 +195,11 @@ class Personalized(Iterative[S]):
         told = {name: np.array(value) for name, value in numbers.items()}
         return {"b": state.probe.best, **self._each("own"), **told}
 
+    @property
+    def by_client(self) -> Mapping[int | str, int] | None:
+        own = self.local_components
+        return own if isinstance(own, Mapping) else None
+
     def restart(self, model: Model) -> Array:
         return model.columns
 

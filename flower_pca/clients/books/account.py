@@ -16,6 +16,7 @@ from flwr.app import Context
 
 from flower_pca import wire
 from flower_pca.answering import Veil
+from flower_pca.base.bits import system_bits
 from flower_pca.base.linalg import Array
 from flower_pca.clients.books import kept, ledger, told
 from flower_pca.clients.books.ledger import ANONYMOUS, Ledger
@@ -23,8 +24,7 @@ from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.core import kinds as parts
 from flower_pca.core.stage import Arrays
-from flower_pca.dp.draw import system_bits
-from flower_pca.layers import noise
+from flower_pca.layers import NOISE, noise
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
 from flower_pca.rows.fixed import FixedData
@@ -127,7 +127,7 @@ class Account:
         most = self._rules.budget
         if most is None:
             return
-        book.spent += noise.cost(request.arrays)
+        book.spent += noise.cost(request.layers.get(NOISE, {}))
         if book.spent > most * (1.0 + _ROUNDING):
             rule = f"at most {self._rules.max_epsilon:g} at {self._rules.max_delta:g}: that is its max_epsilon"
             got = "more with this message"

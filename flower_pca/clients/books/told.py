@@ -27,11 +27,12 @@ import numpy as np
 
 from flower_pca import registry, wire
 from flower_pca.base import linalg
+from flower_pca.base.bits import Bits
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import TELLING, Kind, Part
 from flower_pca.core.stage import Arrays
-from flower_pca.dp.draw import Bits, normals
+from flower_pca.dp.draw import normals
 from flower_pca.masking import messages
 from flower_pca.stages.opening import drawn
 from flower_pca.vertical.rows import TurnedData

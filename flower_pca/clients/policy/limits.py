@@ -20,8 +20,9 @@ from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Kind
+from flower_pca.core.layer import flat
 from flower_pca.core.stage import Arrays
-from flower_pca.layers import noise
+from flower_pca.layers import NOISE, SINGLE
 from flower_pca.masking import messages
 from flower_pca.rows.stream import Stream, Widest
 from flower_pca.stages.opening import Opening
@@ -70,7 +71,7 @@ _SENDER: Final = "Check the sender."
 
 def check(request: wire.Request) -> None:
     """Refuse arrays that no strategy sends, before the rows are looked at."""
-    for name, a in {**request.arrays, **_framed(request)}.items():
+    for name, a in {**request.every, **_framed(request)}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
             got = f"dtype {a.dtype}" if a.dtype.kind not in "fiub" else "NaN or infinite entries"
             raise ProtocolError(f"{name} of a message", must="real and finite", got=got, then=_SENDER)
@@ -78,7 +79,7 @@ def check(request: wire.Request) -> None:
             rule = f"at most {LARGEST:g} in size"
             raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
     _check_opening(request)
-    plain = messages.plain(request.arrays)
+    plain = _plain(request)
     steps = math.prod(max(1.0, float(np.max(plain[n], initial=1))) for n in _LOOPS if n in plain)
     if steps > STEPS:
         what = f"{' times '.join(n for n in _LOOPS if n in plain)} of a message"
@@ -104,7 +105,7 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
         raise ProtocolError("The scale of a message", must="above 0", got="others", then=_SENDER)
     if "scale" in framed and framed["scale"].min() < SMALLEST:
         raise ProtocolError("The scale of a message", must=f"at least {SMALLEST:g}", got="less", then=_SENDER)
-    most, plain = max(d or 0, WIDEST), messages.plain(request.arrays)
+    most, plain = max(d or 0, WIDEST), _plain(request)
     _check_length(request, plain, d)
     n = None if n is None else counted(n, request)
     for name, a in plain.items():
@@ -163,7 +164,7 @@ def counted(n: int, request: wire.Request) -> int:
 
     Where masks hide that, or they are a party's columns, it is the power of 2 below; under noise none.
     """
-    if noise.asked(request.arrays):
+    if NOISE in request.layers:
         return 0
     return 2 ** (n.bit_length() - 1) if request.stage == messages.STAGE or request.frame.split is not None else n
 
@@ -202,6 +203,15 @@ def _check_number(name: str, a: Array) -> None:
     elif name in _REALS and a.size and not ((a == 0.0) | (a >= SMALLEST)).all():
         rule = f"0 or at least {SMALLEST:g}"
         raise ProtocolError(f"{name} of a message", must=rule, got=f"{a}"[:50], then=_SENDER)
+
+
+def _plain(request: wire.Request) -> Arrays:
+    """What a message says to its stage and of layers; a table of numbers for single clients goes by their own name."""
+    plain = messages.plain(request.arrays)
+    if not request.layers:
+        return plain
+    plain |= flat({name: says for name, says in request.layers.items() if name != SINGLE})
+    return plain | request.layers.get(SINGLE, {})
 
 
 def _framed(request: wire.Request) -> Arrays:

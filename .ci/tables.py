@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from flower_pca import PersonalResult, RobustResult, registry
-from flower_pca.commands.listing import described
+from flower_pca.commands.algorithms import described
 from flower_pca.core.stage import Stage
 
 ROOT = Path(__file__).parents[1]

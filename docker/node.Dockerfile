@@ -1,15 +1,16 @@
 # A node: a SuperNode with flower_pca from its wheel.
 #   docker build --file docker/node.Dockerfile --tag flower-pca-node .
 # For 64-bit ARM and x86: everything comes as wheels for both, and nothing is compiled.
-FROM python:3.11-slim AS build
+ARG BASE=python:3.11-slim
+FROM ${BASE} AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml PACKAGE.md LICENSE ./
 COPY flower_pca flower_pca
 RUN python -m venv --without-pip /opt/pca \
     && pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
     && pip --python /opt/pca/bin/python install --no-cache-dir --only-binary :all: /wheels/*.whl
 
-FROM python:3.11-slim
+FROM ${BASE}
 COPY --from=build /opt/pca /opt/pca
 # PATH: Flower starts its helpers by name. One thread: runs repeat to the last bit.
 ENV PATH=/opt/pca/bin:$PATH \

@@ -1,15 +1,16 @@
 # The server: a SuperLink with flower_pca from its wheel, and the app, to start runs of.
 #   docker build --file docker/server.Dockerfile --tag flower-pca-server .
 # For 64-bit ARM and x86: everything comes as wheels for both, and nothing is compiled.
-FROM python:3.11-slim AS build
+ARG BASE=python:3.11-slim
+FROM ${BASE} AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml PACKAGE.md LICENSE ./
 COPY flower_pca flower_pca
 RUN python -m venv --without-pip /opt/pca \
     && pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
     && pip --python /opt/pca/bin/python install --no-cache-dir --only-binary :all: /wheels/*.whl
 
-FROM python:3.11-slim
+FROM ${BASE}
 COPY --from=build /opt/pca /opt/pca
 # The app of a run: its settings, and two modules that name what is in the wheel.
 COPY hub /opt/app

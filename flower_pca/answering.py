@@ -24,7 +24,6 @@ from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
-Veil: TypeAlias = Callable[[str, Arrays, Arrays], Arrays]  # of a stage's name, its message and the answer
 Source: TypeAlias = Callable[[LocalData], FixedData]  # the fixed statistics of rows
 
 
@@ -37,7 +36,6 @@ def answer(
     layers: Sayings | None = None,
     bits: Bits = system_bits,
     demands: Demands | None = None,
-    veil: Veil | None = None,
     fixed: Source | None = None,
     grain: Grain = system_grain,
     who: Who = NOBODY,
@@ -52,7 +50,6 @@ def answer(
         layers: What the layers of the message say.
         bits: Where noise comes from.
         demands: Under masks, what the client asks of those that it is summed with.
-        veil: Is laid over the answer of the stage, before masks are.
         fixed: What it gives of rows is what halves that do not compare rows get in their place.
         grain: Under masks, draws what blurs the steps of fixed point.
         who: The client, where a message has numbers for each.
@@ -60,17 +57,17 @@ def answer(
     says = layers or {}
     if stage != messages.STAGE:
         work = Work(_stage(stage), arrays, data, messages.plain(memory), who, bits)  # what binds masks is gone by this
-        return _answered(work, says, fixed, veil)
+        return _answered(work, says, fixed)
     from flower_pca.masking import client
 
     def half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
         work = Work(_stage(stage), arrays, data, memory, who, bits, summed=summed, masked=True)
-        return _answered(work, says, fixed, veil)
+        return _answered(work, says, fixed)
 
     return client.answer(arrays, says, data, memory, half, demands or Demands(), grain)
 
 
-def _answered(work: Work, says: Sayings, fixed: Source | None, veil: Veil | None) -> tuple[Arrays, Arrays]:
+def _answered(work: Work, says: Sayings, fixed: Source | None) -> tuple[Arrays, Arrays]:
     """The answer to a message of a stage, and what is kept for it."""
     on = _named(says)
     _check_data(work)
@@ -81,8 +78,6 @@ def _answered(work: Work, says: Sayings, fixed: Source | None, veil: Veil | None
     else:
         by_row = work.stage.by_row or any(layer.by_row for layer in on)
         up, after = _from_statistics(work, work.data if by_row else fixed(work.data))
-    if veil is not None:
-        up = veil(work.stage.name, work.arrays, up)
     for layer in reversed(on):
         up = layer.seal(says[layer.name], work, up)
     return up, {**after, **work.keeps}

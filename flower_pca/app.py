@@ -28,7 +28,7 @@ from flower_pca.base.errors import ConfigError, private
 from flower_pca.clients.policy.offered import everything
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.data import partition, sources
-from flower_pca.data.arrivals import Arrivals
+from flower_pca.data.sources import Arrivals
 from flower_pca.data.table import take
 from flower_pca.names import columns
 from flower_pca.results.pca import PCAResult

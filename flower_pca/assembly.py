@@ -35,7 +35,7 @@ from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.stages.standardize import Standardize
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.tracker import Tracker
-from flower_pca.vertical import run as columns_run
+from flower_pca.vertical import result as vertical
 
 if TYPE_CHECKING:
     from flower_pca.masking.run import Masked
@@ -141,7 +141,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     masked, noisy = asked.mask is not None, (asked.dp is not None, asked.channel is not None)
     algorithm, choices = beforehand(_heard(asked).algorithm, *noisy)
     if asked.split == "columns":
-        return _under(asked.mask, columns_run.run(asked, algorithm, choices, started=start is not None))
+        return _under(asked.mask, vertical.run(asked, algorithm, choices, started=start is not None))
     bits, tol = (asked.bits, asked.tol) if registry.rounds(algorithm) else (64, None)
     layers: list[Layer] = [] if asked.channel is None else [asked.channel]
     if bits < 64:

@@ -13,9 +13,20 @@ from typing import Final, NoReturn
 
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.base.version import __version__
-from flower_pca.commands import audit, common, compare, keys, listing, rules, run, score, show, speech, track, transform
+from flower_pca.commands import algorithms, common, rows, run, show, track, trust
 
-_COMMANDS: Final = (run, compare, transform, score, track, show, listing, audit, rules, keys)
+_COMMANDS: Final = (  # in the order of the help
+    run.add,
+    algorithms.add_compare,
+    rows.add_transform,
+    rows.add_score,
+    track.add,
+    show.add,
+    algorithms.add_listing,
+    trust.add_audit,
+    trust.add_rules,
+    trust.add_keys,
+)
 _CODES: Final = "exit codes: 0 well; 1 the run failed or did not converge; 2 bad usage or input; 130 interrupted"
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -29,11 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     try:
         if more:
-            raise speech.several(given, more)
+            raise common.several(given, more)
         with common.speaking():
             return int(given.run(given))
     except FlowerPCAError as error:
-        sys.stderr.write(f"flower-pca: {speech.spoken(str(error), data)}\n")
+        sys.stderr.write(f"flower-pca: {common.spoken(str(error), data)}\n")
         return FAILED if isinstance(error, NotEnoughNodes) else USAGE  # what else there is, is wrong with the input
     except BrokenPipeError:
         raise
@@ -65,8 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="flower-pca", description="Federated PCA for Flower.", epilog=_CODES)
     parser.add_argument("--version", action="version", version=f"flower-pca {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    for command in _COMMANDS:
-        command.add(commands)
+    for add in _COMMANDS:
+        add(commands)
     return parser
 
 

@@ -117,7 +117,7 @@ def test_a_masked_grid_too():
 
 DECLINED = [
     ({"allow": ("krylov", "ssi")}, "it serves krylov, ssi"),
-    ({"max_rank": 59}, "its max_rank is 59"),
+    ({"max_columns": 59}, "its max_columns is 59"),
 ]
 
 
@@ -136,13 +136,13 @@ def test_where_nodes_decline_it_is_krylov_and_nobody_is_left_out(rules, why, mas
 
 
 @pytest.mark.usefixtures("lines")
-def test_one_that_declines_is_enough_and_a_rank_with_room_is_not_in_the_way(tmp_path):
+def test_one_that_declines_is_enough_and_a_count_with_room_is_not_in_the_way(tmp_path):
     def rules(context):
         return Rules(allow=["krylov"] if context.node_config["partition-id"] == 1 else ["krylov", "covariance"])
 
     app = client_app(lambda context: FEW[context.node_config["partition-id"]], rules=rules)
     assert PCAStrategy(n_components=2).fit(FakeGrid(app, 3)).algorithm == "krylov"
-    app = app_of(FEW, max_rank=20, memory_dir=tmp_path)
+    app = app_of(FEW, max_columns=30, memory_dir=tmp_path)
     assert PCAStrategy(n_components=2).fit(FakeGrid(app, 3)).algorithm == "covariance(oversample=2)"
 
 

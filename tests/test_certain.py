@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from spoilt import ROWS, SMALL, Array, own, pose, rel
 from benchmarks import certain
 from flower_pca import ConfigError, Outcome, RobustResult, make, simulate
 from flower_pca.algorithms.robust import proof
+from flower_pca.algorithms.robust.attempt import Attempt
+from flower_pca.algorithms.robust.attempts import Book, Found
+from flower_pca.algorithms.robust.proof import Verdict
 
 SHARES = [(0.05, 0.25), (0.15, 0.15), (0.25, 0.25)]
 
@@ -67,6 +71,18 @@ def test_full_rank_rows_have_no_low_rank_part() -> None:
     result = run(np.random.default_rng(0).standard_normal((60, 30)), 4)
     assert result.status.outcome is Outcome.STALLED
     assert "no low-rank part of rank up to 4 predicts hidden entries" in result.status.words
+
+
+@pytest.mark.parametrize(("error", "converges"), [(0.02, True), (0.3, False)])
+def test_attempts_that_agree_are_believed_where_little_is_left(error: float, converges: bool) -> None:
+    """A block of far entries that is taken for low rank is taken so by every attempt."""
+    book, attempt = Book(k=2, p=2, gamma=0.9, restarts=1), Attempt(U=np.eye(5)[:, :2], lam=1.0, start=1.0, gamma=0.9)
+    found = Found(replace(attempt, G=np.eye(2)), Verdict(rank=2, error=error, predicted=True, structured=True))
+    for _ in range(2):
+        book = replace(book.add(found), number=book.number + 1)
+    status = book.status(rounds=10)
+    assert status.ok == converges
+    assert "structure of 0.0% is left" in status.words
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ import pytest
 from builders import mixed, pooled, sine
 
 from flower_pca import PCAResult, cli, registry, simulate
-from flower_pca.commands import common, listing
-from flower_pca.commands.compare import specs_in
+from flower_pca.commands import algorithms, common
+from flower_pca.commands.algorithms import specs_in
 from flower_pca.data import partition
 
 X = np.vstack(mixed(0).shards)
@@ -321,7 +321,7 @@ def test_list_says_of_every_algorithm_what_its_docstring_says(capsys):
     assert takes["ssi"] == ["mask", "dp", "channel"]
     assert (takes["uda"], takes["consensus_rpca"], takes["st_miss"]) == ([], ["mask"], ["mask", "channel"])
     for one, stage in zip(every, registry.shown().values(), strict=True):
-        assert one == listing.described(stage)
+        assert one == algorithms.described(stage)
         text = " ".join((stage.__doc__ or "").split())
         for part in ("what", "cost", "prefer"):
             assert len(one[part]) > 10, one

@@ -12,7 +12,7 @@ from test_report_kinds import COLUMNS, split, spoilt, stepped
 from flower_pca import DataError, PCAResult, TrackingResult, cli, simulate
 from flower_pca.base import archive
 from flower_pca.clients.books import kept
-from flower_pca.commands import own
+from flower_pca.commands import output
 
 
 def flower_pca(capsys, *words):
@@ -184,9 +184,9 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
         header = {"algorithm": algorithm, "site": "b", "columns": list(map(str, result.feature_names_in_))}
         path = str(archive.write(tmp_path / "own.npz", "own result", header, arrays))
         with pytest.raises(DataError, match=re.escape(message)):
-            own.components(path, result)
+            output.own_components(path, result)
     header["algorithm"] = "exact_per_pca"
     path = str(archive.write(tmp_path / "own.npz", "own result", header, result.own[1]))
-    found, site = own.components(path, result)
+    found, site = output.own_components(path, result)
     np.testing.assert_array_equal(found, result.own[1]["components"])
     assert site == "b"

@@ -160,7 +160,7 @@ def test_a_party_that_is_gone_ends_the_run(stage, mask):
         PCAStrategy("krylov", n_components=K, split="columns", min_nodes=2, node_timeout=0.1, mask=mask).fit(grid)
 
 
-def test_min_rows_counts_people_and_max_rank_directions_of_people():
+def test_min_rows_counts_people():
     result = fitted(PARTS, rules={"min_rows": 90})
     assert result.status.ok
     with pytest.raises(NotEnoughNodes, match="The rows of this node must be at least 91"):
@@ -168,10 +168,10 @@ def test_min_rows_counts_people_and_max_rank_directions_of_people():
 
 
 @pytest.mark.slow
-def test_max_rank_counts_over_runs_and_over_what_is_done_to_columns(tmp_path):
-    rules = {"max_rank": 25, "memory_dir": tmp_path, "split_columns": "any"}
+def test_max_columns_counts_over_runs_and_over_what_is_done_to_columns(tmp_path):
+    rules = {"max_columns": 25, "memory_dir": tmp_path, "split_columns": "any"}
     assert fitted(PARTS, rules=rules, algorithm="krylov(max_rounds=3)").status
-    with pytest.raises(NotEnoughNodes, match="at most 25: that is its max_rank"):
+    with pytest.raises(NotEnoughNodes, match="at most 25: that is its max_columns"):
         fitted(PARTS, rules=rules, algorithm="krylov(max_rounds=3)", scale="std")
 
 

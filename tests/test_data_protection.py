@@ -11,7 +11,7 @@ from pages import SHELLS, blocks
 
 from flower_pca import keys
 from flower_pca.base.errors import NotEnoughNodes
-from flower_pca.commands.rules import _config
+from flower_pca.commands.trust import _config
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -55,7 +55,7 @@ def test_a_run_without_masks_gets_no_answer(grid):
 
 @pytest.mark.slow
 def test_a_second_run_counts_with_the_first(grid):
-    """So max-rank bounds what all runs tell: with ten columns it does not stop one that asks for three components."""
+    """So max-columns bounds what all runs send: this one has room for two."""
     with in_a_run():
         for _ in range(2):
             result = strategies.PCAStrategy("krylov", mask=True, **ASKED).fit(grid)

@@ -151,14 +151,6 @@ def test_statistics_are_measured_once_for_all_orders(tmp_path):
     np.testing.assert_array_equal(first.components_, again.components_)
 
 
-def test_the_rank_that_is_told_counts_all_columns_of_a_node(tmp_path):
-    rules = {"answers": "fixed", "memory_dir": tmp_path, "max_rank": 3}
-    found, _ = fit(nodes(shards(), **rules), columns=("size", "age"))
-    assert found.status.ok
-    text = refused(nodes(shards(), **rules), columns=("beat", "weight"))
-    assert "The rank of all blocks that this node has answered must be at most 3" in text
-
-
 def test_a_heading_that_cannot_be_is_refused():
     def tampered(**changes):
         def tamper(message, reply):

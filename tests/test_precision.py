@@ -157,9 +157,9 @@ def test_a_grid_gives_the_bits_of_the_run_in_process(algorithm, wire):
 
 
 @pytest.mark.usefixtures("lines")
-def test_nodes_that_answer_from_fixed_statistics_and_hold_their_rank_serve_it(tmp_path):
+def test_nodes_that_answer_from_fixed_statistics_and_count_their_columns_serve_it(tmp_path):
     app = client_app(
-        lambda context: ROWS[context.node_config["partition-id"]], max_rank=59, memory_dir=tmp_path, allow=["ssi"]
+        lambda context: ROWS[context.node_config["partition-id"]], max_columns=59, memory_dir=tmp_path, allow=["ssi"]
     )
     from fake_grid import FakeGrid
 

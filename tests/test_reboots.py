@@ -11,7 +11,7 @@ from test_watching import R, clients, plain
 
 from flower_pca import STMiss, Stream, strategies, track
 from flower_pca.clients import client_app
-from flower_pca.data.arrivals import Arrivals
+from flower_pca.data.sources import Arrivals
 from flower_pca.tracking.events import Events
 
 pytestmark = pytest.mark.usefixtures("lines")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_cli import flower_pca
 
-from flower_pca.commands import speech
+from flower_pca.commands import common
 
 SAID = {
     'Impute or drop these, or use missing="mean".': "Impute or drop these, or use --missing mean.",
@@ -27,7 +27,7 @@ SAID = {
 
 @pytest.mark.parametrize("message", SAID)
 def test_keywords_become_options_but_for_those_of_specs(message):
-    assert speech.spoken(message) == SAID[message]
+    assert common.spoken(message) == SAID[message]
 
 
 @pytest.fixture

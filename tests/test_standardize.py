@@ -115,7 +115,7 @@ def test_a_node_tells_no_product_for_it_and_may_refuse_it():
     told = served.asked("standardize")
     assert Kind.COLUMNS in {kind for kind, _ in told}
     assert "standardize" in " ".join(telling(Rules()).served)
-    scaling = Standardize(min_nodes=3).fit(grid_of(SHARDS, max_rank=1))
+    scaling = Standardize(min_nodes=3).fit(grid_of(SHARDS, max_columns=3))
     is_that_of(scaling, POOLED)
     refusing = grid_of(SHARDS, allow=["krylov"])
     with pytest.raises(Exception, match="The algorithm must be one of those that this node serves"):

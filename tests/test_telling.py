@@ -81,8 +81,8 @@ def test_own_components_are_told_by_who_agrees_only():
 
 CASES = [
     ({"min_rows": 50}, "Nothing while it has fewer than 50 rows.", "min_rows keeps it"),
-    ({"max_rank": 7}, "C on at most 7 directions", "All of C by enough messages"),
-    ({"max_rank": 1}, "C on at most 1 direction, over", "1 directions"),
+    ({"max_columns": 7}, "7 columns of d numbers at most, over all runs", "Rules: all"),
+    ({"max_columns": 1}, "1 column of d numbers at most", "1 columns"),
     ({"max_messages": 1, "max_messages_ever": 2}, "1 message a run at most.", "1 messages"),
     ({"max_epsilon": 2.0, "max_delta": 1e-6}, "epsilon 2.0 at delta 1e-06 at most", "All of C by enough messages"),
     ({"min_noise": 3.0}, "its deviation is 3.0 times the clip squared or more", "No noise, unless"),
@@ -118,7 +118,6 @@ CASES = [
     ({"answers": "exact"}, "no number of the server meets a row (answers=exact)", "make rounding"),
     ({"missing": "mean", "min_rows": 9}, "where there are 9 such rows or more", "its own means fill them"),
     ({"allow": ["krylov", "st_miss"]}, "under masks too, by st_miss: they compare rows by design", "dcf_pca: they"),
-    ({"max_rank": 3, "allow": ["faps", "ssi"]}, "By faps as many numbers as on so many directions", "By faps, ssi"),
     ({"max_messages": 12, "max_messages_ever": 99}, "99 messages at most, over all runs.", "Rules: all"),
     ({"share_names": False}, "How many columns it has, and a digest of their names.", "What its columns are called"),
     ({"noise_seed": 1}, "noise_seed is for simulations only", "Rules: all"),

@@ -10,7 +10,7 @@ from flower_pca import AirChannel, STMiss, Stream, TrackingResult, answering, as
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.clients import PCAClient, STMissClient, client_app
 from flower_pca.core.stage import Failure, Reply
-from flower_pca.data.arrivals import Arrivals
+from flower_pca.data.sources import Arrivals
 from flower_pca.strategies import TrackingStrategy, arrays_of
 from sims.over_air import moving
 

@@ -81,14 +81,14 @@ def test_strategies_take_it_by_default_with_the_bits_of_the_run_in_process(mask)
 
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("algorithm", [WIDE, AUTO])
-def test_nodes_with_a_rank_keep_the_narrow_block(algorithm, tmp_path):
-    app = app_of(LONG, max_rank=399, memory_dir=tmp_path)
+def test_nodes_that_count_columns_keep_the_narrow_block(algorithm, tmp_path):
+    app = app_of(LONG, max_columns=399, memory_dir=tmp_path)
     found = PCAStrategy(algorithm, n_components=1, min_nodes=3).fit(FakeGrid(app, 3))
     assert found.algorithm == "krylov"
     assert "krylov took blocks of 3 columns, as a client declines wider ones. client " in found.choices[0]
-    assert found.choices[0].endswith("its max_rank is 399")
+    assert found.choices[0].endswith("its max_columns is 399")
     assert not any(record.failures for record in found.history)
-    assert_close(found, simulate("krylov", LONG, n_components=1))  # but for the veil of a node with a rank
+    assert_same_bits(found, simulate("krylov", LONG, n_components=1))
 
 
 def test_so_do_noise_and_a_channel():

@@ -40,8 +40,9 @@ class Auto(Krylov):
     `oversample="auto"` Krylov's blocks are wide, and dear; then covariance is taken as long as its message has at most
     512 kB, up to 361 columns, and is no more messages.
 
-    Nodes that do not serve covariance, or may not tell so much by their `max_rank`, say so as they answer the opening;
-    then it is Krylov. So it is under `dp`, whose noise is dealt out before the columns are known, and over the air.
+    Nodes that do not serve covariance, or may not send so much by their `max_columns`, say so as they answer the
+    opening; then it is Krylov. So it is under `dp`, whose noise is dealt out before the columns are known, and over the
+    air.
 
     Args:
         oversample, max_basis, tol, min_rounds, max_rounds, patience: See `Krylov`.

@@ -66,7 +66,7 @@ class Krylov(Iterative[KrylovState]):
 
     Args:
         oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number
-            of columns, as many as 512 kB of a message hold, but for nodes that have a `max_rank`, `dp` and a channel.
+            of columns, as many as 512 kB of a message hold, but with a node of few `max_columns`, `dp` or a channel.
         max_basis: Blocks that the server keeps before it restarts from the better half of the Ritz vectors, or 16 where
             that is more than 600 columns; without a limit where a fraction is asked for, which cannot do with fewer.
         tol, min_rounds, max_rounds, patience: See `Iterative`.

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from flower_pca.audit.served import comparing, estimating, noised, peaks
+from flower_pca.audit.served import comparing, noised, peaks
 from flower_pca.base import labels
 from flower_pca.clients.policy.rules import Rules
 
-_COUNTED: Final = {"messages": "message", "messages_ever": "message", "rank": "direction"}
+_COUNTED: Final = {"messages": "message", "messages_ever": "message", "columns": "column"}
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Line:
     def says(self, rules: Rules) -> str:
         """The sentence, with the rules' own numbers."""
         groups, lost = rules.group_limits or (0, 0)
-        named = {"compares": ", ".join(comparing(rules)), "estimates": ", ".join(estimating(rules))}
+        named = {"compares": ", ".join(comparing(rules))}
         named |= {name: labels.count(getattr(rules, f"max_{name}") or 0, what) for name, what in _COUNTED.items()}
         groups_of = labels.count(groups, "group")
         gone = f"at most {labels.count(lost, 'member')}" if lost else "nobody"
@@ -147,20 +147,16 @@ LASTING: Final = (
         left_open=True,
     ),
     Line(
-        ("max_rank",),
-        lambda r: r.max_rank is not None,
-        "C on at most {rank}, over all runs; under masks that of each group of nodes together.",
+        ("max_columns",),
+        lambda r: r.max_columns is not None,
+        "{columns} of d numbers at most, over all runs, plain or masked.",
     ),
     Line(
-        ("max_rank",),
-        lambda r: r.max_rank is None and not noised(r),
-        "All of C by enough messages: with no more rows than columns the rows up to a rotation. max_rank bounds that.",
+        (),
+        lambda r: not noised(r),
+        "All of C by enough messages: with no more rows than columns the rows up to a rotation. Masks hide it in "
+        "the C of all nodes, noise blurs it; max_columns bounds only how many numbers leave.",
         left_open=True,
-    ),
-    Line(
-        ("max_rank",),
-        lambda r: r.max_rank is not None and bool(estimating(r)),
-        "By {estimates} as many numbers as on so many directions: each column of an answer counts as one.",
     ),
     Line(
         ("max_epsilon", "max_delta"),

@@ -116,8 +116,3 @@ def answered(rules: Rules) -> list[str]:
 def comparing(rules: Rules) -> list[str]:
     """The algorithms that compare rows, but for the budget's, whose noise covers that."""
     return [name for name in answered(rules) if registry.STAGES[name].by_row]
-
-
-def estimating(rules: Rules) -> list[str]:
-    """The algorithms whose answers are no products with C, which max_rank does not count."""
-    return [name for name in answered(rules) if Kind.ESTIMATE in kinds(rules, name)]

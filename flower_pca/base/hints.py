@@ -3,11 +3,14 @@
 A PCA follows variance. So a column that numbers the rows, or is measured in small units, becomes the first component
 whatever the others do. From the totals of the opening the server knows every column's deviation, and a hint is a
 sentence about them. Where rows are at hand, `identifier` looks whether such a column is one of whole numbers of which
-no two are alike, and `identifiers` speaks of those that number the rows, whatever their size.
+no two are alike, and `counting_columns` finds those that number the rows or people, whatever their size: they go up by
+one, over each client's rows or over all of them together, in whatever order rows are; or the column is called as such a
+one is: id, patient_nr, MRN. Ages, counts and codes have gaps or come twice.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -58,7 +61,7 @@ def identifier(sizes: Array, names: Sequence[str] | None, tables: Iterable[Any])
 
 
 def identifiers(found: Mapping[int, bool], names: Sequence[str] | None, said: int | None = None) -> tuple[str, ...]:
-    """Hints about columns that `identifiers.found` has found, but for one of which something is said already."""
+    """Hints about columns that `counting_columns` has found, but for one of which something is said already."""
     why = {True: "which go up by one", False: "and is called as an identifier is"}
     kept = [(_name(j, names), why[counted]) for j, counted in found.items() if j != said]
     return tuple(f"{name} holds whole numbers, no two alike, {reason}. {_OUT}" for name, reason in kept)
@@ -88,3 +91,83 @@ def _numbers(table: Any, j: int) -> bool:
 
 def _name(j: int, names: Sequence[str] | None) -> str:
     return f"Column {j if names is None else names[j]}"
+
+
+_LOOK: Final = 64  # rows of each client that tell most columns from an identifier
+_NAMES_ALONE: Final = {  # the last word of a name that says so by itself
+    *("id", "ids", "idx", "index", "key", "mrn", "pid", "uid", "uuid", "identifier", "pseudonym", "unnamed"),
+    *("recordid", "patientid", "patid", "patnr", "patientennummer", "fallnr", "fallnummer", "kennung"),
+}
+_NAMES_WHOSE: Final = {
+    *("patient", "subject", "person", "participant", "case", "encounter"),
+    *("record", "row", "sample", "study", "visit"),
+}
+_NAMES_NUMBER: Final = {"id", "nr", "no", "num", "number", "nummer", "code", "key", "index"}
+
+
+def names_people(name: str) -> bool:
+    """Whether a column is called as an identifier is."""
+    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+    if not words:
+        return False
+    whose = any(word in _NAMES_WHOSE for word in words)
+    numbered = len(words) == 1 or words[-1] in _NAMES_NUMBER
+    return words[-1] in _NAMES_ALONE or (whose and numbered) or words in (["nr"], ["index", "level"])
+
+
+def counting_columns(tables: Sequence[Any], names: Sequence[str] | None) -> dict[int, bool]:
+    """The columns of these clients' stored rows that are identifiers: whether they go up by one, or are called so only.
+
+    Args:
+        tables: What has its rows in `blocks()`, and says whether they are `sparse`.
+        names: Names of the columns, where they have any.
+    """
+    if not tables or any(table.sparse for table in tables) or sum(table.n for table in tables) < _FEWEST:
+        return {}
+    columns = np.arange(tables[0].d)
+    for table in tables:
+        block = next(iter(table.blocks()))
+        for few in (1, _LOOK):  # one row tells columns of whole numbers from most others
+            columns = columns[_unlike(block[:few, columns])]
+        if not len(columns):
+            return {}
+    called = {int(j) for j in columns if names is not None and names_people(str(names[j]))}
+    ranges = [_range(table, columns) for table in tables]
+    sizes = np.array([table.n for table in tables])
+    low, high, whole = (np.array(side) for side in zip(*ranges, strict=True))
+    each = (high - low + 1.0 == sizes[:, None]).all(axis=0) & (sizes.max() >= _FEWEST)
+    together = high.max(axis=0) - low.min(axis=0) + 1.0 == sizes.sum()
+    said: dict[int, bool] = {}
+    for i, j in enumerate(map(int, columns)):
+        counted = bool(each[i] or together[i])
+        if whole[:, i].all() and (counted or j in called) and _different(tables, j, together=bool(together[i])):
+            said[j] = counted
+    return said
+
+
+def _unlike(block: Array) -> Array:
+    """Which columns hold whole numbers, no two of them alike."""
+    if block.dtype.kind not in "fiu":
+        return np.zeros(block.shape[1], dtype=bool)
+    with np.errstate(invalid="ignore"):
+        whole = np.isfinite(block).all(axis=0) & (np.rint(block) == block).all(axis=0)
+    steps = np.diff(np.sort(block, axis=0), axis=0)
+    return np.asarray(whole & (steps != 0).all(axis=0))
+
+
+def _range(table: Any, columns: Array) -> tuple[Array, Array, Array]:
+    """The least and the largest value of each column, and whether all are whole."""
+    low, high, whole = np.inf, -np.inf, np.ones(len(columns), dtype=bool)
+    for block in table.blocks():
+        part = block[:, columns].astype(np.float64)
+        low, high = np.minimum(low, part.min(axis=0)), np.maximum(high, part.max(axis=0))
+        with np.errstate(invalid="ignore"):
+            whole &= np.isfinite(part).all(axis=0) & (np.rint(part) == part).all(axis=0)
+    return np.asarray(low), np.asarray(high), whole
+
+
+def _different(tables: Sequence[Any], j: int, *, together: bool) -> bool:
+    """Whether no two values of a column are alike, at each client or at all of them."""
+    parts = [np.concatenate([block[:, j] for block in table.blocks()]) for table in tables]
+    parts = [np.concatenate(parts)] if together else parts
+    return all(len(np.unique(part)) == len(part) for part in parts)

@@ -65,14 +65,15 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Keep other processes from a file until the end; ConfigError if one has it and this one shall not wait.
 
     The lock lies beside the file, which is itself replaced by every writing; it ends with the process, however that
-    ends. Who waits leaves it for the next; who does not has done with the file, and takes it away.
+    ends. Who waits leaves it for the next; who does not has done with the file, and takes it away. Where there is no
+    file, no lock is left either.
     """
     lock = path.with_name(path.name + _LOCK)
     handle = _taken(path, lock, wait=wait)
     try:
         yield
     finally:
-        if not wait:
+        if not wait or not path.exists():
             lock.unlink(missing_ok=True)
         os.close(handle)  # which ends the lock
 

@@ -18,7 +18,7 @@ from flwr.client import NumPyClient
 
 from flower_pca import answering, registry, wire
 from flower_pca.base import archive
-from flower_pca.base.errors import ConfigError, DataError, ProtocolError
+from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.books import kept
 from flower_pca.clients.books.account import Account
@@ -38,7 +38,7 @@ from flower_pca.masking.messages import SpentError
 from flower_pca.rows.fixed import fixed
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.vertical.node import described, only_columns, seen, size
+from flower_pca.vertical.node import names_of, only_columns, rows_or_columns, size
 
 
 class PCAClient(NumPyClient):
@@ -73,10 +73,9 @@ class PCAClient(NumPyClient):
         _ = self._rules.identity  # key files that cannot be used are refused now
         self._data = data
         if isinstance(data, Stream):
-            for name in ("max_rank", "max_epsilon"):
-                if getattr(self._rules, name) is not None:
-                    remedy = "Leave it out, or serve rows at rest."
-                    raise ConfigError(name, must="used with rows that stay the same", got="a Stream", then=remedy)
+            if self._rules.max_epsilon is not None:
+                rule, remedy = "used with rows that stay the same", "Leave it out, or serve rows at rest."
+                raise ConfigError("max_epsilon", must=rule, got="a Stream", then=remedy)
             data.min_rows = max(data.min_rows, self._rules.min_rows)
         for name in ("memory_dir", "output_dir"):
             if getattr(self._rules, name) is not None and context is None:
@@ -97,7 +96,7 @@ class PCAClient(NumPyClient):
             arrays, n = self._answer(request)
         except Exception as error:
             return [], 0, self._refuse(error, config)
-        rows = seen(self._rows(), request)
+        rows = rows_or_columns(self._rows(), request)
         own = {**about(rows, request, self._rules, self._site), **self._policy.declines(request, rows)}
         return wire.write_fit(arrays, n, request.number, self._key, own, layers=request.layers)
 
@@ -127,7 +126,7 @@ class PCAClient(NumPyClient):
         if isinstance(rows, LocalData):
             self._policy.check_gaps(request, rows)
         data = rows.framed(request.frame) if isinstance(rows, LocalData) else rows
-        with nullcontext() if self._store is None else self._store.alone():
+        with nullcontext() if self._store is None else self._store.alone(request.run):
             before = self._remembered(request)
             with naming(request):
                 up, after = self._answered(request, data, before)
@@ -154,7 +153,7 @@ class PCAClient(NumPyClient):
         return data
 
     def _remembered(self, request: wire.Request) -> Arrays:
-        memory = Memory() if self._store is None else self._store.load()
+        memory = Memory() if self._store is None else self._store.load(request.run)
         if NOISE in request.layers:  # what has been told is told, whichever message comes again
             return dict(memory.after or {}) if memory.run == request.run else {}
         if request.stage == messages.STAGE:
@@ -164,27 +163,21 @@ class PCAClient(NumPyClient):
     def _answered(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
-            demands, veil = self._account.demands(request, data), self._account.veil(request, data)
             return answering.answer(
                 request.stage,
                 request.arrays,
                 data,
                 before,
                 layers=request.layers,
-                demands=demands,
-                veil=veil,
+                demands=self._account.demands(request, data),
                 fixed=self._fixed,
                 grain=self._grain,
                 who=Who(self._key, self._site),
             )
         except SpentError as error:
             self._account.lose(data)
-            self._account.fail(request, data)
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
-            raise
-        except (DataError, ArithmeticError, ValueError):
-            self._account.fail(request, data)
             raise
 
     @property
@@ -210,7 +203,7 @@ class PCAClient(NumPyClient):
         if self._own_file is None or stage is None:
             return
         if own := answering.own(stage, messages.plain(after), data):
-            header = {"algorithm": request.algorithm, "run": request.run, **described(data)}
+            header = {"algorithm": request.algorithm, "run": request.run, **names_of(data)}
             with kept.locked(self._own_file):
                 place = kept.own_place(self._own_file, request.algorithm)
                 archive.write(place, "own result", header, own, private=True)
@@ -226,7 +219,7 @@ class PCAClient(NumPyClient):
             who = kept.key_of(context)
             self._store = StateStore(context.state)
             if rules.memory_dir is not None:
-                self._store = FileStore(kept.memory_file(rules.memory_dir, who))
+                self._store = FileStore(rules.memory_dir, who)
                 statistics = kept.fixed_file(rules.memory_dir, who)
             if rules.output_dir is not None:
                 self._own_file = kept.own_file(rules.output_dir, who)
@@ -236,7 +229,7 @@ class PCAClient(NumPyClient):
         self._fixed = None if rules.answers == "rows" else functools.partial(fixed, path=statistics, **kind)
         self._name = "" if context is None else str(context.node_config.get("name", ""))
         self._policy = Policy(rules, served=self._served, context=context)
-        self._account = Account(rules, context=context, fixed=self._fixed)
+        self._account = Account(rules, context=context)
 
     @property
     def _site(self) -> str:

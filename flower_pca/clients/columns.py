@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from flower_pca import wire
-from flower_pca.base import checks, hints, identifiers
+from flower_pca.base import checks, hints
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
@@ -16,7 +16,7 @@ from flower_pca.names.sites import SiteRows
 from flower_pca.names.spelling import unlike
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.vertical import node as split
+from flower_pca.vertical import node
 
 
 def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
@@ -34,23 +34,23 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
 def notice(data: LocalData | Stream) -> None:
     """Say in the node's own log which columns number its rows. No server is told."""
     if isinstance(data, LocalData):
-        for hint in hints.identifiers(identifiers.found([data], data.names), data.names):
+        for hint in hints.identifiers(hints.counting_columns([data], data.names), data.names):
             logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
 
 
 def asked(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
     """The columns that a message asks for: those it names, or all, which must then all be numbers."""
     names = request.frame.names
-    split.check(request, rules)
+    node.check(request, rules)
     if isinstance(data, Stream):
         data.widest = limits.widest_of(request)
-        return split.seen(data.asked(names, one_by_one=rules.share_names), request)
+        return node.rows_or_columns(data.asked(names, one_by_one=rules.share_names), request)
     what, there = "The columns of this node", set(data.names or ())
     if names is None:
         if data.words and not rules.share_names:
             got, remedy = f"text in {len(data.words)} of them", "Ask the node's operator, or name others."
             raise RefusalError(what, must="numbers", got=got, then=remedy)
-        return split.seen(data.asked(None), request)
+        return node.rows_or_columns(data.asked(None), request)
     if data.names is None:
         remedy = "Give all nodes names of columns, or name none."
         raise RefusalError(what, must="named, as the run names its own", got=f"{data.d} without names", then=remedy)

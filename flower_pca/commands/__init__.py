@@ -1,1 +1,1 @@
-"""The subcommands of `flower-pca`: one module each, with `add`, which gives it a parser and says what to run."""
+"""The subcommands of `flower-pca`: each has an `add`, which gives it a parser and says what to run."""

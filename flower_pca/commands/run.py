@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flower_pca.base import checks
-from flower_pca.commands import common, own, scores
+from flower_pca.commands import common, output
 from flower_pca.commands.show import as_json, print_result
 from flower_pca.core.settings import WIRES
 from flower_pca.names.columns import wanted
@@ -55,7 +55,7 @@ def run(given: argparse.Namespace) -> int:
     mask = MaskedSums.of(given.mask)
     chosen = registry.make(given.algorithm)  # before the data is read, which may take long
     if given.own:
-        own.check(chosen, given.split)
+        output.require_own(chosen, given.split)
     DP.of(given.dp)
     checks.components(given.components)
     checkpoint = None if given.checkpoint is None else given.checkpoint.expanduser().absolute()
@@ -77,8 +77,8 @@ def run(given: argparse.Namespace) -> int:
     wrote = ["result.npz", "history.csv", "report.html"]
     with common.writing(place) as draft:
         result.save(draft / "result.npz")
-        wrote += scores.write(result, draft) if given.split == "columns" else []
-        wrote += own.write(result, draft, shards) if given.own else []
+        wrote += output.write_scores(result, draft) if given.split == "columns" else []
+        wrote += output.write_own(result, draft, shards) if given.own else []
         _history(result, draft / "history.csv")
         title, rows = f"Principal components of {common.title(given.data)}", shards if given.split == "rows" else None
         report.write(result, draft / "report.html", title=title, shards=rows)

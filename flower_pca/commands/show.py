@@ -11,7 +11,7 @@ from typing import Any, Final
 from flower_pca.analysis.influence import Influence, influence, measured, warnings
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import labels
-from flower_pca.commands import common, speech
+from flower_pca.commands import common
 from flower_pca.names.columns import listed
 
 _TURNING: Final = 5  # clients whose influence is listed
@@ -56,7 +56,7 @@ def print_result(result: Any) -> None:
         *(f"{words}: {value:.6g}" for words, value in _family(result).items() if value is not None),
         *([str(result.status)] if result.status.ok else []),
         *result.choices,
-        *(f"hint: {speech.spoken(hint)}" for hint in result.hints),
+        *(f"hint: {common.spoken(hint)}" for hint in result.hints),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 

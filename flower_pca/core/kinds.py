@@ -79,11 +79,13 @@ class Kind(Enum):
 
 # Kinds whose entries are at most trace(C), of whatever client, where blocks are orthonormal.
 AS_LARGE_AS_TRACE: Final = frozenset({Kind.PRODUCT, Kind.IMAGE, Kind.ESTIMATE, Kind.SQUARES})
-# Kinds that tell directions of C_i beyond the blocks of the message: one for each column of a matrix with d rows,
-# and all of them if it has another shape.
-TELLING: Final = frozenset({Kind.BLOCK, Kind.IMAGE, Kind.GRAM, Kind.EIGENVECTORS, Kind.LIFTED, Kind.COMPONENTS})
+# Kinds that are counts: whole numbers, and no floating-point ones.
+WHOLE: Final = frozenset({Kind.ROWS, Kind.COUNT, Kind.DISTANCES})
 # Kinds that are made of products, and may have fewer bits: see `rows.precision`.
-ROUNDED: Final = frozenset({Kind.PRODUCT, Kind.LOCAL_PRODUCT, Kind.ESTIMATE, Kind.EIGENVECTORS, Kind.FACTOR}) | TELLING
+ROUNDED: Final = frozenset({
+    Kind.PRODUCT, Kind.LOCAL_PRODUCT, Kind.ESTIMATE, Kind.EIGENVECTORS, Kind.FACTOR, Kind.BLOCK, Kind.IMAGE, Kind.GRAM,
+    Kind.LIFTED, Kind.COMPONENTS,
+})  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,9 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.data.cells import Cells
-from flower_pca.data.first_line import require_clear
+from flower_pca.data.dialect import Cells, option, require_clear, text_of
 from flower_pca.data.reading import chosen, reading, with_ids
 from flower_pca.data.table import Table
-from flower_pca.data.text import option, text_of
 from flower_pca.names.columns import no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.spelling import clean

@@ -7,7 +7,8 @@ source, and a folder is one with a file per client.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,13 +19,14 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError, private
-from flower_pca.data import folder as folders
 from flower_pca.data.delimited import csv
-from flower_pca.data.files import npy, npz, npz_or_sparse, sparse, svmlight
-from flower_pca.data.parquets import parquet
-from flower_pca.data.sets import hugging_face, sklearn
-from flower_pca.data.synthetic import arithmetic, geometric, synthetic
+from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svmlight
+from flower_pca.data.reading import no_rows, reading, texts
+from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
 from flower_pca.data.table import Table
+from flower_pca.names.columns import Columns, difference, listed, no_numbers
+from flower_pca.names.origin import Origin
+from flower_pca.names.sites import SiteRows
 
 ENDINGS: Final[dict[str, Callable[..., Table]]] = {
     ".npy": npy,
@@ -62,7 +64,7 @@ def folder(
     """
     given = {"sep": sep, "header": header, "decimal": decimal, "encoding": encoding}
     options = {name: value for name, value in given.items() if value is not None}
-    return folders.read(ENDINGS, path=path, pattern=pattern, columns=columns, beside=beside, options=options)
+    return _read_folder(path=path, pattern=pattern, columns=columns, beside=beside, options=options)
 
 
 def parties(spec: str, *, ids: str | None = None, clients: int | None = None) -> list[Any]:
@@ -78,7 +80,7 @@ def parties(spec: str, *, ids: str | None = None, clients: int | None = None) ->
         if isinstance(load, partial) and load.func is folder:
             given = {name: value for name, value in load.keywords.items() if value is not None}
             path, pattern = given.pop("path"), given.pop("pattern", "*")
-            found = folders.parties(ENDINGS, path=path, pattern=pattern, ids=ids, options=given)
+            found = _parties_of_folder(path=path, pattern=pattern, ids=ids, options=given)
             if clients is not None and clients != len(found):
                 rule, remedy = f"{len(found)}, one for each file", "Leave it out."
                 raise ConfigError("The number of clients", must=rule, got=clients, then=remedy)
@@ -194,3 +196,137 @@ def _source(spec: str) -> Callable[..., Table]:
     endings = ", ".join(ENDINGS)
     rule = f"a name, a folder, a path that ends in {endings}, or a spec such as \"npz(path='x.npz', key='X')\""
     return specs.bind(spec, SOURCES, what="The data source", rule=rule)
+
+
+_NAMED: Final = "Give the files of all clients names of columns, or of none."
+_IDS: Final = "If a column says whose row it is, name it: ids='patient'."
+_ALIGN: Final = "Give every client the same features, or name those of the run with columns=[...]."
+
+
+def _read_folder(
+    *,
+    path: str,
+    pattern: str = "*",
+    columns: Sequence[str] | None = None,
+    beside: Sequence[str] = (),
+    options: Mapping[str, Any],
+) -> Table:
+    """One part for each file, in the order of their names, numbers by their size; the names go beside, as file.
+
+    Args:
+        path: The folder.
+        pattern: Which files: "*.csv", say.
+        columns: Names of the columns to use, of files that have names.
+        beside: Names of columns that are no features, of files that can have them.
+        options: How csv files are read.
+    """
+    place, files = _files(path, pattern)
+    apart = tuple(name for name in texts("beside", beside) if name != "file")
+    wanted = {name: value for name, value in (("columns", columns), ("beside", apart)) if value} | dict(options)
+    tables = [_one(ENDINGS[file.suffix.lower()], file, wanted) for file in files]
+    tables = [_like(tables[0], table, files[0], file) for table, file in zip(tables, files, strict=True)]
+    sites = _sites(files)
+    parts = tuple(table.parts[0] for table in tables)
+    sizes = [int(part.shape[0]) for part in parts]
+    columns_apart = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
+    beside_rows = {**columns_apart, "file": np.repeat(np.array(sites), sizes)}
+    origin = Origin(tuple(stretch for table in tables if table.origin for stretch in table.origin.stretches))
+    return Table(parts, tables[0].names, beside_rows, {}, str(place), origin, tuple(sites))
+
+
+def _parties_of_folder(*, path: str, pattern: str = "*", ids: str | None, options: Mapping[str, Any]) -> list[SiteRows]:
+    """The table of each party, one for each file: different columns of the same people.
+
+    `ids` is the name of the column that says whose row it is; None for none. The others are as of `read`.
+    """
+    _, files = _files(path, pattern)
+    wanted = ({} if ids is None else {"ids": ids}) | dict(options)
+    tables = [_one(ENDINGS[file.suffix.lower()], file, wanted, then=_IDS if ids is None else "") for file in files]
+    return [table.site_rows(table.rows, site=site) for table, site in zip(tables, _sites(files), strict=True)]
+
+
+def _files(path: str, pattern: str) -> tuple[Path, list[Path]]:
+    with reading(path, "a folder with one file per client") as place:
+        if not place.is_dir():
+            raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
+        found = [f for f in place.glob(str(pattern)) if f.suffix.lower() in ENDINGS and not f.name.startswith(".")]
+        files = sorted((file for file in found if file.is_file()), key=_natural)
+    if not files:
+        rule = f"one with files that match {pattern!r} and end in {', '.join(ENDINGS)}"
+        raise DataError(f"The folder {place}", must=rule, got="none", then="Check the folder.")
+    return place, files
+
+
+def _sites(files: Sequence[Path]) -> list[str]:
+    whole = [file.stem for file in files]
+    return whole if len(set(whole)) == len(whole) else [file.name for file in files]
+
+
+def _one(reader: Callable[..., Table], file: Path, wanted: Mapping[str, Any], *, then: str = "") -> Table:
+    known = inspect.signature(reader).parameters
+    for name in wanted:
+        if name not in known:
+            remedy = "Leave it out, or use files with named columns."
+            raise ConfigError(f"{name} of {file}", must="left out", got=repr(wanted[name]), then=remedy)
+    table = reader(path=str(file), **wanted)
+    if table.words and then:
+        raise DataError(f"The columns of {file}", must="numbers", got=listed(table.words.values()), then=then)
+    if table.words:
+        raise no_numbers(file, table.words)
+    if table.parts[0].ndim == 2 and table.parts[0].shape[0] == 0:
+        raise no_rows(file)
+    return table
+
+
+def _like(first: Table, table: Table, one: Path, other: Path) -> Table:
+    """The columns in the order of the first file's, by their names."""
+    rows, d = table.parts[0], first.parts[0].shape[-1]
+    if table.names == first.names and rows.shape[-1] == d:
+        return table
+    if table.names and sorted(table.names) == sorted(first.names):
+        arranged = rows[:, Columns(table.names).places(first.names)]
+        return replace(table, parts=(arranged,), names=first.names)
+    if table.names and first.names:
+        rule, got = f"those of {one.name}", f"{len(table.names)}, {difference(table.names, first.names)}"
+    else:
+        count = f"{d} without names, as in {one.name}" if table.names else f"{d}, as in {one.name}"
+        rule = f"those of {one.name}: {listed(first.names)}" if first.names else count
+        got = listed(table.names) or f"{rows.shape[-1]}{' without names' if first.names else ''}"
+    raise DataError(
+        f"The columns of {other}", must=rule, got=got, then=_ALIGN if bool(table.names) == bool(first.names) else _NAMED
+    )
+
+
+def _natural(file: Path) -> list[Any]:
+    """client2 before client10."""
+    return [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in re.split(r"(\d+)", file.name)]
+
+
+class Arrivals:
+    """The files of a folder, one batch each, in the order of their names. Files may arrive while the run goes on.
+
+    A file counts once its name ends in one of `ENDINGS`; write it under another name and rename it, so
+    that it is never read half-written. Names must grow (a date, a number with leading zeros): a file whose name comes
+    before the newest one taken is never looked at.
+
+    Args:
+        path: The folder.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path).expanduser().absolute()
+        if not self._path.is_dir():
+            remedy = "Make it first; files may arrive later."
+            raise DataError("The folder of a stream", must="there", got=f"none at {self._path}", then=remedy)
+
+    def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
+        """The batch in the first file whose name comes after the cursor, that name, and how many more there are."""
+        names = sorted(p.name.encode() for p in self._path.iterdir() if self._counts(p))
+        waiting = [name for name in names if name > cursor]
+        if not waiting:
+            return None, cursor, 0
+        return make(str(self._path / waiting[0].decode())), waiting[0], len(waiting) - 1
+
+    @staticmethod
+    def _counts(path: Path) -> bool:
+        return path.suffix.lower() in ENDINGS and not path.name.startswith(".")

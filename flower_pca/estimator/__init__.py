@@ -4,4 +4,4 @@ This room alone imports scikit-learn at its top.
 """
 
 from flower_pca.estimator.federated import FederatedPCA as FederatedPCA
-from flower_pca.estimator.pooled import to_sklearn as to_sklearn
+from flower_pca.estimator.federated import to_sklearn as to_sklearn

@@ -1,8 +1,10 @@
-"""FederatedPCA, a federated run behind scikit-learn's interface.
+"""FederatedPCA, a federated run behind scikit-learn's interface; and `to_sklearn`, a result as its own PCA.
 
 `fit` has scikit-learn check the tables and hands them to `simulate` as the clients' shards; the run's result does the
 work from there on. What is done here is what scikit-learn says and a result does not: whitening, the dtype of the rows
-in all that comes back, and names of features.
+in all that comes back, names of features, and numbers of components that are no number: None means all of them, "mle"
+Minka's estimate. Either way the run finds all of them. A run with noise on its answers finds none of these, so a budget
+needs a number.
 """
 
 from __future__ import annotations
@@ -11,22 +13,30 @@ import numbers
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from flower_pca.analysis import likelihood
+from flower_pca.analysis.dimension import minka
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.settings import DP, MaskedSums
-from flower_pca.estimator import count, tables
+from flower_pca.estimator import tables
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
+from flower_pca.results.robust import RobustResult
 from flower_pca.results.start import Start
 from flower_pca.simulation import Ray, simulate
 
@@ -195,13 +205,13 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         result = simulate(
             self.algorithm,
             shards,
-            n_components=count.asked(self.n_components, n, d, private=self.dp is not None),
+            n_components=components_to_ask(self.n_components, n, d, private=self.dp is not None),
             seed=self._seed(),
             start=self.start,
             columns=shards[0].names,
             **{name: getattr(self, name) for name in _PASSED_ON},
         )
-        return count.kept(result, self.n_components)
+        return components_to_keep(result, self.n_components)
 
     def _each(self, X: Any, work: Callable[[Any], Array]) -> Array:
         """What `work` makes of a table, or stacked of several ones."""
@@ -228,3 +238,83 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         if isinstance(self.random_state, numbers.Integral):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+_LIKELIEST: Final = "mle"
+
+
+def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> Any:
+    """What a run over n rows of d columns is asked for."""
+    estimated = n_components == _LIKELIEST
+    if isinstance(n_components, str) and "%" not in n_components:
+        checks.choice("n_components", n_components, (_LIKELIEST,))
+    if n_components is not None and not estimated:
+        return n_components
+    if private:
+        got = repr(n_components)
+        raise ConfigError("n_components with dp", must="a whole number", got=got, then="Name a number.")
+    if estimated and n < d:
+        rule, remedy = f"at least as many as columns, {d}", "Name a number of components."
+        raise DataError('The rows for n_components="mle"', must=rule, got=n, then=remedy)
+    return min(n, d)
+
+
+def components_to_keep(result: PCAResult, n_components: Any) -> PCAResult:
+    """What is kept of the run's result: the likeliest number of components, if that was wanted, else all."""
+    if n_components != _LIKELIEST:
+        return result
+    return _first(result, minka(result.explained_variance_, result.n_samples_))
+
+
+def _first(result: PCAResult, k: int) -> PCAResult:
+    """The first k components of a result that has them all."""
+    if k == result.n_components_:
+        return result
+    beyond = float(result.explained_variance_[k:].sum())
+    arrays = {name: getattr(result, name)[:k] for name in ("components_", "explained_variance_", "residuals_")}
+    first, last, following = result.explained_variance_[[0, k - 1, k]]
+    residual, gap = float(np.linalg.norm(arrays["residuals_"])), float(last - following) / (float(first) or 1.0)
+    sine = residual / gap if gap > max(residual, 1e-12) else None
+    left = result.left_out_variance_ + beyond
+    asked = {**result.asked, "n_components": k}
+    return replace(result, **arrays, left_out_variance_=left, sine_estimate_=sine, asked=asked)
+
+
+def to_sklearn(result: PCAResult) -> Any:
+    """A fitted scikit-learn PCA of a result; a Pipeline, where values may be missing, or columns are scaled.
+
+    A SimpleImputer, a StandardScaler, or both then come before the PCA. Names of columns go to the first step.
+
+    Raises:
+        ConfigError: If the result is that of a robust run, whose `transform` is no projection.
+    """
+    if isinstance(result, RobustResult):
+        rule, remedy = "one that projects rows", "Use its own transform."
+        raise ConfigError("The result for scikit-learn", must=rule, got=type(result).__name__, then=remedy)
+    steps = [*_before(result), _pca(result)]
+    if result.feature_names_in_ is not None:
+        steps[0].feature_names_in_ = result.feature_names_in_
+    return steps[0] if len(steps) == 1 else make_pipeline(*steps)
+
+
+def _before(result: PCAResult) -> list[Any]:
+    """What has to be done to rows first."""
+    steps: list[Any] = []
+    if result.fill_ is not None:
+        steps.append(SimpleImputer(keep_empty_features=True).fit(result.fill_[None, :]))
+    if result.scale_ is not None:
+        scaler = StandardScaler(with_mean=result.centered)
+        scaler.mean_, scaler.scale_, scaler.var_ = result.mean_, result.scale_, result.scale_**2
+        scaler.n_samples_seen_, scaler.n_features_in_ = result.n_samples_, result.n_features_in_
+        steps.append(scaler)
+    return steps
+
+
+def _pca(result: PCAResult) -> Any:
+    pca = PCA(n_components=result.n_components_, svd_solver="full")
+    pca.mean_ = result.mean_ if result.scale_ is None else np.zeros(result.n_features_in_)
+    for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_"):
+        setattr(pca, name, np.array(getattr(result, name)))
+    for name in ("noise_variance_", "n_components_", "n_samples_", "n_features_in_"):
+        setattr(pca, name, getattr(result, name))
+    return pca

@@ -30,7 +30,7 @@ from flower_pca.masking.secrets import Secrets
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.vertical.rows import TurnedData
+from flower_pca.vertical.rows import PartyColumns
 
 _ANYBODY: Final = Demands()
 
@@ -97,7 +97,7 @@ def _frame(data: LocalData | Stream) -> Frame:
     """What the message has said of the rows: their frame, the columns of a stream, how a party prepares its own."""
     if isinstance(data, Stream):
         return Frame(names=data.wanted)
-    return Frame(split=data.split) if isinstance(data, TurnedData) else data.frame
+    return Frame(split=data.split) if isinstance(data, PartyColumns) else data.frame
 
 
 def _answered(

@@ -22,7 +22,6 @@ from flower_pca.rows.frame import Frame, Moments
 from flower_pca.rows.known import Product
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.statistics import Statistics
-from flower_pca.vertical.rows import TurnedData
 
 _DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
 
@@ -36,8 +35,8 @@ def fixed(data: LocalData, path: Path | None = None, *, exactly: bool = False, g
         exactly: Whether they are exact sums, the same on every machine.
         gaps: Whether a frame may say what stands for missing values; else it is the mean of the rows' own.
     """
-    if path is not None and isinstance(data, TurnedData):
-        path = path.with_stem(f"{path.stem}-columns")  # beside those of its rows
+    if path is not None:
+        path = path.with_stem(path.stem + data.FILE)
     key = ("fixed", exactly, gaps)
     if key not in data.known:
         data.known[key] = known.of(data, path, exactly=exactly, gaps=gaps)

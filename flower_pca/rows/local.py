@@ -38,6 +38,7 @@ class LocalData(ArrangedRows):
     """
 
     answers: ClassVar[str] = "rows"
+    FILE: ClassVar[str] = ""  # at the end of the name of a file about these rows
 
     def __init__(self, X: Any, *, who: str = "the client", missing: bool = False) -> None:
         super().__init__(X, who=who, missing=missing)

@@ -239,6 +239,12 @@ def kept(data: StoredRows, path: Path | None = None, *, exactly: bool = False, g
     return found
 
 
+def forget(data: StoredRows) -> None:
+    """Keep the statistics of these rows ready no longer."""
+    for key in [key for key in ready if key[3] == data.fingerprint()]:
+        del ready[key]
+
+
 _ARRAYS: Final = ("mean", "seen", "peak", "gaps", "m2", "rest", "scatter", "factor")
 
 

@@ -24,7 +24,7 @@ from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.progress import Watch
 from flower_pca.simulation.sites import clients_of, handed_over, looked_at, room, sites_of
-from flower_pca.vertical import simulation as by_columns
+from flower_pca.vertical import simulation as vertical
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 
@@ -92,7 +92,7 @@ def simulate(
         if callable(participation):
             rule, remedy = "left out, as no other client has the columns of one that is away", "Leave it out."
             raise ConfigError('participation with split="columns"', must=rule, got="a function", then=remedy)
-        return by_columns.simulate(question, shards, private=private, engine=engine, **asked_how)
+        return vertical.simulate(question, shards, private=private, engine=engine, **asked_how)
     clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
     public = handed_over(private, len(clients))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import checks, hints, identifiers
+from flower_pca.base import checks, hints
 from flower_pca.base.errors import DataError
 from flower_pca.names.sites import SiteRows
 from flower_pca.results import saved
@@ -85,7 +85,7 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
         return result
     lines = hints.first_lines(file for client in clients for file in client.guessed)
     names = saved.plain(result.feature_names_in_)
-    found = identifiers.found(clients, names)
+    found = hints.counting_columns(clients, names)
     if not result.hints:
         return replace(result, hints=(*lines, *hints.identifiers(found, names)))
     m = functools.reduce(merge, (client.framed(frame, keep=False).moments() for client in clients))

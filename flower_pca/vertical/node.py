@@ -12,16 +12,17 @@ from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import ANY, Rules
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
+from flower_pca.rows import statistics
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.stages.unsuited import ALGORITHMS
-from flower_pca.vertical.rows import TurnedData
+from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.stages import BOTH
 
 _OWN: Final = frozenset(BOTH)
 _STAGES: Final = _OWN | {RayleighRitz.name, *ALGORITHMS}  # that tell nothing but products and their size
-_NEWEST: Final = "turned"  # among what is known of rows
+_NEWEST: Final = "party columns"  # among what is known of rows
 _SENDER: Final = "Check the sender."
 _OPERATOR: Final = "Ask the node's operator."
 
@@ -29,12 +30,9 @@ _OPERATOR: Final = "Ask the node's operator."
 def check(request: wire.Request, rules: Rules) -> None:
     """Refuse a message about columns that the node's rule or the layout of such runs does not allow."""
     stage = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
-    if request.frame.split is None:
-        if stage in _OWN:
-            raise ProtocolError(f"A message of {stage}", must="one about columns", got="another", then=_SENDER)
-        if stage is not None and only_columns(rules):
-            rule = "about its columns: split_columns is set, and both kinds together tell rows"
-            raise RefusalError("A message to this node", must=rule, got="one about rows", then=_OPERATOR)
+    split = request.frame.split
+    if split is None:
+        _check_rows(stage, rules)
         return
     if not rules.split_columns:
         rule, got = "allowed by this node's rules: split_columns is not set", "one"
@@ -49,10 +47,18 @@ def check(request: wire.Request, rules: Rules) -> None:
         rule = "without noise, which hides no person there"
         raise ProtocolError("A message about columns", must=rule, got="one that asks for it", then=_SENDER)
     scale = None if rules.split_columns is True else rules.split_columns
-    if scale not in (ANY, request.frame.split.scale):
+    if scale not in (ANY, split.scale):
         rule = f"{scale}: that is its split_columns, as two scales together tell the columns"
-        what, got = "The scale of columns at this node", str(request.frame.split.scale)
-        raise RefusalError(what, must=rule, got=got, then=_OPERATOR)
+        raise RefusalError("The scale of columns at this node", must=rule, got=str(split.scale), then=_OPERATOR)
+
+
+def _check_rows(stage: str | None, rules: Rules) -> None:
+    """Refuse a message about rows whose stage is one of columns, or of which the node tells its columns only."""
+    if stage in _OWN:
+        raise ProtocolError(f"A message of {stage}", must="one about columns", got="another", then=_SENDER)
+    if stage is not None and only_columns(rules):
+        rule = "about its columns: split_columns is set, and both kinds together tell rows"
+        raise RefusalError("A message to this node", must=rule, got="one about rows", then=_OPERATOR)
 
 
 def only_columns(rules: Rules) -> bool:
@@ -60,34 +66,34 @@ def only_columns(rules: Rules) -> bool:
     return bool(rules.split_columns) and rules.split_columns != ANY
 
 
-def seen(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
+def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
     """The node's rows, or its columns as rows where that is what a run is about; the newest is kept."""
     split = request.frame.split
-    if split is None or isinstance(data, TurnedData):
+    if split is None or isinstance(data, PartyColumns):
         return data
     if isinstance(data, Stream):
         remedy = "Serve rows at rest."
         raise RefusalError("The data of a run over columns", must="rows at rest", got="a Stream", then=remedy)
-    newest: TurnedData | None = data.known.get(_NEWEST)
-    if newest is not None and newest.split == split:
-        return newest
+    newest: PartyColumns | None = data.known.get(_NEWEST)
     if newest is None or replace(newest.split, salt=split.salt) != split:
         if newest is not None:  # before there are others: they are as large as the rows
-            newest.forget()
+            statistics.forget(newest)
             newest = data.known[_NEWEST] = None
             gc.collect()
-        newest = TurnedData(data, split)
-    newest = data.known[_NEWEST] = newest if newest.split == split else newest.salted(split)
+        newest = PartyColumns(data, split)
+    elif newest.split != split:
+        newest = newest.with_salt(split)
+    data.known[_NEWEST] = newest
     return newest
 
 
 def size(data: LocalData) -> int:
     """How many rows a node's table has, where its columns are what a run is about too."""
-    return data.d if isinstance(data, TurnedData) else data.n
+    return data.d if isinstance(data, PartyColumns) else data.n
 
 
-def described(data: LocalData | Stream) -> dict[str, object]:
+def names_of(data: LocalData | Stream) -> dict[str, object]:
     """The names that belong to a node's own result: of its columns; and of its people, where loadings are in it."""
-    if isinstance(data, TurnedData):
+    if isinstance(data, PartyColumns):
         return {"columns": data.table.names, "rows": data.table.ids}
     return {"columns": getattr(data, "names", None)}

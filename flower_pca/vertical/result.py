@@ -1,4 +1,4 @@
-"""ColumnsResult: what a run over columns at different places returns: scores for everybody, loadings for their parties.
+"""A run over columns at different places, and what it returns: scores for everybody, loadings for their parties.
 
 The scores and the variances are known to all. Loadings stay with the party that has the columns: of those whose own
 result is at hand, as of all in a simulation, `with_parts` sets them side by side, and the result is then that of a PCA
@@ -8,26 +8,60 @@ of the pooled table. In a deployment none is, and `components_` has no columns.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 import numpy as np
 
 from flower_pca.base import archive, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
+from flower_pca.core.question import Question
+from flower_pca.core.roll import Roll
+from flower_pca.core.run import Run
 from flower_pca.names.ids import order
 from flower_pca.results import saved
 from flower_pca.results.matching import read
 from flower_pca.results.pca import PCAResult, result_fields
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
+from flower_pca.stages.ritz import RayleighRitz
+from flower_pca.vertical.rows import PartyCounts
+from flower_pca.vertical.split import Split
+from flower_pca.vertical.stages import ColumnsOpening, Loadings
 
 BY_POSITION: Final = (
-    "rows were matched by position, as no party has given ids: row 1 of each table has to be of the same person"
+    "Rows were matched by position, as no party has given ids: row 1 of each table has to be of the same person."
 )
+
+
+def run(question: Question, algorithm: Algorithm[Any], choices: dict[str, str], *, started: bool) -> Run:
+    """A run over columns at different places: of all parties, to the end, as no other one has the columns of one."""
+    if started:
+        rule, remedy = "left out, as it begins with scores of people, not with columns", "Leave it out."
+        raise ConfigError('start with split="columns"', must=rule, got="one", then=remedy)
+    summed = question.mask is not None
+    gaps = question.missing != "error"
+    model = Model(
+        n_components=question.n_components,
+        center=False,  # each party centres and scales its own columns
+        scale=None,
+        seed=question.seed,
+        summed=summed,
+        choices=choices,
+        split=Split(question.centered, question.scale, gaps, secrets.token_hex(16)),
+    )
+    roll = Roll(min_clients=question.min_clients, seed=question.seed, summed=summed, everyone=True)
+    opening = ColumnsOpening(width=algorithm.width(question.n_components))
+    stages = (opening, algorithm, RayleighRitz(), Loadings())
+    return Run(stages, model=model, roll=roll, result=ColumnsResult, layers=[PartyCounts()], asked=question.plain())
+
+
+O = TypeVar("O", bound=Array | None)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -59,16 +93,18 @@ class ColumnsResult(PCAResult):
         assert model.values is not None
         assert model.split is not None
         k, none = model.k, np.empty(0)
-        known = result_fields(model)
-        by_id = bool(model.heading and model.heading.digest)
+        fields = result_fields(model)
+        choices = fields["choices"]
+        if not (model.heading and model.heading.digest):
+            choices = (*choices, BY_POSITION)
         return {
-            **known,
+            **fields,
             "components_": np.empty((k, 0)),
             "mean_": none,
             "scale_": None if model.split.scale is None else none,
             "fill_": none if model.split.gaps else None,
             "centered": model.split.center,
-            "choices": (*known["choices"], *(() if by_id else (f"{BY_POSITION[0].upper()}{BY_POSITION[1:]}.",))),
+            "choices": choices,
             "feature_names_in_": None,
             "feature_digest": "",
             "scores_": linalg.fix_signs(model.columns[:, :k]) * np.sqrt(np.maximum(model.values[:k], 0.0)),
@@ -83,33 +119,31 @@ class ColumnsResult(PCAResult):
 
         A name that two parties have gets that of its party before it.
         """
-        parts = [own[party] for party in sorted(own)]
+        parties = sorted(own)
+        parts = [own[party] for party in parties]
         ends = np.cumsum([0, *(part["components"].shape[1] for part in parts)]).tolist()
-        frame: Any = {
-            f"{name}_": np.concatenate([np.empty(0), *(part[name] for part in parts)])
-            for name in ("mean", "scale", "fill")
-            if all(name in part for part in parts) and getattr(self, f"{name}_") is not None
-        }
-        rows = [part["components"] for part in parts]
         return replace(
             self,
-            **{"mean_": np.zeros(ends[-1]), **frame},
-            components_=np.hstack([np.empty((self.n_components_, 0)), *rows]),
+            mean_=_beside(parts, "mean", np.zeros(ends[-1])),
+            scale_=_beside(parts, "scale", self.scale_),
+            fill_=_beside(parts, "fill", self.fill_),
+            components_=np.hstack([np.empty((self.n_components_, 0)), *(part["components"] for part in parts)]),
             own=own,
             row_ids_=None if ids is None else list(ids),
-            spans_={party: [ends[i], ends[i + 1]] for i, party in enumerate(sorted(own))},
-            feature_names_in_=self._names(own, names),
+            spans_={party: [ends[i], ends[i + 1]] for i, party in enumerate(parties)},
+            feature_names_in_=self._names({party: names.get(party) for party in parties}),
         )
 
-    def _names(self, own: Mapping[int, Any], names: Mapping[int, Sequence[str] | None]) -> Array | None:
-        known = {party: found for party in sorted(own) if (found := names.get(party)) is not None}
-        if len(known) < len(own) or not known:
+    def _names(self, names: Mapping[int, Sequence[str] | None]) -> Array | None:
+        """Names of the columns of these parties side by side; None where one of them has none."""
+        parts = [part for part in names.values() if part is not None]
+        if len(parts) < len(names) or not parts:
             return None
-        every = [name for found in known.values() for name in found]
+        every = [name for part in parts for name in part]
         if len(set(every)) == len(every):
             return saved.texts(every)
-        site = {party: labels.client_name(self.site_names, party) for party in known}
-        return saved.texts([f"{site[party]}/{name}" for party, found in known.items() for name in found])
+        sites = [labels.client_name(self.site_names, party) for party in names]
+        return saved.texts([f"{site}/{name}" for site, part in zip(sites, parts, strict=True) for name in part])
 
     @staticmethod
     def part(path: str | os.PathLike[str]) -> Projection:
@@ -123,9 +157,12 @@ class ColumnsResult(PCAResult):
             remedy = "Give the file that a node, or run --own, has written."
             raise DataError(str(path), must="a party's own result of a run over columns", got="another", then=remedy)
         names: Any = header.get("columns")
-        frame: Any = {f"{name}_": own.get(name) for name in ("mean", "scale", "fill")}
         return Projection(
-            components_=own["components"], feature_names_in_=None if names is None else saved.texts(names), **frame
+            components_=own["components"],
+            mean_=own.get("mean"),
+            scale_=own.get("scale"),
+            fill_=own.get("fill"),
+            feature_names_in_=None if names is None else saved.texts(names),
         )
 
     @property
@@ -148,7 +185,8 @@ class ColumnsResult(PCAResult):
         number = numbers.get(party, party) if isinstance(party, str) else party
         spans = {int(known): span for known, span in self.spans_.items()}
         if number not in spans:
-            rule = f"one whose loadings are at hand ({', '.join(self._known()) or 'none'})"
+            there = ", ".join(labels.client_name(self.site_names, int(known)) for known in self.spans_) or "none"
+            rule = f"one whose loadings are at hand ({there})"
             remedy = "A party has its own in the file that its node has written."
             raise ConfigError("The party", must=rule, got=repr(party), then=remedy)
         columns = slice(*spans[int(number)])
@@ -156,7 +194,7 @@ class ColumnsResult(PCAResult):
         return Projection(
             components_=self.components_[:, columns],
             mean_=self.mean_[columns] if self.centered else None,
-            feature_names_in_=None if names is None else self._own_names(names[columns], int(number)),
+            feature_names_in_=None if names is None else self._names_of(int(number), names[columns]),
             scale_=None if self.scale_ is None else self.scale_[columns],
             fill_=None if self.fill_ is None else self.fill_[columns],
         )
@@ -187,15 +225,16 @@ class ColumnsResult(PCAResult):
 
     def table(self) -> str:
         """Variances as plain text, with the heaviest columns where the loadings of all parties are at hand."""
-        return super().table() if self.whole else f"{super().table()}\nLoadings stay with their parties."
+        table = super().table()
+        return table if self.whole else f"{table}\nLoadings stay with their parties."
 
-    def _known(self) -> list[str]:
-        return [labels.client_name(self.site_names, int(party)) for party in self.spans_]
-
-    def _own_names(self, names: Array, party: int) -> Array:
+    def _names_of(self, party: int, names: Array) -> Array:
+        """Names of a party's columns as it has them, without its own name where that stands before all."""
         before = f"{labels.client_name(self.site_names, party)}/"
-        all_so = all(str(name).startswith(before) for name in names)
-        return saved.texts([str(name).removeprefix(before) if all_so else str(name) for name in names])
+        texts = [str(name) for name in names]
+        if all(name.startswith(before) for name in texts):
+            texts = [name.removeprefix(before) for name in texts]
+        return saved.texts(texts)
 
     @property
     def frame(self) -> Frame:
@@ -223,3 +262,10 @@ class ColumnsResult(PCAResult):
             rule, remedy = "of a run whose parties have all handed theirs over", "Have each party project its columns."
             got = f"those of {len(self.spans_)} of {self.parties_}"
             raise ConfigError("The loadings", must=rule, got=got, then=remedy)
+
+
+def _beside(parts: Sequence[dict[str, Array]], name: str, otherwise: O) -> O | Array:
+    """What all parties have by this name, side by side; else what there is, as where the run has none of it."""
+    if otherwise is None or not all(name in part for part in parts):
+        return otherwise
+    return np.concatenate([np.empty(0), *(part[name] for part in parts)])

@@ -1,4 +1,4 @@
-"""TurnedData: a party's columns as rows, and people as columns, for runs in which parties hold different columns.
+"""PartyColumns: a party's columns as rows, for runs in which parties hold different columns of the same people.
 
 With X_p the n x d_p table of a party in its own frame, the rows here are those of X_p'. So products T'(T Q) are
 X_p (X_p' Q), their sum over the parties is XX' Q of the pooled table X, and what works on rows works on columns too.
@@ -22,7 +22,6 @@ from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import PARTIES
 from flower_pca.names import ids
 from flower_pca.names.columns import Heading
-from flower_pca.rows import statistics
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.vertical.split import Split
@@ -33,7 +32,7 @@ _LARGEST: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}  # o
 _NAMED: Final = 10  # columns that a message names
 
 
-class TurnedData(LocalData):
+class PartyColumns(LocalData):
     """The framed columns of a party as rows (d_p x n), with people in the order of their ids.
 
     It has no other frame: what a run asks of it is asked of columns that their party has centred and scaled itself.
@@ -43,26 +42,24 @@ class TurnedData(LocalData):
         split: How its columns are prepared.
     """
 
+    FILE: ClassVar[str] = "-columns"  # beside that of the party's rows
+
     def __init__(self, table: LocalData, split: Split) -> None:
         self.table, self.split = table, split
         self.order = None if table.ids is None else ids.order(table.ids, table.who)
-        self.prepared = _prepared(table, split)
-        super().__init__(_turned(table.framed(self.prepared, keep=False), self.order), who=table.who)
+        self.column_frame = _column_frame(table, split)
+        super().__init__(_transpose(table.framed(self.column_frame, keep=False), self.order), who=table.who)
         self.site = table.site
         if not float(self.squares.sum()) <= _LARGEST[self.dtype]:
             rule, remedy = "of usual size, at most 1e+65, or 1e+16 in single precision", "Scale the data, or mend it."
             raise DataError(f"The data of {self.who}", must=rule, got="larger entries", then=remedy)
 
-    def salted(self, split: Split) -> TurnedData:
+    def with_salt(self, split: Split) -> PartyColumns:
         """These very columns in a run with another salt, by which nothing but the digest of the ids differs."""
-        view: TurnedData = self._view()
-        view.table, view.split, view.order, view.prepared = self.table, split, self.order, self.prepared
+        view: PartyColumns = self._view()
+        view.table, view.split = self.table, split
+        view.order, view.column_frame = self.order, self.column_frame
         return view
-
-    def forget(self) -> None:
-        """Keep the statistics of these columns ready no longer."""
-        for key in [key for key in statistics.ready if key[3] == self.fingerprint()]:
-            del statistics.ready[key]
 
     @property
     def row_ids(self) -> tuple[str, ...] | None:
@@ -74,8 +71,10 @@ class TurnedData(LocalData):
     @functools.cached_property
     def heading(self) -> Heading:
         """How many people there are, and the digest of their ids."""
-        known = self.row_ids
-        return Heading(self.d, "" if known is None else ids.digest(known, self.split.salt), people=True)
+        people = self.row_ids
+        if people is None:
+            return Heading(self.d, people=True)
+        return Heading(self.d, ids.digest(people, self.split.salt), people=True)
 
     @property
     def mark(self) -> str:
@@ -98,7 +97,7 @@ class TurnedData(LocalData):
         """These very columns: a run cannot name those of a party."""
         return self
 
-    def own(self, U: Array, values: Array) -> dict[str, Array]:
+    def party_result(self, U: Array, values: Array) -> dict[str, Array]:
         """What the party keeps: its loadings X_p'u / sqrt(theta) as rows, its frame, and the scores of its rows.
 
         Args:
@@ -106,14 +105,14 @@ class TurnedData(LocalData):
             values: Their eigenvalues; the loadings of one that is no more than rounding are zeros.
         """
         sizes = np.sqrt(np.maximum(values, 0.0))
-        known = sizes > np.sqrt(len(U) * np.finfo(np.float64).eps) * sizes.max(initial=0.0)
-        loadings = self.scores(U).astype(np.float64) / np.where(known, sizes, np.inf)
+        floor = np.sqrt(len(U) * np.finfo(np.float64).eps) * sizes.max(initial=0.0)
+        loadings = self.scores(U).astype(np.float64) / np.where(sizes > floor, sizes, np.inf)
         back = np.arange(self.d) if self.order is None else np.argsort(self.order)
         return {
             "components": np.ascontiguousarray(loadings.T),
             "explained_variance": values / max(self.d - 1, 1),
             "scores": (U * sizes)[back],
-            **self.prepared.arrays,
+            **self.column_frame.arrays,
         }
 
 
@@ -131,7 +130,7 @@ class PartyCounts(Layer):
         return {**up, "n": np.array(1)} if "n" in up else up
 
 
-def _turned(framed: LocalData, order: Array | None) -> Array:
+def _transpose(framed: LocalData, order: Array | None) -> Array:
     """Framed rows as columns, in this order of the people: one copy of them, written block by block."""
     columns, start = np.empty((framed.d, framed.n), dtype=framed.dtype), 0
     places = np.arange(framed.n) if order is None else np.argsort(order)
@@ -141,7 +140,7 @@ def _turned(framed: LocalData, order: Array | None) -> Array:
     return columns
 
 
-def _prepared(table: LocalData, split: Split) -> Frame:
+def _column_frame(table: LocalData, split: Split) -> Frame:
     """The frame of the party's own columns."""
     if table.missing and not split.gaps:
         raise checks.not_finite(table.who, table.missing)
@@ -149,8 +148,9 @@ def _prepared(table: LocalData, split: Split) -> Frame:
     with private():
         _refuse(table, "there", "no value at all", np.asarray(there.seen) == 0, "Leave it out.")
         scale = _scale(table, split)
-    names = table.names
-    return Frame(there.mean if split.center else None, scale, there.mean if split.gaps else None, names=names)
+    mean = there.mean if split.center else None
+    fill = there.mean if split.gaps else None
+    return Frame(mean, scale, fill, names=table.names)
 
 
 def _scale(table: LocalData, split: Split) -> Array | None:

@@ -1,25 +1,42 @@
-"""simulate() of clients that hold different columns of the same people."""
+"""simulate() of clients that hold different columns of the same people: the parties.
+
+In one process all ids are at hand, so tables that do not belong together are named with the ids in which they differ;
+nodes can compare digests only.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
 
 from flower_pca import answering, assembly
-from flower_pca.base import labels
+from flower_pca.base import checks, hints, labels
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.question import Question
+from flower_pca.names.columns import difference
+from flower_pca.results import saved
 from flower_pca.results.start import Start
 from flower_pca.rows.fixed import fixed
+from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.progress import Watch
 from flower_pca.simulation.sites import handed_over, sites_of
-from flower_pca.vertical.parties import Parties
 from flower_pca.vertical.result import ColumnsResult
+from flower_pca.vertical.rows import PartyColumns
+from flower_pca.vertical.split import Split
 from flower_pca.vertical.stages import Loadings
+
+_SAME: Final = "Keep the rows of the same people at every party; their order does not matter."
+_AS_IDS: Final = "Make it the ids of the rows, or leave it out."
+_ALIGN: Final = "Keep the rows of the same people at every party, in the same order; or give ids."
 
 
 def simulate(
@@ -35,24 +52,105 @@ def simulate(
 ) -> ColumnsResult:
     """Scores of the people of all shards, and the loadings of those clients that hand theirs over."""
     parties = Parties.of(shards, question)
-    public = handed_over(private, len(parties.turned))
-    sizes = f"{labels.count(parties.people, 'row')} x {labels.count(parties.columns, 'column')}"
-    clients = labels.count(len(parties.turned), "client")
-    watch = Watch(on_round, f"{question.algorithm.spec} of {sizes}, of which {clients} have some columns each")
+    public = handed_over(private, len(parties.columns))
+    watch = Watch(on_round, f"{question.algorithm.spec} of {parties}")
     result: Any
-    if engine is not None:
-        from flower_pca.simulation import ray
-
-        given: Any = {"engine": engine, "checkpoint": checkpoint, "on_round": watch, "answers": answers, "start": start}
-        result = ray.run(question, sites_of(shards), public, **given)
-        own = result.own
-    else:
+    own: dict[int, dict[str, Array]]
+    if engine is None:
         source = None if answers == "rows" else functools.partial(fixed, exactly=answers == "exact")
-        there = Shards(parties.turned, seed=question.seed, source=source)
+        there = Shards(parties.columns, seed=question.seed, source=source)
         run = assembly.run(question, judged=False, start=start)
         result = drive(run, there, checkpoint=checkpoint, on_round=watch)
-        own = {i: answering.own(Loadings.name, there.memories[i], parties.turned[i]) for i in public}
-    result = parties.handed_over(result, dict(own))
-    watch.end(result)
-    found: ColumnsResult = result
-    return found
+        own = {i: answering.own(Loadings.name, there.memories[i], parties.columns[i]) for i in public}
+    else:
+        from flower_pca.simulation import ray
+
+        result = ray.run(
+            question,
+            sites_of(shards),
+            public,
+            engine=engine,
+            checkpoint=checkpoint,
+            on_round=watch,
+            answers=answers,
+            start=start,
+        )
+        own = dict(result.own)
+    whole = parties.complete(result, own)
+    watch.end(whole)
+    return whole
+
+
+@dataclass(frozen=True)
+class Parties:
+    """The columns of all parties, each prepared by its own means and scales, of the same people."""
+
+    columns: tuple[PartyColumns, ...]
+
+    @classmethod
+    def of(cls, shards: Any, question: Question) -> Parties:
+        """Those of a simulation; DataError, naming the party, if they are not of the same people."""
+        sites = [rows.whole(f"client {i}") for i, rows in enumerate(sites_of(shards))]
+        tables = [LocalData(rows, who=f"client {i}", missing=True) for i, rows in enumerate(sites)]
+        _require_same(tables)
+        checks.at_most(question.n_components, tables[0].n, sum(table.d for table in tables))
+        gaps = question.missing != "error"
+        if not gaps:
+            for table in tables:
+                table.require_whole()
+        split = Split(question.centered, question.scale, gaps, "simulated")
+        columns = tuple(PartyColumns(table, split) for table in tables)
+        first = columns[0]
+        for party in columns:
+            if party.row_ids != first.row_ids:
+                unlike = difference(party.row_ids or (), first.row_ids or ())
+                what = f"The ids of the rows of {party.who}"
+                raise DataError(what, must=f"those of {first.who}", got=f"{party.d:,}, {unlike}", then=_SAME)
+        return cls(columns)
+
+    def __str__(self) -> str:
+        rows = labels.count(self.columns[0].d, "row")
+        width = labels.count(sum(party.n for party in self.columns), "column")
+        return f"{rows} x {width}, of which {labels.count(len(self.columns), 'client')} have some columns each"
+
+    def complete(self, result: ColumnsResult, own: dict[int, dict[str, Array]]) -> ColumnsResult:
+        """The result with what these parties have kept, and hints about columns that number people."""
+        names = {i: party.table.names for i, party in enumerate(self.columns)}
+        sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
+        whole = replace(result, site_names=sites).with_parts(own, names, self.columns[0].row_ids)
+        first_lines = hints.first_lines(file for party in self.columns for file in party.table.guessed)
+        return replace(whole, hints=(*first_lines, *self._sizes(whole), *self._numbering()))
+
+    def _sizes(self, result: ColumnsResult) -> tuple[str, ...]:
+        """Hints about columns that differ much in size, where all of them are at hand and nobody has scaled them."""
+        if result.scale_ is not None or not result.whole:
+            return ()
+        squares = []
+        for party in self.columns:
+            moments = party.table.there()
+            square = moments.m2 / moments.seen
+            squares.append(square if result.centered else square + moments.mean**2)
+        return hints.of_sizes(np.sqrt(np.concatenate(squares)), saved.plain(result.feature_names_in_))
+
+    def _numbering(self) -> list[str]:
+        """Hints about columns that number people: they should be the ids."""
+        lines = []
+        for table in (party.table for party in self.columns):
+            names = labels.column_names(table.names, table.d)
+            for j in hints.counting_columns([table], table.names):
+                lines.append(f"{names[j]} of {table.who} holds whole numbers, no two alike, as ids do. {_AS_IDS}")
+        return lines
+
+
+def _require_same(tables: Sequence[LocalData]) -> None:
+    """Require as many rows at every party, and ids at all of them or at none."""
+    first = tables[0]
+    for table in tables:
+        if (table.ids is None) != (first.ids is None):
+            with_ids, without = (table, first) if first.ids is None else (first, table)
+            rule, got = "given by all parties, or by none", f"some at {with_ids.who}, none at {without.who}"
+            remedy = "Give them as the index of a data frame, or as ids of a file."
+            raise DataError("The ids of the rows", must=rule, got=got, then=remedy)
+        if table.n != first.n:
+            then = _ALIGN if table.ids is None else _SAME
+            raise DataError(f"The rows of {table.who}", must=f"{first.n:,}, as at {first.who}", got=table.n, then=then)

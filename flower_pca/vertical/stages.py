@@ -1,7 +1,8 @@
 """The stages of a run over columns at different places: how it opens, and how every party gets its loadings.
 
-The clients' rows are then those of `rows.turned`: columns, of which n people are the features. Between these two stages
-an algorithm finds the leading eigenvectors U of XX' = sum X_p X_p', as of any rows, and Rayleigh-Ritz orders them.
+The clients' rows are then those of `PartyColumns`: columns, of which n people are the features. Between these two
+stages an algorithm finds the leading eigenvectors U of XX' = sum X_p X_p', as of any rows, and Rayleigh-Ritz orders
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add, stack
 from flower_pca.rows.frame import Frame
 from flower_pca.stages.opening import drawn, opened
-from flower_pca.vertical.rows import TurnedData
+from flower_pca.vertical.rows import PartyColumns
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class ColumnsOpening(Stage[ColumnsState]):
         return {"n": ROWS, "single": COUNT, "rows": COUNT, "squares": Part(kind=Kind.SQUARES)}
 
     @staticmethod
-    def client(arrays: Arrays, data: TurnedData, memory: Arrays) -> tuple[Arrays, Arrays]:
+    def client(arrays: Arrays, data: PartyColumns, memory: Arrays) -> tuple[Arrays, Arrays]:
         squares = data.squared_error(np.zeros((data.d, 1)))
         kind = {"single": np.array(int(data.dtype == np.float32)), "rows": np.array(int(data.answers == "rows"))}
         return {"n": np.array(data.n), **kind, "squares": np.array(squares)}, {}
@@ -137,7 +138,7 @@ class Loadings(Stage[LoadingsState]):
 
     def start(self, model: Model) -> LoadingsState:
         assert model.values is not None
-        return LoadingsState(scored(model), model.values[: model.k])
+        return LoadingsState(unit_scores(model), model.values[: model.k])
 
     def broadcast(self, state: LoadingsState) -> Arrays:
         return {"U": state.U, "values": state.values}
@@ -147,7 +148,7 @@ class Loadings(Stage[LoadingsState]):
         return {"n": ROWS}
 
     @staticmethod
-    def client(arrays: Arrays, data: TurnedData, memory: Arrays) -> tuple[Arrays, Arrays]:
+    def client(arrays: Arrays, data: PartyColumns, memory: Arrays) -> tuple[Arrays, Arrays]:
         U, values = arrays["U"], arrays["values"]
         if U.ndim != 2 or values.shape != U.shape[1:] or len(U) != data.d:
             rule = f"({data.d}, k) and (k,), for as many people as this party has"
@@ -156,8 +157,8 @@ class Loadings(Stage[LoadingsState]):
         return {"n": np.array(data.n)}, {"U": U, "values": values}
 
     @staticmethod
-    def own(memory: Arrays, data: TurnedData) -> Arrays:
-        return data.own(memory["U"], memory["values"]) if memory else {}
+    def own(memory: Arrays, data: PartyColumns) -> Arrays:
+        return data.party_result(memory["U"], memory["values"]) if memory else {}
 
     def server(self, state: LoadingsState, total: Arrays, answered: frozenset[int]) -> LoadingsState:
         return replace(state, done=True)
@@ -169,7 +170,7 @@ class Loadings(Stage[LoadingsState]):
         return model
 
 
-def scored(model: Model) -> Array:
+def unit_scores(model: Model) -> Array:
     """The wanted eigenvectors of XX' as columns, each with its largest entry positive: scores of length one."""
     return np.ascontiguousarray(linalg.fix_signs(model.columns[:, : model.k]))
 

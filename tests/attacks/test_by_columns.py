@@ -5,8 +5,6 @@ import pytest
 from dishonest import Node, RefusedError, Sums, error_of, signed
 
 from flower_pca import ProtocolError
-from flower_pca.clients.books.ledger import Ledger
-from flower_pca.clients.books.told import Told
 from flower_pca.rows.frame import Frame
 from flower_pca.vertical.split import Split
 
@@ -60,25 +58,6 @@ def test_two_scales_are_refused_and_rows_beside():
             node.ask("ssi", {"Z": Q}, other)
     with pytest.raises(RefusedError, match="both kinds together tell rows"):
         node.ask("ssi", {"Z": np.eye(D)[:, :2]})
-
-
-@pytest.mark.slow
-def test_ways_to_prepare_columns_share_the_rank_that_may_be_told():
-    """Centred or not, with gaps or without, under one salt or another: the same people, and one rule."""
-    node = Node(0, X, split_columns=True, max_rank=6)
-    assert node.ask("ssi", {"Z": Q}, of())["Y"].shape == Q.shape
-    node.ask("ssi", {"Z": Q}, of(salt="other"))  # the very same again
-    node.ask("ssi", {"Z": Q}, of(gaps=True))
-    with pytest.raises(RefusedError, match="must be at most 6: that is its max_rank"):
-        node.ask("ssi", {"Z": Q[:, :1]}, of(center=False))
-
-
-def test_what_is_told_in_sums_does_not_count_against_plain_answers():
-    """Nor the other way round: the rule is of each group."""
-    book = Ledger(told={"people..raw": Told(np.eye(4)[:, :2], np.empty((0, 4)))})
-    book.told["people.some.raw"] = Told(np.eye(4)[:, :3], np.empty((0, 4)))
-    assert book.otherwise("people..raw-centred") == 2
-    assert book.otherwise("people.some.raw-centred") == 3
 
 
 class OtherWay(Sums):

@@ -10,8 +10,8 @@ from flower_pca import ConfigError, SiteRows, wire
 from flower_pca.clients import Rules
 from flower_pca.names import ids
 from flower_pca.rows.frame import Frame
-from flower_pca.vertical import node as split
-from flower_pca.vertical import rows as turned
+from flower_pca.vertical import node as node_columns
+from flower_pca.vertical import rows
 from flower_pca.vertical.split import Split
 
 N, D = 60, 4
@@ -135,10 +135,10 @@ def test_columns_take_no_memory_beyond_the_rows_taken_twice():
 
 def test_another_salt_means_another_digest_and_no_other_work(monkeypatch):
     node = Node(0, SiteRows(X, ids=tuple(f"P{i}" for i in range(N))), split_columns=True)
-    first = split.seen(node.client._rows(), asked_with("a"))
-    monkeypatch.setattr(turned, "_prepared", None)
-    second = split.seen(node.client._rows(), asked_with("b"))
-    assert second is split.seen(node.client._rows(), asked_with("b"))
+    first = node_columns.rows_or_columns(node.client._rows(), asked_with("a"))
+    monkeypatch.setattr(rows, "_column_frame", None)
+    second = node_columns.rows_or_columns(node.client._rows(), asked_with("b"))
+    assert second is node_columns.rows_or_columns(node.client._rows(), asked_with("b"))
     assert second.heading.digest != first.heading.digest
     assert second.heading.digest == ids.digest(first.row_ids, "b")
     assert second.stored is first.stored

@@ -7,14 +7,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from dishonest import Node, RefusedError, Sums, error_of, request, signed
+from dishonest import Node, RefusedError, Sums, request, signed
 
 from flower_pca import ConfigError, Stream
 from flower_pca.base import archive, places
 from flower_pca.clients import PCAClient, Rules
-from flower_pca.clients.books.told import TOLERANCE, Told
 from flower_pca.dp.gaussian import calibrated, epsilon_of
-from flower_pca.rows.frame import Frame
 
 D = 12
 RNG = np.random.default_rng(3)
@@ -97,7 +95,7 @@ REFUSED = {
     "too few rows": ({"min_rows": 1000}, {"Z": ONE}, "must be at least 1000"),
     "a block that is none": ({}, {"Z": np.full((D, 1), 1e80)}, "at most 1e"),
     "of other columns": ({}, {"Z": np.eye(D + 1)[:, :1]}, "one that fails here"),
-    "beyond the rank": ({"max_rank": 1}, {"Z": np.eye(D)[:, :2]}, "max_rank"),
+    "beyond the columns": ({"max_columns": 1}, {"Z": np.eye(D)[:, :2]}, "max_columns"),
 }
 
 
@@ -124,124 +122,6 @@ def test_colluders_that_the_server_does_not_name_weaken_no_noise(tmp_path):
             Sums(nodes).sum("ssi", asked, {"Y": (D, 1), "n": ()}, bounds, beside={"dp.among": among})
 
 
-def products(node, blocks, frame=None):
-    """The columns of C_i as far as these blocks tell them before the node refuses."""
-    found = np.zeros((D, D))
-    for j, Z, size in blocks:
-        try:
-            found[:, j] = node.ask("ssi", {"Z": Z}, frame)["Y"][:, 0] / size
-        except RefusedError:
-            break
-    return found
-
-
-def test_a_column_of_zeros_hides_no_direction():
-    rows = X.copy()
-    rows[:, 7] = 0.0
-    blocks = [(j, ONE * 0 + np.eye(D)[:, [7]] + 8e-16 * np.eye(D)[:, [j]], 8e-16) for j in range(D) if j != 7]
-    node = Node(0, rows, max_rank=1)
-    assert error_of(products(node, blocks), rows.T @ rows) > 0.5
-    assert node.asked == 2
-
-
-@pytest.mark.parametrize("stage", ["opening", "summed_opening", "ritz", "evaluate", "monitor"])
-def test_stages_that_belong_to_every_run_are_no_way_around_the_rank(stage):
-    """By the name of an algorithm that asks for no such block."""
-    blocks = {"block": np.eye(D), "Z": np.eye(D), "peaks": False, "reference": np.zeros(D)}
-    blocks |= {"variances": np.ones(D), "rest": 1.0}
-    parts = {"opening": ("peaks", "block"), "summed_opening": ("peaks", "reference", "block")}
-    parts |= {"monitor": ("Z", "variances", "rest")}
-    asked = {name: blocks[name] for name in parts.get(stage, ("Z",))}
-    node = Node(0, X, max_rank=2, allow=["faps", "monitor"])
-    with pytest.raises(RefusedError, match=r"at most 2: that is its max_rank\. Got 12"):
-        node.ask(stage, asked, algorithm="faps")
-
-
-@pytest.mark.parametrize("constant", [0.0, 5.0])
-def test_a_column_that_never_varies_counts_for_nothing(constant):
-    rows = X.copy()
-    rows[:, 7] = constant
-    node = Node(0, rows, max_rank=1)
-    for size in (1.0, 1e3, -2.0):
-        node.ask("ssi", {"Z": ONE + size * np.eye(D)[:, [7]]})
-    with pytest.raises(RefusedError, match="max_rank"):
-        node.ask("ssi", {"Z": np.eye(D)[:, [1]]})
-
-
-def test_parts_too_small_to_count_count_together():
-    rng = np.random.default_rng(0)
-    told = Told.nothing(D)
-    size = np.ones(D)
-    small = TOLERANCE / 5.0
-    for count in range(1, 400):
-        told = told.with_products(ONE + small * np.eye(D)[:, [1 + count % 3]] * rng.choice([-1, 1]), size)
-        if told.rank == 4:
-            break
-    assert 60 < count < 100  # 25 for each of three
-
-
-@pytest.mark.parametrize("small", [1e-15, 9e-14])
-@pytest.mark.parametrize("times", [1, pytest.param(30, marks=pytest.mark.slow)])
-def test_parts_that_do_not_count_are_hidden(small, times, tmp_path):
-    """All columns of C_i behind one known column, each in parts too small: alone, and as the mean of many answers."""
-    node, found = Node(0, X, max_rank=1), np.zeros((D, D))
-    known = node.ask("ssi", {"Z": ONE})["Y"][:, 0]
-    for j in range(1, D):
-        answers = []
-
-        def ask(number, j=j, answers=answers):
-            answers.append(node.ask("ssi", {"Z": ONE + small * np.eye(D)[:, [j]]})["Y"][:, 0])
-
-        count, _ = answered(ask, times)
-        assert count == times or small * np.sqrt(times) > TOLERANCE
-        if answers:
-            found[:, j] = (np.mean(answers, axis=0) - known) / small
-    C = X.T @ X
-    assert error_of(found[1:, 1:], C[1:, 1:]) > 0.5
-
-
-def test_the_noise_that_hides_is_next_to_nothing():
-    Z = np.linalg.qr(np.random.default_rng(0).standard_normal((D, 3)))[0]
-    plain, hidden = (Node(0, X, **rules).ask("ssi", {"Z": Z})["Y"] for rules in ({}, {"max_rank": 3}))
-    assert 1e-13 < error_of(hidden, plain) < 1e-11
-
-
-@pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
-def test_units_of_columns_and_blocks_make_no_difference(scale):
-    """Columns of rows in units far apart, and blocks of any length, count alike."""
-    units = np.logspace(-6, 6, D)
-    Z = np.random.default_rng(1).standard_normal((D, 3))
-    told = Told.nothing(D)
-    for _ in range(3):
-        told = told.with_products(scale * Z / units[:, None], units)
-        assert told.rank == 3
-    small = Z[:, :1] + np.eye(D)[:, [2]] * 1e-9
-    assert told.with_products(small / units[:, None], units).rank == 4
-
-
-def test_many_blocks_that_are_rounded_anew_count_once():
-    rng = np.random.default_rng(2)
-    d, p = 60, 10
-    Q = np.linalg.qr(rng.standard_normal((d, p)))[0]
-    size = np.exp(rng.standard_normal(d))
-    told = Told.nothing(d)
-    for _ in range(300):
-        told = told.with_products(Q @ np.linalg.qr(rng.standard_normal((p, p)))[0], size)
-    assert told.rank == p
-    assert np.abs(told.known.T @ told.known - np.eye(p)).max() < TOLERANCE
-
-
-@pytest.mark.slow
-def test_the_rank_counts_under_masks_in_each_group(tmp_path):
-    nodes = signed(tmp_path, SHARDS, max_rank=3)
-    sums = Sums(nodes)
-    assert sums.product(np.eye(D)[:, :3]).shape == (D, 3)
-    assert sums.product(np.eye(D)[:, 1:2]).shape == (D, 1)
-    with pytest.raises(RefusedError, match="at most 3: that is its max_rank"):
-        Sums(nodes).product(np.eye(D)[:, 3:4])
-    assert Sums(nodes[:4]).product(np.eye(D)[:, 3:4]).shape == (D, 1)  # others; without max_groups they may be asked
-
-
 def work(place, rules, asked, barrier, out):
     client = PCAClient(X, context=Node(0, X).context, **rules)
     parameters, config = asked
@@ -265,7 +145,7 @@ def race(rules, asked):
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("trial", range(4))
 def test_two_processes_cannot_spend_the_same_budget(trial, tmp_path):
-    rules = {"max_rank": 2, "memory_dir": tmp_path}
+    rules = {"max_columns": 2, "memory_dir": tmp_path}
     Q = np.linalg.qr(np.random.default_rng(trial).standard_normal((D, 4)))[0]
     said = race(rules, [request("ssi", {"Z": Q[:, 2 * i : 2 * i + 2]}, run=str(i)) for i in range(2)])
     assert sum(words is None for words in said) == 1
@@ -293,13 +173,13 @@ def test_what_a_node_keeps_is_its_own(tmp_path):
     before = os.umask(0o022)
     try:
         folders = {"output_dir": tmp_path / "own", "memory_dir": tmp_path / "memory"}
-        node = Node(0, X, **folders, max_rank=12, allow="consensus_rpca")
+        node = Node(0, X, **folders, max_columns=12, allow="consensus_rpca")
         low = {"U": np.eye(D)[:, :2], "lam": 0.5, "rho": 0.0, "sigma": 1.0}
         node.ask("low_rank", low, algorithm="consensus_rpca")
     finally:
         os.umask(before)
     files = [*(tmp_path / "own").iterdir(), *(tmp_path / "memory").iterdir()]
-    assert len([file for file in files if file.suffix == ".npz"]) == 4  # own, memory, ledger, statistics
+    assert len([file for file in files if file.suffix == ".npz"]) == 3  # own, memory, ledger
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("own", "memory")} == {0o700}
 
@@ -348,17 +228,6 @@ def test_rules_that_do_not_make_sense_are_refused(rules, words):
     assert words in str(error.value)
 
 
-@pytest.mark.parametrize("rule", [{"max_rank": 3}, {"max_epsilon": 1.0, "max_delta": 1e-6}])
-def test_rules_of_rows_that_stay_the_same_are_not_for_streams(rule):
+def test_a_budget_of_rows_that_stay_the_same_is_not_for_streams():
     with pytest.raises(ConfigError, match=r"must be used with rows that stay the same\. Got a Stream"):
-        PCAClient(Stream(X, batch=10), **rule)
-
-
-def test_the_frame_of_a_message_is_no_way_around_the_rank():
-    node = Node(0, X, max_rank=2)
-    rng = np.random.default_rng(0)
-    for _ in range(4):
-        scale = np.exp(rng.standard_normal(D))
-        node.ask("ssi", {"Z": np.eye(D)[:, :2] * scale[:, None]}, Frame(rng.standard_normal(D), scale))
-    with pytest.raises(RefusedError, match="max_rank"):
-        node.ask("ssi", {"Z": np.eye(D)[:, 1:3]}, Frame(None, 1.0 + np.arange(D)))
+        PCAClient(Stream(X, batch=10), max_epsilon=1.0, max_delta=1e-6)

@@ -24,7 +24,6 @@ from flower_pca import (
 )
 from flower_pca.base import archive, errors
 from flower_pca.base.errors import ProtocolError
-from flower_pca.clients.books.told import TOLERANCE, Told
 from flower_pca.clients.policy import limits
 from flower_pca.core.stage import Broadcast
 from flower_pca.rows.frame import Frame
@@ -336,17 +335,6 @@ def test_nor_does_measuring_the_rows(n, d):
             assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
         finally:
             tracemalloc.stop()
-
-
-def test_what_is_kept_of_parts_too_short_to_count_does_not_grow():
-    """Beyond those that are kept apart all directions become longer: nothing is forgotten, and they count at last."""
-    rng, size, answered = np.random.default_rng(3), np.ones(200), 0
-    told = Told.nothing(200).with_products(np.eye(200)[:, :1], size)
-    while told.rank < 2 and answered < 2000:
-        told = told.with_products(np.eye(200)[:, :1] + 0.3 * TOLERANCE * unit(rng, 200), size)
-        assert len(told.rest) <= 32
-        answered += 1
-    assert 32 < answered < 2000
 
 
 def unit(rng, d):

@@ -22,8 +22,8 @@ from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import InProcess, Shards
-from flower_pca.vertical import stages as by_columns
-from flower_pca.vertical.rows import TurnedData
+from flower_pca.vertical import stages as vertical
+from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.split import Split
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -62,7 +62,7 @@ def genuine():
             run = assembly.run(assembly.question(name, n_components=2, **few, **given))
             note(name, run, Shards([LocalData(X), LocalData(X + 1.0)]))
     run = assembly.run(assembly.question("krylov", n_components=2, split="columns"))
-    note("krylov", run, Shards([TurnedData(LocalData(X), SPLIT)] * 2))
+    note("krylov", run, Shards([PartyColumns(LocalData(X), SPLIT)] * 2))
     for name in registry.TRACKERS:
         run = assembly.tracking(registry.tracker(name), n_components=2, steps=2)
         note(name, run, InProcess([Stream(GAPPY, batch=20) for _ in "12"]))
@@ -167,10 +167,10 @@ def test_mutated_messages_are_answered_or_refused(seed, said, monkeypatch):
         if long_loops(arrays):
             continue
         tracked = algorithm in registry.TRACKERS and rng.random() < 0.9
-        counted = {} if tracked or rng.random() < 0.9 else {"max_rank": D}
+        counted = {} if tracked or rng.random() < 0.9 else {"max_columns": 100 * D}
         rules = {"allow": everything(), "missing": "mean", "split_columns": "any", **counted}
         node = Node(0, Stream(GAPPY, batch=20) if tracked else GAPPY if rng.random() < 0.1 else X, **rules)
-        split = SPLIT if rng.random() < (0.9 if stage in by_columns.BOTH else 0.05) else None
+        split = SPLIT if rng.random() < (0.9 if stage in vertical.BOTH else 0.05) else None
         watch.ask(node, stage, arrays, replace(framed(rng), split=split), algorithm=algorithm)
     watch.done(EVERY // SEEDS // 20)
 

@@ -12,6 +12,7 @@ from dishonest import Node, RefusedError
 
 from flower_pca import ConfigError, DataError, Stream, assembly, registry
 from flower_pca.base import archive, places
+from flower_pca.clients.books.memory import FileStore
 from flower_pca.core.drive import drive
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import InProcess, Shards
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="users and links as P
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 6)) * 0.7 ** np.arange(6)
 ONE = np.eye(6)[:, :1]
-KEPT = {"memory": "flower_pca-0.npz", "ledger": "*ledger*.npz", "statistics": "*fixed*.npz"}
+KEPT = {"memory": "flower_pca-0-run-*.npz", "ledger": "*ledger*.npz", "statistics": "*fixed*.npz"}
 
 
 def at_rest():
@@ -129,7 +130,8 @@ def test_a_lock_is_no_link_of_anothers(how, shared, tmp_path):
     other = tmp_path / "other"
     if how == "name":
         other.touch()
-    planted(shared / "flower_pca-0.npz.lock", how, other)
+    file = FileStore(shared, 0).file("r")
+    planted(file.with_name(f"{file.name}.lock"), how, other)
     with pytest.raises(RefusedError, match=r"^The rows and the rules of this node must be readable") as refused:
         Node(0, X, memory_dir=shared).ask("ssi", {"Z": ONE})
     assert str(shared) not in str(refused.value)

@@ -49,7 +49,7 @@ CASES = {
     "trusted keys": ({"data": "{}/rows.npy", "trusted-keys": "{}/Geheim"}, {}, UNREADABLE),
     "a key to sign with": ({"data": "{}/rows.npy", "sign-key": "{}/Geheim"}, {}, UNREADABLE),
     "a rule": ({"data": "{}/rows.npy", "min-rows": "Geheim"}, {}, UNREADABLE),
-    "a folder": ({"data": "{}/rows.npy", "memory-dir": "{}/rows.npy/Geheim", "max-rank": 3}, {}, UNREADABLE),
+    "a folder": ({"data": "{}/rows.npy", "memory-dir": "{}/rows.npy/Geheim", "max-columns": 3}, {}, UNREADABLE),
     "a number": ({"data": "{}/rows.npy", "batch": "Geheim"}, {}, UNABLE.format("ValueError")),
     "a key of the run": ({"partition-id": 0, "num-partitions": 3}, {"seed": "x"}, UNABLE.format("ValueError")),
 }
@@ -84,7 +84,7 @@ def test_an_error_that_nobody_foresaw_is_told_by_its_class(monkeypatch):
 def test_nor_are_the_words_of_one_that_comes_while_rows_are_worked_on(error, monkeypatch):
     """A cell in them, say: could not convert string to float: '...'."""
     node = Node(0, X)
-    monkeypatch.setattr(node.client._account, "veil", lambda *given: (_ for _ in ()).throw(error("Geheim")))
+    monkeypatch.setattr(node.client._account, "demands", lambda *given: (_ for _ in ()).throw(error("Geheim")))
     with in_a_run() as lines:
         _, _, metrics = node.client.fit(*request("ssi", {"Z": np.eye(4)[:, :1]}))
     assert metrics["refusal"] == (

@@ -18,7 +18,7 @@ from flower_pca.clients.policy.offered import everything
 from flower_pca.masking import messages
 from flower_pca.masking.messages import Phase
 from flower_pca.rows.frame import Frame
-from flower_pca.vertical import stages as by_columns
+from flower_pca.vertical import stages as vertical
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -123,7 +123,7 @@ def test_strange_messages_are_answered_or_refused(said, monkeypatch):
         tracked = algorithm in registry.TRACKERS and rng.random() < 0.9
         rules = {"allow": everything(), "missing": "mean", "split_columns": "any", "unequal_numbers": True}
         node = Node(0, Stream(GAPPY, batch=20) if tracked else GAPPY if rng.random() < 0.1 else X, **rules)
-        split = SPLIT if rng.random() < (0.9 if stage in by_columns.BOTH else 0.05) else None
+        split = SPLIT if rng.random() < (0.9 if stage in vertical.BOTH else 0.05) else None
         _, config = request(stage, {}, Frame(split=split), "r", next(NUMBERS), algorithm)
         watch.ask(Raw(node), *told(rng, arrays, config))
     watch.done(EVERY // 20)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.data.arrivals import Arrivals
+from flower_pca.data.sources import Arrivals
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import NO_CURSOR, Completed, Stream
 

@@ -6,7 +6,7 @@ import pytest
 from flower_pca import ConfigError, DataError, simulate
 from flower_pca.data import partition
 from flower_pca.data.delimited import csv
-from flower_pca.data.parquets import parquet
+from flower_pca.data.files import parquet
 from flower_pca.data.sources import make, table
 
 AGE, BMI, SITE = [31.0, 45.0, np.nan], [22.5, 30.25, 27.0], ["Bonn", "Jena", "Bonn"]

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -200,8 +201,47 @@ def test_an_image_is_of_the_wheel_and_of_files_that_are_there(name):
     (install,) = [line for line in told(instructions, "RUN") if "pip" in line]
     assert "pip wheel" in install
     assert install.endswith("--only-binary :all: /wheels/*.whl")  # so that no board compiles for hours
-    assert told(instructions, "FROM")[-1] == "python:3.11-slim"
+    assert told(instructions, "ARG") == ["BASE=python:3.11-slim"]
+    assert told(instructions, "FROM") == ["${BASE} AS build", "${BASE}"]
     assert told(instructions, "USER") == ["1000:1000"]
+
+
+def context(folder):
+    """What a build of an image gets of the repository: all that .dockerignore lets through."""
+    rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line]
+    assert (rules[0], rules[-1]) == ("*", "**/__pycache__")
+    for rule in rules[1:-1]:
+        source, target = ROOT / rule.removeprefix("!"), folder / rule.removeprefix("!")
+        assert rule.startswith("!")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["node", "server"])
+def test_the_wheel_can_be_made_of_what_an_image_copies(name, tmp_path):
+    there, source = context(tmp_path / "context"), tmp_path / "src"
+    source.mkdir()
+    for line in told(dockerfile(f"docker/{name}.Dockerfile"), "COPY"):
+        *given, target = line.split()
+        if line.startswith("--from"):
+            break  # the second image begins, which has no source
+        for path in given:
+            if (there / path).is_dir():
+                shutil.copytree(there / path, source / target)
+            else:
+                shutil.copy(there / path, source / target)
+    words = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path]
+    made = subprocess.run(words, cwd=source, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        files = {name for name in opened.namelist() if ".dist-info/" not in name}
+    package = {path.relative_to(ROOT).as_posix() for path in (ROOT / "flower_pca").rglob("*.py")}
+    assert files == package | {"flower_pca/py.typed"}
 
 
 def test_what_the_page_does_with_containers_can_be_done():

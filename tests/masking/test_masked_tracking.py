@@ -25,7 +25,7 @@ from flower_pca import (
 )
 from flower_pca.clients import client_app
 from flower_pca.core.stage import Failure, Reply
-from flower_pca.data.arrivals import Arrivals
+from flower_pca.data.sources import Arrivals
 from flower_pca.masking import messages
 from flower_pca.strategies import TrackingStrategy
 from sims.over_air import moving

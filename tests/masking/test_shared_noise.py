@@ -419,7 +419,7 @@ def test_over_flower_what_was_told_is_counted_across_set_ups():
     assert found.rounds == 4
     assert len(found.history.of("mask.keys")) == 2
     assert sorted(r.answered for r in found.history.of("ssi")) == [4, 5, 5, 5]
-    spent = [float(StateStore(context.state).load().after["dp.spent"]) for context in grid.nodes.values()]
+    spent = [float(StateStore(context.state).load("").after["dp.spent"]) for context in grid.nodes.values()]
     assert spent == pytest.approx([gaussian.calibrated(50.0, 1e-6) ** 2] * 5, rel=1e-9)
 
 

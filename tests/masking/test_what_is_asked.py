@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from builders import leading, two_lead
-from fake_grid import grid_of, in_a_run, is_pca_of, metrics_of
+from fake_grid import config_of, grid_of, in_a_run, is_pca_of, metrics_of
 from flwr.app import ArrayRecord
 from masked import Run
 from scipy.stats import ks_2samp
@@ -11,7 +11,6 @@ from scipy.stats import ks_2samp
 from flower_pca import DP, ConfigError, MaskedSums, answering, strategies
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.base.errors import DataError, ProtocolError
-from flower_pca.clients.books.kept import memory_file
 from flower_pca.clients.books.memory import FileStore, StateStore
 from flower_pca.core.stage import Reply
 from flower_pca.dp import draw
@@ -224,8 +223,8 @@ def test_over_flower_every_such_question_takes_a_new_set_up(memory_dir, tmp_path
             metrics = metrics_of(reply)
             if message.metadata.dst_node_id == victim and "refusal" in metrics:
                 said.append(metrics["refusal"])
-                state = grid.nodes[victim].state
-                seen.append((FileStore(memory_file(tmp_path, 2)) if memory_dir else StateStore(state)).load().after)
+                state, of = grid.nodes[victim].state, config_of(message)["run"]
+                seen.append((FileStore(tmp_path, 2) if memory_dir else StateStore(state)).load(of).after)
                 seen.append(state["flower_pca.answered"]["messages"])
             return reply
 

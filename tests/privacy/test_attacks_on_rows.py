@@ -41,7 +41,7 @@ def old(parts, frame, Z):
 
 
 def plain(tmp_path, X, **rules):
-    node = Node(0, X, min_rows=20, max_rank=D, memory_dir=tmp_path, **rules)
+    node = Node(0, X, min_rows=20, memory_dir=tmp_path, **rules)
     return lambda frame, Z: node.ask("ssi", {"Z": Z}, frame)["Y"]
 
 

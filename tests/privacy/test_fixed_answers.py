@@ -246,11 +246,11 @@ def test_statistics_outlive_a_restart_and_are_the_owners_alone(tmp_path, monkeyp
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_what_is_counted_of_a_node_is_read_off_the_statistics_too(masked, tmp_path, monkeypatch):
-    """A restarted node with max_rank looks at no row beyond those of the fingerprint."""
+    """A restarted node with max_columns looks at no row beyond those of the fingerprint."""
     tables = [twins(seed=seed)[0] / 100.0 for seed in range(3)]
 
     def asked():
-        nodes = [Node(i, X, memory_dir=tmp_path / str(i), max_rank=2) for i, X in enumerate(tables)]
+        nodes = [Node(i, X, memory_dir=tmp_path / str(i), max_columns=6) for i, X in enumerate(tables)]
         Z = np.eye(D)[:, :2]
         return Sums(nodes).product(Z) if masked else nodes[0].ask("ssi", {"Z": Z}, Frame(np.ones(D)))["Y"]
 

@@ -37,6 +37,10 @@ RESTARTS: Final = len(_PLAN) - 1
 _PROBED: Final = 2  # attempts before a probe
 _CLEAR: Final = 100.0  # gap of the singular values of a failed attempt that its rank is read off
 _SAME: Final = 1e-2  # relative distance of two low-rank parts that agree
+# Of an ordinary entry: what hidden entries may be off by where structure is let pass. Residuals of real rows, small and
+# correlated, look alike in whatever attempt; but so does a block of far entries that was taken for low rank, and that
+# leaves much more than this.
+_SMALL: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,8 @@ class Book:
 
     @property
     def agree(self) -> bool:
-        """Whether two attempts have found the same, although both have left structure."""
-        if len(self.two) < 2:
+        """Whether two attempts have found the same, and what structure both have left is small."""
+        if len(self.two) < 2 or any(found.verdict.error > _SMALL for found in self.two):
             return False
         (one, other), grams = (found.attempt for found in self.two), [found.attempt.G for found in self.two]
         assert grams[0] is not None

@@ -7,30 +7,24 @@ these rows before. What was counted stays so, whether or not the answer arrives.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import math
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 from flwr.app import Context
 
-from flower_pca import wire
-from flower_pca.answering import Veil
-from flower_pca.base.bits import system_bits
-from flower_pca.base.linalg import Array
-from flower_pca.clients.books import kept, ledger, told
-from flower_pca.clients.books.ledger import ANONYMOUS, Ledger
+from flower_pca import registry, wire
+from flower_pca.clients.books import kept, ledger
+from flower_pca.clients.books.ledger import Ledger
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
-from flower_pca.core import kinds as parts
+from flower_pca.core.kinds import WHOLE
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, noise
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
-from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.vertical.rows import TurnedData
 
 _ROUNDING: Final = 1e-9  # of budgets that are added up
 _OPERATOR: Final = "Ask the node's operator."
@@ -42,15 +36,10 @@ class Account:
     Args:
         rules: The node's rules.
         context: Its Flower context.
-        fixed: Gives the statistics of its rows that it answers from; None where answers come from rows.
     """
 
-    def __init__(
-        self, rules: Rules, *, context: Context | None = None, fixed: Callable[[LocalData], FixedData] | None = None
-    ) -> None:
-        self._rules, self._context, self._fixed = rules, context, fixed
-        self._bare: Arrays = {}  # the answer to the message at hand, before masks
-        self._group = ""  # in which the sum that a message belongs to is taken; "" without masks
+    def __init__(self, rules: Rules, *, context: Context | None = None) -> None:
+        self._rules, self._context = rules, context
 
     def count(self, data: LocalData | Stream) -> None:
         """Count a message over all runs, likewise: a refusal may tell something too."""
@@ -71,7 +60,7 @@ class Account:
         def admit(present: frozenset[bytes], /, *, told: bool) -> None:
             with ledger.opened(self._path(data)) as book:
                 asked = book if told else copy.deepcopy(book)  # a sum that is not told yet is only asked about
-                self._group = asked.admit(present, most=rules.group_limits)
+                asked.admit(present, most=rules.group_limits)
 
         admits = admit if named else None
         return Demands(rules.identity, rules.min_peers, rules.max_colluders, admits, run=request.run)
@@ -82,35 +71,6 @@ class Account:
             with ledger.opened(self._path(data)) as book:
                 book.beyond += 1
 
-    def fail(self, request: wire.Request, data: LocalData | Stream) -> None:
-        """Count a refusal of numbers that rows and message make together: it compares them, as an answer does.
-
-        It counts even where nothing more may be told; from then on nothing is.
-        """
-        if self._rules.max_rank is not None and isinstance(data, LocalData):
-            group = self._group_of(request, data)
-            with ledger.opened(self._path(data)) as book:
-                book.told[group] = book.told_in(group, data.origin.d).with_one_more()
-
-    def veil(self, request: wire.Request, data: LocalData | Stream) -> Veil | None:
-        """Noise on products that hides what `max_rank` does not count; None where there is no such rule."""
-        if self._rules.max_rank is None or not isinstance(data, LocalData):
-            return None
-        size, scale = self._sizes(data), request.frame.scale
-        self._bare = {}
-
-        def laid(stage: str, arrays: Arrays, up: Arrays) -> Arrays:
-            self._bare = up
-            kinds, veiled = told.kinds(stage, arrays, data.d), dict(up)
-            with np.errstate(all="ignore"):
-                for name, a in up.items():
-                    if kinds[name].kind in told.VEILED:
-                        veiled[name] = told.veil(a, kinds[name], arrays, size, scale, system_bits)
-            parts.require_finite(veiled)
-            return veiled
-
-        return laid
-
     def weigh(self, request: wire.Request, data: LocalData | Stream, up: Arrays) -> None:
         """Refuse an answer that would tell more, with all that was told of these rows before, than the node allows."""
         if not self._rules.keeps_ledger:
@@ -120,8 +80,7 @@ class Account:
             stage = messages.inner_stage(request.arrays) if masked else request.stage
             if stage is not None:  # a set-up of masks and an unmasking tell nothing of these
                 self._weigh_noise(book, request)
-                if isinstance(data, LocalData):
-                    self._weigh_rank(book, stage, request, data, up, masked=masked)
+                self._weigh_columns(book, stage, request, data, up)
 
     def _weigh_noise(self, book: Ledger, request: wire.Request) -> None:
         most = self._rules.budget
@@ -133,35 +92,23 @@ class Account:
             got = "more with this message"
             raise RefusalError("The epsilon that this node spends on its rows", must=rule, got=got, then=_OPERATOR)
 
-    def _weigh_rank(
-        self, book: Ledger, stage: str, request: wire.Request, data: LocalData, up: Arrays, *, masked: bool
+    def _weigh_columns(
+        self, book: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, up: Arrays
     ) -> None:
-        if (most := self._rules.max_rank) is None:
+        """Count the floating-point numbers of an answer as columns of d; under masks, those that the sum shows."""
+        if (most := self._rules.max_columns) is None:
             return
-        group, d = self._group_of(request, data), data.origin.d
-        size = self._sizes(data.origin)
-        columns = told.asked(stage, request, data.d)
-        if data.places is not None:  # of the columns that the run leaves out, nothing is told
-            chosen, columns = columns, np.zeros((d, columns.shape[1]))
-            columns[data.places] = chosen
-        known = book.told_in(group, d).with_products(columns, size)
-        for mark, count in told.own(stage, request, data.d, self._bare if masked else up):
-            known = known.with_own(mark, count)
-        if (rank := known.rank + book.otherwise(group)) > most:
-            rule = f"at most {most}: that is its max_rank"
-            remedy = _OPERATOR if masked else "Run the strategy with mask=True, or ask the node's operator."
-            what = "The rank of all blocks that this node has answered"
-            raise RefusalError(what, must=rule, got=f"{rank} with this message", then=remedy)
-        book.told[group] = known
-
-    def _group_of(self, request: wire.Request, data: LocalData) -> str:
-        return told.key((self._group or ANONYMOUS) if request.stage == messages.STAGE else "", data)
-
-    def _sizes(self, data: LocalData) -> Array:
-        """The roots of the columns' sums of squares about their means; from the statistics that answers come from."""
-        if isinstance(data, TurnedData):  # of which products are asked as they are
-            return np.asarray(np.sqrt(data.squares))
-        return np.sqrt((data if self._fixed is None else self._fixed(data)).moments().m2)
+        d = data.d or 1  # of a stream that has not begun
+        parts = registry.STAGES[stage].parts(messages.plain(request.arrays), d)
+        real = {name: part.shape for name, part in parts.items() if part.kind not in WHOLE}
+        if request.stage == messages.STAGE:
+            numbers = sum(math.prod(side or 0 for side in shape) for shape in real.values())
+        else:
+            numbers = sum(up[name].size for name in real)
+        book.columns += -(-numbers // d)
+        if book.columns > most:
+            rule, got = f"at most {most}: that is its max_columns", f"{book.columns} with this message"
+            raise RefusalError("The columns of numbers that leave this node", must=rule, got=got, then=_OPERATOR)
 
     def _path(self, data: LocalData | Stream) -> Path:
         """The ledger of these rows; of a stream, whose rows change, that of the node."""

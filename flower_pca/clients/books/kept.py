@@ -18,15 +18,15 @@ from flwr.app import Context
 from flower_pca.base import archive, places
 from flower_pca.base.errors import ConfigError, DataError, private
 
-MEMORY: Final = "flower_pca-{}.npz"  # of a run, between its rounds; in memory_dir
+MEMORY: Final = "flower_pca-{}-run-{}.npz"  # of a run, between its rounds; in memory_dir
 LEDGER: Final = "flower_pca-ledger-{}.npz"  # what was told of these very rows; in memory_dir, or beside Flower's state
 FIXED: Final = "flower_pca-fixed-{}.npz"  # the statistics of the rows that answers come from; in memory_dir
 OWN: Final = "flower_pca-own-{}.npz"  # what an algorithm gives the node itself; in output_dir
 
 
-def memory_file(folder: str | os.PathLike[str], key: int) -> Path:
-    """Where the node with this partition-id (or node id, if it has none) keeps what it has to remember."""
-    return _place(folder, MEMORY, key)
+def memory_file(folder: str | os.PathLike[str], key: int, run: str) -> Path:
+    """Where the node with this partition-id (or node id, if it has none) keeps what it has to remember of a run."""
+    return Path(folder).expanduser() / MEMORY.format(key, run)
 
 
 def ledger_file(folder: str | os.PathLike[str] | None, mark: str) -> Path:
@@ -88,6 +88,12 @@ def locked(path: Path | None) -> Iterator[None]:
     folder_of(path)
     with places.locked(path):
         yield
+
+
+def removed(path: Path) -> None:
+    """Remove a file and its lock, if no process of the node is at it; another time, then."""
+    with contextlib.suppress(ConfigError, DataError, OSError), places.locked(path, wait=False):
+        path.unlink()
 
 
 def _beside_flower() -> Path:

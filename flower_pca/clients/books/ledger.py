@@ -10,17 +10,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from flower_pca.base import archive, labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.clients.books import kept
-from flower_pca.clients.books.told import Told
 from flower_pca.clients.policy.refusals import RefusalError
 
-ANONYMOUS: Final = "unnamed"  # the group of all sums with peers that have not signed
 _KIND: Final = "ledger of a node"
 
 
@@ -30,11 +27,6 @@ class Group:
 
     peers: frozenset[str]
     missing: frozenset[str] = frozenset()
-
-    @property
-    def key(self) -> str:
-        """A short name of the group."""
-        return sha256(",".join(sorted(self.peers)).encode()).hexdigest()[:16]
 
     def lost(self, present: frozenset[str]) -> frozenset[str]:
         """Who has been missing from a sum of this group, if these are in one."""
@@ -50,27 +42,17 @@ class Ledger:
         spent: Privacy spent on noised answers, as the sum of mu^2, mu = clip^2 / deviation (`flower_pca.dp.gaussian`).
         beyond: Masked sums that it gave no answer to, as that was beyond a bound, say: each tells of this node alone.
         groups: Those with whom the rows were summed under masks.
-        told: What answers have told of C_i, by the key of the group; "" without masks.
+        columns: Columns of d numbers that have left the node.
     """
 
     answered: int = 0
     spent: float = 0.0
     beyond: int = 0
     groups: list[Group] = field(default_factory=list)
-    told: dict[str, Told] = field(default_factory=dict)
+    columns: int = 0
 
-    def told_in(self, group: str, d: int) -> Told:
-        """What was told of d columns in this group."""
-        return self.told.get(group) or Told.nothing(d)
-
-    def otherwise(self, key: str) -> int:
-        """What was told of the same columns prepared in other ways: each tells of another matrix."""
-        ways = key.rpartition(".")[0]
-        others = (other for other in self.told if ways and other != key and other.rpartition(".")[0] == ways)
-        return sum(self.told[other].rank for other in others)
-
-    def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None) -> str:
-        """The key of the group in which these others are summed with; a new one, if there may be one more.
+    def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None) -> None:
+        """Note the group in which these others are summed with; a new one, if there may be one more.
 
         Args:
             present: The names of the keys of all others in the sum.
@@ -79,23 +61,20 @@ class Ledger:
         here = frozenset(name.hex() for name in present)
         groups, lost = most or (len(self.groups) + 1, self.beyond)
         if self.beyond > lost:
-            rule, remedy = (
-                f"at most {lost}: that is its max_lost",
-                "Ask the node's operator: each tells how large they are.",
-            )
+            rule = f"at most {lost}: that is its max_lost"
+            remedy = "Ask the node's operator: each tells how large they are."
             raise RefusalError("The answers beyond bounds of masked sums", must=rule, got=self.beyond, then=remedy)
         fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.lost(here)) <= lost]
         if fits:
             found = min(fits, key=lambda i: len(self.groups[i].peers - here))
             self.groups[found].missing = self.groups[found].lost(here)
-            return self.groups[found].key
+            return
         if len(self.groups) >= groups:
             count = labels.count(groups, "group")
             rule = f"in one of at most {count}, of whom at most {lost} may be lost: its max_groups and max_lost"
             remedy = "Ask the node's operator: each group more, and each loss, tells what the members do not share."
             raise RefusalError("The peers of this node in a masked sum", must=rule, got="others", then=remedy)
         self.groups.append(Group(here))
-        return self.groups[-1].key
 
 
 @contextlib.contextmanager
@@ -105,24 +84,15 @@ def opened(path: Path) -> Iterator[Ledger]:
         ledger = _read(path)
         yield ledger
         groups = [[sorted(group.peers), sorted(group.missing)] for group in ledger.groups]
-        counts = {"answered": ledger.answered, "spent": ledger.spent, "beyond": ledger.beyond}
-        header = {**counts, "groups": groups, "told": sorted(ledger.told)}
-        header["beside"] = {key: told.beside for key, told in ledger.told.items()}
-        header["short"] = {key: told.short for key, told in ledger.told.items()}
-        header["answers"] = {key: sorted(told.answers) for key, told in ledger.told.items()}
-        arrays = {f"known.{key}": told.known for key, told in ledger.told.items()}
-        arrays |= {f"rest.{key}": told.rest for key, told in ledger.told.items()}
-        archive.write(path, _KIND, header, arrays, private=True)
+        archive.write(path, _KIND, {**vars(ledger), "groups": groups}, {}, private=True)
 
 
 def _read(path: Path) -> Ledger:
     try:
-        header, arrays = archive.read(path, _KIND, private=True)
+        header, _ = archive.read(path, _KIND, private=True)
         groups = [Group(frozenset(peers), frozenset(missing)) for peers, missing in header["groups"]]
-        short, beside, answers = header["short"], header["beside"], header["answers"]
-        beyond = {key: (float(short[key]), int(beside[key]), frozenset(answers[key])) for key in header["told"]}
-        told = {key: Told(arrays[f"known.{key}"], arrays[f"rest.{key}"], *more) for key, more in beyond.items()}
-        return Ledger(int(header["answered"]), float(header["spent"]), int(header["beyond"]), groups, told)
+        spent, columns = float(header["spent"]), int(header["columns"])
+        return Ledger(int(header["answered"]), spent, int(header["beyond"]), groups, columns)
     except FileNotFoundError:
         return Ledger()
     except (FlowerPCAError, KeyError, TypeError, ValueError) as error:  # to take it for none would forget what was told

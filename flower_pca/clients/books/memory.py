@@ -1,7 +1,14 @@
-"""What a client keeps between the rounds of a run, in Flower's context or in a file of the node's own."""
+"""What a client keeps between the rounds of a run, in Flower's context or in a file of the node's own.
+
+Each run has a memory to itself: runs at the same time at one node do not know of each other. Flower gives every run of
+its own a context; in a node's folder every run has a file, and the oldest goes once there are more than `MOST_RUNS`.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +24,7 @@ from flower_pca.core.stage import Arrays
 _ARRAYS: Final = "flower_pca.memory"
 _HEADER: Final = "flower_pca.memory.of"
 _PARTS: Final = ("before", "after")
+MOST_RUNS: Final = 16  # whose memory a node keeps in its folder
 
 
 @dataclass(frozen=True)
@@ -69,12 +77,12 @@ class StateStore:
     def __init__(self, state: RecordDict) -> None:
         self._state = state
 
-    def alone(self) -> AbstractContextManager[None]:
+    def alone(self, run: str) -> AbstractContextManager[None]:
         """Flower gives a node one message of a run at a time."""
         return nullcontext()
 
-    def load(self) -> Memory:
-        """The memory, empty if there is none."""
+    def load(self, run: str) -> Memory:
+        """The newest memory, empty if there is none."""
         if _ARRAYS not in self._state.array_records or _HEADER not in self._state.config_records:
             return Memory()
         header = self._state.config_records[_HEADER]
@@ -89,23 +97,45 @@ class StateStore:
 
 
 class FileStore:
-    """Memory in a file of the node's own: it outlives the node's process, and a restart of the server."""
+    """Memory in files of the node's own, one for each run: it outlives the node's process, and a restart of the server.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Args:
+        folder: Where the files are.
+        node: The number of the node that they bear.
+    """
 
-    def alone(self) -> AbstractContextManager[None]:
-        """Until the end, no other process of the node loads or saves."""
-        return kept.locked(self._path)
+    def __init__(self, folder: str | os.PathLike[str], node: int) -> None:
+        self._folder, self._node = folder, node
 
-    def load(self) -> Memory:
-        """The memory, empty if there is none or if the file is not one."""
+    def file(self, run: str) -> Path:
+        """Where the memory of a run is. Its name is the server's, and so is no name of a file."""
+        return kept.memory_file(self._folder, self._node, hashlib.blake2s(run.encode(), digest_size=8).hexdigest())
+
+    def alone(self, run: str) -> AbstractContextManager[None]:
+        """Until the end, no other process of the node loads or saves the memory of this run."""
+        return kept.locked(self.file(run))
+
+    def load(self, run: str) -> Memory:
+        """The memory of a run, empty if there is none or if the file is not one."""
         try:
-            header, arrays = archive.read(self._path, "memory", private=True)
+            header, arrays = archive.read(self.file(run), "memory", private=True)
             return Memory.of(header["run"], header["number"], arrays)
         except (FileNotFoundError, KeyError, ValueError):
             return Memory()
 
     def save(self, memory: Memory) -> None:
-        """Replace the file."""
-        archive.write(self._path, "memory", memory.to_header(), memory.to_arrays(), private=True)
+        """Replace the file of the memory's run; the files of the oldest runs go, where there are too many."""
+        path = self.file(memory.run)
+        fresh = not path.exists()
+        archive.write(path, "memory", memory.to_header(), memory.to_arrays(), private=True)
+        if fresh:
+            for oldest in self._by_age()[MOST_RUNS:]:
+                kept.removed(oldest)
+
+    def _by_age(self) -> list[Path]:
+        """The files of all runs, the newest first."""
+        ages: dict[Path, int] = {}
+        for path in kept.memory_file(self._folder, self._node, "").parent.glob(kept.MEMORY.format(self._node, "*")):
+            with contextlib.suppress(FileNotFoundError):  # another process has removed it
+                ages[path] = path.stat().st_mtime_ns
+        return sorted(ages, key=ages.__getitem__, reverse=True)

@@ -28,7 +28,7 @@ _OPERATOR: Final = "Ask the node's operator."
 
 
 class Policy:
-    """Holds a node to its rules: which algorithms, in masks only, so much noise, so many messages, up to what rank.
+    """Holds a node to its rules: which algorithms, in masks only, so much noise, so many messages.
 
     Args:
         rules: The node's rules.
@@ -144,11 +144,11 @@ class Policy:
 
     def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
         """Why the node would not serve what the run may go on with, which tells all of C_i; nothing if it would."""
-        asked, most = request.alternative, self._rules.max_rank
+        asked, most = request.alternative, self._rules.max_columns
         if asked and asked not in self._served:
             return {wire.DECLINES: f"it serves {', '.join(sorted(self._served))}"}
         if asked and most is not None and isinstance(rows, LocalData) and most < rows.d:
-            return {wire.DECLINES: f"its max_rank is {most}"}
+            return {wire.DECLINES: f"its max_columns is {most}"}
         if (
             asked
             and isinstance(rows, LocalData)

@@ -24,7 +24,7 @@ class RuleKeywords(TypedDict, total=False):
     trusted_keys: str | os.PathLike[str] | None
     max_messages: int | None
     max_messages_ever: int | None
-    max_rank: int | None
+    max_columns: int | None
     max_epsilon: float | None
     max_delta: float | None
     max_colluders: int

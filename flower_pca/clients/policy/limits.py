@@ -4,8 +4,7 @@ Every number has its range, so that none makes a node work without end, ask for 
 compute with what overflows. A message makes at most `STEPS` products of the rows and a block of at most
 max(d, `WIDEST`) columns. What a few bytes of it ask for, a width or all of C_i, takes no more memory than the rows in
 float64 taken twice and `SPARE` bytes; where it is not told how many rows there are, that tells little of it: `counted`.
-What a block in the message takes is a few times as much as the block, and a node with `max_rank` has the directions
-that it has told beside that.
+What a block in the message takes is a few times as much as the block.
 """
 
 from __future__ import annotations

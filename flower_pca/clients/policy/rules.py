@@ -68,9 +68,9 @@ class Rules:
             with one of these. Not to be had from the server.
         max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.
         max_messages_ever: The same over all runs, while its rows stay the same; refused ones count too.
-        max_rank: The rank, at most, of all products with C_i that it tells while its rows stay the same, over all runs;
-            under masks, that each group of nodes tells together. After d independent columns a server knows C_i. d / 2
-            is a sensible choice.
+        max_columns: Columns of d numbers, at most, that leave the node in all, plain or masked, over all runs, while
+            its rows stay the same: an answer counts its floating-point numbers over d, rounded up. It bounds how much
+            leaves, not what follows from it: where C_i may not be known, masks or noise are the answer.
         max_epsilon: The privacy, at most, that all answers with noise cost while its rows stay the same, over all runs,
             whatever budget a run names: with it the node answers only runs with dp. Goes with max_delta.
         max_delta: The probability at which max_epsilon is accounted.
@@ -117,7 +117,7 @@ class Rules:
     trusted_keys: str | os.PathLike[str] | None = None
     max_messages: int | None = None
     max_messages_ever: int | None = None
-    max_rank: int | None = None
+    max_columns: int | None = None
     max_epsilon: float | None = None
     max_delta: float | None = None
     max_colluders: int = 0
@@ -137,7 +137,7 @@ class Rules:
                 remedy = checks.did_you_mean(name, listed)
                 known = ", ".join(listed)
                 raise ConfigError("Every algorithm in allow", must=f"one of {known}", got=repr(name), then=remedy)
-        for name in ("min_rows", "min_peers", "max_messages", "max_messages_ever", "max_rank", "max_groups"):
+        for name in ("min_rows", "min_peers", "max_messages", "max_messages_ever", "max_columns", "max_groups"):
             if getattr(self, name) is not None or name in _NEEDED:
                 checks.integer(name, getattr(self, name), least=1)
         checks.integer("max_colluders", self.max_colluders)
@@ -227,7 +227,7 @@ class Rules:
     @property
     def keeps_ledger(self) -> bool:
         """Whether a rule holds over all runs, so that what is told has to be written down."""
-        lasting = (self.max_messages_ever, self.max_rank, self.max_epsilon)
+        lasting = (self.max_messages_ever, self.max_columns, self.max_epsilon)
         return self.counts_groups or any(rule is not None for rule in lasting)
 
     @property

@@ -1,24 +1,28 @@
-"""`flower-pca compare`: several algorithms on the same clients, against the pooled answer."""
+"""`flower-pca compare`: several algorithms on the same rows; `flower-pca list`: what each costs, and its parameters."""
 
 from __future__ import annotations
 
 import argparse
 import csv
+import inspect
 import json
 import re
 import sys
+from dataclasses import fields
 from typing import Any, Final
 
+from flower_pca import registry
 from flower_pca.base import checks, extras, labels
 from flower_pca.commands import common
+from flower_pca.core.stage import Stage
 
 _DEFAULT: Final = "krylov,faps,ssi,local_power,uda"
 
 
-def add(commands: Any) -> None:
+def add_compare(commands: Any) -> None:
     """Add the command to the parser."""
     words = "run several algorithms on the same rows; write comparison.csv, .json and a picture"
-    parser = common.parser(commands, "compare", words, run)
+    parser = common.parser(commands, "compare", words, run_compare)
     common.arguments_of_data(parser)
     text = f'names or specs between commas: "krylov,faps(inner_steps=5),ssi" (default: {_DEFAULT}, without those'
     text += " that would take a thousand rounds or more on these rows)"
@@ -26,7 +30,7 @@ def add(commands: Any) -> None:
     common.argument_of_output(parser)
 
 
-def run(given: argparse.Namespace) -> int:
+def run_compare(given: argparse.Namespace) -> int:
     """Compare, write the files, print the table."""
     from flower_pca import registry
     from flower_pca.simulation import compare
@@ -88,3 +92,47 @@ def specs_in(text: str) -> list[str]:
 def _row(course: dict[str, Any]) -> list[str]:
     counts = [f"{course[name]:,}" for name in ("rounds", "messages", "bytes_up", "bytes_down")]
     return [course["algorithm"], *counts, f"{course['seconds']:.3g}", f"{course['angle']:.2e}", course["outcome"]]
+
+
+def add_listing(commands: Any) -> None:
+    """Add the command to the parser."""
+    words = "list every algorithm with its parameters, the cost of a round, when to prefer it, and what goes with it"
+    common.parser(commands, "list", words, run_listing)
+
+
+def run_listing(given: argparse.Namespace) -> int:
+    """Print the list."""
+    every = [described(stage) for stage in registry.shown().values()]
+    if given.json:
+        common.print_json(every)
+        return 0
+    for one in every:
+        parameters = ", ".join(f"{name}={value!r}" for name, value in one["parameters"].items())
+        lines = [one["algorithm"], f"  {one['what']}", f"  parameters: {parameters}"]
+        lines += [f"  {head}: {one[key]}" for head, key in (("cost", "cost"), ("prefer it", "prefer"))]
+        lines += [f"  goes with: {', '.join(one['takes']) or 'neither mask nor dp, in its default form'}"]
+        sys.stdout.write("\n".join(lines) + "\n\n")
+    return 0
+
+
+def described(stage: type[Stage[Any]]) -> dict[str, Any]:
+    """An algorithm's name, first line, parameters, cost of a round, when to prefer it, and what goes with it.
+
+    Parameters are given with their defaults; mask, dp and channel go with it in its default form at least.
+    """
+    text, made = inspect.getdoc(stage) or "", stage()
+    takes = {"mask": not made.sums_remedy, "dp": made.bounded, "channel": registry.over_air(made)}
+    return {
+        "algorithm": stage.name,
+        "what": text.splitlines()[0],
+        "parameters": {field.name: field.default for field in fields(stage)},
+        "cost": _paragraph(text, r"Cost(?: per round| per step)?"),
+        "prefer": _paragraph(text, r"Prefer it"),
+        "takes": [what for what, holds in takes.items() if holds],
+    }
+
+
+def _paragraph(text: str, head: str) -> str:
+    """What follows a heading such as "Cost per round:", up to the next one or an empty line, in one line."""
+    found = re.search(rf"^{head}:(.*?)(?=^\S[\w ,]*:|^\s*$|\Z)", text, re.DOTALL | re.MULTILINE)
+    return " ".join(found.group(1).split()) if found else ""

@@ -1,7 +1,8 @@
-"""What clients keep for themselves, in files as nodes write them: `run --own` writes, `transform --own` reads."""
+"""The files that commands write: scores for a spreadsheet, and what clients keep, which transform reads again."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,11 +13,11 @@ from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 
-_NAME: Final = "flower_pca-own-{}.npz"
+_OWN_FILE: Final = "flower_pca-own-{}.npz"
 _KIND: Final = "own result"
 
 
-def check(algorithm: Any, split: str = "rows") -> None:
+def require_own(algorithm: Any, split: str = "rows") -> None:
     """Require an algorithm that leaves clients something of their own."""
     from flower_pca import registry
 
@@ -26,7 +27,7 @@ def check(algorithm: Any, split: str = "rows") -> None:
         raise ConfigError("The algorithm with --own", must=rule, got=algorithm.name, then=remedy)
 
 
-def write(result: Any, folder: Path, shards: Sequence[Any]) -> list[str]:
+def write_own(result: Any, folder: Path, shards: Sequence[Any]) -> list[str]:
     """Write what each client of a simulation keeps into a file of its own; their names."""
     from flower_pca.vertical.result import ColumnsResult
 
@@ -36,11 +37,11 @@ def write(result: Any, folder: Path, shards: Sequence[Any]) -> list[str]:
         about = {"algorithm": result.algorithm, "site": result.site_names.get(key, "")}
         header = {**about, "columns": None if names is None else [str(name) for name in names]}
         header |= {"rows": getattr(shards[key], "ids", None)} if apart else {}
-        archive.write(folder / _NAME.format(key), _KIND, header, arrays, private=True)
-    return [_NAME.format(key) for key in result.own]
+        archive.write(folder / _OWN_FILE.format(key), _KIND, header, arrays, private=True)
+    return [_OWN_FILE.format(key) for key in result.own]
 
 
-def components(path: str, result: Any) -> tuple[Array, str]:
+def own_components(path: str, result: Any) -> tuple[Array, str]:
     """The own components of a client in such a file, for the columns of a personalized result; and whose they are.
 
     That is the name of a site; "" where the file has none.
@@ -68,3 +69,17 @@ def components(path: str, result: Any) -> tuple[Array, str]:
         raise DataError(path, must=rule, got=count, then="Give those of its run.")
     order = range(result.n_features_in_) if columns is None or names is None else [columns.index(n) for n in names]
     return np.asarray(arrays[OWN][:, list(order)]), str(header.get("site") or "")
+
+
+_SCORES: Final = "scores.csv"
+
+
+def write_scores(result: Any, folder: Path) -> list[str]:
+    """Write the scores, with the ids of the rows where they are known; the name of the file."""
+    ids = result.row_ids_
+    with (folder / _SCORES).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([*(["id"] if ids is not None else []), *result.get_feature_names_out()])
+        for i, row in enumerate(result.scores_.tolist()):
+            writer.writerow([*([ids[i]] if ids is not None else []), *(f"{value:.17g}" for value in row)])
+    return [_SCORES]

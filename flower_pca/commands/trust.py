@@ -1,0 +1,163 @@
+"""What sites agree on before a run: `flower-pca rules`, `flower-pca audit`, and `flower-pca keys`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import sys
+import tomllib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from flower_pca.base import extras, labels
+from flower_pca.base.errors import ConfigError
+from flower_pca.commands import common
+
+_PAIR: Final = re.compile(r"""(\S+?)=('[^']*'|"[^"]*"|\S+)""")  # as a SuperNode reads its --node-config
+
+
+def add_rules(commands: Any) -> None:
+    """Add the command to the parser."""
+    words = "say what a node with given rules can be made to tell, and what they leave open"
+    parser = common.parser(commands, "rules", words, run_rules)
+    text = "as the node's --node-config: 'min-rows=50 masked-only=true', or a .toml file (default: none set)"
+    parser.add_argument("rules", nargs="*", metavar="RULE", help=text)
+
+
+def run_rules(given: argparse.Namespace) -> int:
+    """Print what the rules come to."""
+    from flower_pca.audit.telling import telling
+    from flower_pca.clients.policy.rules import Rules
+
+    found = telling(Rules.of_node_config(_config(given.rules)))
+    if given.json:
+        common.print_json(asdict(found))
+        return 0
+    sys.stdout.write(found.text())
+    return 0
+
+
+def _config(words: list[str]) -> dict[str, Any]:
+    """The keys and values of a node-config."""
+    if len(words) == 1 and words[0].endswith(".toml"):
+        text = Path(words[0]).expanduser().read_text(encoding="utf-8")
+    else:
+        whole = " ".join(words)
+        left = _PAIR.sub("", whole).strip()
+        if left:
+            remedy = "Write 'min-rows=50 masked-only=true'."
+            raise ConfigError("Rules of a node", must="given as key=value", got=repr(left), then=remedy)
+        text = "\n".join(f"{key} = {value}" for key, value in _PAIR.findall(whole))
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        rule, remedy = "true, false, a number, or text in quotation marks", 'Write allow="krylov,ssi".'
+        raise ConfigError("The value of a rule", must=rule, got=str(error), then=remedy) from error
+
+
+def add_audit(commands: Any) -> None:
+    """Add the command to the parser."""
+    words = "measure what the server of a run learns about each client; write leaks.csv and a picture"
+    parser = common.parser(commands, "audit", words, run_audit)
+    common.arguments_of_data(parser)
+    common.argument_of_algorithm(parser)
+    parser.add_argument("--masked", action="store_true", help="the server sees only sums, as under masks")
+    common.argument_of_output(parser)
+
+
+def run_audit(given: argparse.Namespace) -> int:
+    """Run the audit, write the files, print the table."""
+    from flower_pca import registry
+    from flower_pca.audit import audit
+
+    place = common.folder(given.out)
+    registry.make(given.algorithm)  # before the data is read, which may take long
+    settings = common.settings(given)
+    if settings.pop("missing") != "error":
+        remedy = "Impute before the audit."
+        raise ConfigError("missing in an audit", must='"error"', got=repr(given.missing), then=remedy)
+    with common.progress("starting") as on_round:
+        found = audit(given.algorithm, common.clients_of(given), masked=given.masked, on_round=on_round, **settings)
+    drawn = extras.there("matplotlib")
+    with common.writing(place) as draft:
+        found.save(draft / "leaks.csv")
+        if drawn:
+            found.picture(draft / "leak.svg")
+    if given.json:
+        worst = [asdict(leak) for leak in found.worst()]
+        course = [asdict(point) for point in found.convergence]
+        common.print_json({"algorithm": found.algorithm, "masked": found.masked, "leaks": worst, "convergence": course})
+        return 0
+    picture = "and leak.svg" if drawn else f"and no picture ({extras.lacking('matplotlib', 'to draw')})"
+    sys.stdout.write(f"{found.table()}\nWrote leaks.csv {picture} to {place}\n")
+    return 0
+
+
+_PORT: Final = 8000  # a SuperLink's default
+_NEXT: Final = """\
+Wrote certificates and keys for {nodes} to {folder}.
+  ca.crt        to every node, and to whoever starts runs
+  server.*      stay at the SuperLink
+  node-0, ...   each to its own node only; its .pub is registered
+
+At the SuperLink:
+  flower-superlink --host {bind} --port {port} --enable-supernode-auth \\
+    --ssl-ca-certfile {ca} --ssl-certfile {certificate} --ssl-keyfile {key} \\
+    --database superlink.db
+
+Where runs are started, in ~/.flwr/config.toml:
+  [superlink.pca]
+  address = "{host}:{port}"
+  root-certificates = "{ca}"
+
+There too, once:
+{register}
+
+At each node:
+{join}
+"""
+
+
+def add_keys(commands: Any) -> None:
+    """Add the command to the parser."""
+    words = "write TLS certificates and SuperNode keys for a federation, and say what to do with them"
+    keys = commands.add_parser("keys", help=words, description=f"{words[0].upper()}{words[1:]}.")
+    keys.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
+    keys.add_argument("--nodes", type=int, required=True, metavar="N", help="how many SuperNodes")
+    text = "a name or address by which nodes reach the SuperLink, beside localhost; may be repeated"
+    keys.add_argument("--host", nargs="+", action="extend", default=[], metavar="NAME", help=text)
+    keys.set_defaults(run=run_keys)
+
+
+def run_keys(given: argparse.Namespace) -> int:
+    """Write the keys, and print the commands that come next."""
+    from flower_pca import keys
+
+    folder, nodes, hosts = given.folder, given.nodes, given.host
+    wrote = keys.write(folder.expanduser().absolute(), nodes=nodes, hosts=hosts)
+    ca, certificate, key = (shlex.quote(str(path)) for path in (wrote.ca, wrote.certificate, wrote.key))
+    host = hosts[0] if hosts else keys.LOCAL[0]
+    host = f"[{host}]" if ":" in host else host
+    register = [f"  flwr supernode register {shlex.quote(str(public))} pca" for public in wrote.publics]
+    join = [
+        f"  flower-supernode --superlink {host}:{_PORT} --port {_PORT + 1 + i} --root-certificates {ca} \\\n"
+        f"    --auth-supernode-private-key {shlex.quote(str(node))} "
+        f"--node-config 'partition-id={i} data=\"/path/to/rows.npy\"'"
+        for i, node in enumerate(wrote.nodes)
+    ]
+    words = _NEXT.format(
+        nodes=labels.count(nodes, "node"),
+        folder=folder,
+        port=_PORT,
+        host=host,
+        bind="0.0.0.0" if hosts else "127.0.0.1",
+        ca=ca,
+        certificate=certificate,
+        key=key,
+        register="\n".join(register),
+        join="\n".join(join),
+    )
+    sys.stdout.write(words)
+    return 0

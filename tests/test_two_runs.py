@@ -1,0 +1,68 @@
+"""Runs at the same time, at nodes that keep what they remember in files: each is as if it were alone."""
+
+import itertools
+
+import numpy as np
+import pytest
+from builders import unequal
+from fake_grid import grid_of, in_a_run
+
+from flower_pca import ConfigError, strategies
+from flower_pca.clients.books import memory
+from flower_pca.registry import ALGORITHMS
+
+SHARDS = unequal(3)
+PLAIN = {"answers": "rows", "noise_seed": 0}
+
+
+def run(name, grid, **asked):
+    spec = f"{name}(max_rounds=9)" if hasattr(ALGORITHMS[name], "max_rounds") else name
+    return strategies.PCAStrategy(spec, n_components=2, **asked).fit(grid)
+
+
+def beside(grid, others, every=3):
+    """Have a whole run of others take place at every so many messages of a grid."""
+    sent = itertools.count(1)
+
+    def push(_):
+        if next(sent) % every == 0 and others:
+            others.pop()()
+
+    grid.on_push = push
+
+
+@pytest.mark.parametrize("asked", [{}, {"mask": True}], ids=["plain", "masked"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_runs_beside_a_run_leave_its_bits(name, asked, tmp_path):
+    with in_a_run():
+        try:
+            alone = run(name, grid_of(SHARDS, **PLAIN), **asked)
+        except ConfigError:
+            pytest.skip(f"{name} goes with no masks")
+        grid = grid_of(SHARDS, memory_dir=tmp_path, **PLAIN)
+        others = [
+            lambda: run("faps", grid_of(SHARDS, memory_dir=tmp_path, **PLAIN), seed=1),
+            lambda: run("dcf_pca", grid_of(SHARDS, memory_dir=tmp_path, **PLAIN), seed=2),
+            lambda: run("ssi", grid_of(SHARDS, memory_dir=tmp_path, **PLAIN), seed=3, mask=True),
+        ]
+        beside(grid, others)
+        found = run(name, grid, **asked)
+    assert len(others) < 3
+    np.testing.assert_array_equal(found.components_, alone.components_)
+    assert str(found.status) == str(alone.status)
+
+
+def test_the_oldest_memory_goes_once_there_are_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "MOST_RUNS", 3)
+    with in_a_run():
+        for seed in range(5):
+            run("faps", grid_of(SHARDS, memory_dir=tmp_path, answers="rows"), seed=seed)
+    files = sorted(path.name.rpartition("-")[0] for path in tmp_path.glob("*.npz"))
+    assert files == [f"flower_pca-{i}-run" for i in range(3) for _ in range(3)]
+    assert len(list(tmp_path.iterdir())) == 2 * len(files)  # and a lock of each
+
+
+def test_a_run_that_keeps_nothing_leaves_nothing(tmp_path):
+    with in_a_run():
+        run("krylov", grid_of(SHARDS, memory_dir=tmp_path, answers="rows"))
+    assert list(tmp_path.iterdir()) == []

@@ -164,7 +164,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     elif masked:
         opening = SummedOpening(width=algorithm.width(asked.n_components))
     else:
-        opening = Opening(width=algorithm.width(asked.n_components), judged=judged)
+        opening = Opening(width=algorithm.width(asked.n_components), judged=judged, bits=bits)
     known: Any = {"n_components": asked.n_components, "seed": asked.seed, "wanted": asked.columns}
     model = Model(
         basis=None if start is None else starts.block(start, algorithm, **known),

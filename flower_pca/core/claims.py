@@ -58,7 +58,7 @@ def claim(said: Arrays, frame: Frame) -> Claim:
     return Claim(n, float(np.sum(squares + (rounded if frame.scale is None else rounded / frame.scale**2))))
 
 
-def check_opening(said: Arrays, block: Array) -> None:
+def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     """Require of an answer to the opening what its own moments allow of its product with a block, and of its peaks.
 
     By Cauchy-Schwarz |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|. The largest |x| of a column is no less than the root of its
@@ -70,9 +70,10 @@ def check_opening(said: Arrays, block: Array) -> None:
     rounded = float(said["n"]) * (4.0 * np.finfo(np.float64).eps * said["mean"].astype(np.float64)) ** 2
     own = np.sqrt(size**2 + rounded)
     most = np.outer(own, own @ np.abs(block))
-    coarse = _COARSE * np.max(most, axis=0, initial=0.0)
-    most = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0) + coarse
-    if (np.abs(said["product"]) > most).any():
+    limit = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0)
+    if bits == 16:
+        limit = limit + _COARSE * np.max(most, axis=0, initial=0.0)
+    if (np.abs(said["product"]) > limit).any():
         rule, got = "as small as the squared deviations beside it say", "larger entries"
         raise ProtocolError("The product of an answer to the opening", must=rule, got=got, then="Check the client.")
     if "peak" in said:

@@ -23,7 +23,7 @@ import numpy as np
 
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import ROUNDED, Kind
+from flower_pca.core.kinds import ROUNDED
 from flower_pca.core.layer import Layer, Work
 from flower_pca.core.model import Model
 from flower_pca.core.settings import FLOORS
@@ -73,7 +73,7 @@ class Precision(Layer):
         if work.masked or bits == 64:  # fixed point has a rounding of its own
             return up
         parts = work.stage.parts(work.arrays, work.data.d)
-        if any(part.kind is Kind.LOCAL_PRODUCT for part in parts.values()):
+        if {"mean", "m2"} <= up.keys():  # of an opening
             up = _moments(up, bits)
         return {name: rounded(a, bits) if parts[name].kind in ROUNDED else a for name, a in up.items()}
 

@@ -82,12 +82,15 @@ class Single(Layer):
     name: ClassVar[str] = SINGLE
 
     def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
-        tables = {name for key in _tables(message.arrays) for name in (key, *_beside(key))}
+        """The tables beside the stage's arrays, among which the number that is for all others is left."""
+        arrays, tables = dict(message.arrays), dict[str, Array]()
+        for name in _tables(arrays):
+            tables[name] = arrays[name]
+            arrays[name] = arrays[name][0]
+            tables |= {beside: arrays.pop(beside) for beside in _beside(name)}
         if not tables:
             return message
-        arrays = {name: a for name, a in message.arrays.items() if name not in tables}
-        says = {name: message.arrays[name] for name in message.arrays if name in tables}
-        return replace(message, arrays=arrays, layers={**message.layers, SINGLE: says})
+        return replace(message, arrays=arrays, layers={**message.layers, SINGLE: tables})
 
     @staticmethod
     def read(says: Arrays, work: Work) -> Work:

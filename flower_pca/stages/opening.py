@@ -71,6 +71,7 @@ class Opening(Stage[OpeningState]):
 
     width: int
     judged: bool = True
+    bits: int = 64  # with which products travel
 
     def start(self, model: Model) -> OpeningState:
         width = self.width if model.basis is None else model.basis.shape[1]
@@ -122,7 +123,7 @@ class Opening(Stage[OpeningState]):
             what, rule, got = odd
             raise ProtocolError(what, must=rule, got=got, then="Check the client.")
         if self.judged:
-            check_opening(reply, _block(state, len(reply["mean"])))
+            check_opening(reply, _block(state, len(reply["mean"])), bits=self.bits)
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:

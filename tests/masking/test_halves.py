@@ -14,7 +14,6 @@ from masked import Run
 from flower_pca import DP, MaskedSums, PCAResult, simulate
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.core.stage import Reply
-from flower_pca.layers import precision
 from flower_pca.masking import fixed, messages
 from flower_pca.strategies import PCAStrategy
 
@@ -156,9 +155,12 @@ def test_a_run_that_goes_on_remembers_its_words(tmp_path):
 # ---- a server that is not honest
 
 
-def asked_of(run, change):
+def asked_of(run, change, *, bits=None):
     message = run.message()
-    return run.answer(replace(message, arrays={**message.arrays, **change}), 0)
+    layers = dict(message.layers)
+    if bits is not None:
+        layers["wire"] = {"bits": np.array(bits)}
+    return run.answer(replace(message, arrays={**message.arrays, **change}, layers=layers), 0)
 
 
 def test_nodes_refuse_such_words_where_the_rule_does_not_allow_them():
@@ -169,13 +171,13 @@ def test_nodes_refuse_such_words_where_the_rule_does_not_allow_them():
     with pytest.raises(ProtocolError, match=words):
         asked_of(fine, {"mask.whole.Y": np.array(1e9)})
     with pytest.raises(ProtocolError, match=words):
-        asked_of(fine, {"mask.whole.Y": np.array(1e9), precision.NAME: np.array(32)})
+        asked_of(fine, {"mask.whole.Y": np.array(1e9)}, bits=32)
     rough = Run(ROWS, "ssi(tol=1e-3)", wire="float16").until("upload", 2)
     with pytest.raises(ProtocolError, match=words):
         asked_of(rough, {"mask.whole.n": np.array(1e9)})
     noisy = Run(ROWS, "ssi(max_rounds=3)", dp=DP(epsilon=10.0, delta=1e-6, clip=10.0)).until("upload", 1)
     with pytest.raises(ProtocolError, match=words):
-        asked_of(noisy, {"mask.whole.Y": np.array(1e9), precision.NAME: np.array(16)})
+        asked_of(noisy, {"mask.whole.Y": np.array(1e9)}, bits=16)
     assert not any(messages.halves(m.arrays) for m in noisy.sent)
 
 

@@ -76,16 +76,19 @@ def _answered(work: Work, says: Sayings, fixed: Source | None) -> tuple[Arrays, 
     if fixed is None:
         up, after = work.stage.client(work.arrays, work.data, work.memory)
     else:
-        by_row = work.stage.by_row or any(layer.by_row for layer in on)
-        up, after = _from_statistics(work, work.data if by_row else fixed(work.data))
+        up, after = _without_rows(work, fixed, by_row=any(layer.by_row for layer in on))
     for layer in reversed(on):
         up = layer.seal(says[layer.name], work, up)
     return up, {**after, **work.keeps}
 
 
-def _from_statistics(work: Work, data: Any) -> tuple[Arrays, Arrays]:
-    """The stage's half at a client that answers from fixed statistics: words of ours say what it cannot."""
+def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, Arrays]:
+    """The stage's half at a client that answers from fixed statistics, but for halves and layers that compare rows.
+
+    Words of ours say what it cannot answer: numpy's own warnings would tell of the rows.
+    """
     with np.errstate(all="ignore"):
+        data = work.data if by_row or work.stage.by_row else fixed(work.data)
         up, after = work.stage.client(work.arrays, data, work.memory)
     require_finite(up)
     return up, after

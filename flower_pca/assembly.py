@@ -12,7 +12,7 @@ from flower_pca import registry
 from flower_pca.algorithms.auto import beforehand
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.algorithm import Algorithm, Telling
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
 from flower_pca.core.question import MISSING, Question, summable
@@ -150,7 +150,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
         layers.append(Precision(bits))
     if asked.wire == "auto":
         choices |= {"wire": why_bits(bits, tol)}
-    if algorithm.by_client is not None:
+    if isinstance(algorithm, Telling) and algorithm.by_client is not None:
         from flower_pca.layers.single import Single
 
         layers.append(Single())

@@ -48,11 +48,6 @@ class Algorithm(Stage[S]):
         """p, the columns that the opening and the algorithm work on; fewer if there are fewer features."""
         return (n_components if isinstance(n_components, int) else _FRACTION_WIDTH) + self.oversample
 
-    @property
-    def by_client(self) -> Mapping[int | str, int] | None:
-        """The numbers that it tells clients apart from one another, by client; None where all are told the same."""
-        return None
-
     def restart(self, model: Model) -> Array:
         """The block to go back to the opening with, when the set of clients has changed.
 
@@ -73,6 +68,15 @@ class Algorithm(Stage[S]):
         if status is None or not status.ok or model.values is None or model.residuals is None:
             return status
         return replace(status, words=status.words + model.doubts)
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """An algorithm that may tell clients different numbers, which the layer for single clients then carries."""
+
+    @property
+    def by_client(self) -> Mapping[int | str, int] | None:
+        """The numbers, by client; None where all are told the same."""
 
 
 @runtime_checkable

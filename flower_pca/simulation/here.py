@@ -13,7 +13,7 @@ from flower_pca.base import checks, labels
 from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
-from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.algorithm import Algorithm, Telling
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.question import Question
 from flower_pca.core.settings import AskedHere
@@ -96,10 +96,11 @@ def simulate(
     clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
     public = handed_over(private, len(clients))
-    if (numbers := question.algorithm.by_client) is not None:
+    asks = question.algorithm
+    if isinstance(asks, Telling) and asks.by_client is not None:
         from flower_pca.layers import single
 
-        single.require(f"local_components of {question.algorithm.name}", numbers, [c.site for c in clients])
+        single.require(f"local_components of {asks.name}", asks.by_client, [c.site for c in clients])
     rows, columns = labels.count(sum(c.n for c in clients), "row"), labels.count(clients[0].d, "column")
     words = f"{question.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
     watch = Watch(on_round, words)

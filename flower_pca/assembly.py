@@ -12,10 +12,11 @@ from flower_pca import registry
 from flower_pca.algorithms.auto import beforehand
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Telling
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
-from flower_pca.core.question import MISSING, Question, summable
+from flower_pca.core.question import MISSING, Question
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import DP, AskedHere, MaskedSums, why_bits
@@ -25,13 +26,11 @@ from flower_pca.results import start as starts
 from flower_pca.results.scaling import Scaling
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
-from flower_pca.stages import unsuited
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.influence import Influence
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.private_opening import PrivateOpening
-from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.stages.standardize import Standardize
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.tracker import Tracker
@@ -102,33 +101,17 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
             remedy = "Use dataclasses.replace to change them in the question."
             got = ", ".join(asked)
             raise ConfigError("The settings beside a Question", must="left out", got=got, then=remedy)
-        return _heard(algorithm)
+        return checked(algorithm)
     checks.parameters("a question", asked, AskedHere.__annotations__)
     stopping = {name: asked.pop(name) for name in _STOPPING if name in asked}
     made = registry.make(algorithm, **{name: value for name, value in stopping.items() if value is not None})
     read: dict[str, Any] = {name: _STRINGS[name](v) if name in _STRINGS else v for name, v in asked.items()}
-    return _heard(Question(made, **read))
+    return checked(Question(made, **read))
 
 
-def _heard(asked: Question) -> Question:
-    """The question, if its channel can carry the answers, its clients may forget what they keep where masks are laid
-    over samples of them, and its result can be monitored if that is asked for.
-    """
-    if asked.mask is not None and asked.fraction < 1.0 and registry.entry(type(asked.algorithm)).remembers:
-        rule = "1.0, as clients forget what they keep whenever others are asked"
-        what = f"The fraction of clients for {asked.algorithm.name} under masks"
-        raise ConfigError(what, must=rule, got=asked.fraction, then="Use ssi, or leave the masks out.")
-    unsuited.check(asked)
-    if asked.channel is not None:
-        registry.require_over_air(asked.algorithm)
-    if registry.closing(asked.algorithm) is not RayleighRitz:
-        for name in ("monitor", "influence"):
-            if getattr(asked, name):
-                rule, remedy = "asked of an algorithm whose components are all there is to say of a row", "Use krylov."
-                raise ConfigError(name, must=rule, got=asked.algorithm.name, then=remedy)
-    if asked.bits < 64 and asked.wire != "auto" and not registry.rounds(asked.algorithm):
-        rule, remedy = '"float64" or "auto", as rounding would build up in what clients keep', "Leave it out."
-        raise ConfigError(f"wire with {asked.algorithm.name}", must=rule, got=repr(asked.wire), then=remedy)
+def checked(asked: Question, **beside: Any) -> Question:
+    """The question, if all that it asks for goes together; with what is asked `beside` it."""
+    compatible.check(asked.algorithm, {**asked.options, **beside}, registry.ALGORITHMS)
     return asked
 
 
@@ -138,11 +121,12 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     Where all clients are our own, as in a simulation, answers need not be `judged` by what they say of their rows.
     With a `start`, its components are the block of the opening.
     """
+    checked(asked, **({} if start is None else {"start": start}))
     masked, noisy = asked.mask is not None, (asked.dp is not None, asked.channel is not None)
-    algorithm, choices = beforehand(_heard(asked).algorithm, *noisy)
+    algorithm, choices = beforehand(asked.algorithm, *noisy)
     if asked.split == "columns":
-        return _under(asked.mask, vertical.run(asked, algorithm, choices, started=start is not None))
-    bits, tol = (asked.bits, asked.tol) if registry.rounds(algorithm) else (64, None)
+        return _under(asked.mask, vertical.run(asked, algorithm, choices))
+    bits, tol = (asked.bits, asked.tol) if algorithm.tolerant else (64, None)
     layers: list[Layer] = [] if asked.channel is None else [asked.channel]
     if bits < 64:
         from flower_pca.layers.precision import Precision
@@ -217,10 +201,8 @@ def tracking(
     if steps is not None:
         checks.integer("steps", steps, least=1)
     masks, air = MaskedSums.of(mask), channel_of(channel)
-    if masks is not None:
-        summable(tracker, air)
-    elif air is not None:
-        registry.require_over_air(tracker)
+    on = {name: given for name, given in (("mask", masks), ("channel", air)) if given is not None}
+    compatible.check(tracker, on, registry.TRACKERS)
     r, masked, names = int(n_components), masks is not None, wanted(columns)
     basis = None if start is None else starts.basis(start, r)
     given: Any = {"seed": int(seed), "steps": steps, "basis": basis, "summed": masked, "wanted": names}

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with common.speaking():
             return int(given.run(given))
     except FlowerPCAError as error:
-        sys.stderr.write(f"flower-pca: {common.spoken(str(error), data)}\n")
+        sys.stderr.write(f"flower-pca: {common.spoken(str(error), data, drops=hasattr(given, 'drop'))}\n")
         return FAILED if isinstance(error, NotEnoughNodes) else USAGE  # what else there is, is wrong with the input
     except BrokenPipeError:
         raise

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca.base import checks, late, spec
+from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer
@@ -38,13 +38,11 @@ class Entry:
         algorithm: The algorithm's stage.
         closing: The stage that ends its run. Rayleigh-Ritz orders the components and measures them.
         result: What the finished run is returned as.
-        remembers: Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
     """
 
     algorithm: type[Algorithm[Any]]
     closing: type[Stage[Any]] = RayleighRitz
-    result: type[PCAResult] = field(default_factory=partial(late.named, _RESULT))
-    remembers: bool = False
+    result: type[PCAResult] = field(default_factory=partial(spec.load, _RESULT))
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,9 @@ class _Line:
     at: str
     closing: str = RayleighRitz.name
     result: str = _RESULT
-    remembers: bool = False
 
     def entry(self) -> Entry:
-        return Entry(late.named(self.at), STAGES[self.closing], late.named(self.result), self.remembers)
+        return Entry(spec.load(self.at), STAGES[self.closing], spec.load(self.result))
 
 
 _ROBUST: Final = ("low_rank", "results.robust:RobustResult")
@@ -66,7 +63,7 @@ _LINES: Final = {
     "krylov": _Line("algorithms.krylov:Krylov"),
     "ssi": _Line("algorithms.ssi:SSI"),
     "local_power": _Line("algorithms.local_power:LocalPower"),
-    "faps": _Line("algorithms.faps:FAPS", remembers=True),
+    "faps": _Line("algorithms.faps:FAPS"),
     "uda": _Line("algorithms.one_shot:UDA"),
     "wda": _Line("algorithms.one_shot:WDA"),
     "dr_svd": _Line("algorithms.dr_svd:DRSVD"),
@@ -75,7 +72,7 @@ _LINES: Final = {
     "covariance": _Line("algorithms.covariance:Covariance"),
     "dcf_pca": _Line("algorithms.robust.dcf_pca:DCFPCA", *_ROBUST),
     "consensus_rpca": _Line("algorithms.robust.consensus_rpca:ConsensusRPCA", *_ROBUST),
-    "per_pca": _Line("algorithms.personal.per_pca:PerPCA", *_PERSONAL, remembers=True),
+    "per_pca": _Line("algorithms.personal.per_pca:PerPCA", *_PERSONAL),
     "exact_per_pca": _Line("algorithms.personal.exact_per_pca:ExactPerPCA", *_PERSONAL),
 }
 _TRACKERS: Final = {
@@ -104,16 +101,16 @@ _LAYERS: Final = {  # in the order in which a client reads a message; it seals i
 }
 _PLACES: Final = {**{name: line.at for name, line in _LINES.items()}, **_TRACKERS, **_BESIDE, **_ALONE, **_OTHERS}
 
-TABLE: Final[MutableMapping[str, Entry]] = late.Late({name: line.entry for name, line in _LINES.items()})
-ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = late.classes({n: _PLACES[n] for n in _LINES})
-TRACKERS: Final[MutableMapping[str, type[Tracker]]] = late.classes(_TRACKERS)
+TABLE: Final[MutableMapping[str, Entry]] = spec.Late({name: line.entry for name, line in _LINES.items()})
+ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({n: _PLACES[n] for n in _LINES})
+TRACKERS: Final[MutableMapping[str, type[Tracker]]] = spec.classes(_TRACKERS)
 # Stages beside algorithm and closing that compare rows: a node's operator has to name them, as algorithms that do.
-BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = late.classes(_BESIDE)
-ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = late.classes(_ALONE)  # what needs an opening, and nothing else
+BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_BESIDE)
+ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_ALONE)  # what needs an opening, and nothing else
 # Of one of the algorithms: no message is of a chooser.
-CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = late.classes({"auto": "algorithms.auto:Auto"})
-STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = late.classes(_PLACES)
-LAYERS: Final[Mapping[str, type[Layer]]] = late.classes(_LAYERS)
+CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({"auto": "algorithms.auto:Auto"})
+STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_PLACES)
+LAYERS: Final[Mapping[str, type[Layer]]] = spec.classes(_LAYERS)
 
 
 def register(
@@ -121,20 +118,19 @@ def register(
     *,
     closing: type[Stage[Any]] = RayleighRitz,
     result: type[PCAResult] | None = None,
-    remembers: bool = False,
 ) -> None:
     """Add an algorithm to the table from elsewhere, as an `Entry`: at the server, and likewise at every node.
 
     The class of its result is `PCAResult` if it has none of its own.
     """
-    TABLE[algorithm.name] = Entry(algorithm, closing, result or late.named(_RESULT), remembers)
+    TABLE[algorithm.name] = Entry(algorithm, closing, result or spec.load(_RESULT))
     ALGORITHMS[algorithm.name] = STAGES[algorithm.name] = algorithm
     STAGES[closing.name] = closing
 
 
 def shown() -> Mapping[str, type[Stage[Any]]]:
     """Algorithms and trackers by the names of their classes, which the package shows."""
-    return late.Late({_class_name(name): partial(_stage, name) for name in (*ALGORITHMS, *TRACKERS)})
+    return spec.Late({_class_name(name): partial(_stage, name) for name in (*ALGORITHMS, *TRACKERS)})
 
 
 def _stage(name: str) -> type[Stage[Any]]:
@@ -163,30 +159,6 @@ def result(algorithm: Algorithm[Any]) -> type[PCAResult]:
 def leaves_own(algorithm: Algorithm[Any]) -> bool:
     """Whether a run of it leaves clients results of their own."""
     return closing(algorithm).own is not Stage.own
-
-
-def rounds(algorithm: Algorithm[Any]) -> bool:
-    """Whether answers may be rounded: where clients keep nothing, and the run ends by measuring the basis itself."""
-    return closing(algorithm) is RayleighRitz and not entry(type(algorithm)).remembers
-
-
-def over_air(stage: Stage[Any]) -> bool:
-    """Whether sums will do that arrive with noise on them, as over the air.
-
-    They do where the run ends by measuring the basis itself, so that the result says what the noise has done to it, and
-    for trackers, which measure it at every step. Other closing stages take the noise for the clients' own.
-    """
-    from flower_pca.tracking.tracker import Tracker
-
-    measured = isinstance(stage, Tracker) or (isinstance(stage, Algorithm) and closing(stage) is RayleighRitz)
-    return measured and not stage.sums_remedy
-
-
-def require_over_air(stage: Stage[Any]) -> None:
-    """Require a stage whose replies a channel can add up."""
-    if not over_air(stage):
-        remedy = "Use fed_oapm, ssi, krylov or faps."
-        raise ConfigError("An algorithm over the air", must="one that sums replies", got=stage.name, then=remedy)
 
 
 def entry(algorithm: type[Any]) -> Entry:

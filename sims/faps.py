@@ -250,7 +250,7 @@ def table4(opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["draw", *METHODS, "error then: FAPS"]]
     rows.append(["paper", *(TABLE4_PAPER.get(method, report.NONE) for method in METHODS), "7.67e-08"])
     shown: dict[str, list[Course]] = {}
-    for seed in range(opts.seeds):
+    for seed in opts.each():
         problem = _uneven(size, seed)
         found = {
             method: [_course("table4", method, problem, start, seed, opts) for start in range(STARTS)]
@@ -269,7 +269,7 @@ def rule(opts: report.Options) -> report.Found:
     size = TABLE4 if opts.paper else TABLE4.cut(CUTS["table4"])
     rows: list[list[object]] = [["of", "draw", "looked at", "messages", "error", "KKT", "change of ||A'Z||^2"]]
     rows.append(["paper, Table 4", "-", "the end", "337", "1.06e-07", "1.94e-06", f"at most {RULE:g}, says (27)"])
-    for seed in range(opts.seeds):
+    for seed in opts.each():
         seen = _course("rule", "SSI", _uneven(size, seed), seed, seed, opts)
         for where, message in ((f"error at {TARGET:g}", seen.to_target), ("(27) stops", seen.by_rule)):
             at = slice(message and message - 1, message)
@@ -289,7 +289,7 @@ def _courses(
 ) -> dict[str, list[Course]]:
     """Every method on the draw of each seed."""
     found: dict[str, list[Course]] = {method: [] for method in methods}
-    for seed in range(opts.seeds):
+    for seed in opts.each():
         problem = pose(seed)
         for method, courses in found.items():
             courses.append(_course(what, method, problem, seed, seed, opts))

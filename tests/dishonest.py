@@ -101,10 +101,10 @@ class Sums:
                 uploads[i] = self.send(i, {"mask.step": int(Phase.UPLOAD), **common, **group.upload_message(i)}, frame)
         group.take_uploads(uploads)
         if group.settled:
-            return fixed.decode(self._end({}), shapes, bounds, clients)
+            return fixed.decode(self._end({}), shapes, bounds, clients, whole={"n"})
         number = {"mask.step": int(Phase.UNMASK), "mask.number": group.number}
         total = self._end({i: self.send(i, {**number, **group.unmask_message(i)}) for i in uploads})
-        return fixed.decode(total, shapes, bounds, clients)
+        return fixed.decode(total, shapes, bounds, clients, whole={"n"})
 
     def _end(self, answers):
         total = self.group.total(answers)

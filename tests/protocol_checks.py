@@ -188,7 +188,7 @@ def answers_are_what_the_parts_say(name: str, seed: int, folder: Path) -> None:
         return up, kept
 
     for stage, state, model in walk(algorithm, problem, seed, answer):
-        if stage is None or stage.name == Opening.name or algorithm.sums_remedy or stage.status(state) is not None:
+        if stage is None or stage.name == Opening.name or not algorithm.additive or stage.status(state) is not None:
             continue
         parts = stage.parts(stage.broadcast(state), model.d)
         assert not any(part.open for part in parts.values())

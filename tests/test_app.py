@@ -167,7 +167,7 @@ UNREADABLE = {
         "csv(path={!r}, columns=['age', 'town'])",
     ),
     "bytes": ("age,town\n1.5,Geh\udce9im\n", "csv(path={!r})"),
-    "another separator": ("age;Geheim\n1;2\n", "csv(path={!r})"),
+    "another separator": ("age;Geheim\n1;2\n", "csv(path={!r}, sep=',')"),
     "a column that is not there": ("Geheim,b\n1,2\n", "csv(path={!r}, columns=['age'])"),
     "no names": ("2001,2002,Geheim\n", "csv(path={!r}, columns=['age'])"),
     "no file": (None, "csv(path={!r})"),

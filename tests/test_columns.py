@@ -241,7 +241,7 @@ def test_a_column_without_a_value_and_people_who_are_all_alike():
     [
         (
             {"algorithm": "faps"},
-            "The algorithm over columns must be one of krylov, ssi, local_power, covariance or auto",
+            "must be one that needs nothing but products: krylov, ssi, local_power, fed_oapm, covariance",
         ),
         ({"algorithm": "dcf_pca"}, r"Got dcf_pca\. Use krylov\."),
         ({"algorithm": "per_pca"}, r"Got per_pca\. Use krylov\."),

@@ -82,7 +82,7 @@ def test_the_command_prints_json_and_shows_a_saved_result(tables, tmp_path, caps
         ),
         (
             ["--split", "columns", "--ids", "patient", "--algorithm", "faps"],
-            "The algorithm over columns must be one of",
+            "The algorithm with --split columns must be one that needs nothing but products: ",
         ),
         (["--split", "columns", "--ids", "patient", "--evaluate"], "must be False, as the variance left out says it"),
     ],

@@ -273,7 +273,7 @@ def test_masks_change_nothing_but_what_the_server_sees():
 def test_a_budget_reaches_the_run():
     pca = FederatedPCA(2, dp=BUDGET, max_rounds=2).fit(SHARDS)
     assert pca.result_.privacy.epsilon == 50.0
-    with pytest.raises(ConfigError, match="The checkpoint with dp must be none"):
+    with pytest.raises(ConfigError, match="checkpoint with dp must be left out"):
         FederatedPCA(2, dp=BUDGET, max_rounds=2, checkpoint="there").fit(SHARDS)
 
 

@@ -140,7 +140,7 @@ def test_a_column_that_is_called_an_identifier_is_hinted_at():
 
 @pytest.mark.parametrize("name", ["visits", "platelets", "number of cells", "covid", "paid", "sample_count", "no"])
 def test_other_names_are_none(name):
-    assert not hints.names_people(name)
+    assert not hints.is_called_identifier(name)
     values = RNG.choice(np.arange(1000, 9000), 300, replace=False)
     assert simulate("krylov", named(name, values), n_components=2, scale="std").hints == ()
 

@@ -191,12 +191,24 @@ def test_clients_with_names_are_named_in_sums_too() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "settings", "text"),
     [
-        ("uda", {}, r"The algorithm must be one whose clients get one message and send sums, where .* Got uda"),
-        ("dr_svd", {}, r"Got dr_svd\. Use krylov or ssi, or \"stacked\""),
+        (
+            "uda",
+            {},
+            r"The algorithm with hosted=\"summed\" must be one whose clients get one message and send sums: .* Got uda",
+        ),
+        ("dr_svd", {}, r"Got dr_svd\. Use krylov\."),
         ("consensus_rpca", {}, r"Got consensus_rpca"),
         ("per_pca", {}, r"Got per_pca"),
-        ("krylov", {"mask": True}, r"mask must be left out where the answers of clients are summed\. Got one"),
-        ("ssi", {"channel": "air(noise_std=0.1)"}, r"channel must be left out where the answers of clients are summed"),
+        (
+            "krylov",
+            {"mask": True},
+            r"mask with hosted=\"summed\" must be left out where the answers of clients are summed\. Got Masked",
+        ),
+        (
+            "ssi",
+            {"channel": "air(noise_std=0.1)"},
+            r"channel with hosted=\"summed\" must be left out where the answers of",
+        ),
     ],
 )
 def test_sums_are_refused_for_what_needs_more_than_sums(algorithm: str, settings: dict[str, Any], text: str) -> None:
@@ -205,7 +217,9 @@ def test_sums_are_refused_for_what_needs_more_than_sums(algorithm: str, settings
 
 
 def test_sums_are_refused_for_trackers() -> None:
-    with pytest.raises(ConfigError, match=r"The algorithm must be one whose clients .* Got st_miss"):
+    with pytest.raises(
+        ConfigError, match=r"The algorithm with hosted=\"summed\" must be one whose clients .* Got st_miss"
+    ):
         TrackingStrategy("st_miss", n_components=2, hosted="summed")
 
 

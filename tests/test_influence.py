@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,9 @@ from cases import slow_if
 from fake_grid import grid_of
 from results import assert_same_bits
 
+from benchmarks import influence as bench
 from flower_pca import ConfigError, PCAResult, ProtocolError, simulate
-from flower_pca.analysis.influence import influence, warnings
+from flower_pca.analysis.influence import cheap, influence, of_rows, warnings
 from flower_pca.base import linalg
 from flower_pca.cli import main
 from flower_pca.stages.influence import Influence
@@ -99,16 +101,59 @@ def test_a_site_in_other_units_is_named_with_its_column():
     assert warnings(result)[0].startswith(
         "south is far off: without south (75 rows) the components turn by 55.1 degrees; the values of glucose lie 26"
     )
-    assert warnings(result)[0].endswith("times as far out there as at most clients, as in other units.")
+    assert warnings(result)[0].endswith("times as far out there as at the other clients, as in other units.")
 
 
-def test_a_column_that_most_sites_never_vary_in_is_named():
+def test_a_column_that_others_never_vary_in_is_said_in_words_and_accuses_nobody_whom_the_components_do_not_miss():
     tables = hospitals()
     for name, table in tables.items():
         table["sodium"] = 140.0 if name != "west" else 140.0 + np.arange(len(table)) % 3
     found = {one.name: one for one in influence(simulate("krylov", tables, n_components=2, influence=True))}
-    assert (found["west"].column, found["west"].times) == ("sodium", np.inf)
+    assert (found["west"].column, found["west"].times, found["west"].far) == ("sodium", np.inf, False)
+    assert "inf" not in str(found["west"])
+    assert "sodium is one and the same number at all others" in str(found["west"])
     assert not any(one.off for name, one in found.items() if name != "west")
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+@pytest.mark.parametrize("draw", [bench.mixed, bench.rare], ids=lambda draw: draw.__name__)
+def test_clients_that_are_alike_are_not_accused_of_rare_values(draw, scale):
+    assert bench.accusing(draw, bench.equal, scale=scale, runs=20) == 0
+
+
+@pytest.mark.parametrize("sizes", [bench.equal, bench.unequal, bench.three], ids=lambda sizes: sizes.__name__)
+def test_the_one_in_other_units_is_named_and_no_other(sizes):
+    assert bench.found(bench.mixed, sizes, runs=5) == 5
+
+
+def test_a_column_that_lies_about_zero_is_found_by_its_deviation():
+    shards = [rows(i, 60) - 3.0 for i in range(8)]
+    shards[5][:, 2] *= 18.0
+    result = simulate("krylov", shards, n_components=2, influence=True)
+    assert [(one.client, one.column) for one in influence(result) if one.far] == [(5, "column 2")]
+
+
+def test_at_most_three_are_named_and_the_others_counted():
+    result = simulate("krylov", [rows(i, 90) for i in range(12)], n_components=2, influence=True)
+    assert warnings(result) == []
+    figures = result.influence_.copy()
+    figures[2:7, 1], figures[2:7, 7] = 1.2, 4.0
+    said = warnings(replace(result, influence_=figures))
+    assert len(said) == 3
+    assert said[-1].endswith(" So are 2 more clients.")
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_from_the_rows_it_is_as_from_messages(frame):
+    tables = hospitals(units=18.0)
+    plain = simulate("krylov", tables, n_components=2, **FRAMES[frame])
+    asked = simulate("krylov", tables, n_components=2, influence=True, **FRAMES[frame])
+    assert cheap(plain, len(tables))
+    found = of_rows(plain, tables.values())
+    assert len(found.history) == len(plain.history)
+    np.testing.assert_array_equal(found.influence_keys_, asked.influence_keys_)
+    np.testing.assert_allclose(found.influence_, asked.influence_, rtol=1e-6, atol=1e-7)
+    assert not cheap(simulate("krylov", tables, n_components=2, mask=True), len(tables))
 
 
 def test_sites_that_are_alike_are_not_far_off():
@@ -162,7 +207,7 @@ def test_a_result_keeps_it_in_a_file_and_a_run_goes_on_from_a_checkpoint(tmp_pat
         ("krylov", {"mask": True}, "influence under masks must be False, as nobody sees the answer of a single client"),
         ("ssi", {"channel": "air(noise_std=0.1)"}, "influence over the air must be False, as nobody sees the answer"),
         ("ssi", {"dp": "dp(epsilon=1.0, delta=1e-6, clip=9.0)", "max_rounds": 5}, "influence with dp must be False"),
-        ("per_pca", {}, "influence must be asked of an algorithm whose components are all there is to say of a row"),
+        ("per_pca", {}, "The algorithm with influence must be one whose components are all there is to say of a row"),
         ("krylov", {"influence": 1.5}, "influence must be one of True, False"),
     ],
 )
@@ -172,7 +217,7 @@ def test_it_is_refused_where_no_single_answer_is_seen_as_it_is(algorithm, more, 
 
 
 def test_nodes_that_add_up_answers_cannot_tell_it():
-    with pytest.raises(ConfigError, match="influence must be left out where the answers of clients are summed"):
+    with pytest.raises(ConfigError, match=r"influence with hosted=.summed. must be left out where the answers"):
         PCAStrategy("krylov", n_components=2, influence=True, hosted="summed")
 
 
@@ -210,5 +255,9 @@ def test_the_command_names_the_site_and_the_report_has_a_table(tmp_path, capsys)
     assert "south is far off" in page
     assert main(["show", str(tmp_path / "out" / "result.npz"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["influence"][0]["name"] == "south"
+    assert main(["run", *given[:3], "--out", str(tmp_path / "unasked")]) == 0  # its rows are at hand
+    assert "south is far off" in capsys.readouterr().out
+    assert main(["run", *given[:3], "--no-influence", "--out", str(tmp_path / "without")]) == 0
+    assert "far off" not in capsys.readouterr().out
     assert main(["run", *given, "--mask"]) != 0
     assert "--influence under masks" in capsys.readouterr().err

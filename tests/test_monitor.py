@@ -225,7 +225,7 @@ def test_a_server_that_does_not_say_so_gets_none_either():
         strategy.fit(grid)
 
 
-ANOTHER = r"monitor must be asked of an algorithm whose components are all there is to say of a row\. Got "
+ANOTHER = r"The algorithm with monitor must be one whose components are all there is to say of a row, .* Got "
 
 
 def test_what_a_node_tells_by_it_is_on_its_operators_page():

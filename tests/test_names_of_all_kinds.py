@@ -77,8 +77,8 @@ def test_what_files_of_a_folder_are_like_is_said_of_the_folder(tmp_path):
     for site, part in (("north", X[:40]), ("south", X[40:])):
         lines = [";".join(["1999", "2000", "2001", "2002"]), *(";".join(f"{v:.17g}" for v in row) for row in part)]
         (tmp_path / f"{site}.csv").write_text("\n".join(lines))
-    with pytest.raises(DataError, match=r"folder\(\.\.\., sep=';'\)"):
+    with pytest.raises(DataError, match=r"folder\(\.\.\., header=True\)"):
         sources.table(str(tmp_path))
-    table = sources.table(f"folder(path={str(tmp_path)!r}, sep=';', header=True)")
+    table = sources.table(f"folder(path={str(tmp_path)!r}, header=True)")
     assert table.names == ("1999", "2000", "2001", "2002")
     np.testing.assert_array_equal(np.vstack(table.parts), X)

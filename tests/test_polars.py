@@ -41,3 +41,12 @@ def test_nulls_are_gaps_and_words_are_refused():
     assert simulate("krylov", [gaps, SOUTH], n_components=2, missing="mean").status.ok
     with pytest.raises(DataError, match=r"must be numbers\. Got 'x' in column kind"):
         simulate("krylov", [NORTH.with_columns(kind=pl.lit("x")), SOUTH], n_components=2)
+
+
+def test_lazy_frames_are_collected():
+    eager = simulate("krylov", {"north": NORTH, "south": SOUTH}, n_components=2)
+    lazy = simulate("krylov", {"north": NORTH.lazy(), "south": SOUTH.lazy()}, n_components=2)
+    np.testing.assert_array_equal(lazy.components_, eager.components_)
+    np.testing.assert_array_equal(lazy.transform(SOUTH.lazy()), eager.transform(SOUTH))
+    table = pl.DataFrame(X, schema=NAMES).with_columns(site=pl.Series(["n"] * 25 + ["s"] * 35))
+    assert [part.site for part in from_frame(table.lazy(), by="site")] == ["n", "s"]

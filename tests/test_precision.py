@@ -88,9 +88,17 @@ REFUSED = [
     ("ssi", {"wire": "float16"}, "tol of ssi with wire='float16' must be at least 0.001. Got 1e-06. Raise it, or use"),
     ("ssi", {"wire": "float8"}, "wire must be one of 'auto', 'float64', 'float32', 'float16'. Got 'float8'."),
     ("ssi(max_rounds=3)", {"wire": "float32", "dp": SPEC}, 'wire with dp must be "float64" or "auto", as there is'),
-    ("ssi", {"wire": "float32", "channel": AirChannel(noise_std=0.1)}, 'wire with a channel must be "float64" or'),
-    ("faps(tol=0.001)", {"wire": "float16"}, 'wire with faps must be "float64" or "auto", as rounding would build'),
-    ("exact_per_pca(local_components=1)", {"wire": "float32"}, 'wire with exact_per_pca must be "float64" or'),
+    ("ssi", {"wire": "float32", "channel": AirChannel(noise_std=0.1)}, 'wire over the air must be "float64" or'),
+    (
+        "faps(tol=0.001)",
+        {"wire": "float16"},
+        "The algorithm with fewer bits must be one in which no rounding builds up",
+    ),
+    (
+        "exact_per_pca(local_components=1)",
+        {"wire": "float32"},
+        "The algorithm with fewer bits must be one in which no rounding builds up",
+    ),
 ]
 
 

@@ -111,7 +111,11 @@ def test_what_was_spent_is_saved_with_the_result(tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "change", "words"),
     [
-        ("faps", {}, "dp must be asked of ssi, krylov or covariance. Got faps. Use ssi."),
+        (
+            "faps",
+            {},
+            "The algorithm with dp must be one whose answers no row can change by more than a bound: krylov, ssi",
+        ),
         ("uda", {}, "Got uda."),
         (
             *("ssi", {}),
@@ -123,7 +127,7 @@ def test_what_was_spent_is_saved_with_the_result(tmp_path):
         ("covariance", {"scale": "std"}, "reach of dp with a scale must be given. Got none."),
         ("covariance", {"evaluate": True}, "evaluate with dp must be False."),
         ("covariance", {"missing": "mean"}, "missing with dp must be \"error\". Got 'mean'."),
-        ("covariance", {"checkpoint": "run.ckpt"}, "The checkpoint with dp must be none. Got run.ckpt."),
+        ("covariance", {"checkpoint": "run.ckpt"}, "checkpoint with dp must be left out. Got 'run.ckpt'."),
         ("covariance", {"dp": "dp(epsilon=1)"}, "The parameters of dp must be complete. Got no delta."),
         ("covariance", {"dp": 3}, "dp must be a DP, or a string such as"),
         ("covariance", {"dp": SPEC.replace("1e-6", "1.5")}, "delta and frame_share of dp must be below 1."),

@@ -11,7 +11,7 @@ from flower_pca import DP, Outcome, registry, simulate
 from flower_pca.strategies import PCAStrategy
 
 SUBSPACE = [name for name, entry in registry.TABLE.items() if entry.closing.name == "ritz"]
-SUMMED = [name for name in SUBSPACE if not registry.make(name).sums_remedy]
+SUMMED = [name for name in SUBSPACE if registry.make(name).additive]
 MEASURED = 'faps(penalty="measured")'
 CLIENTS = {
     "of all sizes": shards([120, 60, 200], SPECTRUM[:12], seed=3),

@@ -38,7 +38,7 @@ def place(tmp_path, monkeypatch):
     for name, table in (("x", rows), ("gaps", gaps), ("still", rows * [1.0, 0.0, 1.0])):
         np.savetxt(tmp_path / f"{name}.csv", table, delimiter=",", header="c,b,a", comments="")
     (tmp_path / "words.csv").write_text("a,b\n1,high\n2,low\n")
-    (tmp_path / "de.csv").write_text('a,b\n"1,5",2\n"2,5",3\n')
+    (tmp_path / "de.csv").write_text('a,b\n"1,5",0.2\n"2,5",0.3\n')
     (tmp_path / "sites").mkdir()
     (tmp_path / "sites/words.csv").write_text("a,b\n1,high\n2,low\n")
     monkeypatch.chdir(tmp_path)
@@ -49,10 +49,10 @@ MISTAKES = {
     "gaps": (["gaps.csv"], "The first is in line 7 of {place}/gaps.csv, column b. Impute or drop these"),
     "a gap's remedy": (["gaps.csv"], "entries before the run, or use --missing mean."),
     "a still column": (["still.csv", "--scale", "std"], "Got constant column b. Drop it, or use no --scale."),
-    "words": (["words.csv"], "Got 'high' in column b (line 2). Choose others with --columns a,b, keep"),
-    "words apart": (["words.csv"], "keep these apart by a spec, \"csv(path='words.csv', beside=['b'])\", or encode"),
-    "words in a folder": (["sites"], "keep these apart by a spec, \"folder(path='sites', beside=['b'])\", or"),
-    "words of a spec": (["csv('words.csv', sep=',')"], "by a spec, \"csv('words.csv', sep=',', beside=['b'])\", or"),
+    "words": (["words.csv"], "Got 'high' in column b (line 2). Choose others with --columns a,b, leav"),
+    "words apart": (["words.csv"], "leave them out with --drop b, or encode them."),
+    "words in a folder": (["sites"], "leave them out with --drop b, or"),
+    "words of a spec": (["csv('words.csv', sep=',')"], "leave them out with --drop b, or"),
     "decimals": (["de.csv"], "by a spec, \"csv(path='de.csv', decimal=',')\""),
     "too many": (["x.csv", "--components", "9"], "--components must be at most min(n_samples, n_features) = m"),
     "rounds": (["x.csv", "--max-rounds", "0"], "--max-rounds of krylov must be a whole number of at least 1."),
@@ -67,6 +67,15 @@ def test_mistakes_are_explained_in_options(case, place, capsys):
     assert code == 2
     assert sentence.format(place=place) in err
     assert not re.search(r"\b(missing|scale|n_components|max_rounds|columns)=", re.sub(r"\w+\([^()]*\)", "", err))
+
+
+def test_columns_of_text_are_named_together_in_one_spec():
+    message = "Got 'm' in column sex (line 2), 'x' in column note (line 3). Or keep these apart with beside=[...]."
+    for data in ("csv('x.csv', beside=['site'])", "csv('x.csv', beside=['site'], sep=';')"):
+        said = common.spoken(message, data)
+        assert said.count("beside=") == 1
+        assert "beside=['site', 'sex', 'note'])" in said
+    assert common.spoken(message, "x.csv", drops=True).endswith("Or leave them out with --drop sex,note.")
 
 
 @pytest.mark.slow

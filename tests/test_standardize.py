@@ -126,7 +126,10 @@ def test_a_node_tells_no_product_for_it_and_may_refuse_it():
     ("given", "words"),
     [
         ({"missing": "median"}, "missing must be one of 'error', 'own_mean', 'mean'"),
-        ({"hosted": "summed", "mask": True}, "mask must be left out where the answers of clients are summed"),
+        (
+            {"hosted": "summed", "mask": True},
+            "mask with hosted=.summed. must be left out where the answers of clients are summed",
+        ),
     ],
 )
 def test_what_is_asked_is_checked_when_the_strategy_is_made(given, words):

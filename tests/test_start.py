@@ -92,7 +92,7 @@ def test_columns_are_matched_by_name(earlier):
 @pytest.mark.parametrize(
     ("algorithm", "start", "reason"),
     [
-        ("uda", OLD[0][:4], r"start must be asked of an algorithm that iterates\. Got uda\. Use krylov"),
+        ("uda", OLD[0][:4], r"The algorithm with a start must be one that iterates: krylov, .* Got uda\. Use krylov"),
         ("krylov", np.full((2, 30), np.nan), r"must be finite rows\. Got shape \(2, 30\)\. Give one component per row"),
         ("krylov", np.ones(30), r"must be finite rows\. Got shape \(30,\)"),
         ("krylov", np.eye(5), r"number of columns must be 5, as in what this run asks\. Got 30\. Align the features"),

@@ -3,8 +3,10 @@
 import gc
 import inspect
 import re
+import sys
 import weakref
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,10 +21,15 @@ from results import assert_same_bits
 
 from flower_pca import clients, registry, simulate, strategies, wire
 from flower_pca.base.errors import ConfigError
+from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.strategies import PCAStrategy, arrays_of
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.nodes import Nodes
 
+sys.path.insert(0, str(Path(__file__).parents[1] / ".ci"))
+import classes  # where what writes them lies, which is no package
+
+ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("lines")
 
 CLIENTS = {c.algorithms[0]: c for c in (getattr(clients, n) for n in clients.__all__) if getattr(c, "algorithms", ())}
@@ -237,6 +244,16 @@ def test_flowers_own_loop_gives_the_same_components(name):
     assert all(config_of(m)["lr"] == 0.5 for m in grid.sent if m.metadata.message_type == "train")
 
 
+@pytest.mark.parametrize("name", [name for name in registry.ALGORITHMS if registry.TABLE[name].closing is RayleighRitz])
+def test_flowers_own_loop_stopped_early_says_whether_components_are_in_order(name):
+    strategy = NAMED[name](n_components=3, **SHORT.get(name, {}))
+    result = Strategy.start(strategy, grid_of(SHARDS), ArrayRecord(), num_rounds=2)
+    ritz = np.cov(np.vstack(SHARDS) @ result.arrays["components"].numpy().T, rowvar=False)
+    values = np.diag(ritz)
+    ordered = np.abs(ritz - np.diag(values)).max() < 1e-9 * values[0] and np.all(np.diff(values) <= 0)
+    assert [m["in_order"] for m in result.train_metrics_clientapp.values()][-1] <= ordered
+
+
 def test_flowers_own_loop_gives_the_arrays_of_the_result():
     reference = simulate("krylov", SHARDS, n_components=3)
     result = Strategy.start(strategies.Krylov(n_components=3), grid_of(SHARDS), ArrayRecord(), num_rounds=9)
@@ -290,7 +307,10 @@ def test_a_fraction_samples_nodes_by_the_seed(name):
 
 
 def test_a_fraction_is_refused_where_the_state_belongs_to_one_set():
-    with pytest.raises(ConfigError, match=r"The fraction of clients for krylov must be 1\.0\. Got 0\.5\."):
+    with pytest.raises(
+        ConfigError,
+        match=r"The algorithm with a fraction of the clients must be .* Got krylov\. Use ssi\.",
+    ):
         strategies.Krylov(fraction=0.5)
 
 
@@ -339,3 +359,15 @@ def test_arrays_of_a_result():
     )
     assert np.allclose(arrays["components"], result.components_, rtol=0, atol=0)
     assert np.allclose(arrays["mean"], pooled(SHARDS).mean, rtol=0, atol=1e-12)
+
+
+def test_the_classes_in_source_are_those_of_the_registry():
+    stale = [path for path, text in classes.written().items() if (ROOT / path).read_text(encoding="utf-8") != text]
+    assert stale == [], "run: python .ci/classes.py"
+
+
+@pytest.mark.parametrize("name", [*registry.ALGORITHMS, *registry.TRACKERS])
+def test_an_editor_finds_each_class_in_source(name):
+    for cls in (NAMED[name], CLIENTS[name]):
+        assert f"class {cls.__name__}(" in inspect.getsource(cls)
+        assert inspect.getdoc(registry.STAGES[name]).splitlines()[0] in cls.__doc__

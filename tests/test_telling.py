@@ -8,19 +8,18 @@ import pytest
 from pages import text
 
 from flower_pca import SSI, cli, registry
-from flower_pca.audit import served
 from flower_pca.audit.sentences import LASTING, SEEN
 from flower_pca.audit.telling import telling
 from flower_pca.clients import Rules
 from flower_pca.clients.policy.offered import everything
-from flower_pca.core.kinds import Kind
+from flower_pca.core.kinds import KINDS, Kind
 
 NEUTRAL = {"memory_dir", "output_dir", "sign_key"}  # where a node keeps what is its own, and by what others know it
 EVERY = everything()
 
 
 def test_every_kind_and_every_rule_has_words():
-    assert set(served.WORDS) == set(Kind)
+    assert all(kind.tells for kind in KINDS)
     spoken = {rule for line in SEEN + LASTING for rule in line.rules}
     assert spoken | NEUTRAL == {f.name for f in fields(Rules)}
 
@@ -35,7 +34,7 @@ def test_every_algorithm_is_served_or_refused_as_the_node_does(rules):
     for name in found.refused:
         stage = registry.STAGES[name]
         masked, noised = "masked_only" in rules, "max_epsilon" in rules
-        assert name not in Rules(**rules).served or (masked and stage().sums_remedy) or (noised and not stage.bounded)
+        assert name not in Rules(**rules).served or (masked and not stage().additive) or (noised and not stage.bounded)
 
 
 def test_the_tables_of_the_page_name_every_rule_that_bounds_what_is_told():
@@ -63,17 +62,17 @@ def test_what_answers_bring_out_follows_from_the_parts_of_a_stage():
     registry.register(Own)
     try:
         found = telling(Rules())
-        assert found.served["own_ssi"] == found.served["ssi"] == served.WORDS[Kind.PRODUCT]
-        assert served.WORDS[Kind.GRAM] in found.served["covariance"]
-        assert served.WORDS[Kind.EIGENVECTORS] in found.served["uda"]
-        assert served.WORDS[Kind.LIFTED] in found.served["dr_svd"]
+        assert found.served["own_ssi"] == found.served["ssi"] == Kind.PRODUCT.tells
+        assert Kind.GRAM.tells in found.served["covariance"]
+        assert Kind.EIGENVECTORS.tells in found.served["uda"]
+        assert Kind.LIFTED.tells in found.served["dr_svd"]
     finally:
         for table in (registry.TABLE, registry.ALGORITHMS, registry.STAGES):
             del table["own_ssi"]
 
 
 def test_own_components_are_told_by_who_agrees_only():
-    words = served.WORDS[Kind.COMPONENTS]
+    words = Kind.COMPONENTS.tells
     init = "per_pca"
     assert words not in telling(Rules()).served[init]
     assert any("share_own" in line for line in telling(Rules(share_own=True)).seen)
@@ -115,7 +114,6 @@ CASES = [
     ({"single_masks": True}, "a server that lies about who dropped out", "max_lost"),
     ({"unequal_numbers": True}, "a server asks this node alone for another number of own components", "max_lost"),
     ({"answers": "rows"}, 'with answers="rows" a server can make rounding compare', "no number of the server meets"),
-    ({"answers": "exact"}, "no number of the server meets a row (answers=exact)", "make rounding"),
     ({"missing": "mean", "min_rows": 9}, "where there are 9 such rows or more", "its own means fill them"),
     ({"allow": ["krylov", "st_miss"]}, "under masks too, by st_miss: they compare rows by design", "dcf_pca: they"),
     ({"max_messages": 12, "max_messages_ever": 99}, "99 messages at most, over all runs.", "Rules: all"),

@@ -56,6 +56,7 @@ class Covariance(Algorithm[CovarianceState]):
     """
 
     name: ClassVar[str] = "covariance"
+    products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
     def start(self, model: Model) -> CovarianceState:

@@ -78,8 +78,8 @@ class DRSVD(Algorithm[DRSVDState]):
         if step == 0:
             return {"G": Part(block.shape, Kind.PRODUCT)}
         if step == 1:  # fewer than r rows have no r directions
-            return {"R": Part((None, block.shape[1]), Kind.FACTOR)}
-        return {"B": Part((len(block), arrays["part"].shape[1]), Kind.LIFTED)}
+            return {"R": Part((None, block.shape[1]), Kind.FACTOR, of="block")}
+        return {"B": Part((len(block), arrays["part"].shape[1]), Kind.LIFTED, of="part")}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:

@@ -77,6 +77,8 @@ class FAPS(Iterative[FAPSState]):
     """
 
     name: ClassVar[str] = "faps"
+    remembers: ClassVar[bool] = True
+    tolerant: ClassVar[bool] = False
     quantity: ClassVar[str] = "angle still to go"
 
     inner_steps: int = 10

@@ -1,6 +1,6 @@
 """FedOAPM: the power method over a noisy sum, as clients that send at once over the air need it.
 
-The iteration itself is `base.power`, which trackers share. Here are the Ritz values that an orthonormal block gives
+The iteration itself is `linalg.Power`, which trackers share. Here are the Ritz values that an orthonormal block gives
 away, the stopping rule, and the refusal of blocks that have grown beyond all numbers between two QRs.
 """
 
@@ -14,8 +14,7 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.linalg import Array
-from flower_pca.base.power import Power
+from flower_pca.base.linalg import Array, Power
 from flower_pca.core.algorithm import Iterative, Progress, ritz_round
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
@@ -69,6 +68,7 @@ class FedOAPM(Iterative[FedOAPMState]):
     """
 
     name: ClassVar[str] = "fed_oapm"
+    products_only: ClassVar[bool] = True
 
     qr_every: int = 1
     max_rounds: int = 500

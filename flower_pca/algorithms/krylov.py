@@ -73,6 +73,7 @@ class Krylov(Iterative[KrylovState]):
     """
 
     name: ClassVar[str] = "krylov"
+    products_only: ClassVar[bool] = True
     fixed_set: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 

@@ -59,6 +59,8 @@ class LocalPower(Iterative[LocalPowerState]):
     """
 
     name: ClassVar[str] = "local_power"
+    additive_with: ClassVar[str] = "align='none'"
+    products_only: ClassVar[bool] = True
     quantity: ClassVar[str] = "error (residual, or angle still to go)"
 
     oversample: int = 1
@@ -92,7 +94,7 @@ class LocalPower(Iterative[LocalPowerState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         shape = arrays["Z"].shape
         if arrays["aligned"]:
-            return {"Y": Part(shape, Kind.PRODUCT), "n": ROWS, "X": Part(shape, Kind.BLOCK)}
+            return {"Y": Part(shape, Kind.PRODUCT, of="X"), "n": ROWS, "X": Part(shape, Kind.BLOCK)}
         kind = Kind.IMAGE if arrays["steps"] > 1 else Kind.PRODUCT  # orth(Y) is the X of a message with one step more
         return {"Y": Part(shape, kind), "n": ROWS}
 
@@ -108,10 +110,8 @@ class LocalPower(Iterative[LocalPowerState]):
         return stack if self._stacks(state) else add
 
     @property
-    def sums_remedy(self) -> str:
-        if self.align == "none" or self.local_steps == 1:
-            return ""
-        return 'Use krylov, or align="none" here, or leave the masks out.'
+    def additive(self) -> bool:
+        return self.align == "none" or self.local_steps == 1
 
     def server(self, state: LocalPowerState, total: Any, answered: frozenset[int]) -> LocalPowerState:
         if self.q(state) == 1:

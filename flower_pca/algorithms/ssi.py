@@ -52,6 +52,7 @@ class SSI(Iterative[SSIState]):
     """
 
     name: ClassVar[str] = "ssi"
+    products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
     oversample: int = 1

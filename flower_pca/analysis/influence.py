@@ -1,25 +1,33 @@
-"""Influence: what a result would be without each of its clients, of a run that was asked for it.
+"""Influence: what a result would be without each of its clients, of a result that knows it.
 
-`simulate(..., influence=True)` ends with two or three more messages, from which the server works out the components of
-all rows but one client's, see `stages.influence`. A client whose rows are like those of the others hardly turns them.
-One that is far off is named, with the column in which its rows differ most: often one that is in other units there, or
-a file of something else.
+`simulate(..., influence=True)` ends with up to three more messages, from which the server works out the components of
+all rows but one client's, see `stages.influence`; `of_rows` does it without a message where the rows are at hand. A
+client is named only where its rows differ, and turn the components, by more than chance explains of so few rows; with
+the column in which they differ most: often one that is in other units there, or a file of something else.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
+from flower_pca.core.model import Model
+from flower_pca.results.matching import matched
 from flower_pca.results.pca import PCAResult
+from flower_pca.stages.influence import COLUMNS, KEYS, LEFT, MESSAGES, WIDER
+from flower_pca.stages.influence import Influence as Stage
 
-TURN: Final = np.deg2rad(10.0)  # below which no client is far off for the components that it turns,
-_APART: Final = 3.0  # nor where the others turn them by more than a third of that
+TURN: Final = float(np.deg2rad(10.0))  # below which no client is far off
+_APART: Final = 3.0  # times the turn that clients of its size do by chance
 TIMES: Final = 5.0  # of how far out a column's values lie: beyond, or below a fifth, it may be in other units
+_ROOM: Final = 2**25  # numbers that all answers may be for it to be worked out unasked, 256 MB
+SAID: Final = 3  # clients of which there is a sentence each; a table has the rest
 
 
 @dataclass(frozen=True)
@@ -34,9 +42,10 @@ class Influence:
         doubt: How far off, in radians, that angle may be; infinite where no single answer is the right one.
         explained: The share of the variance that as many components would explain without it.
         total_variance: The total variance without it.
-        column: The column whose values lie furthest out, or least far, by those of most clients.
-        times: How many times as far.
-        far: Whether it is far off.
+        column: The column in which it differs most from the others.
+        times: How many times as far from their mean its values of it lie as theirs; infinite where theirs are all one.
+        beyond: How many times the most that chance explains, for so few rows, it differs in that column.
+        chance: The angle up to which chance explains its turn, by how far the others of their sizes turn.
     """
 
     client: int
@@ -48,19 +57,27 @@ class Influence:
     total_variance: float
     column: str
     times: float
-    far: bool
+    beyond: float
+    chance: float
+
+    @property
+    def far(self) -> bool:
+        """Whether it is far off: it turns the components, and its rows differ, by more than chance explains."""
+        return self.beyond > 1.0 and self.angle > max(TURN, self.chance)
 
     @property
     def off(self) -> bool:
         """Whether one of its columns looks as if it were in other units."""
-        return not 1.0 / TIMES <= self.times <= TIMES
+        return self.beyond > 1.0 and not 1.0 / TIMES <= self.times <= TIMES
 
     def __str__(self) -> str:
         turned = f"without {self.name} ({labels.count(self.rows, 'row')}) the components turn by {self.degrees}"
-        if not self.off:
+        if self.beyond <= 1.0:
             return turned
-        lie = f"the values of {self.column} lie {self.times:.3g} times as far out there as at most clients"
-        return f"{turned}; {lie}, as in other units"
+        if np.isinf(self.times):
+            return f"{turned}; {self.column} is one and the same number at all others"
+        lie = f"the values of {self.column} lie {self.times:.3g} times as far out there as at the other clients"
+        return f"{turned}; {lie}{', as in other units' if self.off else ''}"
 
     @property
     def degrees(self) -> str:
@@ -72,6 +89,41 @@ class Influence:
 def measured(result: PCAResult) -> bool:
     """Whether the run has measured the influence of several clients."""
     return result.influence_ is not None and len(result.influence_) > 1
+
+
+def cheap(result: PCAResult, clients: int) -> bool:
+    """Whether it may be worked out unasked: there are few numbers, no noise, and nothing that masks have hidden."""
+    asked = result.asked
+    hidden = result.privacy is not None or bool(asked.get("mask")) or bool(asked.get("channel"))
+    width = (1 + WIDER * (MESSAGES - 1)) * (result.n_components_ + 2)
+    room = clients * result.n_features_in_ * width <= _ROOM
+    return result.pooled and not hidden and asked.get("split") != "columns" and clients > 1 and room
+
+
+def of_rows(result: PCAResult, shards: Iterable[Any]) -> PCAResult:
+    """The result with the influence of its clients, worked out from their rows, which are in the order of their keys.
+
+    It is what the messages of a run would say, but for columns that the algorithm has beside its components.
+    """
+    frame = replace(result.frame, own=result.asked.get("missing") == "own_mean")
+    clients = [matched(X, frame, result.n_features_in_, digest=result.feature_digest) for X in shards]
+    stage = Stage()
+    basis = np.ascontiguousarray(result.components_.T)
+    model = Model(
+        n_components=result.n_components_,
+        center=result.centered,
+        scale=None,
+        seed=result.seed,
+        frame=frame,
+        basis=basis,
+    )
+    state = stage.start(model)
+    while stage.status(state) is None:
+        asked = stage.broadcast(state)
+        answers = {key: stage.client(asked, data, {})[0] for key, data in enumerate(clients)}
+        state = stage.server(state, answers, frozenset(answers))
+    left = stage.finish(state, model).left
+    return replace(result, influence_=left[LEFT], influence_keys_=left[KEYS])
 
 
 def influence(result: PCAResult) -> list[Influence]:
@@ -86,22 +138,45 @@ def influence(result: PCAResult) -> list[Influence]:
     if len(result.influence_) < 2:
         raise ConfigError("The clients of the run", must="at least 2", got=1, then="Leave influence out.")
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)
-    angles = result.influence_[:, 1]
-    found = []
-    for i, (key, line) in enumerate(zip(result.influence_keys_.tolist(), result.influence_, strict=True)):
-        rows, angle, doubt, explained, variance, column, times = line.tolist()
-        usual = float(np.median(np.delete(angles, i)))
-        turns = angle > max(TURN, _APART * usual)
-        off = not 1.0 / TIMES <= times <= TIMES
-        name = labels.client_name(result.site_names, key)
-        at = names[int(column)]
-        given = Influence(key, name, int(rows), angle, doubt, explained, variance, at, times, bool(turns) or off)
-        found.append(given)
+    by_name = dict(zip(COLUMNS, result.influence_.T, strict=True))
+    chances = _APART * _chance(by_name["rows"], by_name["angle"])
+    lines = [dict(zip(COLUMNS, line, strict=True)) for line in result.influence_.tolist()]
+    found = [
+        Influence(
+            client=key,
+            name=labels.client_name(result.site_names, key),
+            rows=int(of["rows"]),
+            angle=of["angle"],
+            doubt=of["doubt"],
+            explained=of["explained"],
+            total_variance=of["variance"],
+            column=names[int(of["column"])],
+            times=of["times"],
+            beyond=of["beyond"],
+            chance=chance,
+        )
+        for key, of, chance in zip(result.influence_keys_.tolist(), lines, chances.tolist(), strict=True)
+    ]
     return sorted(found, key=lambda one: -one.angle)
 
 
 def warnings(result: PCAResult) -> list[str]:
-    """A sentence on every client that is far off; [] where none is, or nobody has asked."""
+    """Sentences on the clients that are far off, the furthest first; [] where none is, or nobody has asked."""
     if not measured(result):
         return []
-    return [f"{one.name} is far off: {one}." for one in influence(result) if one.far]
+    far = [one for one in influence(result) if one.far]
+    said = [f"{one.name} is far off: {one}." for one in far[:SAID]]
+    if len(far) > SAID:
+        said[-1] += f" So are {labels.count(len(far) - SAID, 'more client')}."
+    return said
+
+
+def _chance(n: Array, angles: Array) -> Array:
+    """How far clients of these sizes turn the components by chance, as the middle one of the others does.
+
+    To take n_i of n rows away moves what is estimated from all by n_i / (n - n_i) times how far the estimate of the
+    n_i rows is from it: the deviation of that goes with sqrt(n_i / (n (n - n_i))).
+    """
+    size = np.sqrt(n / np.maximum(n.sum() - n, 1.0))
+    turns = angles / size
+    return np.array([size[i] * np.median(np.delete(turns, i)) for i in range(len(n))])

@@ -87,7 +87,7 @@ def audit(
     checks.choice("masked", masked, (True, False))
     stopping = {name: value for name, value in (("tol", tol), ("max_rounds", max_rounds)) if value is not None}
     chosen = registry.make(algorithm, **stopping)
-    if masked and chosen.sums_remedy:
+    if masked and not chosen.additive:
         rule, remedy = "one whose clients' answers are only summed", "Use krylov, ssi or faps."
         raise ConfigError("A masked algorithm", must=rule, got=chosen.spec, then=remedy)
     question = assembly.question(chosen, n_components=n_components, center=center, scale=scale, seed=seed)

@@ -20,28 +20,6 @@ from flower_pca.simulation.sites import clients_of
 from flower_pca.stages.opening import Opening
 
 _COLUMNS: Final = 6  # of the small runs
-WORDS: Final[dict[Kind, str]] = {
-    Kind.ROWS: "how many rows it has",
-    Kind.COUNT: "counts of clients, or of entries of some size",
-    Kind.DISTANCES: "how many of its rows lie how far from a basis of the server's",
-    Kind.NUMBER: "single figures, as a weight or a step",
-    Kind.SQUARES: "how much of its rows lies outside a basis of the server's, as one sum of squares",
-    Kind.MEAN_SQUARES: "a mean of squares of its rows, or of what a basis leaves of them",
-    Kind.COLUMNS: "of each column the mean and the sum of squared deviations",
-    Kind.MOMENTS: "the count, sums and squares of clipped rows",
-    Kind.PRODUCT: "C Z for any block Z of the server's",
-    Kind.LOCAL_PRODUCT: "C Z for any block Z of the server's, about its own mean",
-    Kind.BLOCK: "a basis near its own leading eigenvectors",
-    Kind.IMAGE: "C times such a basis",
-    Kind.GRAM: "all of C at once",
-    Kind.EIGENVECTORS: "the leading eigenvectors of C",
-    Kind.EIGENVALUES: "the leading eigenvalues of C",
-    Kind.FACTOR: "Z'CZ for any block Z of the server's",
-    Kind.LIFTED: "C on all directions of such a Z",
-    Kind.ESTIMATE: "a d x p matrix made of C or of its rows, step by step",
-    Kind.SCORES: "second moments of its rows' coordinates in a basis of the server's",
-    Kind.COMPONENTS: "its own components, or the answers in their space",
-}
 
 
 def why_not(rules: Rules, name: str) -> str:
@@ -49,7 +27,7 @@ def why_not(rules: Rules, name: str) -> str:
     stage = registry.STAGES[name]
     if name not in rules.served:
         return "it compares rows, and is not named in allow" if rules.allow is None else "it is not named in allow"
-    if rules.masked_only and stage().sums_remedy:
+    if rules.masked_only and not stage().additive:
         return "its answers are no sums, and masked_only is set"
     if noised(rules) and not stage.bounded:
         return "noise cannot cover it, and the rules insist on noise"
@@ -65,7 +43,9 @@ def kinds(rules: Rules, name: str) -> frozenset[Kind]:
     """The kinds that answers to an algorithm's messages are made of, opening and closing included."""
     own = asked(name, masked=rules.masked_only, noised=noised(rules))
     found = frozenset(kind for kind, shows_own in own if not shows_own or rules.share_own or rules.masked_only)
-    return found - {Kind.ROWS} if noised(rules) else found  # which then counts clients
+    if noised(rules):  # the number of rows then counts clients
+        return frozenset(kind for kind in found if not kind.counts_rows)
+    return found
 
 
 @functools.cache

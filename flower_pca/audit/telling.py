@@ -12,10 +12,10 @@ from typing import Final
 
 from flower_pca import registry
 from flower_pca.audit.sentences import LASTING, SEEN
-from flower_pca.audit.served import WORDS, kinds, why_not
+from flower_pca.audit.served import kinds, why_not
 from flower_pca.clients.policy.offered import everything
 from flower_pca.clients.policy.rules import Rules
-from flower_pca.core.kinds import Kind
+from flower_pca.core.kinds import KINDS, Kind
 
 _WHOLE: Final = "C = X'X of its rows in a frame of the server's"
 _APP: Final = (
@@ -69,7 +69,12 @@ def _listed(named: dict[str, str]) -> tuple[str, ...]:
 
 
 def _words(found: frozenset[Kind]) -> str:
-    return "; ".join(words for kind, words in WORDS.items() if kind in found)
+    return "; ".join(kind.tells for kind in sorted(found, key=_place))
+
+
+def _place(kind: Kind) -> int:
+    """Where a kind stands in the table; one that a stage has brought, at its end."""
+    return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
 def telling(rules: Rules) -> Telling:

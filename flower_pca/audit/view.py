@@ -46,9 +46,9 @@ class View:
         if Kind.LOCAL_PRODUCT in told:
             self.opening = opened(block_of(sent, self.d), up, self.frame)
             return self.opening
-        if Kind.PRODUCT in told:
-            Y = told[Kind.PRODUCT]
-            return Pair(told[Kind.BLOCK] if Kind.BLOCK in told else _block(sent, Y), Y, exact=True)
+        for name, part in parts.items():
+            if part.kind is Kind.PRODUCT:
+                return Pair(up[part.of] if part.of in up else part.block(sent), up[name], exact=True)
         if Kind.EIGENVECTORS in told:
             return self._eigenpairs(told[Kind.EIGENVECTORS])
         if Kind.FACTOR in told:
@@ -89,11 +89,6 @@ def together(pairs: list[Pair | None]) -> Pair | None:
     if len(known) < len(pairs) or not all(np.array_equal(pair.Z, known[0].Z) for pair in known):
         return None
     return Pair(known[0].Z, np.sum([pair.Y for pair in known], axis=0), all(pair.exact for pair in known))
-
-
-def _block(sent: Arrays, Y: Array) -> Array:
-    """The first block of a message that has the shape of this answer."""
-    return next(Z for Z in sent.values() if Z.shape == Y.shape)
 
 
 def _alike(sent: Arrays, up: Arrays) -> Pair | None:

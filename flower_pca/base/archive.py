@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Literal
 
 import numpy as np
 
-from flower_pca.base import places
+from flower_pca.base import files
 from flower_pca.base.errors import DataError, FlowerPCAError
 from flower_pca.base.linalg import Array
 
@@ -42,7 +42,7 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
         with os.fdopen(handle, "wb") as file:
             yield file
             if not private:  # as mkstemp's are; ours are mostly ordinary files
-                umask = os.umask(0)
+                umask = os.umask(0)  # nobody can ask for it without setting it
                 os.umask(umask)
                 os.chmod(file.fileno() if os.chmod in os.supports_fd else temporary, 0o666 & ~umask)
             file.flush()
@@ -73,12 +73,15 @@ def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> t
     Raises:
         DataError: If it is none. No more memory is taken than the file is long, whatever its headers say.
     """
-    with meant(path, kind), open(path, "rb", opener=places.opener if private else None) as stream:
+    opener = files.opener if private else None
+    with refuse_others(path, kind), open(path, "rb", opener=opener) as stream:
         header, arrays = _load(stream)
     if header.get("kind") != kind:
         rule = f"{_a(kind)} that flower_pca has saved"
         found = str(header.get("kind"))
-        remedy = f"Use {_LOADERS[found]}." if found in _LOADERS and kind in _LOADERS else "Check the path."
+        remedy = "Check the path."
+        if found in _LOADERS and kind in _LOADERS:
+            remedy = f"Use {_LOADERS[found]}."
         raise DataError(str(path), must=rule, got=_a(found), then=remedy)
     return header, arrays
 
@@ -109,14 +112,14 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
 def kind(path: str | os.PathLike[str]) -> str:
     """What kind of file it is; "" of one that is none of ours."""
     try:
-        with meant(path, "file"), open(path, "rb") as stream:
+        with refuse_others(path, "file"), open(path, "rb") as stream:
             return str(_load(stream)[0].get("kind", ""))
     except DataError:
         return ""
 
 
 @contextlib.contextmanager
-def meant(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+def refuse_others(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     """Turn whatever malformed content makes of Python, numpy or zipfile into the sentence that the file is another."""
     try:
         yield
@@ -133,7 +136,8 @@ def from_npy(packed: bytes) -> Array:
     stream = BytesIO(packed)
     shape, by_columns, dtype = check_npy(stream, len(packed))
     values = np.frombuffer(packed, dtype, math.prod(shape), stream.tell())
-    return values.reshape(shape, order="F" if by_columns else "C").copy(order="K")
+    order: Literal["F", "C"] = "F" if by_columns else "C"
+    return values.reshape(shape, order=order).copy(order="K")
 
 
 def check_npy(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -188,8 +192,8 @@ def _check_sizes(stream: IO[bytes]) -> None:
 def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
     """A dataclass (or a part of one) as JSON; its arrays go into `arrays` under names that start with `name`."""
     if is_dataclass(value) and not isinstance(value, type):
-        kept = (f.name for f in fields(value) if APART not in f.metadata)
-        return {field: pack(getattr(value, field), arrays, f"{name}.{field}") for field in kept}
+        names = (f.name for f in fields(value) if APART not in f.metadata)
+        return {field: pack(getattr(value, field), arrays, f"{name}.{field}") for field in names}
     if isinstance(value, np.ndarray):
         arrays[name] = value
         return name
@@ -213,12 +217,14 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
         return unpack(kinds[0], value, arrays)
     if is_dataclass(kind) and isinstance(kind, type):
         hints = typing.get_type_hints(kind)
-        kept = (f.name for f in fields(kind) if APART not in f.metadata)
-        return kind(**{field: unpack(hints[field], value[field], arrays) for field in kept})
+        names = (f.name for f in fields(kind) if APART not in f.metadata)
+        return kind(**{field: unpack(hints[field], value[field], arrays) for field in names})
     if origin is np.ndarray:
         return arrays[value]
     if origin is tuple:
-        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
+        kinds = list(arguments)
+        if arguments[-1] is Ellipsis:
+            kinds = [arguments[0]] * len(value)
         return tuple(unpack(option, item, arrays) for option, item in zip(kinds, value, strict=True))
     if origin is dict:
         return {arguments[0](key): unpack(arguments[1], item, arrays) for key, item in value.items()}
@@ -230,4 +236,5 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
 
 
 def _a(kind: str) -> str:
-    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
+    article = "an" if kind[:1] in "aeiou" else "a"
+    return f"{article} {kind}"

@@ -19,10 +19,12 @@ NODE: Final = "this node"  # whose rows a sentence of a node is about
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
     """A remedy for a misspelt name: the nearest known one, or else what to do, as a rule to choose one."""
     names = list(known)
+    if not names:
+        return "Leave it out."
     close = difflib.get_close_matches(word.lower(), names, n=1)
-    if close:
-        return f"Did you mean {close[0]!r}?"
-    return otherwise if names else "Leave it out."
+    if not close:
+        return otherwise
+    return f"Did you mean {close[0]!r}?"
 
 
 def integer(
@@ -31,7 +33,8 @@ def integer(
     """Require a whole number in [least, most]."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
-        rule = f"a whole number of at least {least}" + (f" and at most {most}" if most is not None else "")
+        upper = "" if most is None else f" and at most {most}"
+        rule = f"a whole number of at least {least}{upper}"
         raise ConfigError(what, must=rule, got=repr(value), then=remedy)
 
 
@@ -41,14 +44,20 @@ def number(
     """Require a real number in [least, most]."""
     valid = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (valid and least <= float(value) <= most and np.isfinite(float(value))):  # type: ignore[arg-type]
-        rule = f"a finite number of at least {least:g}" + (f" and at most {most:g}" if most < np.inf else "")
+        upper = f" and at most {most:g}" if most < np.inf else ""
+        rule = f"a finite number of at least {least:g}{upper}"
         raise ConfigError(what, must=rule, got=repr(value), then=remedy)
 
 
 def share(value: Any) -> Any:
     """A share as a number, where it is text: "95%", or "0.95"; whatever else it is, as it is."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", value) if isinstance(value, str) else None
-    return value if found is None else float(found[1]) / (100.0 if found[2] else 1.0)
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", value)
+    if match is None:
+        return value
+    number = float(match[1])
+    return number / 100.0 if match[2] else number
 
 
 def proportion(what: str, value: object) -> None:
@@ -61,7 +70,9 @@ def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
     """Require one of a few values."""
     if not isinstance(value, str | bool | np.bool_ | None) or value not in allowed:
         names = [a for a in allowed if isinstance(a, str)]
-        remedy = did_you_mean(str(value), names) if names else "Choose one of these, without quotation marks."
+        remedy = "Choose one of these, without quotation marks."
+        if names:
+            remedy = did_you_mean(str(value), names)
         raise ConfigError(what, must=f"one of {', '.join(map(repr, allowed))}", got=repr(value), then=remedy)
 
 
@@ -113,9 +124,10 @@ def finite(
             nan += int(np.isnan(values).sum())
             infinite += int(np.isinf(values).sum())
             if values.ndim == 2 and bad.any() and not first and (place or not missing):
-                row, column = np.argwhere(bad)[0]
-                where = f"row {start + row} (from 0 on)" if place is None else place(start + int(row))
-                first = f"The first is in {where}, column {column if names is None else names[column]}. "
+                row, column = map(int, np.argwhere(bad)[0])
+                where = f"row {start + row} (from 0 on)" if place is None else place(start + row)
+                name = column if names is None else names[column]
+                first = f"The first is in {where}, column {name}. "
         start += values.shape[0] if values.ndim else 1
     if infinite or (nan and not missing):
         raise not_finite(who, nan, infinite, first, new=new)
@@ -125,8 +137,12 @@ def finite(
 def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:
     """The error about entries that are no numbers, with where the first of them is and what to do about them."""
     by = "own_mean" if who == NODE else "mean"  # a node allows no other unless its operator says so
-    fill = ", or use result.filling_gaps()" if new else f', or use missing="{by}"'
-    remedy = f"{first}Impute or drop these entries{'' if new else ' before the run'}{fill if nan else ''}."
+    when, fill = " before the run", f', or use missing="{by}"'
+    if new:
+        when, fill = "", ", or use result.filling_gaps()"
+    if not nan:
+        fill = ""
+    remedy = f"{first}Impute or drop these entries{when}{fill}."
     return DataError(f"The data of {who}", must="finite", got=f"{nan} NaN and {infinite} infinite entries", then=remedy)
 
 

@@ -1,11 +1,11 @@
-"""Hints: what the sizes of the columns say about components that are not the ones a reader may think of.
+"""Hints: sentences about columns that make components other than the ones a reader may think of.
 
 A PCA follows variance. So a column that numbers the rows, or is measured in small units, becomes the first component
-whatever the others do. From the totals of the opening the server knows every column's deviation, and a hint is a
-sentence about them. Where rows are at hand, `identifier` looks whether such a column is one of whole numbers of which
-no two are alike, and `counting_columns` finds those that number the rows or people, whatever their size: they go up by
-one, over each client's rows or over all of them together, in whatever order rows are; or the column is called as such a
-one is: id, patient_nr, MRN. Ages, counts and codes have gaps or come twice.
+whatever the others do. From the totals of the opening the server knows every column's deviation: `of_sizes` speaks of
+these. Where rows are at hand, `find_identifiers` looks for columns that number rows or people, whatever their size.
+They hold whole numbers of which no two are alike, and go up by one, over each client's rows or over all of them
+together, in whatever order rows are; or the column is called as such a one is: id, patient_nr, MRN. Ages, counts and
+codes have gaps or come twice.
 """
 
 from __future__ import annotations
@@ -22,11 +22,21 @@ from flower_pca.base.linalg import Array
 _ALONE: Final = 0.99  # of the total variance: then one column is the first component
 _APART: Final = 100.0  # a deviation over that of the lower quarter, from which columns differ by their units
 _FEWEST: Final = 20  # rows from which whole numbers that are all different are no accident
+_LOOK: Final = 64  # rows of each client that tell most columns from an identifier
 _UNITS: Final = (
     'Leave it out if it numbers the rows, or use scale="std" if it is measured in other units than the rest.'
 )
 _OUT: Final = "Leave it out if it numbers the rows: name the others with columns=[...]."
 _NUMBERS: Final = "It holds whole numbers, no two alike, as an identifier does: leave it out."
+_LAST_WORDS: Final = {  # of a name that says so by itself
+    *("id", "ids", "idx", "index", "key", "mrn", "pid", "uid", "uuid", "identifier", "pseudonym", "unnamed"),
+    *("recordid", "patientid", "patid", "patnr", "patientennummer", "fallnr", "fallnummer", "kennung"),
+}
+_WHOSE: Final = {
+    *("patient", "subject", "person", "participant", "case", "encounter"),
+    *("record", "row", "sample", "study", "visit"),
+}
+_NUMBER: Final = {"id", "nr", "no", "num", "number", "nummer", "code", "key", "index"}
 
 
 def of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]:
@@ -40,9 +50,10 @@ def of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]:
     if high < _APART * low:
         return ()
     j, i = int(np.argmax(sizes)), int(np.argmin(np.where(sizes >= low, sizes, np.inf)))
-    larger, smaller = (str(number if names is None else names[number]) for number in (j, i))
-    sizes_of = f"column {larger} has a deviation of {high:.3g}, column {smaller} one of {sizes[i]:.3g}"
-    return (f'Columns differ much in size: {sizes_of}. Use scale="std" if they are measured in different units.',)
+    larger = f"column {_label(j, names)} has a deviation of {high:.3g}"
+    smaller = f"column {_label(i, names)} one of {sizes[i]:.3g}"
+    remedy = 'Use scale="std" if they are measured in different units.'
+    return (f"Columns differ much in size: {larger}, {smaller}. {remedy}",)
 
 
 def alone(sizes: Array) -> int | None:
@@ -52,22 +63,7 @@ def alone(sizes: Array) -> int | None:
     return j if len(sizes) > 1 and squares[j] >= _ALONE * squares.sum() else None
 
 
-def identifier(sizes: Array, names: Sequence[str] | None, tables: Iterable[Any]) -> tuple[str, ...]:
-    """Likewise, of a column that numbers the rows of these clients as far as one can see; else ()."""
-    j = alone(sizes)
-    if j is None or not all(_numbers(table, j) for table in tables):
-        return ()
-    return (_alone(sizes, names, _NUMBERS),)
-
-
-def identifiers(found: Mapping[int, bool], names: Sequence[str] | None, said: int | None = None) -> tuple[str, ...]:
-    """Hints about columns that `counting_columns` has found, but for one of which something is said already."""
-    why = {True: "which go up by one", False: "and is called as an identifier is"}
-    kept = [(_name(j, names), why[counted]) for j, counted in found.items() if j != said]
-    return tuple(f"{name} holds whole numbers, no two alike, {reason}. {_OUT}" for name, reason in kept)
-
-
-def first_lines(files: Iterable[str]) -> tuple[str, ...]:
+def of_first_lines(files: Iterable[str]) -> tuple[str, ...]:
     """A hint about text files whose first line was taken for a row, as it is all numbers."""
     first, *more = dict.fromkeys(files) or ("",)
     if not first:
@@ -76,46 +72,33 @@ def first_lines(files: Iterable[str]) -> tuple[str, ...]:
     return (f"The first line of {first}{others} was taken for a row of numbers; header=True makes it names.",)
 
 
-def _alone(sizes: Array, names: Sequence[str] | None, remedy: str) -> str:
-    j = int(np.argmax(sizes))
-    share = sizes[j] ** 2 / np.sum(sizes**2)
-    shown = f"{share:.2%}" if share < 0.99995 else "all but 0.01%"
-    return f"{_name(j, names)} alone has {shown} of the variance, so component 1 is that column. {remedy}"
+def of_largest(sizes: Array, names: Sequence[str] | None, tables: Iterable[Any]) -> tuple[str, ...]:
+    """A hint about a column that has nearly all variance, and numbers these clients' rows as far as one can see."""
+    j = alone(sizes)
+    if j is None or not all(_numbers(table, j) for table in tables):
+        return ()
+    return (_alone(sizes, names, _NUMBERS),)
 
 
-def _numbers(table: Any, j: int) -> bool:
-    """Whether a column of a client's stored rows has whole numbers of which no two are alike."""
-    values = np.concatenate([block[:, j] for block in table.blocks()])
-    return len(values) >= _FEWEST and bool(np.all(values == np.rint(values))) and len(np.unique(values)) == len(values)
+def of_identifiers(columns: Mapping[int, bool], names: Sequence[str] | None, but: int | None = None) -> tuple[str, ...]:
+    """Hints about what `find_identifiers` has found, but for one column of which something is said already."""
+    why = {True: "which go up by one", False: "and is called as an identifier is"}
+    others = {j: counts for j, counts in columns.items() if j != but}
+    start = "holds whole numbers, no two alike,"
+    return tuple(f"Column {_label(j, names)} {start} {why[counts]}. {_OUT}" for j, counts in others.items())
 
 
-def _name(j: int, names: Sequence[str] | None) -> str:
-    return f"Column {j if names is None else names[j]}"
-
-
-_LOOK: Final = 64  # rows of each client that tell most columns from an identifier
-_NAMES_ALONE: Final = {  # the last word of a name that says so by itself
-    *("id", "ids", "idx", "index", "key", "mrn", "pid", "uid", "uuid", "identifier", "pseudonym", "unnamed"),
-    *("recordid", "patientid", "patid", "patnr", "patientennummer", "fallnr", "fallnummer", "kennung"),
-}
-_NAMES_WHOSE: Final = {
-    *("patient", "subject", "person", "participant", "case", "encounter"),
-    *("record", "row", "sample", "study", "visit"),
-}
-_NAMES_NUMBER: Final = {"id", "nr", "no", "num", "number", "nummer", "code", "key", "index"}
-
-
-def names_people(name: str) -> bool:
+def is_called_identifier(name: str) -> bool:
     """Whether a column is called as an identifier is."""
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     if not words:
         return False
-    whose = any(word in _NAMES_WHOSE for word in words)
-    numbered = len(words) == 1 or words[-1] in _NAMES_NUMBER
-    return words[-1] in _NAMES_ALONE or (whose and numbered) or words in (["nr"], ["index", "level"])
+    whose = any(word in _WHOSE for word in words)
+    numbers = len(words) == 1 or words[-1] in _NUMBER
+    return words[-1] in _LAST_WORDS or (whose and numbers) or words in (["nr"], ["index", "level"])
 
 
-def counting_columns(tables: Sequence[Any], names: Sequence[str] | None) -> dict[int, bool]:
+def find_identifiers(tables: Sequence[Any], names: Sequence[str] | None) -> dict[int, bool]:
     """The columns of these clients' stored rows that are identifiers: whether they go up by one, or are called so only.
 
     Args:
@@ -124,35 +107,47 @@ def counting_columns(tables: Sequence[Any], names: Sequence[str] | None) -> dict
     """
     if not tables or any(table.sparse for table in tables) or sum(table.n for table in tables) < _FEWEST:
         return {}
+    columns = _candidates(tables)
+    if not len(columns):
+        return {}
+    by_name = {int(j) for j in columns if names is not None and is_called_identifier(str(names[j]))}
+    ranges = [_range(table, columns) for table in tables]
+    sizes = np.array([table.n for table in tables])
+    low, high, whole = (np.array(side) for side in zip(*ranges, strict=True))
+    each = (high - low + 1.0 == sizes[:, None]).all(axis=0) & (sizes.max() >= _FEWEST)
+    together = high.max(axis=0) - low.min(axis=0) + 1.0 == sizes.sum()
+    identifiers: dict[int, bool] = {}
+    for i, j in enumerate(map(int, columns)):
+        counts = bool(each[i] or together[i])
+        if whole[:, i].all() and (counts or j in by_name) and _different(tables, j, together=bool(together[i])):
+            identifiers[j] = counts
+    return identifiers
+
+
+def _candidates(tables: Sequence[Any]) -> Array:
+    """The columns that may be identifiers by a few rows of each client."""
     columns = np.arange(tables[0].d)
     for table in tables:
         block = next(iter(table.blocks()))
         for few in (1, _LOOK):  # one row tells columns of whole numbers from most others
             columns = columns[_unlike(block[:few, columns])]
         if not len(columns):
-            return {}
-    called = {int(j) for j in columns if names is not None and names_people(str(names[j]))}
-    ranges = [_range(table, columns) for table in tables]
-    sizes = np.array([table.n for table in tables])
-    low, high, whole = (np.array(side) for side in zip(*ranges, strict=True))
-    each = (high - low + 1.0 == sizes[:, None]).all(axis=0) & (sizes.max() >= _FEWEST)
-    together = high.max(axis=0) - low.min(axis=0) + 1.0 == sizes.sum()
-    said: dict[int, bool] = {}
-    for i, j in enumerate(map(int, columns)):
-        counted = bool(each[i] or together[i])
-        if whole[:, i].all() and (counted or j in called) and _different(tables, j, together=bool(together[i])):
-            said[j] = counted
-    return said
+            break
+    return columns
 
 
 def _unlike(block: Array) -> Array:
     """Which columns hold whole numbers, no two of them alike."""
     if block.dtype.kind not in "fiu":
         return np.zeros(block.shape[1], dtype=bool)
-    with np.errstate(invalid="ignore"):
-        whole = np.isfinite(block).all(axis=0) & (np.rint(block) == block).all(axis=0)
     steps = np.diff(np.sort(block, axis=0), axis=0)
-    return np.asarray(whole & (steps != 0).all(axis=0))
+    return np.asarray(_whole(block) & (steps != 0).all(axis=0))
+
+
+def _whole(block: Array) -> Array:
+    """Which columns hold nothing but whole numbers."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.isfinite(block).all(axis=0) & (np.rint(block) == block).all(axis=0))
 
 
 def _range(table: Any, columns: Array) -> tuple[Array, Array, Array]:
@@ -161,13 +156,34 @@ def _range(table: Any, columns: Array) -> tuple[Array, Array, Array]:
     for block in table.blocks():
         part = block[:, columns].astype(np.float64)
         low, high = np.minimum(low, part.min(axis=0)), np.maximum(high, part.max(axis=0))
-        with np.errstate(invalid="ignore"):
-            whole &= np.isfinite(part).all(axis=0) & (np.rint(part) == part).all(axis=0)
+        whole &= _whole(part)
     return np.asarray(low), np.asarray(high), whole
 
 
 def _different(tables: Sequence[Any], j: int, *, together: bool) -> bool:
     """Whether no two values of a column are alike, at each client or at all of them."""
-    parts = [np.concatenate([block[:, j] for block in table.blocks()]) for table in tables]
-    parts = [np.concatenate(parts)] if together else parts
+    parts = [_column(table, j) for table in tables]
+    if together:
+        parts = [np.concatenate(parts)]
     return all(len(np.unique(part)) == len(part) for part in parts)
+
+
+def _numbers(table: Any, j: int) -> bool:
+    """Whether a column of a client's stored rows has whole numbers of which no two are alike."""
+    values = _column(table, j)
+    return len(values) >= _FEWEST and bool(np.all(values == np.rint(values))) and len(np.unique(values)) == len(values)
+
+
+def _column(table: Any, j: int) -> Array:
+    return np.concatenate([block[:, j] for block in table.blocks()])
+
+
+def _alone(sizes: Array, names: Sequence[str] | None, remedy: str) -> str:
+    j = int(np.argmax(sizes))
+    share = sizes[j] ** 2 / np.sum(sizes**2)
+    shown = f"{share:.2%}" if share < 0.99995 else "all but 0.01%"
+    return f"Column {_label(j, names)} alone has {shown} of the variance, so component 1 is that column. {remedy}"
+
+
+def _label(j: int, names: Sequence[str] | None) -> str:
+    return str(j if names is None else names[j])

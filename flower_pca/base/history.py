@@ -33,7 +33,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Gone:
+class Earlier:
     """What rounds came to that are no longer kept: how many they were, what was sent, and how long they took."""
 
     rounds: int = 0
@@ -53,7 +53,7 @@ class History:
     """
 
     rounds: tuple[Round, ...] = ()
-    gone: Gone = field(default_factory=Gone)
+    gone: Earlier = field(default_factory=Earlier)
     limit: int | None = None
 
     def __len__(self) -> int:
@@ -75,13 +75,13 @@ class History:
         if not over:
             return self
         gone, old = self.gone, self.rounds[:over]
-        gone = Gone(
+        earlier = Earlier(
             gone.rounds + over,
             gone.bytes_down + sum(r.bytes_down for r in old),
             gone.bytes_up + sum(r.bytes_up for r in old),
             gone.seconds + sum(r.seconds for r in old),
         )
-        return replace(self, rounds=self.rounds[over:], gone=gone)
+        return replace(self, rounds=self.rounds[over:], gone=earlier)
 
     @property
     def count(self) -> int:
@@ -115,10 +115,13 @@ class History:
     @classmethod
     def from_json(cls, rows: list[dict[str, Any]]) -> History:
         """The history that `to_json` wrote."""
-        gone = Gone(**rows[0]["gone"]) if rows and "gone" in rows[0] else Gone()
-        return cls(tuple(Round(**row) for row in rows if "gone" not in row), gone)
+        if rows and "gone" in rows[0]:
+            return cls(tuple(Round(**row) for row in rows[1:]), Earlier(**rows[0]["gone"]))
+        return cls(tuple(Round(**row) for row in rows))
 
 
 def _figure(value: float) -> str:
     """A measured figure in three digits; a count, such as of steps, as it is."""
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.2e}"
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return f"{value:.2e}"

@@ -22,10 +22,13 @@ def client_name(names: Mapping[int, str], key: int) -> str:
     return names.get(key, f"client {key}")
 
 
-def numbered(what: str, numbers: Sequence[int]) -> str:
+def range_of(what: str, numbers: Sequence[int]) -> str:
     """Numbers that follow each other, with what they are of: "component 3", "components 2 to 4"."""
     first, last = numbers[0], numbers[-1]
-    return f"{what} {first}" if first == last else f"{what}s {first} {'and' if last == first + 1 else 'to'} {last}"
+    if first == last:
+        return f"{what} {first}"
+    between = "and" if last == first + 1 else "to"
+    return f"{what}s {first} {between} {last}"
 
 
 def leading(weights: Array, most: int) -> Array:
@@ -39,7 +42,7 @@ def in_words(weights: Array, names: Sequence[str], *, most: int = 3) -> str:
     return ", ".join(f"{weights[j]:+.2f} {names[j]}" for j in leading(weights, most))
 
 
-def elided(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """The text on one line, without its middle where it is longer than `most` characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if len(line) <= most:
@@ -55,7 +58,11 @@ def count(number: int, what: str) -> str:
 
 def noun(number: int, what: str) -> str:
     """The word for one of these things, or for several."""
-    return what if number == 1 else f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
+    if number == 1:
+        return what
+    if what.endswith("ry"):
+        return f"{what[:-1]}ies"
+    return f"{what}s"
 
 
 def size(number: float) -> str:
@@ -122,9 +129,11 @@ def bounds(share: Array) -> str:
     return f"about {low}%" if low == high else f"{low}% to {high}%"
 
 
-def enumerated(words: Sequence[str]) -> str:
+def series(words: Sequence[str]) -> str:
     """A list in a sentence: "1, 2 and 3"."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    if len(words) == 1:
+        return words[0]
+    return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def in_columns(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

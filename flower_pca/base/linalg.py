@@ -1,8 +1,10 @@
-"""Geometry of subspaces as plain functions. Z, U: d x p with orthonormal columns, unless said otherwise."""
+"""Geometry of subspaces, and eigenvalues, as plain functions. Z, U: d x p with orthonormal columns, unless said."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -26,17 +28,19 @@ def qr(Y: Array) -> tuple[Array, Array]:
     """The thin QR factors with a non-negative diagonal of R: unique when Y has full rank."""
     if Y.size == 0:
         return np.linalg.qr(Y)
-    reflected, tau, signs = _reflected(Y)
+    reflected, tau, signs = _reflect(Y)
     R = np.triu(reflected[: len(tau)]) * signs[:, None]
     return _basis(reflected, tau, signs, Y.dtype), R.astype(_precision(Y.dtype), copy=False)
 
 
 def orth(Y: Array) -> Array:
     """An orthonormal basis of a space that holds span(Y); always as many columns as Y has."""
-    return _basis(*_reflected(Y), Y.dtype) if Y.size else qr(Y)[0]
+    if Y.size == 0:
+        return qr(Y)[0]
+    return _basis(*_reflect(Y), Y.dtype)
 
 
-def _reflected(Y: Array) -> tuple[Array, Array, Array]:
+def _reflect(Y: Array) -> tuple[Array, Array, Array]:
     """Y as Householder's reflections below R, and the signs of R's diagonal. (numpy takes twice LAPACK's own time.)"""
     from scipy.linalg import lapack
 
@@ -107,8 +111,9 @@ def norm2(E: Array) -> float:
 
 
 def column_norms(E: Array) -> Array:
-    """The norms of the columns, without underflow or overflow of their squares, and with little memory beside them."""
-    size, few = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0))), max(_ENTRIES // max(len(E), 1), 1)
+    """The norms of the columns, without underflow or overflow of squares, and with little memory beside them."""
+    size = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0)))
+    few = max(_ENTRIES // max(len(E), 1), 1)
     parts = (_lengths(E[:, i : i + few] / (size or 1.0)) for i in range(0, E.shape[1], few))
     return np.asarray(size * np.concatenate([np.empty(0), *parts]))
 
@@ -121,7 +126,9 @@ def _lengths(E: Array) -> Array:
 def length(E: Array) -> float:
     """The Frobenius norm; without underflow or overflow of squares."""
     square = float(np.vdot(E, E))
-    return math.sqrt(square) if _SAFE < square < 1.0 / _SAFE else float(column_norms(E.reshape(-1, 1))[0])
+    if _SAFE < square < 1.0 / _SAFE:
+        return math.sqrt(square)
+    return float(column_norms(E.reshape(-1, 1))[0])
 
 
 def sin_theta(Z: Array, U: Array) -> float:
@@ -187,7 +194,9 @@ def random_block(d: int, p: int, seed: int) -> Array:
     Box-Muller on raw bits, as numpy keeps the streams of its bit generators but not those of its distributions.
     All clients of one process and their server draw the same block, so the newest are kept: of large ones only one.
     """
-    return _drawn(d, p, seed) if d * p <= _DRAWN else _drawn_large(d, p, seed)
+    if d * p <= _DRAWN:
+        return _small_block(d, p, seed)
+    return _large_block(d, p, seed)
 
 
 def _box_muller(d: int, p: int, seed: int) -> Array:
@@ -203,7 +212,8 @@ def _box_muller(d: int, p: int, seed: int) -> Array:
     return block
 
 
-_drawn, _drawn_large = lru_cache(maxsize=4)(_box_muller), lru_cache(maxsize=1)(_box_muller)
+_small_block = lru_cache(maxsize=4)(_box_muller)
+_large_block = lru_cache(maxsize=1)(_box_muller)
 
 
 def random_basis(d: int, p: int, seed: int) -> Array:
@@ -220,16 +230,20 @@ def krylov_block(S: Array, Q: Array, first: float) -> Array:
     rest = complement(S, Q)
     block = _by_gram(rest, floor)
     if block is not None:
-        return polished(block - Q @ (Q.T @ block))
+        return polish(block - Q @ (Q.T @ block))
     block = independent(rest, floor)
-    return orth(complement(block, Q)) if block.shape[1] else block
+    if not block.shape[1]:
+        return block
+    return orth(complement(block, Q))
 
 
-def polished(Z: Array) -> Array:
+def polish(Z: Array) -> Array:
     """`orth` for columns that are orthonormal but for little: one step of Newton's for `polar`, which is faster."""
     off = Z.T @ Z
     off.flat[:: len(off) + 1] -= 1.0
-    return np.asarray(Z - Z @ (off / 2.0)) if np.abs(off).max(initial=0.0) <= _LITTLE else orth(Z)
+    if np.abs(off).max(initial=0.0) > _LITTLE:
+        return orth(Z)
+    return np.asarray(Z - Z @ (off / 2.0))
 
 
 def _by_gram(Y: Array, floor: float) -> Array | None:
@@ -248,3 +262,57 @@ def _by_gram(Y: Array, floor: float) -> Array | None:
     if count < len(V) and np.linalg.norm(Y[:, count:]) * sizes.max() > floor:
         return None
     return Y[:, :count] / np.sqrt(squares[:count])
+
+
+def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) -> float:
+    """The largest eigenvalue of a positive matrix by a few block power steps: never above the true one."""
+    Z = random_basis(d, min(4, d), seed=0)
+    for _ in range(steps - 1):
+        Z = orth(product(Z).astype(np.float64))
+    return float(np.linalg.eigvalsh(Z.T @ product(Z))[-1])
+
+
+def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) -> tuple[Array, Array]:
+    """The k leading eigenvalues of a positive matrix, largest first, and their vectors, by ARPACK."""
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    def apply(z: Array) -> Array:
+        return product(z.reshape(d, -1)).astype(np.float64)
+
+    operator = LinearOperator((d, d), matvec=apply, matmat=apply, dtype=np.float64)
+    start = random_block(d, 1, seed=0)[:, 0]
+    if not apply(start).any():  # nothing but zeros, from which ARPACK does not start
+        return np.zeros(k), np.zeros((d, k))
+    values, V = eigsh(operator, k=k, v0=start, tol=tol)
+    order = np.argsort(values)[::-1]
+    return values[order], V[:, order]
+
+
+@dataclass(frozen=True)
+class Power:
+    """The power method on an orthonormal block, with a QR every few products.
+
+    It is at U, the newest orthonormal block, with its product where it is known; C^inside U is what goes out next.
+    """
+
+    U: Array
+    product: Array | None
+    block: Array
+    inside: int = 0
+
+    @classmethod
+    def of(cls, U: Array) -> Power:
+        """The start of an iteration."""
+        return cls(U, None, U)
+
+    def step(self, Y: Array, qr_every: int) -> Power:
+        """After Y = C block + W: made orthonormal after `qr_every` products, handed on as it is until then."""
+        inside = self.inside + 1
+        product = Y if inside == 1 else self.product
+        if inside < qr_every:
+            return Power(self.U, product, Y, inside)
+        U = orth(Y)
+        if qr_every > 1:
+            return Power.of(U)
+        # A product of just this block is kept, for what it says of the U before; of a longer one it is out of date.
+        return Power(self.U, product, U)

@@ -15,7 +15,7 @@ def spelt_out(kind: Any, defaults: Mapping[str, Any]) -> Callable[[F], F]:
     What has no default there has to be given.
     """
 
-    def decorated(function: F) -> F:
+    def decorate(function: F) -> F:
         plain = inspect.signature(function)
         own = list(plain.parameters.values())[:-1]
         added = [
@@ -30,4 +30,4 @@ def spelt_out(kind: Any, defaults: Mapping[str, Any]) -> Callable[[F], F]:
         function.__signature__ = plain.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
         return function
 
-    return decorated
+    return decorate

@@ -1,17 +1,19 @@
-"""Spec strings: a name and its parameters in one string, such as "faps(inner_steps=5)"."""
+"""Spec strings, a name and its parameters such as "faps(inner_steps=5)"; and tables of what such names stand for."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 def parse(text: object, *, what: str, rule: str) -> tuple[str, dict[str, Any]]:
@@ -50,19 +52,59 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
 
     A value without a name is the first of them: "dirichlet(0.3)".
     """
-    name, first, given = _read(text, what, rule)
+    name, first, values = _read(text, what, rule)
     if name not in table:
-        several = len(set(table.values())) > 1  # else the names are not what the choice is between
-        known = f"one of {', '.join(table)}" if several else rule
-        raise ConfigError(what, must=known, got=repr(name), then=checks.did_you_mean(name, table))
-    own = [p for p in inspect.signature(table[name]).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    if first and (not own or own[0].name in given):
-        raise _unreadable(text, what, rule)
-    given = {**({own[0].name: first[0]} if first else {}), **given}
-    checks.parameters(name, given, [p.name for p in own])
-    needed = [p.name for p in own if p.default is p.empty]
-    missing = [n for n in needed if n not in given]
+        if len(set(table.values())) > 1:  # else the names are not what the choice is between
+            rule = f"one of {', '.join(table)}"
+        raise ConfigError(what, must=rule, got=repr(name), then=checks.did_you_mean(name, table))
+    parameters = [p for p in inspect.signature(table[name]).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    if first:
+        if not parameters or parameters[0].name in values:
+            raise _unreadable(text, what, rule)
+        values = {parameters[0].name: first[0], **values}
+    checks.parameters(name, values, [p.name for p in parameters])
+    needed = [p.name for p in parameters if p.default is p.empty]
+    missing = [n for n in needed if n not in values]
     if missing:
         remedy = f"Write {name}({', '.join(f'{n}=...' for n in needed)})."
         raise ConfigError(f"The parameters of {name}", must="complete", got=f"no {missing[0]}", then=remedy)
-    return partial(table[name], **given)
+    return partial(table[name], **values)
+
+
+def load(place: str) -> Any:
+    """What stands at a place such as "algorithms.krylov:Krylov" in the package; its module is imported for it."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(f"flower_pca.{module}"), name)
+
+
+class Late(MutableMapping[str, V]):
+    """A mapping of names to values that are made, once each, by these functions.
+
+    To list the names, to count them or to ask for one makes no value.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], V]]) -> None:
+        self._makers = {name: cache(make) for name, make in makers.items()}
+
+    def __getitem__(self, name: str) -> V:
+        return self._makers[name]()
+
+    def __setitem__(self, name: str, value: V) -> None:
+        self._makers[name] = cache(lambda: value)
+
+    def __delitem__(self, name: str) -> None:
+        del self._makers[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+def classes(places: Mapping[str, str]) -> Late[Any]:
+    """A mapping of names to the classes at these places."""
+    return Late({name: partial(load, place) for name, place in places.items()})

@@ -1,21 +1,32 @@
-"""Flower's client side: PCAClient, the rules of a node, ready ClientApps, and one named client for each algorithm."""
+"""Flower's client side: PCAClient, the rules of a node, ready ClientApps, and one client for each algorithm.
 
+Those of the package's own algorithms stand in `named`; one that was registered elsewhere gets its client when that is
+first asked for.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from flower_pca import registry
+from flower_pca.clients import named
 from flower_pca.clients.app import client_app, register
 from flower_pca.clients.base import PCAClient
-from flower_pca.clients.named import named, names
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.clients.training import WithPCA
 
-# A type checker takes every name that ends in Client for a PCAClient, as `__getattr__` says.
+if TYPE_CHECKING:
+    from flower_pca.clients.named import *  # noqa: F403
+
+_SUFFIX = "Client"
 __all__ = ["PCAClient", "Rules", "WithPCA", "client_app", "register"]
-__all__ += names()
+__all__ += sorted(f"{name}{_SUFFIX}" for name in registry.shown())
 
 
-def __getattr__(name: str) -> type[PCAClient]:
-    found = named(name)
-    if found is None:
+def __getattr__(name: str) -> Any:
+    stage = registry.shown().get(name.removesuffix(_SUFFIX)) if name.endswith(_SUFFIX) else None
+    if stage is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found
+    members = {"algorithms": (stage.name,), "__doc__": f"Serves {stage.name} only.", "__module__": __name__}
+    globals()[name] = found = getattr(named, name, None) or type(name, (PCAClient,), members)
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
@@ -35,7 +36,7 @@ from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 from flower_pca.masking.grain import Grain, seeded_grain, system_grain
 from flower_pca.masking.messages import SpentError
-from flower_pca.rows.fixed import fixed
+from flower_pca.rows.fixed import FixedData, fixed
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.vertical.node import names_of, only_columns, rows_or_columns, size
@@ -225,8 +226,9 @@ class PCAClient(NumPyClient):
                 self._own_file = kept.own_file(rules.output_dir, who)
                 if isinstance(self._data, Stream):
                     self._data.write_to(self._own_file.with_suffix(""))
-        kind: Any = {"exactly": rules.answers == "exact", "gaps": rules.missing == "mean"}
-        self._fixed = None if rules.answers == "rows" else functools.partial(fixed, path=statistics, **kind)
+        self._fixed: Callable[[LocalData], FixedData] | None = None
+        if rules.answers == "fixed":
+            self._fixed = functools.partial(fixed, path=statistics, gaps=rules.missing == "mean")
         self._name = "" if context is None else str(context.node_config.get("name", ""))
         self._policy = Policy(rules, served=self._served, context=context)
         self._account = Account(rules, context=context)

@@ -24,7 +24,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     if isinstance(data, LocalData | Stream):
         return data
     rows = SiteRows.of(data, who=checks.NODE)
-    for hint in hints.first_lines(() if rows.origin is None else rows.origin.guessed):
+    for hint in hints.of_first_lines(() if rows.origin is None else rows.origin.guessed):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
     rows = rows.quiet()
     rows = replace(rows, site=rows.site if rules.share_names else "")
@@ -34,7 +34,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
 def notice(data: LocalData | Stream) -> None:
     """Say in the node's own log which columns number its rows. No server is told."""
     if isinstance(data, LocalData):
-        for hint in hints.identifiers(hints.counting_columns([data], data.names), data.names):
+        for hint in hints.of_identifiers(hints.find_identifiers([data], data.names), data.names):
             logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
 
 

@@ -1,25 +1,152 @@
-"""One client per algorithm: PCAClient restricted to it, so that a node's operator decides what the node serves.
+"""One client for each algorithm and tracker, so that a node's operator decides what the node serves.
 
-They are made of the registry when they are first asked for: `from flower_pca.clients import KrylovClient`.
+Written from the registry by .ci/classes.py.
 """
 
 from __future__ import annotations
 
-from flower_pca import registry
 from flower_pca.clients.base import PCAClient
 
-_SUFFIX = "Client"
+
+class KrylovClient(PCAClient):
+    """Serves krylov only.
+
+    One product C B a round, and nothing that was learnt is thrown away.
+    """
+
+    algorithms = ("krylov",)
 
 
-def names() -> list[str]:
-    """The names of all of them."""
-    return sorted(f"{name}{_SUFFIX}" for name in registry.shown())
+class SSIClient(PCAClient):
+    """Serves ssi only.
+
+    Z <- orth(sum C_i Z).
+    """
+
+    algorithms = ("ssi",)
 
 
-def named(class_name: str) -> type[PCAClient] | None:
-    """The client with this name; None if there is none."""
-    stage = registry.shown().get(class_name.removesuffix(_SUFFIX)) if class_name.endswith(_SUFFIX) else None
-    if stage is None:
-        return None
-    words = f"Serves {stage.name} only{', from a `Stream`' if stage.name in registry.TRACKERS else ''}."
-    return type(class_name, (PCAClient,), {"algorithms": (stage.name,), "__doc__": words, "__module__": __package__})
+class LocalPowerClient(PCAClient):
+    """Serves local_power only.
+
+    q local power steps a round: X_i <- orth(C_i X_i) q - 1 times, then Z <- orth(sum C_i X_i O_i).
+    """
+
+    algorithms = ("local_power",)
+
+
+class FAPSClient(PCAClient):
+    """Serves faps only.
+
+    Every client keeps a subspace X_i of its own and a low-rank multiplier; the server only sums.
+    """
+
+    algorithms = ("faps",)
+
+
+class UDAClient(PCAClient):
+    """Serves uda only.
+
+    Unweighted distributed averaging: the leading eigenvectors of (1/N) sum V_i V_i', V_i the client's own top ones.
+    """
+
+    algorithms = ("uda",)
+
+
+class WDAClient(PCAClient):
+    """Serves wda only.
+
+    Weighted distributed averaging: UDA with V_i S_i V_i', S_i the leading eigenvalues of C_i / n_i.
+    """
+
+    algorithms = ("wda",)
+
+
+class DRSVDClient(PCAClient):
+    """Serves dr_svd only.
+
+    The range of Y = A A'A Omega (A: all rows stacked), an orthonormal Q of it, then the SVD of the small B = Q'A.
+    """
+
+    algorithms = ("dr_svd",)
+
+
+class DistPCAClient(PCAClient):
+    """Serves dist_pca only.
+
+    The leading left singular vectors of the clients' own top components, stacked; of more than wanted, if asked.
+    """
+
+    algorithms = ("dist_pca",)
+
+
+class FedOAPMClient(PCAClient):
+    """Serves fed_oapm only.
+
+    U_l = qr(sum_k C_k U_{l-1} + W_l), W_l the noise of the channel (`AirChannel`).
+    """
+
+    algorithms = ("fed_oapm",)
+
+
+class CovarianceClient(PCAClient):
+    """Serves covariance only.
+
+    Every client sends C_i = X_i'X_i once; the server adds them and takes the leading eigenvectors.
+    """
+
+    algorithms = ("covariance",)
+
+
+class DCFPCAClient(PCAClient):
+    """Serves dcf_pca only.
+
+    Rows = V_i U' + S_i, U common, S_i sparse: every client takes gradient steps on its own U_i, the server averages.
+    """
+
+    algorithms = ("dcf_pca",)
+
+
+class ConsensusRPCAClient(PCAClient):
+    """Serves consensus_rpca only.
+
+    Rows = V_i U' + S_i, U common, S_i sparse, with exact recovery: sums only, no step size, and its own proof.
+    """
+
+    algorithms = ("consensus_rpca",)
+
+
+class PerPCAClient(PCAClient):
+    """Serves per_pca only.
+
+    Algorithm 2 of the paper: every client takes a gradient step on U and V_i; the server averages the U_i.
+    """
+
+    algorithms = ("per_pca",)
+
+
+class ExactPerPCAClient(PCAClient):
+    """Serves exact_per_pca only.
+
+    Each client solves for V_i exactly; the server maximises what is linear in U.
+    """
+
+    algorithms = ("exact_per_pca",)
+
+
+class STMissClient(PCAClient):
+    """Serves st_miss only, from a `Stream`.
+
+    P_j = the r leading left singular vectors of the batch of step j, completed with the basis before it.
+    """
+
+    algorithms = ("st_miss",)
+
+
+class RobustTrackingClient(PCAClient):
+    """Serves robust_tracking only, from a `Stream`.
+
+    STMiss on rows of which a sparse, unknown part is corrupted: y_t = l_t + g_t on the observed entries.
+    """
+
+    algorithms = ("robust_tracking",)

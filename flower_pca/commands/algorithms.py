@@ -14,6 +14,7 @@ from typing import Any, Final
 from flower_pca import registry
 from flower_pca.base import checks, extras, labels
 from flower_pca.commands import common
+from flower_pca.core import compatible
 from flower_pca.core.stage import Stage
 
 _DEFAULT: Final = "krylov,faps,ssi,local_power,uda"
@@ -121,14 +122,13 @@ def described(stage: type[Stage[Any]]) -> dict[str, Any]:
     Parameters are given with their defaults; mask, dp and channel go with it in its default form at least.
     """
     text, made = inspect.getdoc(stage) or "", stage()
-    takes = {"mask": not made.sums_remedy, "dp": made.bounded, "channel": registry.over_air(made)}
     return {
         "algorithm": stage.name,
         "what": text.splitlines()[0],
         "parameters": {field.name: field.default for field in fields(stage)},
         "cost": _paragraph(text, r"Cost(?: per round| per step)?"),
         "prefer": _paragraph(text, r"Prefer it"),
-        "takes": [what for what, holds in takes.items() if holds],
+        "takes": [what for what in ("mask", "dp", "channel") if not compatible.missing(made, what)],
     }
 
 

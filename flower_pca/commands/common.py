@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import sys
 import tempfile
 import time
@@ -50,6 +51,10 @@ def arguments_of_data(added: argparse.ArgumentParser) -> None:
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
     text = "names of the columns to use, with commas between them (default: all)"
     added.add_argument("--columns", metavar="NAMES", help=text)
+    text = 'columns to leave out, whatever they hold: names or patterns with commas between them, such as "name,lab_*"'
+    added.add_argument("--drop", type=_names, action="extend", default=[], metavar="COLUMNS", help=text)
+    text = 'sites to leave out, whatever their files hold: names or patterns, such as "trier,test_*"'
+    added.add_argument("--without", type=_names, action="extend", default=[], metavar="SITES", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"
     added.add_argument("--center", action=argparse.BooleanOptionalAction, help=text)
     added.add_argument(
@@ -116,13 +121,25 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         if given.partition is not None:
             rule, remedy = "left out over columns, of which each file has its own", "Leave it out."
             raise ConfigError("--partition", must=rule, got=given.partition, then=remedy)
-        return sources.parties(given.data, ids=given.ids, clients=given.clients)
+        left_out = {"drop": given.drop, "without": given.without}
+        return sources.parties(given.data, ids=given.ids, clients=given.clients, **left_out)
     if getattr(given, "ids", None) is not None:
         remedy = "Write --split columns, or leave it out."
         raise ConfigError("--ids", must="used with --split columns", got=repr(given.ids), then=remedy)
     needed = None if given.partition is None else partition.column(given.partition)
-    table = sources.table(given.data, beside=() if needed is None else (needed,), columns=wanted(given.columns))
-    return partition.deal(table.whole(), given.partition, given.clients)
+    beside, columns = () if needed is None else (needed,), wanted(given.columns)
+    table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop, without=given.without)
+    shards = partition.deal(table.whole(), given.partition, given.clients)
+    return shards if table.sites else _without(shards, given.without)
+
+
+def _without(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
+    """The shards of the other sites, where the rows are dealt by a column that names these."""
+    from flower_pca.data.reading import matching, require_matches
+
+    sites = [getattr(shard, "site", "") for shard in shards]
+    require_matches("The sites to leave out", filter(None, sites), patterns)
+    return [shard for shard, site in zip(shards, sites, strict=True) if not matching([site], patterns)]
 
 
 def folder(path: Path) -> Path:
@@ -243,6 +260,10 @@ def share(text: str) -> float:
     raise argparse.ArgumentTypeError(f"it must be a share such as 0.95 or 95%, not {text!r}")
 
 
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
 def _number(text: str) -> int | float | str:
     with suppress(ValueError):
         return int(text)
@@ -270,17 +291,26 @@ _SPEC: Final = r"\w+\([^()]*\)"  # a spec has its own settings, which stay as th
 _GIVEN: Final = rf"\b({_NAMES})=(\"[^\"]*\"|'[^']*'|\[[^\]]*\]|[\w.+-]*\w)"
 _ALONE: Final = r"\b(n_components|max_rounds)\b"
 _FIRST: Final = rf"^({_NAMES})(?= )"
-_READING: Final = r"\bwith (beside=\[[^\]]*\]|decimal=',')"  # what only the source of the rows takes
-_TEXT: Final = r" in column (.+?) \(line "  # the first column that holds text
+_READING: Final = r"\bwith (beside=\[[^\]]*\]|decimal=','|thousands='[^\"]')"  # what only the source of rows takes
+_APART: Final = "keep these apart with beside=[...]"
+_TEXT: Final = r"'[^']*' in column (.+?) \(line "  # a column that holds text
+_BESIDE: Final = r",? *beside=\[([^\]]*)\]"
 _LISTED: Final = r"\[.*\]"
 
 
-def spoken(message: str, data: str | None = None) -> str:
-    """The message of an error of a command over `data`, with options in place of Python's keywords."""
+def spoken(message: str, data: str | None = None, *, drops: bool = False) -> str:
+    """The message of an error of a command over `data`, with options in place of Python's keywords.
+
+    `drops`: whether the command can leave columns out with --drop.
+    """
     message = message.replace("result.filling_gaps()", "--missing mean")
-    named, begun = re.search(_TEXT, message), _begun("x.csv" if data is None else data)
-    message = message.replace("beside=[...]", f"beside=[{(named[1] if named else 'a')!r}]")
-    message = re.sub(_READING, lambda found: f'by a spec, "{begun}{found[1]})"', message)
+    texts = list(dict.fromkeys(re.findall(_TEXT, message))) or ["a"]
+    if drops:
+        message = message.replace(_APART, f"leave them out with --drop {shlex.quote(','.join(texts))}")
+    message = message.replace("beside=[...]", f"beside={texts!r}")
+    message = re.sub(
+        _READING, lambda found: f'by a spec, "{_spec("x.csv" if data is None else data, found[1])}"', message
+    )
     return re.sub(f"{_SPEC}|{_GIVEN}|{_FIRST}|{_ALONE}", _option, message)
 
 
@@ -291,13 +321,16 @@ def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
     return ConfigError("DATA", must="one path, folder or spec", got=listed([given.data, *more]), then=remedy)
 
 
-def _begun(data: str) -> str:
-    """The spec of the source that reads this, up to where a setting and the last bracket are to be added."""
+def _spec(data: str, setting: str) -> str:
+    """The spec of the source that reads this with one more setting; columns beside the rows join those of the spec."""
     if data.endswith(")"):
-        return f"{data[:-1]}, "
+        spec, added = data[:-1], re.fullmatch(_BESIDE, setting)
+        if added and (there := re.search(_BESIDE, spec)):
+            spec, setting = spec.replace(there[0], ""), f"beside=[{there[1]}, {added[1]}]"
+        return f"{spec}, {setting})"
     path = Path(data)
     source = "folder" if path.expanduser().is_dir() else path.suffix[1:].lower()
-    return f"{source}(path={data!r}, "
+    return f"{source}(path={data!r}, {setting})"
 
 
 def _option(found: re.Match[str]) -> str:

@@ -24,8 +24,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--evaluate", action="store_true", help="also measure the error of reconstruction")
     text = "also count rows by T2 and SPE, for limits from all of them: see flower-pca score"
     parser.add_argument("--monitor", action="store_true", help=text)
-    text = "also measure what the components would be without each client"
-    parser.add_argument("--influence", action="store_true", help=text)
+    text = "measure what the components would be without each client by messages, as a deployment does; or not at all"
+    parser.add_argument("--influence", action=argparse.BooleanOptionalAction, help=f"{text} (default: from the rows)")
     text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, covariance'
     parser.add_argument("--dp", metavar="SPEC", help=text)
     common.argument_of_masks(parser)
@@ -46,6 +46,7 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run, write the files, print the variances; 1 if the run ended short of its goal."""
     from flower_pca import registry, report
+    from flower_pca.analysis import influence
     from flower_pca.core.settings import DP
     from flower_pca.masking import MaskedSums
     from flower_pca.results.pca import PCAResult
@@ -64,8 +65,8 @@ def run(given: argparse.Namespace) -> int:
     start = None if given.start is None else PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(mask, len(shards))
-    asked = ("evaluate", "monitor", "influence", "backend", "dp", "wire", "split")
-    options = {name: getattr(given, name) for name in asked}
+    asked = ("evaluate", "monitor", "backend", "dp", "wire", "split")
+    options = {"influence": bool(given.influence), **{name: getattr(given, name) for name in asked}}
     options |= {**common.settings(given), "mask": mask, "columns": wanted(given.columns), "start": start}
     try:
         with common.progress("starting") as on_round:
@@ -74,6 +75,8 @@ def run(given: argparse.Namespace) -> int:
         if checkpoint is None or not checkpoint.exists():
             raise
         raise KeyboardInterrupt(f"The state of the run is in {checkpoint}; the same command goes on from it.") from None
+    if given.influence is None and influence.cheap(result, len(shards)):
+        result = influence.of_rows(result, shards)
     wrote = ["result.npz", "history.csv", "report.html"]
     with common.writing(place) as draft:
         result.save(draft / "result.npz")

@@ -84,7 +84,8 @@ def _influence(result: Any) -> list[str]:
 
 def _plain(one: Influence) -> dict[str, Any]:
     """What a client does, with None for what is infinite."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(one).items()}
+    figures = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(one).items()}
+    return {**figures, "far": one.far}
 
 
 def as_json(result: Any) -> dict[str, Any]:

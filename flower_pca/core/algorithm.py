@@ -199,7 +199,7 @@ class Iterative(Algorithm[I]):
         """The status of a run whose `small` components have eigenvalues below tol times the first."""
         assert model.values is not None
         below = f"below tol={tol:.2g} times the first"
-        which = labels.numbered("component", small)
+        which = labels.range_of("component", small)
         if model.sure:
             left = f"a sine of about {model.sine_estimate:.1g} is left"
             return replace(status, words=f"{status.words}; the eigenvalues of {which} lie {below}, and {left}")

@@ -13,10 +13,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from flower_pca.base import archive, places
+from flower_pca.base import archive, files
+from flower_pca.base.files import Recorder, Trail
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
-from flower_pca.base.trail import Recorded, Trail
 from flower_pca.core.roll import Roll
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.core.standing import Standing
@@ -117,7 +117,7 @@ def drive(
         before_keeping: Likewise, before the checkpoint is written: what it is told is told again rather than never.
     """
     path = None if checkpoint is None else Path(checkpoint)
-    with nullcontext() if path is None or places.fcntl is None else places.locked(path, wait=False):
+    with nullcontext() if path is None or files.fcntl is None else files.lock(path, wait=False):
         return _driven(run, transport, path, on_round, before_keeping)
 
 
@@ -132,8 +132,8 @@ def _driven(
     if path is not None and trail is not None and path.exists():
         header, arrays = archive.read(path, transport.kind, private=True)
         state = run.standing.state
-        with archive.meant(path, transport.kind):
-            arrays |= trail.read(header, state.keep) if isinstance(state, Recorded) else {}
+        with archive.refuse_others(path, transport.kind):
+            arrays |= trail.read(header, state.keep) if isinstance(state, Recorder) else {}
             transport.resume(header, arrays)
             run.restore(header, arrays)
     for _ in rounds(run, transport):

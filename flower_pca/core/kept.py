@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.files import Recorder
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
-from flower_pca.base.trail import Recorded
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
 from flower_pca.core.roll import Roll
@@ -40,7 +40,7 @@ def identity(standing: Standing, model: Model, roll: Roll, layers: Iterable[Laye
 def so_far(standing: Standing) -> Model | None:
     """What a run of steps has found by now; None before its first step is over, and of a run without steps."""
     state = standing.state
-    if standing.finished or not isinstance(state, Recorded) or not state.record:
+    if standing.finished or not isinstance(state, Recorder) or not state.record:
         return None
     return replace(standing.known(whole=True), left=state.figures())
 
@@ -53,7 +53,7 @@ def packed(
     Without `steps`, those of a tracker are left to a `Trail`.
     """
     arrays: dict[str, Array] = {}
-    if steps and isinstance(standing.state, Recorded) and standing.state.record:
+    if steps and isinstance(standing.state, Recorder) and standing.state.record:
         arrays["steps"] = standing.state.lines(len(standing.state.record))
     values = {"layout": LAYOUT, "run": run, "asked": asked, "roll": roll.to_json(), "history": in_brief(history)}
     return {**values, **_packed(standing, arrays)}, arrays
@@ -77,9 +77,9 @@ def unpacked(
         remedy = "Repeat that run's arguments, or choose another checkpoint."
         raise ConfigError("The checkpoint", must="one of this very run", got=got, then=remedy)
     there, history = _unpacked(standing, header, arrays), replace(History.from_json(header["history"]), limit=limit)
-    if isinstance(there.state, Recorded):
+    if isinstance(there.state, Recorder):
         state, steps = there.state.until(standing.model.steps), arrays.get("steps")
-        state = state if steps is None else state.recalled(steps)
+        state = state if steps is None else state.recall(steps)
         there = replace(there, state=state, model=replace(there.model, steps=standing.model.steps))
     return there, roll.restored(header["roll"]), history
 

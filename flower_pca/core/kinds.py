@@ -6,17 +6,19 @@ answer holds, by name. It needs the message only, so server and client work out 
 - the server refuses an answer of other names or shapes (`core.replies`), and takes the bounds of fixed point from the
   kinds (`Stage.bounds`);
 - masks cover as many numbers as the shapes have, so under masks no side may be open;
-- a node holds back what is its own (`clients.base`), and counts what an answer tells of C_i (`clients.policy`);
+- a node holds back what is its own (`clients.base`), and counts the numbers that leave it (`clients.books`);
 - the audit reads an answer as what its kind says (`audit.view`).
+
+Whatever anybody has to know of a kind stands in its row of the table below, as a property. No other code asks which
+kind it is, but for the audit's attacks; so a stage may bring a kind of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 
@@ -30,62 +32,231 @@ _ORDINARY: Final = 1e270  # of a sum of squares, below which no entry is near th
 _MOST_ROWS: Final = 10**12
 
 
-class Kind(Enum):
-    """The kinds of quantity, in terms of a client's rows X_i in the common frame, and of C_i = X_i'X_i.
+@dataclass(frozen=True)
+class Reach:
+    """What a client has said of its rows, and the columns that an answer is made with: how far the answer can reach.
 
-    ROWS          how many rows there are, above 0, always named n; under noise it is 1, and counts clients
-    COUNT         how many there are of something else: entries, outliers, clients
-    DISTANCES     how many rows lie how far from the components of the message, in bins
-    NUMBER        a single figure: a weight, a step, an objective
-    SQUARES       a sum of squares of the rows, or of what is left of them
-    MEAN_SQUARES  squares of the rows, or of their coordinates in a basis, over the number of rows; maybe weighted
-    COLUMNS       one number for each column of the rows: means, squared deviations, counts
-    MOMENTS       count, sums and squares of clipped rows in one vector
-    PRODUCT       C_i Z, with Z the BLOCK sent beside it, or else the first block of the message that has its shape
-    LOCAL_PRODUCT the same of rows centred at the client's own mean, which is sent beside it as n and mean
-    BLOCK         a block that the client has chosen, and multiplied
-    IMAGE         C_i times a block that the client has chosen, and keeps
-    GRAM          C_i itself, packed as covariance does
-    EIGENVECTORS  leading eigenvectors of C_i
-    EIGENVALUES   their eigenvalues, over the number of rows
-    FACTOR        the triangular factor R of X_i Z, for the block Z of the message
-    LIFTED        X_i'Q T, with Q the orthonormal factor that belongs to R, and T the message's part for this client
-    ESTIMATE      d x p, of which the server makes the next basis; no product with C_i, but as large as one of them
-    SCORES        p x p, second moments of coordinates in the basis
-    COMPONENTS    a client's own components, beside those that all share
+    Attributes:
+        n: Its rows, or how many it may have.
+        least: Rows that it has at least.
+        squares: t, the sum of squares of its rows in the frame.
+        d: The columns of the rows.
+        lengths: |z| of every column z that the part is made with: see `Part.of`.
     """
 
-    ROWS = "rows"
-    COUNT = "count"
-    DISTANCES = "distances"
-    NUMBER = "number"
-    SQUARES = "squares"
-    MEAN_SQUARES = "mean squares"
-    COLUMNS = "columns"
-    MOMENTS = "moments"
-    PRODUCT = "product"
-    LOCAL_PRODUCT = "local product"
-    BLOCK = "block"
-    IMAGE = "image"
-    GRAM = "gram"
-    EIGENVECTORS = "eigenvectors"
-    EIGENVALUES = "eigenvalues"
-    FACTOR = "factor"
-    LIFTED = "lifted"
-    ESTIMATE = "estimate"
-    SCORES = "scores"
-    COMPONENTS = "components"
+    n: int
+    least: int
+    squares: float
+    d: int
+    lengths: Callable[[], Array | float]
 
 
-# Kinds whose entries are at most trace(C), of whatever client, where blocks are orthonormal.
-AS_LARGE_AS_TRACE: Final = frozenset({Kind.PRODUCT, Kind.IMAGE, Kind.ESTIMATE, Kind.SQUARES})
-# Kinds that are counts: whole numbers, and no floating-point ones.
-WHOLE: Final = frozenset({Kind.ROWS, Kind.COUNT, Kind.DISTANCES})
-# Kinds that are made of products, and may have fewer bits: see `rows.precision`.
-ROUNDED: Final = frozenset({
-    Kind.PRODUCT, Kind.LOCAL_PRODUCT, Kind.ESTIMATE, Kind.EIGENVECTORS, Kind.FACTOR, Kind.BLOCK, Kind.IMAGE, Kind.GRAM,
-    Kind.LIFTED, Kind.COMPONENTS,
-})  # fmt: skip
+Size: TypeAlias = Callable[[Array], Array]  # of an array, what is held against a bound
+Bound: TypeAlias = Callable[[Reach], Array | float]
+
+
+def _lengths(a: Array) -> Array:
+    return np.asarray(np.sqrt(np.einsum("ij,ij->j", a, a)))  # no entry is so large that its square overflows
+
+
+def _entries(a: Array) -> Array:
+    return np.abs(a)
+
+
+def _frobenius(a: Array) -> Array:
+    return np.asarray(np.linalg.norm(a))
+
+
+def _total(a: Array) -> Array:
+    return np.asarray(np.abs(a).sum())
+
+
+def _counts(a: Array) -> Array:
+    return np.where(a >= 0.0, a, np.inf)
+
+
+def _bins(a: Array) -> Array:
+    return np.where((a >= 0.0).all(axis=-1), a.sum(axis=-1), np.inf)
+
+
+def _squares(reach: Reach) -> float:
+    return reach.squares
+
+
+def _unknown(reach: Reach) -> float:
+    return np.inf
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of quantity, in terms of a client's rows X_i in the common frame, and of C_i = X_i'X_i.
+
+    Attributes:
+        name: What it is called.
+        tells: What the answers of a node bring out by it, in words for its operator.
+        size: What of an array of this kind is held against a bound: a number, or one for each column.
+        bound: What that is at most, by Cauchy and Schwarz, for a client that has said so much of its rows; None where
+            only the stage itself can say so: see `Stage.bounds`.
+        counts_rows: Whether it is the number of rows, as in the opening; under noise it is 1, and counts clients.
+        whole: Whether its entries are whole numbers, which stay exact under masks, and none of floating point.
+        by_column: Whether it has one number for each column of the rows, so that its length says how many there are.
+        product: Whether it is a product with C_i, whose size under masks follows from the opening.
+        own_block: Whether the columns that it is made with are of the client's choosing, and of length one.
+        within_trace: Whether its entries are at most trace(C), of whatever client, where blocks are orthonormal.
+        single: Whether it makes sense by itself only, and no sum of it does.
+        rounded: Whether it is made of products, and may have fewer bits: see `layers.precision`.
+    """
+
+    name: str
+    tells: str
+    size: Size = _entries
+    bound: Bound | None = _unknown
+    counts_rows: bool = False
+    whole: bool = False
+    by_column: bool = False
+    product: bool = False
+    own_block: bool = False
+    within_trace: bool = False
+    single: bool = False
+    rounded: bool = False
+
+    ROWS: ClassVar[Kind]
+    COUNT: ClassVar[Kind]
+    DISTANCES: ClassVar[Kind]
+    NUMBER: ClassVar[Kind]
+    SQUARES: ClassVar[Kind]
+    MEAN_SQUARES: ClassVar[Kind]
+    COLUMNS: ClassVar[Kind]
+    MOMENTS: ClassVar[Kind]
+    PRODUCT: ClassVar[Kind]
+    LOCAL_PRODUCT: ClassVar[Kind]
+    BLOCK: ClassVar[Kind]
+    IMAGE: ClassVar[Kind]
+    GRAM: ClassVar[Kind]
+    EIGENVECTORS: ClassVar[Kind]
+    EIGENVALUES: ClassVar[Kind]
+    FACTOR: ClassVar[Kind]
+    LIFTED: ClassVar[Kind]
+    ESTIMATE: ClassVar[Kind]
+    SCORES: ClassVar[Kind]
+    COMPONENTS: ClassVar[Kind]
+
+
+# How many rows there are, above 0, always named n.
+Kind.ROWS = Kind("rows", "how many rows it has", counts_rows=True, whole=True)
+# How many there are of something else: entries, outliers, clients.
+Kind.COUNT = Kind(
+    "count",
+    "counts of clients, or of entries of some size",
+    size=_counts,
+    bound=lambda reach: max(1.0, float(reach.n) * reach.d),
+    whole=True,
+)
+# How many rows lie how far from the components of the message, in bins.
+Kind.DISTANCES = Kind(
+    "distances",
+    "how many of its rows lie how far from a basis of the server's",
+    size=_bins,
+    bound=lambda reach: float(reach.n),
+    whole=True,
+)
+# A single figure: a weight, a step, an objective.
+Kind.NUMBER = Kind("number", "single figures, as a weight or a step", bound=None)
+# A sum of squares of the rows, or of what is left of them.
+Kind.SQUARES = Kind(
+    "squares",
+    "how much of its rows lies outside a basis of the server's, as one sum of squares",
+    bound=_squares,
+    within_trace=True,
+)
+# Squares of the rows, or of their coordinates in a basis, over the number of rows; maybe weighted.
+Kind.MEAN_SQUARES = Kind(
+    "mean squares", "a mean of squares of its rows, or of what a basis leaves of them", bound=_squares
+)
+# One number for each column of the rows: means, squared deviations. The opening holds them against its own squares.
+Kind.COLUMNS = Kind("columns", "of each column the mean and the sum of squared deviations", by_column=True)
+# Count, sums and squares of clipped rows in one vector.
+Kind.MOMENTS = Kind("moments", "the count, sums and squares of clipped rows")
+# C_i Z, with Z the array that the part names as the one that it is made with.
+Kind.PRODUCT = Kind(
+    "product",
+    "C Z for any block Z of the server's",
+    size=_lengths,
+    bound=lambda reach: reach.squares * reach.lengths(),
+    product=True,
+    within_trace=True,
+    rounded=True,
+)
+# The same of rows centred at the client's own mean, which is sent beside it as n and mean.
+Kind.LOCAL_PRODUCT = Kind(
+    "local product", "C Z for any block Z of the server's, about its own mean", product=True, rounded=True
+)
+# A block that the client has chosen, and multiplied: its columns are of length one.
+Kind.BLOCK = Kind(
+    "block",
+    "a basis near its own leading eigenvectors",
+    size=_lengths,
+    bound=lambda reach: 1.0,
+    single=True,
+    rounded=True,
+)
+# C_i times a block that the client has chosen, and keeps.
+Kind.IMAGE = Kind(
+    "image",
+    "C times such a basis",
+    size=_lengths,
+    bound=_squares,
+    product=True,
+    own_block=True,
+    within_trace=True,
+    rounded=True,
+)
+# C_i itself, packed as covariance does.
+Kind.GRAM = Kind("gram", "all of C at once", size=_frobenius, bound=_squares, rounded=True)
+# Leading eigenvectors of C_i, orthonormal as one_shot sees to.
+Kind.EIGENVECTORS = Kind("eigenvectors", "the leading eigenvectors of C", single=True, rounded=True)
+# Their eigenvalues, over the number of rows.
+Kind.EIGENVALUES = Kind(
+    "eigenvalues",
+    "the leading eigenvalues of C",
+    size=_total,
+    bound=lambda reach: reach.squares / reach.least,
+    single=True,
+)
+# The triangular factor R of X_i Z, for a block Z of the message.
+Kind.FACTOR = Kind(
+    "factor",
+    "Z'CZ for any block Z of the server's",
+    size=_lengths,
+    bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
+    single=True,
+    rounded=True,
+)
+# X_i'Q T, with Q the orthonormal factor that belongs to R, and T the message's part for this client.
+Kind.LIFTED = Kind(
+    "lifted",
+    "C on all directions of such a Z",
+    size=_lengths,
+    bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
+    single=True,
+    rounded=True,
+)
+# d x p, of which the server makes the next basis; no product with C_i, but as large as one of them.
+Kind.ESTIMATE = Kind(
+    "estimate", "a d x p matrix made of C or of its rows, step by step", bound=None, within_trace=True, rounded=True
+)
+# p x p, second moments of coordinates in the basis.
+Kind.SCORES = Kind("scores", "second moments of its rows' coordinates in a basis of the server's", bound=None)
+# A client's own components, beside those that all share.
+Kind.COMPONENTS = Kind(
+    "components",
+    "its own components, or the answers in their space",
+    size=_lengths,
+    bound=lambda reach: max(1.0, np.sqrt(reach.n), np.sqrt(reach.squares)),
+    rounded=True,
+)
+
+KINDS: Final = tuple(kind for kind in vars(Kind).values() if isinstance(kind, Kind))  # in the order of this table
 
 
 @dataclass(frozen=True)
@@ -95,6 +266,8 @@ class Part:
     Attributes:
         shape: Its sides; None for one that only the client knows, and for d where that is not known yet.
         kind: What quantity it is.
+        of: The array that it is made with: of the message; or of the answer, where the client has chosen it. Left out,
+            the first of the message that has its shape.
         own: Whether it shows a node's own results, beside those that all share. A node that does not agree to that
             sends zeros; where a side is open, a matrix without columns. A masked sum may have own parts of a shape
             that is known, since nobody sees them alone.
@@ -103,11 +276,16 @@ class Part:
     shape: Shape = ()
     kind: Kind = Kind.NUMBER
     own: bool = False
+    of: str = ""
 
     @property
     def open(self) -> bool:
         """Whether a side of it is known to the client only."""
         return None in self.shape
+
+    def block(self, sent: Mapping[str, Array]) -> Array:
+        """The array of a message that it is made with."""
+        return sent[self.of] if self.of in sent else next(Z for Z in sent.values() if Z.shape == self.shape)
 
 
 ROWS: Final = Part(kind=Kind.ROWS)
@@ -128,7 +306,7 @@ def fault(a: Array, part: Part) -> tuple[str, str] | None:
         return "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
     if largest > _LARGEST:
         return f"at most {_LARGEST:g} in size", f"{largest:g}"
-    if part.kind is Kind.ROWS and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
+    if part.kind.counts_rows and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
         return f"a whole number between 1 and {_MOST_ROWS:g}", f"{a}"
     return None
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca.base import linalg
-from flower_pca.base.labels import numbered
+from flower_pca.base.labels import range_of
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.names.columns import Heading
@@ -173,7 +173,7 @@ class Model:
         """What a small residual does not tell of the wanted components, to follow a status; "" if nothing."""
         assert self.values is not None
         if self.spanned < self.k and not self.sure:
-            none = numbered("component", range(self.spanned + 1, self.k + 1))
+            none = range_of("component", range(self.spanned + 1, self.k + 1))
             return f"; beside the first, {none} have no variance but rounding: any directions would do"
         if self.sine_estimate is not None:
             return ""

@@ -1,8 +1,9 @@
-"""Question: what is asked of the clients, as one frozen value. It is checked and documented here, once.
+"""Question: what is asked of the clients, as one frozen value. Its values are checked and documented here, once.
 
-`assembly.run` makes a run of a question, over whatever transport; `assembly.question` makes a question of its short
-form, in which algorithm, masks, budget and channel may be strings, as a configuration has them. Checkpoints and results
-keep `plain()`, from which `assembly.question` makes the same question again. Nothing in a question changes.
+What goes with what is asked of `compatible`, by `assembly`, which knows all algorithms. `assembly.run` makes a run of a
+question, over whatever transport; `assembly.question` makes a question of its short form, in which algorithm, masks,
+budget and channel may be strings, as a configuration has them. Checkpoints and results keep `plain()`, from which
+`assembly.question` makes the same question again. Nothing in a question changes.
 """
 
 from __future__ import annotations
@@ -13,36 +14,19 @@ from typing import Any, Final
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
-from flower_pca.core.settings import BITS, DP, FLOORS, WIRES, MaskedSums, fewest_bits
-from flower_pca.core.stage import Stage
+from flower_pca.core.settings import BITS, DP, WIRES, MaskedSums, fewest
 from flower_pca.names.columns import wanted
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
 SPLITS: Final = ("rows", "columns")
-_NOISY_ROUNDS: Final = 100  # a budget over more than so many rounds leaves nothing but noise
-_NAME: Final = "Name a number."
-_LARGEST: Final = "A largest value cannot be told privately."
-_EXACT: Final = "An exact error would tell about single rows."
-_COUNTS: Final = "Exact counts would tell about single rows."
-_SINGLE: Final = "Exact answers of single clients would tell about single rows."
-_ALONE: Final = {  # what is not had over the air, and why
-    "monitor": "counts cannot have noise on them",
-    "influence": "nobody sees the answer of a single client",
-}
-_ONE: Final = "Leave one of them out."
-_REACH: Final = "Bound the raw rows."
-
-
-def summable(stage: Stage[Any], channel: Layer | None) -> None:
-    """Require what masks need: a stage of which nothing but sums has to be had, and no channel that adds noise."""
-    if stage.sums_remedy:
-        rule = "one whose clients send sums and nothing else"
-        raise ConfigError("The algorithm under masks", must=rule, got=stage.spec, then=stage.sums_remedy)
-    if channel is not None:
-        raise ConfigError("channel under masks", must="left out", got=repr(channel), then="Leave one of them out.")
+_OPTIONS: Final = (
+    *("n_components", "scale", "missing", "columns", "fraction", "evaluate", "monitor", "influence"),
+    *("mask", "dp", "channel", "wire", "split"),
+)
 
 
 @dataclass(frozen=True)
@@ -70,15 +54,16 @@ class Question:
         min_clients: Clients that must be present in every round.
         mask: How the clients' answers are masked, so that the server learns nothing but their sums; None for plain
             answers. In short: True, or a string such as "masks(neighbours=20)".
-        dp: The privacy budget, for ssi, krylov and covariance. Clients then clip their rows and add noise: each
-            in full, or in shares under `mask`. In short: a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
+        dp: The privacy budget. Clients then clip their rows and add noise: each in full, or in shares under `mask`.
+            For algorithms whose answers no row can change by more than a bound. In short: a string such as
+            "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
         channel: What the server hears the sums of the replies through; None for an ideal one.
         wire: With how many bits blocks and products travel: "float64"; "float32", for a `tol` of 1e-7 at least;
             "float16", column by column, for one of 1e-3; or "auto", the fewest of these that go with `tol`. With `dp`
-            or a channel it is float64, and for faps, robust and personalized PCA, whose clients keep what they send.
+            or a channel it is float64, and for algorithms in which rounding would build up in what clients keep.
         split: "rows": clients hold the same columns of different people; or "columns": different columns of the same
             people, each centred and scaled by its own client, whose loadings stay there, while everybody sees the
-            scores; for krylov, auto, ssi, local_power and covariance, at nodes whose rules allow it.
+            scores; for algorithms that need nothing but products, at nodes whose rules allow it.
 
     Raises:
         ConfigError: If a value is not valid, or does not go with the others.
@@ -121,28 +106,27 @@ class Question:
         checks.integer("min_clients", self.min_clients, least=1)
         checks.choice("wire", self.wire, WIRES)
         checks.choice("split", self.split, SPLITS)
-        self._check_bits()
         object.__setattr__(self, "columns", wanted(self.columns))
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
         for name, value in {**plain, "fraction": float(fraction)}.items():
             object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
-        for name, why in _ALONE.items():
-            if getattr(self, name) and self.channel is not None:
-                raise ConfigError(f"{name} over the air", must=f"False, as {why}", got=True, then=_ONE)
-        if self.mask is not None:
-            self._check_masks(self.mask)
-        if self.dp is not None:
-            self._check_budget(self.dp)
-        if self.fraction < 1.0 and self.algorithm.fixed_set:
-            what, remedy = self.algorithm.name, "Use ssi, local_power or faps to sample clients."
-            raise ConfigError(f"The fraction of clients for {what}", must="1.0", got=self.fraction, then=remedy)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The fields of which something hangs together with others, where they are not as usual, by name."""
+        values = {name: getattr(self, name) for name in _OPTIONS}
+        usual = {f.name: f.default for f in fields(self)}
+        on = {name: value for name, value in values.items() if value != usual[name]}
+        if self.wire == "auto":  # takes what goes with the rest
+            del on["wire"]
+        return on
 
     @property
     def bits(self) -> int:
         """With how many bits blocks and products travel, as far as the question itself says."""
         if self.wire != "auto":
             return BITS[self.wire]
-        return 64 if self.tol is None else fewest_bits(self.tol)
+        return 64 if self.tol is None else fewest(self.tol)
 
     @property
     def tol(self) -> float | None:
@@ -167,66 +151,6 @@ class Question:
 
     def check_checkpoint(self, path: str | os.PathLike[str] | None) -> None:
         """Refuse a checkpoint that cannot be written; and any with a budget, as answers would be given twice."""
-        if path is None:
-            return
-        checks.parent("the checkpoint", path)
-        if self.dp is not None:
-            remedy = "Leave it out; start a new run with a budget of its own."
-            raise ConfigError("The checkpoint with dp", must="none", got=str(path), then=remedy)
-
-    def _check_bits(self) -> None:
-        """Refuse fewer bits than the tolerance needs, and any with noise on the answers."""
-        bits, algorithm = self.bits, self.algorithm
-        if bits < 64 and (self.dp is not None or self.channel is not None):
-            beside = "a channel" if self.dp is None else "dp"
-            rule, remedy = '"float64" or "auto", as there is noise on the answers', "Leave it out."
-            raise ConfigError(f"wire with {beside}", must=rule, got=repr(self.wire), then=remedy)
-        least = FLOORS[bits]
-        if isinstance(algorithm, Iterative) and algorithm.tol < least:
-            what, remedy = f"tol of {algorithm.name} with wire={self.wire!r}", 'Raise it, or use wire="auto".'
-            raise ConfigError(what, must=f"at least {least:g}", got=f"{algorithm.tol:g}", then=remedy)
-
-    def _check_budget(self, dp: DP) -> None:
-        """Refuse what noise does not go with: what makes the number of answers depend on the rows, or tells more."""
-        algorithm = self.algorithm
-        if not algorithm.bounded:
-            rule = "asked of ssi, krylov or covariance"
-            raise ConfigError("dp", must=rule, got=algorithm.name, then="Use ssi.")
-        rounds = algorithm.max_rounds if isinstance(algorithm, Iterative) else 1
-        if rounds > _NOISY_ROUNDS:
-            most = f"at most {_NOISY_ROUNDS}, as every round takes a part of the budget"
-            usual = rounds == getattr(type(algorithm), "max_rounds", 0)
-            given = f"{rounds}, the default of {algorithm.spec.partition('(')[0]}" if usual else f"{rounds}"
-            raise ConfigError("max_rounds with dp", must=most, got=given, then="Start with max_rounds=5.")
-        rules: tuple[tuple[bool, str, str, object, str], ...] = (
-            (isinstance(self.n_components, int), "n_components with dp", "a whole number", self.n_components, _NAME),
-            (self.scale != "max_abs", "scale with dp", 'None or "std"', repr(self.scale), _LARGEST),
-            (self.missing == "error", "missing with dp", '"error"', repr(self.missing), "Impute before the run."),
-            (not self.evaluate, "evaluate with dp", "False", self.evaluate, _EXACT),
-            (not self.monitor, "monitor with dp", "False", self.monitor, _COUNTS),
-            (not self.influence, "influence with dp", "False", self.influence, _SINGLE),
-            (self.scale is None or dp.reach is not None, "reach of dp with a scale", "given", "none", _REACH),
-        )
-        for holds, what, rule, got, remedy in rules:
-            if not holds:
-                raise ConfigError(what, must=rule, got=got, then=remedy)
-
-    def _check_masks(self, mask: MaskedSums) -> None:
-        """Refuse what sums alone cannot answer."""
-        summable(self.algorithm, self.channel)
-        if self.influence:
-            rule = f"False, as {_ALONE['influence']}"
-            raise ConfigError("influence under masks", must=rule, got=True, then=_ONE)
-        if self.scale == "max_abs" and self.split == "rows":
-            rule = "None or 'std', which follow from sums"
-            raise ConfigError("scale under masks", must=rule, got="'max_abs'", then="Use 'std'.")
-        if self.dp is not None and mask.bound is not None:
-            rule, remedy = "left out with dp", "It follows from the noise."
-            raise ConfigError("bound of the masks", must=rule, got=mask.bound, then=remedy)
-        if self.dp is not None and not mask.self_masks:
-            remedy = "Leave it out: else an upload that comes late could be opened, with its share of noise."
-            raise ConfigError("self_masks of the masks", must="True with dp", got=False, then=remedy)
-        if self.fraction < 1.0 and self.algorithm.caches:
-            rule, remedy = "1.0, as the last answers of the others cannot be had", "Leave it out, or the masks."
-            what = f"The fraction of clients for {self.algorithm.name} under masks"
-            raise ConfigError(what, must=rule, got=self.fraction, then=remedy)
+        if path is not None:
+            checks.parent("the checkpoint", path)
+            compatible.check_options({**self.options, "checkpoint": str(path)})

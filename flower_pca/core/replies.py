@@ -17,7 +17,7 @@ import numpy as np
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.core.claims import Judge
-from flower_pca.core.kinds import Kind, Part, fault
+from flower_pca.core.kinds import Part, fault
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
@@ -240,7 +240,7 @@ def _named(client: int, site: str) -> str:
 
 def _telling(parts: Mapping[str, Part]) -> list[str]:
     """The parts of an answer whose length is its number of columns, where the run does not know that yet."""
-    return [name for name, part in parts.items() if part.kind is Kind.COLUMNS and None in part.shape]
+    return [name for name, part in parts.items() if part.kind.by_column and part.open]
 
 
 def _columns(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:

@@ -73,7 +73,7 @@ class Certainty:
         said = ["There is noise on what the server has seen."]
         said.append(f"Alone it can give a component a variance of {self.floor:.2g}.")
         if clear:
-            times = labels.enumerated([_number(self.signal[j - 1]) for j in clear])
+            times = labels.series([_number(self.signal[j - 1]) for j in clear])
             said.append(f"{_components(clear)} {'has' if len(clear) == 1 else 'have'} {times} times as much.")
         if rest:
             said.append(f"{_components(rest)} cannot be told from noise.")
@@ -122,7 +122,7 @@ def _total_noise(result: Any, deviation: float) -> float:
 
 
 def _components(numbers: list[int]) -> str:
-    return f"{'Component' if len(numbers) == 1 else 'Components'} {labels.enumerated([str(j) for j in numbers])}"
+    return f"{'Component' if len(numbers) == 1 else 'Components'} {labels.series([str(j) for j in numbers])}"
 
 
 def _number(ratio: float) -> str:

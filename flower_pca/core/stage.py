@@ -25,7 +25,7 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.kinds import AS_LARGE_AS_TRACE, Kind, Part
+from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
@@ -154,6 +154,12 @@ class Stage(ABC, Generic[S]):
             `gram` of its data, and keep nothing that would change the answer to another message.
         by_row: Whether the client half compares rows, as one that treats large entries unlike others does. Only then it
             gets rows at a node that answers from fixed statistics; and it is served there only by name.
+        products_only: Whether the client half needs no more of its data than `n`, `d`, `matmat` and `gram`.
+        remembers: Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
+        measured: Whether the components are all there is to say of a row, and the closing message measures them.
+        orthonormal: Whether the components are.
+        tolerant: Whether answers may be rounded, as nothing builds up in what clients keep.
+        additive_with: Parameters with which answers add up, as in a spec, where they do not with the usual ones.
     """
 
     name: ClassVar[str]
@@ -161,6 +167,12 @@ class Stage(ABC, Generic[S]):
     fixed_set: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
     by_row: ClassVar[bool] = False
+    products_only: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
+    measured: ClassVar[bool] = True
+    orthonormal: ClassVar[bool] = True
+    tolerant: ClassVar[bool] = True
+    additive_with: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -216,10 +228,8 @@ class Stage(ABC, Generic[S]):
 
         A bound may be an array that broadcasts to the answer's. An answer beyond it is not sent.
         """
-        known = {Kind.ROWS: MOST_ROWS, **dict.fromkeys(AS_LARGE_AS_TRACE, MARGIN * model.trace)}
-        largest = MARGIN * max(model.trace, float(model.n))
         parts = self.parts(self.broadcast(state), model.d or None)
-        return {name: known.get(part.kind) or largest for name, part in parts.items()}
+        return {name: _bound(part.kind, model) for name, part in parts.items()}
 
     def inspect(self, state: S, reply: Arrays) -> None:
         """Raise ProtocolError for a reply of the right names and shapes that still cannot be right."""
@@ -233,12 +243,9 @@ class Stage(ABC, Generic[S]):
         return {}
 
     @property
-    def sums_remedy(self) -> str:
-        """Empty where sums of the answers will do at every message, so that masks can hide single ones.
-
-        Else what to do to have it so.
-        """
-        return "" if type(self).merging is Stage.merging else "Use krylov, ssi or faps, or leave the masks out."
+    def additive(self) -> bool:
+        """Whether sums of the answers will do at every message, so that masks can hide single ones."""
+        return type(self).merging is Stage.merging
 
     @property
     def spec(self) -> str:
@@ -247,6 +254,16 @@ class Stage(ABC, Generic[S]):
         plain = [(name, v.item() if isinstance(v, np.generic) else v, default) for name, v, default in given]
         changed = ", ".join(f"{name}={value!r}" for name, value, default in plain if value != default)
         return f"{self.name}({changed})" if changed else self.name
+
+
+def _bound(kind: Kind, model: Model) -> float:
+    """Of the entries of an answer of this kind, of whatever client."""
+    if kind.counts_rows:
+        return MOST_ROWS
+    if kind.whole:  # however large rows are, so that counts stay exact
+        return MARGIN * float(model.n) * max(model.d, 1)
+    within = model.trace if kind.within_trace else 0.0
+    return MARGIN * (within or max(model.trace, float(model.n)))
 
 
 def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:

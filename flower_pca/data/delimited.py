@@ -1,27 +1,38 @@
 """Text files with a separator between their cells: csv. An empty cell is a missing value, NaN.
 
-The first line says whether it holds names, and whether the file has another separator than the one that is looked for.
-A file of plain numbers is read by numpy. One with gaps or with decimal commas is read cell by cell, which is slower.
-Where a cell is no number, a last pass finds the first one of each column, with its line.
+A file of plain numbers is read by numpy. One with gaps, with decimal commas or with words is read cell by cell, which
+is slower. Where a cell is no number, a last pass finds the first one of each column, with its line. Lines at the end
+that hold nothing but separators, as Excel leaves them, are no rows.
 """
 
 from __future__ import annotations
 
 import csv as tables
-import functools
 import itertools
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import numpy as np
 
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.data.dialect import Cells, option, require_clear, text_of
+from flower_pca.data.dialect import (
+    SAMPLE,
+    Cells,
+    Marks,
+    check_marks,
+    find_separator,
+    option,
+    require_clear,
+    separator_above,
+    text_of,
+)
 from flower_pca.data.reading import chosen, reading, with_ids
 from flower_pca.data.table import Table
 from flower_pca.names.columns import no_numbers
@@ -30,6 +41,78 @@ from flower_pca.names.spelling import clean
 
 _HELD: Final = 2**18  # cells that are held as Python's numbers at a time
 _SHOWN: Final = 40  # characters of a cell that a message shows
+_PIECE: Final = 2**20  # characters that are looked at at a time
+_MARKED: Final = 2**16  # cells at the start of a file by which its decimals are known, in most files
+
+
+@dataclass
+class Sheet:
+    """A text file as records: how its lines are cut, and where the rows begin.
+
+    Attributes:
+        file: The file.
+        encoding: What it is said to be encoded in, if anything.
+        cells: How lines are cut, and what a number is.
+        above: Lines above all records: one by which Excel is told the separator.
+        header: Whether the first record holds names.
+        width: Cells of a record.
+        tail: The lines at the end that hold separators only; known once all records have been read.
+    """
+
+    file: Path
+    encoding: str | None
+    cells: Cells
+    above: int = 0
+    header: bool = False
+    width: int = 0
+    tail: list[int] = field(default_factory=list)
+
+    def reader(self, lines: TextIO) -> Any:
+        """All records from the first one on; the lines are left there too."""
+        lines.seek(0)
+        for _ in range(self.above):
+            lines.readline()
+        return tables.reader(lines, delimiter=self.cells.sep)
+
+    def below_header(self, lines: TextIO) -> Any:
+        """The records from the first one with values on; the lines are left there too."""
+        reader = self.reader(lines)
+        if self.header:
+            next(filter(None, reader))
+        return reader
+
+    def rows(self, lines: TextIO) -> Iterator[tuple[int, list[str]]]:
+        """The records with values, and their lines; all of one width, and without the tail."""
+        reader = self.below_header(lines)
+        before, waiting = reader.line_num, []
+        for record in reader:
+            if not record:
+                before = reader.line_num
+                continue
+            line, before = before + 1, reader.line_num  # of a record over several lines the first
+            waiting.append((self.above + line, self.above + before, record))
+            if any(map(str.strip, record)):
+                for first, last, one in waiting:
+                    self._check_width(first, last, one)
+                    yield first, one
+                waiting = []
+        self.tail = [line for line, _, _ in waiting]
+
+    def _check_width(self, line: int, last: int, record: list[str]) -> None:
+        if len(record) == self.width:
+            return
+        what, rule = f"Line {line} of {self.file}", f"of {labels.count(self.width, 'cell')}, as the first one"
+        remedy = "Mend the line."
+        if last > line:
+            remedy = f"Close its quotation marks: it goes on to line {last}."
+        elif len(record) > self.width > 0:
+            remedy = "Mend the line, or take away what stands above the names."
+        raise DataError(what, must=rule, got=len(record), then=remedy)
+
+    def line(self, row: int) -> int:
+        """The line that a row is on."""
+        with text_of(self.file, self.encoding) as lines:
+            return next(itertools.islice(self.rows(lines), row, None))[0]
 
 
 def csv(
@@ -40,7 +123,8 @@ def csv(
     ids: str | None = None,
     sep: str | None = None,
     header: bool | None = None,
-    decimal: str = ".",
+    decimal: str | None = None,
+    thousands: str | None = None,
     encoding: str | None = None,
 ) -> Table:
     """Numbers between commas, one row a line; a first line with words in it names the columns.
@@ -53,76 +137,125 @@ def csv(
         columns: Names of the columns to use; all that are not beside, if left out. Without names they are 1, 2, ...
         beside: Names of columns that are no features: labels, or whose row it is. They may be text.
         ids: The name of a column that says whose row it is, for runs over columns of the same people. It may be text.
-        sep: What stands between two cells; "," if left out, or ";" with decimal=",".
+        sep: What stands between two cells; found in the file, if left out.
         header: Whether the first line holds names; found out by whether it is all numbers, if left out.
-        decimal: What stands before decimals: "." or ",".
+        decimal: What stands before decimals, "." or ","; found in the file, if left out and if the file is clear.
+        thousands: What may stand between thousands: ",", ".", "'" or " "; of "," and "." the one that does not stand
+            before decimals, if left out; "" for nothing.
         encoding: Of the file: "latin-1", say. If left out, what its byte-order mark says, else UTF-8.
     """
-    cells = Cells.of(sep, decimal)
+    check_marks(sep, decimal, thousands)
     checks.choice("header", header, (True, False, None))
     with reading(path, "text with commas") as file, text_of(file, encoding) as lines:
-        records = filter(None, tables.reader(lines, delimiter=cells.sep))
-        first, second = next(records, []), next(records, [])
-        if header is None:
-            require_clear(file, first, itertools.chain([second], records), cells)
-        _require_separator(file, first, second, cells)
-        _require_no_commas(file, first, second, cells)
-        guessed = header is None and all(map(cells.number, first))
-        header = not guessed if header is None else bool(header)
-        names = [clean(cell) for cell in first] if header else [str(j + 1) for j in range(len(first))]
+        sheet = _sheet(file, lines, encoding, sep, decimal, thousands)
+        first, guessed = _first_line(sheet, lines, header)
+        names = [clean(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
         beside = with_ids(beside, ids)
         features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
         place = {name: j for j, name in reversed([*enumerate(names)])}  # of a name that is there twice the first
-        places = [place[name] for name in features]
-        whole = features == tuple(names)
-        values: dict[str, list[str]] = {name: [] for name in apart}
-        after = functools.partial(_after_header, lines, cells, header)
-        if not whole:  # numpy would pass over cells too many
-            for _, record in _records(file, after(), len(names)):
-                for name in apart:
-                    values[name].append(record[place[name]])
-        rows = _loaded(file, after, lines, cells, len(names), places) if features else np.empty((0, 0))
+        if decimal is None and thousands not in (".", ","):
+            sheet.cells = _clear(sheet, lines, [place[name] for name in features], names, thousands)
+        values = _labels(sheet, lines, {name: place[name] for name in apart}, whole=features == tuple(names))
+        rows = _numbers(sheet, lines, [place[name] for name in features])
         if rows is None:
-            text = _words(_records(file, after(), len(names)), [*zip(places, features, strict=True)], cells)
-            kept = tuple(name for name in features if name not in text)
-            if columns is not None or not header or not kept:
+            text = _words(sheet, lines, [(place[name], name) for name in features])
+            usable = tuple(name for name in features if name not in text)
+            if columns is not None or not sheet.header or not usable:
                 raise no_numbers(file, text)
-            features, words = kept, {**words, **text}
-            rows = _loaded(file, after, lines, cells, len(names), [place[name] for name in features])
+            features, words = usable, {**words, **text}
+            rows = _numbers(sheet, lines, [place[name] for name in features])
             assert rows is not None
+    if sheet.tail:
+        _warn_of_tail(sheet)
     rows = rows if rows.size else np.empty((0, len(features)))
-    beside_rows = {name: np.array(found) if name == ids else cells.plain(found) for name, found in values.items()}
-    line = functools.partial(line_of, file=file, cells=cells, encoding=encoding, header=header)
-    origin = Origin.of(file, len(rows), line, guessed=guessed)
-    return Table((rows,), features if header else (), beside_rows, words, str(file), origin).identified(ids)
+    beside_rows = {n: np.array(found) if n == ids else sheet.cells.plain(found) for n, found in values.items()}
+    origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
+    return Table((rows,), features if sheet.header else (), beside_rows, words, str(file), origin).identified(ids)
 
 
-def line_of(row: int, *, file: Path, cells: Cells, encoding: str | None, header: bool) -> int:
-    """The line that a row is on."""
-    with text_of(file, encoding) as lines:
-        reader = _after_header(lines, cells, header)
-        before = reader.line_num
-        for record in reader:
-            if record and row == 0:
-                break
-            row, before = row - bool(record), reader.line_num
-        return int(before) + 1
+def _sheet(
+    file: Path, lines: TextIO, encoding: str | None, sep: str | None, decimal: str | None, thousands: str | None
+) -> Sheet:
+    """How the file is cut: as it is said, as it says itself in its first line, or as its lines are alike."""
+    sample = [*itertools.islice(lines, SAMPLE)]
+    above = separator_above(sample[0]) if sample else ""
+    between = sep or above or find_separator(sample, decimal)
+    point = decimal or {".": ",", ",": "."}.get(thousands or "")
+    if point is None:  # until all numbers have been looked at: see `_clear`
+        point = Marks.of(tables.reader(sample, delimiter=between)).decimal
+    return Sheet(file, encoding, Cells.of(between, point, thousands), above=int(bool(above)))
+
+
+def _first_line(sheet: Sheet, lines: TextIO, header: bool | None) -> tuple[list[str], bool]:
+    """The first record, and whether it was taken for a row without anybody having said so."""
+    records = filter(None, sheet.reader(lines))
+    first: list[str] = next(records, [])
+    second: list[str] = next(records, [])
+    if header is None:
+        require_clear(sheet.file, first, itertools.chain([second], records), sheet.cells)
+    _require_separator(sheet.file, first, second, sheet.cells)
+    _require_no_commas(sheet.file, first, second, sheet.cells)
+    guessed = header is None and all(map(sheet.cells.number, first))
+    sheet.header = not guessed if header is None else bool(header)
+    sheet.width = len(first)
+    return first, guessed
+
+
+def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[str], thousands: str | None) -> Cells:
+    """The cells with the decimals that the numbers of these columns show; an error where they may be thousands."""
+    marks, looked, whole = Marks(), 0, not _has_marks(sheet, lines)
+    for line, record in sheet.rows(lines):
+        for j in places:
+            marks.add(line, j, record[j])
+        looked += len(places)
+        if looked > _MARKED and (whole or marks.known):
+            break
+    unclear = marks.unclear(sheet.cells.sep)
+    if unclear is None:
+        return Cells.of(sheet.cells.sep, marks.decimal, thousands)
+    cell, line, j = unclear
+    mark, remedy = ".", option(sheet.file, decimal=".")
+    if "," in cell:
+        mark, remedy = ",", option(sheet.file, sep=sheet.cells.sep, decimal=",")
+    place = f"{cell!r} in column {names[j]} (line {line})"
+    got = f"{place}, which may be {cell.replace(mark, '')} or {cell.replace(mark, '.')}"
+    what, rule = f"The numbers of {sheet.file}", "clear about decimals and thousands"
+    then = f"{remedy}. Write thousands={mark!r} there, if it stands between thousands."
+    raise DataError(what, must=rule, got=got, then=then)
+
+
+def _has_marks(sheet: Sheet, lines: TextIO) -> bool:
+    """Whether there is a point or a comma in any cell: a look at the text, as one at each cell takes long."""
+    sheet.below_header(lines)
+    for text in iter(partial(lines.read, _PIECE), ""):
+        if "." in text or '"' in text or (sheet.cells.sep != "," and "," in text):
+            return True
+    return False
+
+
+def _labels(sheet: Sheet, lines: TextIO, places: dict[str, int], *, whole: bool) -> dict[str, list[str]]:
+    """The cells of the columns beside the features, by name; read too where numpy would pass over cells too many."""
+    values: dict[str, list[str]] = {name: [] for name in places}
+    if whole:
+        return values
+    for _, record in sheet.rows(lines):
+        for name, j in places.items():
+            values[name].append(record[j])
+    return values
 
 
 def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:
     """Refuse a file whose first line has another separator in it than the one that is looked for."""
     for other in ";\t|":
         split = len(first) == 1 and other in first[0]
-        if other != cells.sep and (
-            split or any(re.fullmatch(rf"[-+.\d]*\d{re.escape(other)}[-+.\d]*", c) for c in first)
-        ):
+        number = re.compile(rf"[-+.\d]*\d{re.escape(other)}[-+.\d]*")
+        if other != cells.sep and (split or any(map(number.fullmatch, first))):
             lines = (cells.sep.join(record).split(other) for record in (first, second))
             comma = any(re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell) for line in lines for cell in line)
-            more = {"decimal": ","} if comma else {}
             got = f"{cells.sep.join(first)!r} in the first line"
-            remedy = f"{option(file, sep=other, **more)}."
+            remedy = option(file, sep=other, decimal=",") if comma else option(file, sep=other)
             what = f"What stands between two cells of {file}"
-            raise DataError(what, must=repr(cells.sep), got=got, then=remedy)
+            raise DataError(what, must=repr(cells.sep), got=got, then=f"{remedy}, or leave sep out.")
 
 
 def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:
@@ -131,34 +264,27 @@ def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], 
         return
     count = second[0].count(",")
     if first[0].count(",") == count > int(cells.decimal == ","):  # one alone may stand before decimals
-        got, remedy = f"{first[0]!r} in the first line", f"{option(file, sep=',')}."
+        got, remedy = f"{first[0]!r} in the first line", f"{option(file, sep=',')}, or leave sep and decimal out."
         raise DataError(f"What stands between two cells of {file}", must=repr(cells.sep), got=got, then=remedy)
 
 
-def _after_header(lines: Any, cells: Cells, header: bool) -> Any:
-    """The records from the first one with values on; the lines are left there too."""
-    lines.seek(0)
-    reader = tables.reader(lines, delimiter=cells.sep)
-    if header:
-        next(filter(None, reader))
-    return reader
-
-
-def _loaded(file: Path, after: Any, lines: Any, cells: Cells, width: int, places: list[int]) -> Array | None:
+def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Array | None:
     """The cells by numpy's own reader, or one by one where some are empty; None if some are not numbers."""
-    if cells.decimal == ".":
-        after()
-        used = None if places == list(range(width)) else places
+    if not places:
+        return np.empty((0, 0))
+    if sheet.cells.decimal == ".":
+        sheet.below_header(lines)
+        used = None if places == list(range(sheet.width)) else places
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # about a file without rows, which is LocalData's matter
-                return np.loadtxt(lines, delimiter=cells.sep, comments=None, quotechar='"', ndmin=2, usecols=used)
+                return np.loadtxt(lines, delimiter=sheet.cells.sep, comments=None, quotechar='"', ndmin=2, usecols=used)
         except UnicodeError:
             raise
         except ValueError:
             pass
     try:
-        return _by_cell(_records(file, after(), width), places, cells)
+        return _by_cell(sheet.rows(lines), places, sheet.cells)
     except ValueError as error:
         if isinstance(error, DataError | UnicodeError):
             raise
@@ -172,30 +298,19 @@ def _by_cell(records: Iterator[tuple[int, list[str]]], places: list[int], cells:
     return np.concatenate(blocks)
 
 
-def _records(file: Path, reader: Any, width: int) -> Iterator[tuple[int, list[str]]]:
-    """The lines with cells, and their numbers; all of one width."""
-    before = reader.line_num
-    for record in reader:
-        line, before = before + 1, reader.line_num  # of a record over several lines the first
-        if record and len(record) != width:
-            what, rule = f"Line {line} of {file}", f"of {labels.count(width, 'cell')}, as the first one"
-            raise DataError(what, must=rule, got=len(record), then=_mended(line, before, len(record) > width > 0))
-        if record:
-            yield line, record
-
-
-def _mended(first: int, last: int, longer: bool) -> str:
-    """What may be wrong with a line of another width."""
-    if last > first:
-        return f"Close its quotation marks: it goes on to line {last}."
-    return "Mend the line, or take away what stands above the names." if longer else "Mend the line."
-
-
-def _words(records: Iterator[tuple[int, list[str]]], places: Sequence[tuple[int, str]], cells: Cells) -> dict[str, str]:
+def _words(sheet: Sheet, lines: TextIO, places: Sequence[tuple[int, str]]) -> dict[str, str]:
     """The features that are no numbers: of each the first cell that is none, and its line."""
     bad: dict[str, str] = {}
-    for line, record in records:
+    for line, record in sheet.rows(lines):
         for j, name in places:
-            if name not in bad and not cells.number(record[j]):
-                bad[name] = f"{labels.elided(record[j], _SHOWN)!r} in column {name} (line {line})"
+            if name not in bad and not sheet.cells.number(record[j]):
+                bad[name] = f"{labels.shorten(record[j], _SHOWN)!r} in column {name} (line {line})"
     return bad
+
+
+def _warn_of_tail(sheet: Sheet) -> None:
+    first, last = sheet.tail[0], sheet.tail[-1]
+    place, are = f"Line {first}", "holds"
+    if last > first:
+        place, are = f"Lines {first} to {last}", "hold"
+    warnings.warn(f"{place} of {sheet.file} {are} separators only, as Excel leaves them: no rows.", stacklevel=4)

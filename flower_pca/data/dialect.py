@@ -3,6 +3,11 @@
 Text may have a byte-order mark, the encoding that is given, or UTF-8. What cannot be decoded is named by its line and
 its byte, with the option that may read it.
 
+Each file has its own dialect, so that a German one may lie among others: what nobody has said of it is found in it. The
+separator is the one by which all lines have as many cells, and most of these are numbers. Of points and commas in
+numbers it is asked which can only stand before decimals (3,5) or between thousands (1.234.567): where a file has 1.008,
+and nothing else in it says which of both that is, it is refused until somebody says so.
+
 A first line of numbers is a row as the others, or names that happen to be numbers: wave numbers, times and years look
 like values, and a row too many turns the components without a word. So a line is refused whose numbers are unlike
 those below: far from them in all columns, or going up, going down or in equal steps, as hardly a line below does. What
@@ -12,11 +17,12 @@ is rare among n rows is the first one's by accident about once in n.
 from __future__ import annotations
 
 import codecs
+import csv as tables
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -26,44 +32,77 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 
 _GAPS: Final = ("", "na", "n/a", "nan", "null", "none")  # what stands in files for a value that is missing
+_WORDS: Final = {**dict.fromkeys(_GAPS, np.nan), "true": 1.0, "false": 0.0}
+_BLANKS: Final = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2019": "'"})  # as they stand in thousands
+_BETWEEN: Final = (".", ",", "'", " ")  # what may stand between thousands
+_SEPARATORS: Final = (",", ";", "\t", "|")
+SAMPLE: Final = 200  # lines by which the separator is found
+_EXCEL: Final = re.compile(r'"?sep=(.)"?\s*')  # a first line by which Excel is told the separator
+_NUMBERS: Final = {  # how a number is written, and what that says of its marks
+    "thousands have points": re.compile(r"[1-9]\d{0,2}(\.\d{3}){2,}(,\d*)?|[1-9]\d{0,2}\.\d{3},\d*"),
+    "thousands have commas": re.compile(r"[1-9]\d{0,2}(,\d{3}){2,}(\.\d*)?|[1-9]\d{0,2},\d{3}\.\d*"),
+    "either, by a point": re.compile(r"[1-9]\d{0,2}\.\d{3}"),
+    "either, by a comma": re.compile(r"[1-9]\d{0,2},\d{3}"),
+    "decimals have points": re.compile(r"\d*\.\d*(e[-+]?\d+)?", re.IGNORECASE),
+    "decimals have commas": re.compile(r"\d*,\d*(e[-+]?\d+)?", re.IGNORECASE),
+    "whole": re.compile(r"\d{1,3}"),
+}
+_CLEAR: Final = {"thousands have points", "thousands have commas", "decimals have points", "decimals have commas"}
 
 
 @dataclass(frozen=True)
 class Cells:
-    """How a line is cut into cells, and what number a cell is."""
+    """How a line is cut into cells, and what number a cell is.
+
+    Attributes:
+        sep: What stands between two cells.
+        decimal: What stands before decimals.
+        thousands: What may stand between thousands; "" for nothing.
+    """
 
     sep: str
-    decimal: str
+    decimal: str = "."
+    thousands: str = ""
 
     @classmethod
-    def of(cls, sep: object, decimal: object) -> Cells:
-        """From the options: without `sep` there is a comma between two cells, or a semicolon where decimals have it."""
-        if decimal not in (".", ","):
-            raise ConfigError("decimal", must="'.' or ','", got=repr(decimal), then="Write decimal=','.")
-        between = (";" if decimal == "," else ",") if sep is None else sep
-        if not isinstance(between, str) or len(between) != 1 or between in '"\r\n':
-            raise ConfigError("sep", must="one character", got=repr(sep), then="Write sep=';'.")
-        return cls(between, str(decimal))
+    def of(cls, sep: str, decimal: str, thousands: str | None) -> Cells:
+        """Of points and commas the one that does not stand before decimals may stand between thousands."""
+        other = "." if decimal == "," else ","
+        return cls(sep, decimal, other if thousands is None else thousands)
 
     def value(self, cell: str) -> float:
-        """The number; NaN of a gap.
+        """The number; NaN of a gap, 1 and 0 of true and false.
 
         Raises:
             ValueError: If it is none.
         """
+        number = cell
+        if self.thousands:
+            number = self._without_thousands(number)
         if self.decimal == ",":
-            if "." in cell:  # between thousands, or instead of the comma: nobody can tell
+            if "." in number:  # instead of the comma
                 raise ValueError(cell)
-            cell = cell.replace(",", ".")
+            number = number.replace(",", ".")
         try:
-            number = float(cell)
+            found = float(number)
         except ValueError:
-            if cell.strip().lower() in _GAPS:
-                return np.nan
+            word = cell.strip().lower()
+            if word in _WORDS:
+                return _WORDS[word]
             raise
         if "_" in cell:  # which only Python reads
             raise ValueError(cell)
-        return number
+        return found
+
+    def _without_thousands(self, cell: str) -> str:
+        """The number without what stands between thousands, which must be there every three digits or not at all."""
+        plain = cell.strip().translate(_BLANKS)
+        if self.thousands not in plain:
+            return cell
+        between, before = re.escape(self.thousands), re.escape(self.decimal)
+        if not re.fullmatch(rf"[-+]?\d{{1,3}}({between}\d{{3}})+({before}\d*)?", plain):
+            raise ValueError(cell)
+        return plain.replace(self.thousands, "")
 
     def number(self, cell: str) -> bool:
         """Whether it is a number or a gap."""
@@ -77,6 +116,110 @@ class Cells:
         """Labels as numbers where all of them are, else as text."""
         numbers = all(self.number(cell) and cell.strip() for cell in cells)
         return np.array([self.value(cell) for cell in cells]) if numbers else np.array(cells)
+
+
+def separator_above(line: str) -> str:
+    """The separator that Excel is told in a first line such as sep=;, or ""."""
+    found = _EXCEL.fullmatch(line)
+    return found[1] if found else ""
+
+
+def check_marks(sep: object, decimal: object, thousands: object) -> None:
+    """Refuse a separator, or marks in numbers, that are none."""
+    if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
+        raise ConfigError("sep", must="one character", got=repr(sep), then="Write sep=';'.")
+    if decimal not in (None, ".", ","):
+        raise ConfigError("decimal", must="'.' or ','", got=repr(decimal), then="Write decimal=','.")
+    if thousands not in (None, "", *_BETWEEN) or (thousands and thousands == decimal):
+        rule = "'.', ',', \"'\" or ' ', and another mark than decimal"
+        raise ConfigError("thousands", must=rule, got=repr(thousands), then="Write thousands='.'.")
+
+
+def find_separator(lines: Sequence[str], decimal: str | None) -> str:
+    """What stands between two cells, by the first lines of a file: what cuts them alike, and into most numbers."""
+    best, usual = (0.0, 0.0), ","
+    if decimal == ",":
+        usual = ";"
+    for sep in _SEPARATORS:
+        if sep == decimal:
+            continue
+        records = [record for record in tables.reader(lines, delimiter=sep) if record]
+        if len({len(record) for record in records}) == 1 and len(records[0]) > 1:
+            fit = _fit(records[1:] or records, sep, decimal)
+            if fit > best:
+                best, usual = fit, sep
+    return usual
+
+
+def _fit(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> tuple[float, float]:
+    """The share of cells that are numbers; and, the fewer the better, of those that another separator would cut."""
+    every = [cell for record in records for cell in record if cell.strip()]
+    most, odd = 0, len(every)
+    for mark in (".", ",") if decimal is None else (decimal,):
+        numbers = Cells(sep, mark)
+        words = [cell for cell in every if not numbers.number(cell)]
+        if len(every) - len(words) >= most:
+            most, odd = len(every) - len(words), sum(any(s in cell for s in _SEPARATORS) for cell in words)
+    return most / max(len(every), 1) + 1e-9, -odd / max(len(every), 1)
+
+
+@dataclass
+class Marks:
+    """What the numbers of a file say of their points and commas: of each kind of number the first one, and its place.
+
+    Attributes:
+        first: By the kind: the cell, its line, and its column by position.
+        columns: By the kind: the columns that have such numbers.
+    """
+
+    first: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    columns: dict[str, set[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, records: Iterable[Sequence[str]]) -> Marks:
+        """What the cells of these records show."""
+        marks = cls()
+        for line, record in enumerate(records):
+            for j, cell in enumerate(record):
+                marks.add(line, j, cell)
+        return marks
+
+    def add(self, line: int, place: int, cell: str) -> None:
+        """Look at a cell."""
+        digits = cell.strip().lstrip("+-")
+        if not digits or (not digits[0].isdigit() and digits[0] not in ".,"):
+            return
+        for kind, written in _NUMBERS.items():
+            if written.fullmatch(digits):
+                self.first.setdefault(kind, (cell.strip(), line, place))
+                self.columns.setdefault(kind, set()).add(place)
+                return
+
+    def __contains__(self, kind: str) -> bool:
+        return kind in self.first
+
+    @property
+    def decimal(self) -> str:
+        """What stands before decimals: a comma where some numbers say so, and none says that it is a point."""
+        german = "thousands have points" in self or "decimals have commas" in self
+        english = "thousands have commas" in self or "decimals have points" in self
+        return "," if german and not english else "."
+
+    @property
+    def known(self) -> bool:
+        """Whether some numbers show what stands before decimals."""
+        return bool(_CLEAR & self.first.keys())
+
+    def unclear(self, sep: str) -> tuple[str, int, int] | None:
+        """The first number that may be a thousand and eight or a little more than one, if nothing says which."""
+        if self.known:
+            return None
+        if "either, by a comma" in self:
+            return self.first["either, by a comma"]
+        dotted = self.columns.get("either, by a point", set())
+        beside_whole = dotted & self.columns.get("whole", set())
+        # In a file of commas all numbers may well have three decimals; 950 above 1.008 says that they have not.
+        return self.first["either, by a point"] if dotted and (sep != "," or beside_whole) else None
 
 
 _WHOLE: Final = r"\s*\d+\s*"
@@ -113,7 +256,7 @@ def _whole(codes: Sequence[str], second: Sequence[str]) -> str:
 
 
 def _broken(cell: str) -> bool:
-    return re.fullmatch(r"\s*[-+]?\d+\s*", cell) is None and Cells(",", ".").number(cell)
+    return re.fullmatch(r"\s*[-+]?\d+\s*", cell) is None and Cells(",").number(cell)
 
 
 def _unlike(first: Array, rows: Array) -> str:

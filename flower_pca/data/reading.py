@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.names.columns import no_numbers
+from flower_pca.names.columns import listed, no_numbers
 from flower_pca.names.spelling import clean, doubled, nameless, unlike
 
 
@@ -49,6 +50,21 @@ def texts(what: str, value: object) -> tuple[str, ...]:
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(map(clean, value))
     raise ConfigError(what, must="a list of names", got=repr(value), then=f"Write {what}=['a', 'b'].")
+
+
+def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """Those of the names that one of the patterns describes: "lab_*", say."""
+    wanted = [clean(pattern) for pattern in patterns]
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
+
+
+def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) -> None:
+    """Refuse a pattern that describes none of the names."""
+    there = list(dict.fromkeys(names))
+    for pattern in patterns:
+        if not matching(there, [pattern]):
+            remedy = checks.did_you_mean(pattern, there, "Leave it out.")
+            raise ConfigError(what, must=f"among {listed(there)}", got=repr(pattern), then=remedy)
 
 
 def with_ids(beside: Any, ids: object) -> Any:

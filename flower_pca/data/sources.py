@@ -21,7 +21,7 @@ from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError, private
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svmlight
-from flower_pca.data.reading import no_rows, reading, texts
+from flower_pca.data.reading import matching, no_rows, reading, require_matches, texts
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
 from flower_pca.data.table import Table
 from flower_pca.names.columns import Columns, difference, listed, no_numbers
@@ -48,9 +48,14 @@ def folder(
     sep: str | None = None,
     header: bool | None = None,
     decimal: str | None = None,
+    thousands: str | None = None,
     encoding: str | None = None,
+    drop: Sequence[str] = (),
+    without: Sequence[str] = (),
 ) -> Table:
     """A folder with one file per client; the files' names go beside, as file.
+
+    What is not said of csv files is found in each of them, so that a German one may lie among others.
 
     Args:
         path: The folder.
@@ -60,27 +65,51 @@ def folder(
         sep: What stands between two cells of csv files.
         header: Whether their first line holds names; see `csv`.
         decimal: What stands before decimals in csv files: "." or ",".
+        thousands: What may stand between thousands in csv files.
         encoding: Of csv files.
+        drop: Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
+        without: Names of files to leave out, which may hold anything, or patterns; without their endings.
     """
-    given = {"sep": sep, "header": header, "decimal": decimal, "encoding": encoding}
-    options = {name: value for name, value in given.items() if value is not None}
-    return _read_folder(path=path, pattern=pattern, columns=columns, beside=beside, options=options)
+    given = {"sep": sep, "header": header, "decimal": decimal, "thousands": thousands, "encoding": encoding}
+    apart = tuple(name for name in texts("beside", beside) if name != "file")
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    options |= {name: value for name, value in (("columns", columns), ("beside", apart)) if value}
+    place, files = _files(path, pattern, texts("without", without))
+    tables = _tables(files, options, texts("drop", drop))
+    tables = [_like(tables[0], table, files[0], file) for table, file in zip(tables, files, strict=True)]
+    names = _sites(files)
+    parts = tuple(table.parts[0] for table in tables)
+    sizes = [int(part.shape[0]) for part in parts]
+    labels_of_rows = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
+    beside_rows = {**labels_of_rows, "file": np.repeat(np.array(names), sizes)}
+    origin = Origin(tuple(stretch for table in tables if table.origin for stretch in table.origin.stretches))
+    return Table(parts, tables[0].names, beside_rows, {}, str(place), origin, tuple(names))
 
 
-def parties(spec: str, *, ids: str | None = None, clients: int | None = None) -> list[Any]:
+def parties(
+    spec: str,
+    *,
+    ids: str | None = None,
+    clients: int | None = None,
+    drop: Sequence[str] = (),
+    without: Sequence[str] = (),
+) -> list[Any]:
     """The tables of clients that hold different columns of the same people.
 
     Args:
         spec: A folder with a file for each of them; or one table, whose columns are dealt out in order, for a trial.
         ids: The name of the column that says whose row it is; None for none.
         clients: How many there are; of a folder as many as files, else 2, if left out.
+        drop: Names of columns to leave out, or patterns.
+        without: Names of files to leave out, or patterns.
     """
     with private():
         load = _source(spec)
         if isinstance(load, partial) and load.func is folder:
             given = {name: value for name, value in load.keywords.items() if value is not None}
             path, pattern = given.pop("path"), given.pop("pattern", "*")
-            found = _parties_of_folder(path=path, pattern=pattern, ids=ids, options=given)
+            drop, without = (*given.pop("drop", ()), *drop), (*given.pop("without", ()), *without)
+            found = _parties_of_folder(path, pattern, ids, given, drop, without)
             if clients is not None and clients != len(found):
                 rule, remedy = f"{len(found)}, one for each file", "Leave it out."
                 raise ConfigError("The number of clients", must=rule, got=clients, then=remedy)
@@ -88,7 +117,7 @@ def parties(spec: str, *, ids: str | None = None, clients: int | None = None) ->
         known = {"ids": ids} if ids is not None else {}
         if known and "ids" not in inspect.signature(load).parameters:
             raise ConfigError("ids", must="of a csv, parquet or npz file", got=repr(ids), then="Leave them out.")
-        whole = _loaded(partial(load, **known), spec, (), None).whole()
+        whole = _loaded(partial(load, **known), spec, (), None, drop).whole()
         d = int(whole.rows.shape[1])
         checks.integer("The number of clients", clients or 2, least=1, most=d)
         parts = np.array_split(np.arange(d), clients or 2)
@@ -141,16 +170,29 @@ def size_drawn(spec: str) -> int:
     return max(sizes[0] * sizes[1], sizes[2] * sizes[1] ** 2)
 
 
-def table(spec: str, *, beside: Sequence[str] = (), columns: Sequence[str] | None = None) -> Table:
+def table(
+    spec: str,
+    *,
+    beside: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    without: Sequence[str] = (),
+) -> Table:
     """The rows with what is known of them.
 
     Args:
         spec: A spec string or a bare path.
         beside: Names of columns to keep beside the rows, as if the spec had asked for them.
         columns: Names of the columns to use, likewise, unless the spec names its own.
+        drop: Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
+        without: Of a folder, names of files to leave out, which may hold anything, or patterns.
     """
     with private():
-        return _loaded(_source(spec), spec, tuple(beside), columns)
+        load = _source(spec)
+        if isinstance(load, partial) and load.func is folder:
+            drop, without = (*load.keywords.get("drop", ()), *drop), (*load.keywords.get("without", ()), *without)
+            load, drop = partial(load, drop=drop, without=without), ()
+        return _loaded(load, spec, tuple(beside), columns, drop)
 
 
 def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = ()) -> Table:
@@ -166,7 +208,13 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
         return table(spec, beside=beside, columns=tuple(map(str, needed)))
 
 
-def _loaded(load: Callable[..., Table], spec: str, beside: tuple[str, ...], columns: Sequence[str] | None) -> Table:
+def _loaded(
+    load: Callable[..., Table],
+    spec: str,
+    beside: tuple[str, ...],
+    columns: Sequence[str] | None,
+    drop: Sequence[str] = (),
+) -> Table:
     given = load.keywords if isinstance(load, partial) else {}
     if columns is not None and "columns" in inspect.signature(load).parameters and given.get("columns") is None:
         load = partial(load, columns=tuple(columns))
@@ -179,6 +227,8 @@ def _loaded(load: Callable[..., Table], spec: str, beside: tuple[str, ...], colu
         if part.ndim != 2:
             got, remedy = labels.count(part.ndim, "dimension"), "A vector becomes x[:, None]."
             raise DataError(f"The data of {spec}", must="a table", got=got, then=remedy)
+    require_matches(_DROPPED, loaded.columns, drop)
+    loaded = loaded.without(matching(loaded.columns, drop))
     return loaded if columns is None else loaded.picked(tuple(columns))
 
 
@@ -198,84 +248,67 @@ def _source(spec: str) -> Callable[..., Table]:
     return specs.bind(spec, SOURCES, what="The data source", rule=rule)
 
 
+_DROPPED: Final = "The columns to leave out"
 _NAMED: Final = "Give the files of all clients names of columns, or of none."
 _IDS: Final = "If a column says whose row it is, name it: ids='patient'."
 _ALIGN: Final = "Give every client the same features, or name those of the run with columns=[...]."
 
 
-def _read_folder(
-    *,
-    path: str,
-    pattern: str = "*",
-    columns: Sequence[str] | None = None,
-    beside: Sequence[str] = (),
-    options: Mapping[str, Any],
-) -> Table:
-    """One part for each file, in the order of their names, numbers by their size; the names go beside, as file.
-
-    Args:
-        path: The folder.
-        pattern: Which files: "*.csv", say.
-        columns: Names of the columns to use, of files that have names.
-        beside: Names of columns that are no features, of files that can have them.
-        options: How csv files are read.
-    """
-    place, files = _files(path, pattern)
-    apart = tuple(name for name in texts("beside", beside) if name != "file")
-    wanted = {name: value for name, value in (("columns", columns), ("beside", apart)) if value} | dict(options)
-    tables = [_one(ENDINGS[file.suffix.lower()], file, wanted) for file in files]
-    tables = [_like(tables[0], table, files[0], file) for table, file in zip(tables, files, strict=True)]
-    sites = _sites(files)
-    parts = tuple(table.parts[0] for table in tables)
-    sizes = [int(part.shape[0]) for part in parts]
-    columns_apart = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
-    beside_rows = {**columns_apart, "file": np.repeat(np.array(sites), sizes)}
-    origin = Origin(tuple(stretch for table in tables if table.origin for stretch in table.origin.stretches))
-    return Table(parts, tables[0].names, beside_rows, {}, str(place), origin, tuple(sites))
-
-
-def _parties_of_folder(*, path: str, pattern: str = "*", ids: str | None, options: Mapping[str, Any]) -> list[SiteRows]:
-    """The table of each party, one for each file: different columns of the same people.
-
-    `ids` is the name of the column that says whose row it is; None for none. The others are as of `read`.
-    """
-    _, files = _files(path, pattern)
-    wanted = ({} if ids is None else {"ids": ids}) | dict(options)
-    tables = [_one(ENDINGS[file.suffix.lower()], file, wanted, then=_IDS if ids is None else "") for file in files]
+def _parties_of_folder(
+    path: str, pattern: str, ids: str | None, options: Mapping[str, Any], drop: Sequence[str], without: Sequence[str]
+) -> list[SiteRows]:
+    """The table of each party, one for each file: different columns of the same people."""
+    _, files = _files(path, pattern, without)
+    wanted, remedy = dict(options), _IDS
+    if ids is not None:
+        wanted, remedy = {"ids": ids, **options}, ""
+    tables = _tables(files, wanted, drop, then=remedy)
     return [table.site_rows(table.rows, site=site) for table, site in zip(tables, _sites(files), strict=True)]
 
 
-def _files(path: str, pattern: str) -> tuple[Path, list[Path]]:
+def _files(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path, list[Path]]:
     with reading(path, "a folder with one file per client") as place:
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
         found = [f for f in place.glob(str(pattern)) if f.suffix.lower() in ENDINGS and not f.name.startswith(".")]
         files = sorted((file for file in found if file.is_file()), key=_natural)
+    require_matches("The sites to leave out", [name for f in files for name in (f.stem, f.name)], without)
+    files = [file for file in files if not matching((file.stem, file.name), without)]
     if not files:
         rule = f"one with files that match {pattern!r} and end in {', '.join(ENDINGS)}"
         raise DataError(f"The folder {place}", must=rule, got="none", then="Check the folder.")
     return place, files
 
 
+def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[str], *, then: str = "") -> list[Table]:
+    """The tables of these files, less the columns to leave out."""
+    tables = [_read(file, options) for file in files]
+    require_matches(_DROPPED, [name for table in tables for name in table.columns], drop)
+    tables = [table.without(matching(table.columns, drop)) for table in tables]
+    for table, file in zip(tables, files, strict=True):
+        if table.words and then:
+            raise DataError(f"The columns of {file}", must="numbers", got=listed(table.words.values()), then=then)
+        if table.words:
+            raise no_numbers(file, table.words)
+        if table.parts[0].ndim == 2 and table.parts[0].shape[0] == 0:
+            raise no_rows(file)
+    return tables
+
+
+def _read(file: Path, options: Mapping[str, Any]) -> Table:
+    """The table in a file, read with those options that all its like take."""
+    reader = ENDINGS[file.suffix.lower()]
+    known = inspect.signature(reader).parameters
+    for name in options:
+        if name not in known:
+            remedy = "Leave it out, or use files with named columns."
+            raise ConfigError(f"{name} of {file}", must="left out", got=repr(options[name]), then=remedy)
+    return reader(path=str(file), **options)
+
+
 def _sites(files: Sequence[Path]) -> list[str]:
     whole = [file.stem for file in files]
     return whole if len(set(whole)) == len(whole) else [file.name for file in files]
-
-
-def _one(reader: Callable[..., Table], file: Path, wanted: Mapping[str, Any], *, then: str = "") -> Table:
-    known = inspect.signature(reader).parameters
-    for name in wanted:
-        if name not in known:
-            remedy = "Leave it out, or use files with named columns."
-            raise ConfigError(f"{name} of {file}", must="left out", got=repr(wanted[name]), then=remedy)
-    table = reader(path=str(file), **wanted)
-    if table.words and then:
-        raise DataError(f"The columns of {file}", must="numbers", got=listed(table.words.values()), then=then)
-    if table.words:
-        raise no_numbers(file, table.words)
-    if table.parts[0].ndim == 2 and table.parts[0].shape[0] == 0:
-        raise no_rows(file)
-    return table
 
 
 def _like(first: Table, table: Table, one: Path, other: Path) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,6 +64,19 @@ class Table:
         if self.words:
             raise no_numbers(self.source, self.words)
         return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of all columns that are no labels, whether they hold numbers or not."""
+        return (*self.names, *self.words)
+
+    def without(self, columns: Collection[str]) -> Table:
+        """The table less these columns."""
+        if not set(columns) & set(self.columns):
+            return self
+        kept = tuple(name for name in self.names if name not in columns)
+        words = {name: bad for name, bad in self.words.items() if name not in columns}
+        return replace(self.picked(kept), words=words)
 
     def identified(self, ids: str | None) -> Table:
         """The same, with the column of this name beside the rows as their ids."""

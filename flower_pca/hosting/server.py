@@ -15,10 +15,8 @@ from flwr.serverapp import Grid
 
 from flower_pca.assembly import AnyRun
 from flower_pca.base.errors import ConfigError, ProtocolError
-from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.core.stage import Broadcast, Failure, Reply, Sum
 from flower_pca.hosting import messages as hosted
-from flower_pca.masking.run import Masked
-from flower_pca.stages.influence import Influence
 from flower_pca.stages.opening import Opening
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.nodes import Nodes, kind_of
@@ -103,20 +101,6 @@ class Hosts(Nodes):
             for client in clients:
                 self._homes[client] = node
                 self.keys[client] = client
-
-
-def require_sums(run: AnyRun, channel: object) -> None:
-    """Require what nodes that add up their clients' answers need: no message of which more than a sum is wanted."""
-    what, remedy = "where the answers of clients are summed", 'Leave it out, or use "stacked".'
-    single = any(isinstance(stage, Influence) for stage in run.standing.stages)
-    for name, given in (("mask", isinstance(run, Masked)), ("channel", channel is not None), ("influence", single)):
-        if given:
-            raise ConfigError(name, must=f"left out {what}", got="one", then=remedy)
-    for stage in run.standing.stages:
-        plain = type(stage).merging is Stage.merging and type(stage).personal is Stage.personal
-        if not plain and not isinstance(stage, Opening):
-            rule = f"one whose clients get one message and send sums, {what}"
-            raise ConfigError("The algorithm", must=rule, got=stage.spec, then='Use krylov or ssi, or "stacked".')
 
 
 def reached(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[str, Any]] | None = None) -> Nodes:

@@ -21,7 +21,6 @@ from flower_pca.base.errors import NotEnoughNodes, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm, Iterative
-from flower_pca.core.kinds import Kind
 from flower_pca.core.layer import Layer, Work
 from flower_pca.core.model import Model
 from flower_pca.core.settings import DP
@@ -154,7 +153,7 @@ class Budget(Layer):
         share, parts = asked_share(says, work.summed), work.stage.parts(work.arrays, work.data.d)
         sealed = {}
         for name, a in up.items():
-            if parts[name].kind is Kind.ROWS:  # how many rows there are is told by nobody
+            if parts[name].kind.counts_rows:  # how many rows there are is told by nobody
                 sealed[name] = np.array(1)
             else:
                 sealed[name] = noised(a, share, work.bits)

@@ -23,7 +23,6 @@ import numpy as np
 
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import ROUNDED
 from flower_pca.core.layer import Layer, Work
 from flower_pca.core.model import Model
 from flower_pca.core.settings import FLOORS
@@ -75,7 +74,7 @@ class Precision(Layer):
         parts = work.stage.parts(work.arrays, work.data.d)
         if {"mean", "m2"} <= up.keys():  # of an opening
             up = _moments(up, bits)
-        return {name: rounded(a, bits) if parts[name].kind in ROUNDED else a for name, a in up.items()}
+        return {name: rounded(a, bits) if parts[name].kind.rounded else a for name, a in up.items()}
 
     def _block(self, a: Array) -> Array:
         return rounded(a, self.bits) if a.ndim == 2 else a

@@ -10,22 +10,24 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca.base import linalg
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import Kind, Part, Shape
+from flower_pca.core.kinds import Part, Shape
 from flower_pca.core.replies import UnawaitedError, check_arrays, declined_by, name_of
 from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
-from flower_pca.masking import fixed, halves, messages
+from flower_pca.masking import fixed, messages
 from flower_pca.masking.course import DIGEST, strayed, why
 from flower_pca.masking.group import Group
 from flower_pca.masking.messages import SIGNATURE, Phase, raw
 from flower_pca.masking.primitives import KEY
 from flower_pca.names.columns import Heading
 
+_TIGHT: Final = 2.0  # times the trace: products with rows that the opening has measured, by Cauchy and Schwarz
 _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all else are bytes
 
 
@@ -36,14 +38,14 @@ class Layout:
     Attributes:
         shapes: Their shapes.
         bounds: The largest size of their entries; 0 where that is not known.
-        halves: The names of those in words of 32 bits; their bounds are what the sum is at most.
+        whole: The names of those of whole numbers.
         clients: The clients that the sum has begun with.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     bounds: Mapping[str, Array] = field(default_factory=dict)
     clients: int = 0
-    halves: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, run: Run, masks: MaskedSums, message: Broadcast, columns: int, clients: int, *, heard: bool) -> Layout:
@@ -57,30 +59,49 @@ class Layout:
         shapes = closed(parts)
         bounds = standing.bounds(heard=heard)
         if share := run.deviation_of_one:
-            bounds = fixed.bounds_with_noise(shapes, share, clients)
+            bounds = fixed.bounds_with_noise(parts, share, clients)
         elif masks.bound is not None and not standing.opening:
             # A caller can judge the entries of products; of counts, and of the figures of a batch, nobody can.
-            judged = {n for n, p in parts.items() if p.kind is not Kind.ROWS and (standing.opens or p.shape)}
+            judged = {n for n, p in parts.items() if not p.kind.whole and (standing.opens or p.shape)}
             bounds = {name: masks.bound if name in judged else bound for name, bound in bounds.items()}
-        known = not share and masks.bound is None
-        bounds = {**bounds, **(halves.tight(run, message, parts) if known else {})}
-        wholes = halves.wholes(run, message, parts, clients) if known else {}
-        limits = {name: np.array({**bounds, **wholes}[name], dtype=np.float64) for name in shapes}
-        return cls(shapes, limits, clients, frozenset(wholes))
+        elif _measured(run, message):
+            bounds = {**bounds, **_tight(run, message, parts)}
+        limits = {name: np.array(bounds[name], dtype=np.float64) for name in shapes}
+        return cls(shapes, limits, clients, frozenset(name for name, part in parts.items() if part.kind.whole))
 
     @property
     def size(self) -> int:
         """The numbers mod 2^64 that an upload takes."""
-        return fixed.size(self.shapes, self.bounds, self.halves)
+        return fixed.size(self.shapes, self.bounds)
 
     def limits(self) -> Arrays:
         """The bounds as a message has them."""
-        kinds = {name: messages.WHOLE if name in self.halves else messages.BOUND for name in self.bounds}
-        return {f"{kinds[name]}{name}": bound for name, bound in self.bounds.items()}
+        return {f"{messages.BOUND}{name}": bound for name, bound in self.bounds.items()}
 
     def sums(self, total: Array) -> Arrays:
         """The sums of the answers in the total of the uploads, once its masks are off."""
-        return fixed.decode(total, self.shapes, self.bounds, self.clients, self.halves)
+        return fixed.decode(total, self.shapes, self.bounds, self.clients, self.whole)
+
+
+def _measured(run: Run, message: Broadcast) -> bool:
+    """Whether the opening has told the squares of all that are asked; a mean of a client's own adds some to them."""
+    standing = run.standing
+    asked_later = standing.opens and not standing.opening
+    return asked_later and run.roll.members.issuperset(message.to) and standing.model.missing == "error"
+
+
+def _tight(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str, float]:
+    """Bounds of products with rows that the opening has measured: the trace times the longest column of the block."""
+    most = _TIGHT * run.standing.model.trace
+    return {name: most * _longest(message, part) for name, part in parts.items() if part.kind.product}
+
+
+def _longest(message: Broadcast, part: Part) -> float:
+    """The length of the longest column of the block that a product is made with; of a client's own, 1."""
+    if part.kind.own_block:
+        return 1.0
+    block = np.asarray(part.block(message.arrays), dtype=np.float64)
+    return float(linalg.column_norms(block).max(initial=0.0)) or 1.0
 
 
 def closed(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:

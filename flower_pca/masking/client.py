@@ -8,17 +8,20 @@ What the client keeps for its stage is bound to the course of messages that it h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
 import numpy as np
 
+from flower_pca import registry
 from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import Part
 from flower_pca.core.layer import Sayings, flat
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE
-from flower_pca.masking import agreement, fixed, halves, letters, messages, primitives
+from flower_pca.masking import agreement, fixed, letters, messages, primitives
 from flower_pca.masking.course import NOTHING, counting, course, onwards
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
@@ -75,14 +78,12 @@ def answer(
         up, secrets = _shares(arrays, secrets, demands)
     elif step == Phase.UPLOAD:
         secrets = _admitted(arrays, secrets, demands)
-        summed, noisy = secrets.summed, layers.get(NOISE)
-        if noisy is not None:
-            summed = demands.sharers(summed)
-        fixed.check(arrays, secrets)
-        if noisy is not None:
-            fixed.check_noise(arrays, noisy, summed)
         name, past = messages.inner_stage(arrays) or "", secrets.past.tobytes()
-        halves.check(name, arrays, layers, data.d)
+        fixed.check(arrays, secrets)
+        summed = secrets.summed
+        if (noise := layers.get(NOISE)) is not None:
+            summed = demands.sharers(summed)
+            fixed.check_noise(arrays, _parts(name, arrays, data.d), noise, summed)
         up, own = _answered(stage, name, arrays, data, counting(own, past, name), summed)
         said = messages.said({**arrays, **flat(layers)}, _frame(data))
         newest = course(past, said, name)
@@ -98,6 +99,11 @@ def _frame(data: LocalData | Stream) -> Frame:
     if isinstance(data, Stream):
         return Frame(names=data.wanted)
     return Frame(split=data.split) if isinstance(data, PartyColumns) else data.frame
+
+
+def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+    """What the answer of a stage is made of; of one that is not known, which is refused later, nothing."""
+    return registry.STAGES[name].parts(messages.plain(arrays), d) if name in registry.STAGES else {}
 
 
 def _answered(

@@ -6,10 +6,6 @@ so each adds noise of its own, g of 2 steps, of which rounding to whole steps sh
 2 sqrt(N) steps, which are at most N B 2^-60 each, and no sum can wrap; one beyond 2^61 tells that a mask was not
 removed. Sums of counts are whole numbers again at the end, and what the noise may be alone is 0.
 
-Where the tolerance of a run leaves room for it (`halving`), and what the sum is at most is known, products travel in
-words of 32 bits, two of them in one of 64, high 2^32 + low: a sum of such words is both sums, whatever carries from the
-one into the other. The bound is then one of the sum, and so of every entry: |x| 2^f <= 2^29, whatever N is.
-
 Where no bound is known an entry becomes four words of 48 bits (wide), from 2^-96 to 2^95, likewise. How these add up to
 carries would say a little more than the sum, so each client moves a random number of units of every word to the word
 below; which changes nothing in the sum.
@@ -19,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import numpy as np
@@ -27,7 +23,7 @@ import numpy as np
 from flower_pca.base.bits import Bits, system_bits
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.settings import FLOORS
+from flower_pca.core.kinds import Part
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import draw
 from flower_pca.masking import messages
@@ -37,32 +33,15 @@ from flower_pca.masking.secrets import Secrets
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 _LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one
-_HALF_LIMIT: Final = 29  # likewise, where two numbers share a word
-_SHARE: Final = 0.1  # of the tolerance, that the noise in words of 32 bits may take
 _WORDS, _BITS, _FRACTION = 4, 48, 96
 _AT_ONCE: Final = 2**12  # numbers, which stay near the processor
 _GRAIN: Final = 2.0  # steps, the deviation of each client's noise
 _NOTHING: Final = 9.0  # deviations of all their noise, more than it ever has
-COUNTS: Final = frozenset({
-    "n", "rows", "single", "count", "counts", "far", "taken", "left", "deficient", "missing", "outliers", "clients",
-    "probed",
-})  # fmt: skip
 
 
-def halving(bits: int, clients: int, columns: int) -> bool:
-    """Whether sums over so many clients keep to the tolerance that goes with so few bits, in words of 32.
-
-    Their noise is 2 sqrt(N) steps of 2^-28 of the bound. Bounds by row, sqrt(s_a s) of sums of squares, make that
-    2 sqrt(N) 2^-28 s on a column of a product: next to nothing where it is a tenth of the tolerance, of s / d, which no
-    first eigenvalue is below.
-    """
-    return _GRAIN * math.sqrt(clients) * math.ldexp(columns, 1 - _HALF_LIMIT) <= _SHARE * FLOORS[bits]
-
-
-def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array], halves: Collection[str] = ()) -> int:
-    """How many numbers mod 2^64 arrays of these shapes take; those named `halves` go two to a number."""
-    sizes = {name: math.prod(shape) * (1 if bounds[name].all() else _WORDS) for name, shape in shapes.items()}
-    return sum(-(-count // 2) if name in halves else count for name, count in sizes.items())
+def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> int:
+    """How many numbers mod 2^64 arrays of these shapes take."""
+    return sum(math.prod(shape) * (1 if bounds[name].all() else _WORDS) for name, shape in shapes.items())
 
 
 def bound_with_noise(deviation: float, clients: int) -> float:
@@ -74,10 +53,10 @@ def bound_with_noise(deviation: float, clients: int) -> float:
     return math.ldexp(deviation / clients, _LIMIT - 1 - draw.FINER)
 
 
-def bounds_with_noise(names: Iterable[str], deviation: float, clients: int) -> Arrays:
-    """The bounds of an answer with noise of this deviation; n is 1 there, as it counts clients."""
+def bounds_with_noise(parts: Mapping[str, Part], deviation: float, clients: int) -> Arrays:
+    """The bounds of an answer with noise of this deviation; the number of rows is 1 there, as it counts clients."""
     bound = bound_with_noise(deviation, clients)
-    return {name: np.array(1.0 if name == "n" else bound) for name in names}
+    return {name: np.array(1.0 if part.kind.counts_rows else bound) for name, part in parts.items()}
 
 
 def encode(
@@ -85,12 +64,9 @@ def encode(
     bounds: Mapping[str, Array],
     clients: int,
     bits: Bits = own_bits,
-    halves: Collection[str] = (),
 ) -> Array:
     """One client's arrays, in the order of their names, as numbers mod 2^64; with noise from these random bits."""
-    return np.concatenate(
-        [_words(name, arrays[name], bounds[name], clients, bits, name in halves) for name in sorted(arrays)]
-    )
+    return np.concatenate([_words(name, arrays[name], bounds[name], clients, bits) for name in sorted(arrays)])
 
 
 def decode(
@@ -98,15 +74,15 @@ def decode(
     shapes: Mapping[str, tuple[int, ...]],
     bounds: Mapping[str, Array],
     clients: int,
-    halves: Collection[str] = (),
+    whole: Collection[str] = (),
 ) -> Arrays:
-    """The sums of arrays of these shapes over so many clients at most."""
+    """The sums of arrays of these shapes over so many clients at most; those named `whole` are of whole numbers."""
     arrays, start = {}, 0
     signed = total.view(np.int64)
     for name in sorted(shapes):
-        stop = start + size({name: shapes[name]}, bounds, halves)
-        values = _values(signed[start:stop], shapes[name], bounds[name], clients, name in halves)
-        arrays[name] = np.rint(values) if name in COUNTS else values
+        stop = start + size({name: shapes[name]}, bounds)
+        values = _values(signed[start:stop], shapes[name], bounds[name], clients)
+        arrays[name] = np.rint(values) if name in whole else values
         start = stop
     return arrays
 
@@ -119,15 +95,15 @@ def check(arrays: Arrays, secrets: Secrets) -> None:
         raise _refused("The number of clients in a sum", rule, "several" if clients.shape else f"{clients}")
 
 
-def check_noise(arrays: Arrays, noise: Arrays, summed: int) -> None:
+def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed: int) -> None:
     """Require the bounds of an answer with noise, which follow from it: with others a server could ask where it ends.
 
     Nobody sees the answer but in a sum of at least `summed`.
     """
     from flower_pca.layers.noise import asked_share
 
-    own = bounds_with_noise(messages.bounds(arrays), asked_share(noise, summed), int(arrays["mask.clients"]))
-    if not all(np.array_equal(own[name], bound) for name, bound in messages.bounds(arrays).items()):
+    own = bounds_with_noise(parts, asked_share(noise, summed), int(arrays["mask.clients"]))
+    if not all(name in own and np.array_equal(own[name], bound) for name, bound in messages.bounds(arrays).items()):
         raise _refused("The bounds of a sum with noise", "those that follow from the noise", "others")
 
 
@@ -143,7 +119,7 @@ def encoded(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
         remedy = "Install the same flower_pca everywhere."
         raise ProtocolError("The bounds of a sum", must=f"those of {', '.join(up)}", got=list(bounds), then=remedy)
     try:
-        return encode(up, bounds, int(arrays["mask.clients"]), bits, messages.halves(arrays))
+        return encode(up, bounds, int(arrays["mask.clients"]), bits)
     except DataError as error:
         raise SpentError(str(error), own) from error
 
@@ -152,20 +128,12 @@ def _refused(what: str, rule: str, got: str) -> ProtocolError:
     return ProtocolError(what, must=rule, got=got, then="Nothing was sent in return.")
 
 
-def exponent(bound: Array) -> Array:
-    """The least e of each bound with 2^e not below it."""
-    fraction, e = np.frexp(bound)
-    return np.asarray(e - (fraction == 0.5))
-
-
-def _exponents(bound: Array, clients: int, half: bool = False) -> Array:
+def _exponents(bound: Array, clients: int) -> Array:
     """F of each bound: integers, so that all machines agree."""
-    if half:
-        return np.asarray(_HALF_LIMIT - exponent(bound))
     return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
 
 
-def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits, half: bool) -> Array:
+def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array:
     a = np.asarray(a, dtype=np.float64)
     wide = not bound.all()
     limit = 2.0 ** (_WORDS * _BITS - _FRACTION - 1) if wide else bound
@@ -177,9 +145,8 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits, half: bo
         steps = np.ldexp(a, _FRACTION).ravel()
         rest = np.floor(steps)
         return _spread(rest, _blurred(steps, rest, bits), clients)
-    whole = np.empty(a.size + (a.size % 2 if half else 0), dtype=np.int64)
-    whole[a.size :] = 0
-    exponents, rows = _exponents(bound, clients, half), _rows(a)
+    whole = np.empty(a.size, dtype=np.int64)
+    exponents, rows = _exponents(bound, clients), _rows(a)
     every = None if exponents.ndim == 0 else _rows(np.broadcast_to(exponents, a.shape))
     few = max(1, _AT_ONCE // max(rows.shape[1], 1))
     for start in range(0, len(rows), few):
@@ -188,7 +155,7 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits, half: bo
         rest = np.floor(steps)
         place = whole[start * rows.shape[1] :][: part.size].reshape(part.shape)
         np.add(rest.astype(np.int64), _blurred(steps, rest, bits), out=place)
-    return (_paired(whole) if half else whole).view(np.uint64)
+    return whole.view(np.uint64)
 
 
 def _rows(a: Array) -> Array:
@@ -218,30 +185,15 @@ def _spread(rest: Array, grain: Array, clients: int) -> Array:
     return np.concatenate(words).view(np.uint64)
 
 
-def _paired(numbers: Array) -> Array:
-    """Two numbers to a word, high 2^32 + low: as words add up, so do both."""
-    high, low = numbers.reshape(2, -1)
-    high <<= 32
-    high += low
-    return high
-
-
-def _parted(words: Array, count: int) -> Array:
-    """What `_paired` has put together."""
-    low = words.astype(np.int32).astype(np.int64)
-    return np.concatenate([(words - low) >> 32, low])[:count]
-
-
-def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int, half: bool) -> Array:
-    words, limit = (_parted(words, math.prod(shape)), _HALF_LIMIT) if half else (words, _LIMIT)
+def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) -> Array:
     grain = _NOTHING * _GRAIN * math.sqrt(clients)
-    if (np.abs(words) > 2**limit + (grain if half else 0)).any():
+    if (np.abs(words) > 2**_LIMIT).any():
         got = "one that looks like noise"
         remedy = "A client has sent other shares than it should, or has been asked another thing."
         raise ProtocolError("A sum without its masks", must="as small as the bound says", got=got, then=remedy)
     if bound.all():
         words = np.where(np.abs(words) <= grain, 0, words).reshape(shape).astype(np.float64)
-        return np.asarray(np.ldexp(words, -_exponents(bound, clients, half)))
+        return np.asarray(np.ldexp(words, -_exponents(bound, clients)))
     parts = words.reshape(_WORDS, -1)
     whole = [0] * parts.shape[1]
     for part in parts:

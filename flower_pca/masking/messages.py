@@ -19,7 +19,6 @@ from flower_pca.rows.frame import Frame
 STAGE: Final = "masked"  # of every message of a masked run, whatever stage it carries
 PREFIX: Final = "mask."  # of all that is not the stage's own, in messages and in a client's memory
 BOUND: Final = "mask.bound."
-WHOLE: Final = "mask.whole."  # the bound of a sum, and so of each answer; that travels in words of 32 bits
 SIGNATURE: Final = 164  # bytes: which key has signed (SHA-256), and the two numbers of ECDSA, of any curve
 
 
@@ -59,13 +58,7 @@ def plain(arrays: Mapping[str, Array]) -> Arrays:
 
 def bounds(arrays: Mapping[str, Array]) -> Arrays:
     """The bounds that a message brings, by the names of what they bound."""
-    both = {name.removeprefix(WHOLE): a for name, a in arrays.items() if name.startswith(WHOLE)}
-    return {**both, **{name.removeprefix(BOUND): a for name, a in arrays.items() if name.startswith(BOUND)}}
-
-
-def halves(arrays: Mapping[str, Array]) -> frozenset[str]:
-    """The names of what travels in words of 32 bits."""
-    return frozenset(name.removeprefix(WHOLE) for name in arrays if name.startswith(WHOLE))
+    return {name.removeprefix(BOUND): a for name, a in arrays.items() if name.startswith(BOUND)}
 
 
 def inner_stage(arrays: Mapping[str, Array]) -> str | None:
@@ -106,7 +99,7 @@ def said(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     array lies in memory is, as products round otherwise: sums would differ by the last digits of one client's answer.
     """
     alike = {"mask.stage", "mask.clients", *plain(arrays)}
-    asked = {name: a for name, a in arrays.items() if name in alike or name.startswith((BOUND, WHOLE))}
+    asked = {name: a for name, a in arrays.items() if name in alike or name.startswith(BOUND)}
     for f in fields(frame):
         if f.name == "names":
             asked["frame.names"] = raw(json.dumps(frame.names).encode())

@@ -33,7 +33,7 @@ from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.core.standing import Standing
-from flower_pca.masking import halves, messages
+from flower_pca.masking import messages
 from flower_pca.masking.answers import Layout, accepted, require_sum
 from flower_pca.masking.group import Group, identity
 from flower_pca.masking.messages import Phase
@@ -63,7 +63,6 @@ class Masked:
         self._heard: frozenset[int] = frozenset()  # clients in the sum before, by the same set-up
         self._heading, self._layout = Heading(0), Layout()  # the columns of who takes part, and of what uploads are
         self._declined = ""  # the first client that has declined what the run may go on with, and why
-        self._halved = False  # whether words of 32 bits have been asked for
 
     @property
     def algorithm(self) -> Any:
@@ -116,7 +115,7 @@ class Masked:
 
     def result(self) -> Any:
         """The result of a finished run."""
-        return halves.told(replace(self._run.result(), history=self._history), self._halved)
+        return replace(self._run.result(), history=self._history)
 
     def result_so_far(self) -> Any:
         """Of a run of steps, the result of those that are over. See Run."""
@@ -169,13 +168,13 @@ class Masked:
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """The state between two sums; a sum that is on its way is asked for again, after a new set-up."""
         (header, arrays), told = self._run.checkpoint(steps=steps), kept.in_brief(self._history)
-        return {**header, "messages": told, "halved": self._halved}, arrays
+        return {**header, "messages": told}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken."""
         self._run.restore(header, arrays)
         self._history = replace(History.from_json(header["messages"]), limit=self._run.history.limit)
-        self._halved, self._carried, self._sent, self._group = bool(header.get("halved")), None, None, None
+        self._carried = self._sent = self._group = None
 
     def _begin(self, message: Broadcast) -> None:
         """A sum: with the keys that are there, if they are those of all that are asked."""
@@ -194,7 +193,6 @@ class Masked:
         self._carried = self._run.settle(heading=self._heading, needed=group.needed)
         clients, heard = len(self._taking_part), self._heard.issuperset(self._taking_part)
         self._layout = Layout.of(self._run, self._masks, self._carried, self._heading.count, clients, heard=heard)
-        self._halved = self._halved or bool(self._layout.halves)
 
     def _composed(self, carried: Broadcast, to: tuple[int, ...]) -> tuple[Arrays, dict[int, Arrays]]:
         """What all clients get, and what single ones do."""

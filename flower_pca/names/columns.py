@@ -212,10 +212,11 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
             remedy = "Leave it out with beside=[''], name the others with columns=[...], or write the file without it."
         return DataError(what, must="named differently", got=listed(odd), then=remedy)
     decimal = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
-    thousands = any(re.search(r"'[-+]?\d{1,3}(,\d{3})+(\.\d+)?'", word) for word in words.values())
+    between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
     remedy = _APART if file else _OTHERS
     remedy = f"Read decimal commas with decimal=','. {remedy}" if decimal else remedy
-    remedy = f"Take out commas between thousands. {remedy}" if thousands else remedy
+    if between:
+        remedy = f"Read what stands between thousands with thousands={min(between)!r}. {remedy}"
     return DataError(what, must="numbers", got=got, then=remedy)
 
 

@@ -59,6 +59,8 @@ class SiteRows:
         """Rows of any kind with the names that they have: those of a data frame's columns, or none."""
         if isinstance(X, cls):
             return X if not site else replace(X, site=site)
+        if hasattr(X, "collect_schema") and hasattr(X, "collect"):  # a lazy frame of polars
+            X = X.collect()
         frame = hasattr(X, "columns") and hasattr(X, "to_numpy")  # of pandas, polars and their like
         return _framed(X, who, site) if frame else cls(X, site=site)
 

@@ -188,7 +188,7 @@ def thinned(names: Sequence[str]) -> tuple[list[int], list[str]]:
 
 def name_of(name: str) -> str:
     """A name as it is written into a picture: short, no formula, and of letters that some font has."""
-    return letters.legible(labels.elided(name, _NAME)).replace("$", r"\$")
+    return letters.legible(labels.shorten(name, _NAME)).replace("$", r"\$")
 
 
 def integers() -> Locator:

@@ -210,7 +210,7 @@ class PCAResult:
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
         """Read what `save` has written, as the class of result that was saved."""
         header, arrays = archive.read(path, "result")
-        with archive.meant(path, "result"):
+        with archive.refuse_others(path, "result"):
             kind = saved.known(path, header, _KINDS)
             return kind(**saved.fields(path, header, arrays, names=kind._ARRAYS, numbers=kind._NUMBERS))
 

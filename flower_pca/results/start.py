@@ -17,7 +17,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Algorithm, Iterative
+from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
 from flower_pca.results.pca import PCAResult
 
@@ -63,9 +63,6 @@ def block(
         seed: As asked.
         wanted: The columns that the run names.
     """
-    if not isinstance(algorithm, Iterative):
-        rule, remedy = "asked of an algorithm that iterates", "Use krylov, or leave it out."
-        raise ConfigError("start", must=rule, got=algorithm.name, then=remedy)
     given = known(start)
     if given.feature_names_in_ is not None:  # a run that names no columns takes them in the order of their names
         given = given.arranged(sorted(map(str, given.feature_names_in_)) if wanted is None else wanted)

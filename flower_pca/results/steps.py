@@ -172,7 +172,7 @@ class TrackingResult:
             rule = "a whole tracking result that flower_pca has saved"
             got = f"one without {', '.join(sorted(missing))}"
             raise DataError(str(path), must=rule, got=got, then="Save it again.")
-        with archive.meant(path, "tracking result"):
+        with archive.refuse_others(path, "tracking result"):
             outcome, words = header["status"]
             return cls(
                 **{name: arrays[name] for name in _ARRAYS},  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.base import archive, places
+from flower_pca.base import archive, files
 from flower_pca.base.linalg import Array
 
 _KIND: Final = "completed batch"
@@ -39,7 +39,7 @@ class Completed:
 
     def write(self, folder: Path, step: int, columns: Sequence[str] | None) -> None:
         """Write it to a folder of its owner's, one npz per step, for its owner only; its header names the columns."""
-        places.made(folder)
+        files.make_folder(folder)
         header = {"step": step, "columns": None if columns is None else list(columns)}
         archive.write(folder / f"{_BATCH}{step:06d}.npz", _KIND, header, dict(vars(self)), private=True)
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import checks, eigen, linalg
+from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows import known
@@ -26,24 +26,23 @@ from flower_pca.rows.statistics import Statistics
 _DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
 
 
-def fixed(data: LocalData, path: Path | None = None, *, exactly: bool = False, gaps: bool = False) -> FixedData:
+def fixed(data: LocalData, path: Path | None = None, *, gaps: bool = False) -> FixedData:
     """What answers for these rows, in their frame.
 
     Args:
         data: The rows.
         path: The node's own file for the statistics.
-        exactly: Whether they are exact sums, the same on every machine.
         gaps: Whether a frame may say what stands for missing values; else it is the mean of the rows' own.
     """
     if path is not None:
         path = path.with_stem(path.stem + data.FILE)
-    key = ("fixed", exactly, gaps)
+    key = ("fixed", gaps)
     if key not in data.known:
-        data.known[key] = known.of(data, path, exactly=exactly, gaps=gaps)
+        data.known[key] = known.of(data, path, gaps=gaps)
     statistics, whole = data.known[key]
     newest: FixedData | None = data.known.get((*key, "newest"))
     if newest is None or not newest.frame.same(data.frame):
-        held = functools.partial(_parts, data, exactly, gaps)
+        held = functools.partial(_parts, data, gaps)
         newest = FixedData(statistics, data.frame, who=data.who, whole=whole, parts=held)
         data.known[(*key, "newest")] = newest
     return newest
@@ -56,11 +55,11 @@ def parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
     """
     if isinstance(data, FixedData):
         return data.parts()
-    return _parts(data, False, data.frame.fill is not None and not data.frame.own)
+    return _parts(data, data.frame.fill is not None and not data.frame.own)
 
 
-def _parts(data: LocalData, exactly: bool, gaps: bool) -> tuple[FixedData, ...]:
-    found = known.of_parts(data, exactly=exactly, gaps=gaps)
+def _parts(data: LocalData, gaps: bool) -> tuple[FixedData, ...]:
+    found = known.of_parts(data, gaps=gaps)
     return tuple(FixedData(statistics, data.frame, who=data.who, whole=whole) for statistics, whole in found)
 
 
@@ -148,14 +147,14 @@ class FixedData:
         elif self._T.scatter is not None and self.d <= _DIRECT:
             values, V = linalg.eigh_descending(self.gram())
         else:
-            values, V = eigen.lanczos(self.matmat, self.d, min(k, side, self.d - 1), tol=np.finfo(np.float64).eps)
+            values, V = linalg.lanczos(self.matmat, self.d, min(k, side, self.d - 1), tol=np.finfo(np.float64).eps)
         floor = side * float(np.finfo(np.float64).eps) * max(float(values[0]), 0.0)
         r = int(np.sum(values[:k] > floor))
         return np.ascontiguousarray(V[:, :r]), np.ascontiguousarray(values[:r])
 
     def norm2(self, *, steps: int = 10) -> float:
         """||X||_2 squared, the largest eigenvalue of X'X, by a few block power steps: never above the true one."""
-        return eigen.largest(self.matmat, self.d, steps)
+        return linalg.largest_eigenvalue(self.matmat, self.d, steps)
 
     def moments(self) -> Moments:
         """The moments of the rows: of the values that are there, or of whole rows where own means stand in gaps."""

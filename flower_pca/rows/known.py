@@ -13,28 +13,28 @@ from flower_pca.base.linalg import Array
 from flower_pca.rows import folds
 from flower_pca.rows.limbs import WholeRows
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.statistics import Statistics, kept, large, measured
+from flower_pca.rows.statistics import Statistics, large, measure, recall
 from flower_pca.rows.stored import StoredRows
 
 Product: TypeAlias = Callable[[Array], Array]  # S'(SZ) of a block Z
 Found: TypeAlias = tuple[Statistics, Product | None]
 
 
-def of(data: LocalData, path: Path | None = None, *, exactly: bool, gaps: bool) -> Found:
+def of(data: LocalData, path: Path | None = None, *, gaps: bool) -> Found:
     """What is known of rows: it is measured on all columns of a table in their own order, whichever a run asks for."""
     if data.places is None:
-        return _measured(data, path, exactly, gaps)
-    key = ("fixed", exactly, gaps)
+        return _measured(data, path, gaps)
+    key = ("fixed", gaps)
     if key not in data.origin.known:
-        data.origin.known[key] = _measured(data.origin, path, exactly, gaps)
+        data.origin.known[key] = _measured(data.origin, path, gaps)
     return _of_columns(data, *data.origin.known[key])
 
 
-def of_parts(data: LocalData, *, exactly: bool, gaps: bool) -> list[Found]:
+def of_parts(data: LocalData, *, gaps: bool) -> list[Found]:
     """The same of each part of the rows, measured when it is first asked for; no file keeps it."""
-    known, key = data.origin.known, ("parts", exactly, gaps)
+    known, key = data.origin.known, ("parts", gaps)
     if key not in known:
-        known[key] = [_part(part, exactly, gaps) for part in folds.parts(data.origin)]
+        known[key] = [_part(part, gaps) for part in folds.parts(data.origin)]
     found: list[Found] = known[key]
     return found if data.places is None else [_of_columns(data, *part) for part in found]
 
@@ -55,14 +55,16 @@ def _of_columns(data: LocalData, statistics: Statistics, whole: Product | None) 
     return statistics.of_columns(places), product
 
 
-def _part(part: StoredRows, exactly: bool, gaps: bool) -> Found:
+def _part(part: StoredRows, gaps: bool) -> Found:
     """As of whole rows, but a process does not keep it in the place of other nodes' statistics."""
-    return _measured(part, None, exactly, gaps) if large(part) else (measured(part, exactly=exactly, gaps=gaps), None)
+    if large(part):
+        return _measured(part, None, gaps)
+    return measure(part, gaps=gaps), None
 
 
-def _measured(data: StoredRows, path: Path | None, exactly: bool, gaps: bool) -> Found:
+def _measured(data: StoredRows, path: Path | None, gaps: bool) -> Found:
     if not large(data):
-        return kept(data, path, exactly=exactly, gaps=gaps), None
+        return recall(data, path, gaps=gaps), None
     if gaps and data.missing:
         rule, remedy = "complete", 'Use missing="own_mean".'
         raise DataError(f"Sparse rows of {data.who} without room for X'X", must=rule, got="gaps", then=remedy)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import checks, eigen, linalg
+from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.rows import deviations
 from flower_pca.rows.arranged import ArrangedRows
@@ -188,14 +188,14 @@ class LocalData(ArrangedRows):
         else:
             product = functools.partial(self.matmat, reuse=1)
             tol = float(np.finfo(self.dtype).eps)
-            values, V = eigen.lanczos(product, self.d, min(k, side, self.d - 1), tol=tol)
+            values, V = linalg.lanczos(product, self.d, min(k, side, self.d - 1), tol=tol)
         floor = side * float(np.finfo(self.dtype).eps) * max(float(values[0]), 0.0)
         r = int(np.sum(values[:k] > floor))
         return np.ascontiguousarray(V[:, :r]), np.ascontiguousarray(values[:r])
 
     def norm2(self, *, steps: int = 10) -> float:
         """||X||_2 squared, the largest eigenvalue of X'X, by a few block power steps: never above the true one."""
-        return eigen.largest(functools.partial(self.matmat, reuse=steps), self.d, steps)
+        return linalg.largest_eigenvalue(functools.partial(self.matmat, reuse=steps), self.d, steps)
 
     def _gram_pays(self, p: int, reuse: int) -> bool:
         # A pure rule of sizes, not of what is cached, so that a resumed run takes the same path to the bit.

@@ -26,7 +26,6 @@ import numpy as np
 from flower_pca.base import archive, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows import exact
 from flower_pca.rows.frame import filled
 from flower_pca.rows.stored import StoredRows
 
@@ -113,14 +112,13 @@ class Statistics:
         return np.ascontiguousarray(np.sqrt(np.maximum(values, 0.0))[:, None] * V.T * lengths)
 
 
-def measured(data: StoredRows, *, exactly: bool = False, gaps: bool = False) -> Statistics:
+def measure(data: StoredRows, *, gaps: bool = False) -> Statistics:
     """The statistics of stored rows.
 
-    Cost: a pass for the mean and 2 n d min(n, d) flops, once; several times as much in exact arithmetic.
+    Cost: a pass for the mean and 2 n d min(n, d) flops, once.
 
     Args:
         data: The rows.
-        exactly: Whether C is an exact sum over rows on a grid, rounded once; see `exact`.
         gaps: Whether gaps have columns of their own, for `Statistics.filled`.
     """
     moments = data.there()
@@ -132,13 +130,7 @@ def measured(data: StoredRows, *, exactly: bool = False, gaps: bool = False) -> 
     means = np.concatenate([mean, (data.n - seen[columns]) / data.n])
     width = len(means)
     rest = np.zeros(width)
-    if exactly:
-        if width**2 > _LARGEST:
-            rule, remedy = f"at most {int(_LARGEST**0.5)}", 'Use answers="fixed".'
-            raise DataError("The columns of rows under exact answers", must=rule, got=width, then=remedy)
-        exactly_so, rest, C = exact.scatter(functools.partial(_blocks, data, columns), width)
-        mean = exactly_so[: data.d]
-    elif data.n < width:
+    if data.n < width:
         rest, R = _triangle(data, columns, means)
     elif data.sparse:
         C = _sparse_scatter(data, columns, mean, means)
@@ -216,18 +208,18 @@ def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, means: Array)
 ready: OrderedDict[tuple[Any, ...], Statistics] = OrderedDict()
 
 
-def kept(data: StoredRows, path: Path | None = None, *, exactly: bool = False, gaps: bool = False) -> Statistics:
+def recall(data: StoredRows, path: Path | None = None, *, gaps: bool = False) -> Statistics:
     """The statistics of these rows: at hand, from the node's own file, or measured now and written to it.
 
     The file serves as long as the rows are the same by their fingerprint, so that a node that has been restarted
     answers with the same bits, and reads no more than this file.
     """
-    mark = [data.n, data.d, data.stored.dtype.str, data.fingerprint(), bool(exactly), bool(gaps)]
+    mark = [data.n, data.d, data.stored.dtype.str, data.fingerprint(), bool(gaps)]
     key = tuple(mark)
     stored = None if path is None else _read(path, mark)
     found = stored or ready.get(key)
     if found is None:
-        found = measured(data, exactly=exactly, gaps=gaps)
+        found = measure(data, gaps=gaps)
     if path is not None and stored is None:
         path.parent.mkdir(parents=True, exist_ok=True)
         arrays = {name: a for name, a in vars(found).items() if isinstance(a, np.ndarray) and name in _ARRAYS}

@@ -32,6 +32,8 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
         ConfigError: If `by` is none of these.
         DataError: If a row has no site, or the table has no row or no other column.
     """
+    if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):  # a lazy one of polars
+        frame = frame.collect()
     shape = _shape(frame)
     if len(shape) != 2:
         remedy = "Give a data frame, or an array with by=[...]."

@@ -57,8 +57,8 @@ def simulate(
         participation: A function from the number of a message to the clients (by position) that can be reached then;
             or a share of the clients, which is another word for `fraction`.
         private: Clients, by position, whose own results are not handed over in `own` of the result.
-        answers: "rows": clients multiply rows, or X'X where that takes fewer operations; "fixed" or "exact": they
-            answer as nodes in a deployment do, with the same bits. See `Rules`.
+        answers: "rows": clients multiply rows, or X'X where that takes fewer operations; "fixed": they answer as nodes
+            in a deployment do, with the same bits. See `Rules`.
         start: Components to begin with, for an algorithm that iterates: an earlier result, its file, or components as
             rows. Over nearly the same rows that saves messages; the answer is that of these rows.
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
@@ -86,7 +86,7 @@ def simulate(
     if participation is not None and not callable(participation):
         question = replace(question, fraction=participation)
     question.check_checkpoint(checkpoint)
-    checks.choice("answers", answers, ("rows", "fixed", "exact"))
+    checks.choice("answers", answers, ("rows", "fixed"))
     if question.split == "columns":
         asked_how: Any = {"answers": answers, "start": start, "checkpoint": checkpoint, "on_round": on_round}
         if callable(participation):
@@ -126,7 +126,7 @@ def simulate(
     bits = None if seed is None else [seeded_bits(seed, i) for i in range(len(clients))]
     present = _presence(participation, len(clients)) if callable(participation) else None
     gaps = question.missing == "mean"
-    source = None if answers == "rows" else functools.partial(fixed, exactly=answers == "exact", gaps=gaps)
+    source = None if answers == "rows" else functools.partial(fixed, gaps=gaps)
     there = Shards(clients, present=present, bits=bits, seed=question.seed, source=source)
     with room(clients):
         result = drive(assembly.run(question, judged=False, start=start), there, checkpoint=checkpoint, on_round=watch)

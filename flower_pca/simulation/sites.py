@@ -83,12 +83,12 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     """
     if result.privacy is not None:  # nothing else is said of rows then
         return result
-    lines = hints.first_lines(file for client in clients for file in client.guessed)
+    lines = hints.of_first_lines(file for client in clients for file in client.guessed)
     names = saved.plain(result.feature_names_in_)
-    found = hints.counting_columns(clients, names)
+    found = hints.find_identifiers(clients, names)
     if not result.hints:
-        return replace(result, hints=(*lines, *hints.identifiers(found, names)))
+        return replace(result, hints=(*lines, *hints.of_identifiers(found, names)))
     m = functools.reduce(merge, (client.framed(frame, keep=False).moments() for client in clients))
     sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
-    first = hints.identifier(sizes, names, clients) or result.hints
-    return replace(result, hints=(*lines, *first, *hints.identifiers(found, names, hints.alone(sizes))))
+    first = hints.of_largest(sizes, names, clients) or result.hints
+    return replace(result, hints=(*lines, *first, *hints.of_identifiers(found, names, hints.alone(sizes))))

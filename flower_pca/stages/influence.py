@@ -11,6 +11,9 @@ its Ritz vectors follow the leading components without the client, from their re
 look on. So N eigenproblems share two or three messages. The first block is that of the components, and what the
 algorithm has beside them.
 
+Clients that are alike differ by chance, and small ones more. So each client is held against the others column by
+column, and `beyond` says how many times the most that chance explains its means or deviations are off: see `_oddest`.
+
 The server sees the answers of single clients, as in any run without masks.
 """
 
@@ -31,13 +34,18 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
 from flower_pca.rows.local import LocalData
 
-COLUMNS: Final = ("rows", "angle", "doubt", "explained", "variance", "column", "times")  # of what it leaves, by client
+# What is known of the result without a client, and of its columns.
+COLUMNS: Final = ("rows", "angle", "doubt", "explained", "variance", "column", "times", "beyond")
 LEFT: Final = "influence"  # by which name the model keeps that
 KEYS: Final = "influence_keys"
-_MOST: Final = 3  # messages
-_WIDER: Final = 4  # times as many columns as components a later block has: residuals of all clients share it
+MESSAGES: Final = 3  # at most
+WIDER: Final = 4  # times as many columns as components a later block has: residuals of all clients share it
 _SURE: Final = 1e-3  # the doubt at which no more are asked for
-_STILL: Final = 1e-6  # of how far out a column's values lie at one client: so little at another is rounding
+_STILL: Final = 1e-8  # of a column's mean: so little is rounding
+_CANCELLED: Final = 1e-12  # of a mean square: so little may be what subtracting has left of it
+_CHANCE: Final = 0.01  # of runs over clients that are alike may have one whose columns look odd
+_FEWEST: Final = 4  # clients from which the deviations of the others say how much they differ by chance
+_NORMAL: Final = 2.0  # n times the variance of the logarithm of a variance, of normal values
 _SLACK: Final = 1e-3  # by which a sum may be more than its squares allow
 
 
@@ -53,6 +61,7 @@ class InfluenceState:
     newest: int
     centred: bool
     seed: int
+    origin: Array  # where the mean of each column lies in the frame's units, to know rounding by
     messages: int = 0
     clients: tuple[int, ...] = ()
     rows: Array | None = None
@@ -77,8 +86,10 @@ class Influence(Stage[InfluenceState]):
     def start(self, model: Model) -> InfluenceState:
         Z, known = model.columns[:, : model.k], [model.columns]
         known += [] if model.beside is None else [model.beside]
-        W = linalg.orth(np.hstack(known))
-        return InfluenceState(Z, W, W.shape[1], model.center, model.seed)
+        W, frame = linalg.orth(np.hstack(known)), model.frame
+        origin = np.zeros(len(W)) if frame.mean is None else frame.mean
+        origin = origin if frame.scale is None else origin / frame.scale
+        return InfluenceState(Z, W, W.shape[1], model.center, model.seed, origin)
 
     def broadcast(self, state: InfluenceState) -> Arrays:
         return {"W": np.ascontiguousarray(state.W[:, -state.newest :])}
@@ -113,7 +124,7 @@ class Influence(Stage[InfluenceState]):
         state = replace(state, rows=rows, sums=sums, squares=squares)
         found, turns = _without(state)
         block = _onward(state, turns)
-        if state.messages == _MOST or not block.shape[1]:
+        if state.messages == MESSAGES or not block.shape[1]:
             return replace(state, found=found, done=True)
         return replace(state, found=found, W=np.hstack([state.W, block]), newest=block.shape[1])
 
@@ -135,7 +146,7 @@ def _without(state: InfluenceState) -> tuple[Array, list[Array]]:
     everybody = state.images.sum(axis=0)
     n, sums, squares = state.rows.sum(), state.sums.sum(axis=0), state.squares.sum(axis=0)
     lines, turns = np.full((len(state.rows), len(COLUMNS)), np.nan), []
-    lines[:, 5:7] = _oddest(state)
+    lines[:, 5:] = _oddest(state)
     for i, line in enumerate(lines):
         left, s, rest = n - state.rows[i], sums - state.sums[i], np.maximum(squares - state.squares[i], 0.0)
         line[0] = state.rows[i]
@@ -169,29 +180,78 @@ def _turned(state: InfluenceState, image: Array, trace: float) -> tuple[float, f
 
 
 def _oddest(state: InfluenceState) -> Array:
-    """Of each client the column whose values lie furthest out, or least far, by most clients; and how many times so.
+    """Of each client the column by which it differs most from the others; how many times as far out its values lie
+    there as those of all others; and how many times the most that chance explains it differs.
+    """
+    assert state.rows is not None
+    assert state.sums is not None
+    assert state.squares is not None
+    n, total = state.rows[:, None], state.rows.sum()
+    rest = np.maximum(total - n, 1.0)
+    mean = (state.sums.sum(axis=0) - state.sums) / rest  # of the others
+    usual = np.maximum((state.squares.sum(axis=0) - state.squares) / rest - mean**2, 0.0)
+    rounding = (_STILL * (np.abs(mean) + np.abs(state.origin))) ** 2
+    out = np.maximum(state.squares / n - 2.0 * mean * state.sums / n + mean**2, 0.0)
+    beyond = np.maximum(_means(state, mean, usual + rounding), _deviations(state, rounding))
+    column = np.argmax(beyond, axis=1)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = np.sqrt(np.where(out > rounding, out / np.where(usual > rounding, usual, 0.0), 1.0))
+    return np.hstack([column, *(np.take_along_axis(figure, column, axis=1) for figure in (times, beyond))])
 
-    How far out is the root mean square about the middle one of the clients' means.
+
+def _means(state: InfluenceState, mean: Array, variance: Array) -> Array:
+    """How many times the most that chance explains the mean of a client's column is off, by client and column.
+
+    With x_r what row r differs by from the mean of the others, S = sum_r x_r and Q = sum_r x_r^2, chance explains
+
+        S^2 / max(Q, n v) <= 2 log(2 N d / p)
+
+    where v is the variance of the others. S^2 / Q is at most the number of rows that differ, so that a rare value in
+    one or two rows is never much, and the bound holds whatever the tails of a symmetric distribution are (Efron 1969).
+    Of few clients one that is odd moves the mean of the others as well: each is held against the middle one too.
     """
     assert state.rows is not None
     assert state.sums is not None
     assert state.squares is not None
     n = state.rows[:, None]
-    middle = np.median(state.sums / n, axis=0) if state.centred else np.zeros(len(state.W))
-    out = np.sqrt(np.maximum(state.squares - 2.0 * middle * state.sums + n * middle**2, 0.0) / n)
-    out = np.where(out > _STILL * out.max(axis=0), out, 0.0)
-    usual = np.median(out, axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        times = np.where(usual > 0.0, out / usual, np.where(out > 0.0, np.inf, 1.0))
-        off = np.abs(np.log(times))
-    column = np.argmax(off, axis=1)
-    return np.column_stack([column, np.take_along_axis(times, column[:, None], axis=1)[:, 0]])
+    size = np.maximum(n.sum() - n, 1.0)
+    most = 2.0 * np.log(2.0 * state.sums.size / _CHANCE)
+    found = []
+    for middle, unsure in ((mean, 1.0 + n / size), (np.median(state.sums / n, axis=0), 1.0)):
+        off = state.sums - n * middle
+        squares = np.maximum(state.squares - 2.0 * middle * state.sums + n * middle**2, n * variance)
+        found.append(off**2 / (np.maximum(squares, np.finfo(float).tiny) * unsure))
+    return np.asarray(np.minimum(*found) / most)
+
+
+def _deviations(state: InfluenceState, rounding: Array) -> Array:
+    """Likewise of how much larger the deviation of a client's column is: Student's t of its logarithm.
+
+    How far the others differ in it says how heavy its tails are. Where one of them has no deviation nothing is said.
+    """
+    assert state.rows is not None
+    assert state.sums is not None
+    assert state.squares is not None
+    from scipy.special import stdtrit  # late, as few runs need it
+
+    n, count = state.rows[:, None], len(state.rows)
+    variance = state.squares / n - (state.sums / n) ** 2
+    if count < _FEWEST:
+        return np.zeros_like(variance)
+    varies = variance > np.maximum(rounding, _CANCELLED * state.squares / n)
+    logs = np.log(np.where(varies, variance, 1.0))
+    rest = n.sum() - n
+    middle = ((n * logs).sum(axis=0) - n * logs) / rest
+    spread = ((n * logs**2).sum(axis=0) - n * logs**2 - rest * middle**2) / (count - 2)
+    t = (logs - middle) / np.sqrt(np.maximum(spread, _NORMAL) * (1.0 / n + 1.0 / rest))
+    most = -stdtrit(count - 2, _CHANCE / state.sums.size)
+    return np.where(varies.all(axis=0), np.maximum(t, 0.0) / most, 0.0)
 
 
 def _onward(state: InfluenceState, turns: list[Array]) -> Array:
     """The next block: what most of these residuals have in common, orthonormal to the basis; empty at the end."""
     d, q = state.W.shape
-    width = min(_WIDER * (state.Z.shape[1] + 2), d - q)
+    width = min(WIDER * (state.Z.shape[1] + 2), d - q)
     if not turns or width <= 0:
         return state.W[:, :0]
     apart = np.hstack(turns)

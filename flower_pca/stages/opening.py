@@ -86,8 +86,8 @@ class Opening(Stage[OpeningState]):
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        names = ["mean", "m2", *(["peak"] if arrays["peaks"] else []), *(["count"] if "gaps" in arrays else [])]
-        columns = dict.fromkeys(names, Part((d,), Kind.COLUMNS))
+        columns = dict.fromkeys(["mean", "m2", *(["peak"] if arrays["peaks"] else [])], Part((d,), Kind.COLUMNS))
+        columns |= {"count": Part((d,), Kind.COUNT)} if "gaps" in arrays else {}
         product = Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)
         return {"n": ROWS, "rows": COUNT, "eps": NUMBER, **columns, "product": product}
 

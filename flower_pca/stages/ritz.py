@@ -42,6 +42,7 @@ class RayleighRitz(Stage[RitzState]):
 
     name: ClassVar[str] = "ritz"
     fixed_set: ClassVar[bool] = True
+    products_only: ClassVar[bool] = True
 
     def start(self, model: Model) -> RitzState:
         beside = model.columns[:, :0] if model.beside is None else model.beside

@@ -67,8 +67,9 @@ class SummedOpening(Stage[SummedState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         d = len(arrays["reference"]) if "reference" in arrays else d
-        names = ("sums", "squares", "count") if "gaps" in arrays else ("sums", "squares")
-        both = {"n": ROWS, "single": COUNT, "rows": COUNT, **dict.fromkeys(names, Part((d,), Kind.COLUMNS))}
+        columns = Part((d,), Kind.COLUMNS)
+        both = {"n": ROWS, "single": COUNT, "rows": COUNT, "sums": columns, "squares": columns}
+        both |= {"count": Part((d,), Kind.COUNT)} if "gaps" in arrays else {}
         return both if "reference" not in arrays else {**both, "product": Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)}
 
     @staticmethod

@@ -1,28 +1,45 @@
-"""Flower's server side: PCAStrategy and TrackingStrategy, and one named Strategy for each algorithm of the registry."""
+"""Flower's server side: PCAStrategy and TrackingStrategy, and one Strategy for each algorithm of the registry.
 
-from typing import Any
+Those of the package stand in `named`, which is imported when one of them is first asked for. An algorithm that was
+registered elsewhere gets its Strategy then.
+"""
+
+import importlib
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from flower_pca import registry
 from flower_pca.strategies.base import arrays_of
-from flower_pca.strategies.named import NamedStrategy, NamedTracking, named
 from flower_pca.strategies.pca import PCAStrategy
 from flower_pca.strategies.standardize import Standardize
 from flower_pca.strategies.tracking import TrackingStrategy
 
-# A type checker takes every other name for a NamedStrategy, as `__getattr__` says.
-STMiss: type[NamedTracking]
-RobustTracking: type[NamedTracking]
+if TYPE_CHECKING:
+    from flower_pca.strategies.named import *  # noqa: F403
 
 __all__ = ["PCAStrategy", "Standardize", "TrackingStrategy", "arrays_of"]
 __all__ += sorted(registry.shown())
 
 
-def __getattr__(name: str) -> type[NamedStrategy]:
-    found: Any = named(name)
-    if found is None:
+def __getattr__(name: str) -> Any:
+    if name not in registry.shown():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found
-    return found  # type: ignore[no-any-return]
+    named = importlib.import_module("flower_pca.strategies.named")
+    globals()[name] = found = getattr(named, name, None) or _strategy(name)
+    return found
+
+
+def _strategy(name: str) -> type[PCAStrategy]:
+    """The Strategy of an algorithm that was registered elsewhere: its parameters, and those of every strategy."""
+    stage: Any = registry.shown()[name]
+    own = [field.name for field in fields(stage)]
+
+    def start(self: PCAStrategy, **keywords: Any) -> None:
+        parameters = {key: keywords.pop(key) for key in own if key in keywords}
+        PCAStrategy.__init__(self, registry.make(stage.name, **parameters), **keywords)
+
+    members = {"name": stage.name, "__doc__": stage.__doc__, "__module__": __name__, "__init__": start}
+    return type(name, (PCAStrategy,), members)
 
 
 def __dir__() -> list[str]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from flwr.app import Array as FlowerArray
@@ -20,8 +20,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from flower_pca import wire
+from flower_pca import registry, wire
 from flower_pca.assembly import AnyRun
+from flower_pca.base import checks
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
 from flower_pca.core.drive import Driven, drive
@@ -36,6 +37,8 @@ from flower_pca.strategies.log import log
 from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import Waits
 from flower_pca.vertical.result import ColumnsResult
+
+IN_ORDER: Final = "in_order"  # of a round's figures: whether the components after it have their order
 
 R = TypeVar("R", PCAResult, TrackingResult, Scaling)
 
@@ -54,6 +57,12 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._nodes: Nodes | None = None  # of the steps that a caller takes by hand
         self._asked: Broadcast | None = None
         self._following: Callable[[Driven], None] | None = None  # likewise
+
+    def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
+        """Refuse keywords that are neither `known` nor of the algorithm that the strategy is named after."""
+        stage = registry.STAGES.get(getattr(self, "name", ""))
+        own: list[str] = [f.name for f in fields(stage)] if stage else []
+        checks.parameters(type(self).__name__, keywords, [*known, *own])
 
     @abstractmethod
     def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
@@ -137,9 +146,16 @@ class FlowerStrategy(Strategy, Generic[R]):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The components after a round, and its figures; nothing if no round was configured."""
+        """The components after a round, and its figures; nothing if no round was configured.
+
+        `in_order` among the figures is 1 where the components are those that the run would end with, by falling
+        variance; 0 where they span the same, but no message has yet measured which of them is the first.
+        """
         done = self._aggregate(replies, "train")
-        return (None, None) if done is None else (_components(done[0]), MetricRecord(dict(done[1].metrics)))
+        if done is None:
+            return None, None
+        run, record = done
+        return _components(run), MetricRecord({**record.metrics, IN_ORDER: int(_in_order(run))})
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The figures of the closing evaluation; nothing before it."""
@@ -225,6 +241,12 @@ def _components(run: Driven) -> ArrayRecord | None:
     """The components as they stand, as rows."""
     Z = run.estimate()
     return None if Z is None else ArrayRecord({"components": FlowerArray(np.ascontiguousarray(fix_signs(Z).T))})
+
+
+def _in_order(run: Driven) -> bool:
+    """Whether these have an order: it takes the product C Z with them, or a run that has ended."""
+    known = run.standing.known(whole=run.roll.whole)
+    return run.finished or known.product is not None or known.values is not None
 
 
 def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:

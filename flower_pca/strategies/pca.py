@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import fields, replace
 from typing import Any, Final, Unpack
 
@@ -12,17 +11,25 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.question import Question
-from flower_pca.core.settings import Asked
-from flower_pca.hosting.server import require_sums
+from flower_pca.core.settings import Asked, AskedHere
 from flower_pca.results import start as starts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
 from flower_pca.strategies.base import FlowerStrategy
-from flower_pca.strategies.waits import SUMMED, Waits
+from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits
 
 _COMPONENTS: Final = 2  # where the caller does not say
-_MIN_NODES: Final = 2
-_DEFAULTS: Final = {**{f.name: f.default for f in fields(Question)}, "n_components": _COMPONENTS}
+
+
+class PCAKeywords(NodeKeywords, Asked, total=False):
+    """What a strategy takes beside its algorithm: see `PCAStrategy`."""
+
+    start: Start | None
+    fraction_train: float | None
+
+
+_ASKED: Final = {f.name: f.default for f in fields(Question)[1:]}
+PCA_DEFAULTS: Final = {**NODE_DEFAULTS, **_ASKED, "n_components": _COMPONENTS, "start": None, "fraction_train": None}
 
 
 class PCAStrategy(FlowerStrategy[PCAResult]):
@@ -41,70 +48,53 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
             one message, or "summed", checked and added up by the node. None where each node is a client.
         checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
             on from it; a finished run removes it.
+        min_available_nodes, min_train_nodes: What Flower calls `min_nodes`; the larger one holds.
         start: Components to begin with, for an algorithm that iterates: an earlier result, its file, or components as
             rows.
         fraction_train: What Flower calls `fraction`.
-        min_available_nodes, min_train_nodes: What Flower calls `min_nodes`; the larger one holds.
-        **asked: What is asked, where `algorithm` is not a Question: n_components (2 if left out), and what else
-            `Question` names, such as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)".
+        **keywords: These, and what is asked, where `algorithm` is not a Question: n_components (2 if left out), and
+            what else `Question` names, such as center, scale, seed, mask=True or
+            dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an algorithm that iterates, tol, min_rounds, max_rounds
+            and patience are its own: see `make`.
 
     Example:
         >>> @app.main()
         ... def main(grid, context):
-        ...     result = PCAStrategy("krylov", n_components=5).fit(grid)
+        ...     result = PCAStrategy("krylov", n_components=5).start(grid)  # Flower's own Result
+        ...     components = result.arrays["components"].numpy()
+        ...     result = PCAStrategy("krylov", n_components=5).fit(grid)  # the same as of `simulate`
         ...     result.save("/tmp/components.npz")
     """
 
-    @spelt_out(Asked, _DEFAULTS)
+    @spelt_out(PCAKeywords, PCA_DEFAULTS)
     def __init__(
-        self,
-        algorithm: str | Algorithm[Any] | Question = "auto(oversample='auto')",
-        *,
-        min_nodes: int | None = None,
-        node_timeout: float = 60.0,
-        round_timeout: float = 600.0,
-        action: str | None = None,
-        hosted: str | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        start: Start | None = None,
-        fraction_train: float | None = None,
-        min_available_nodes: int | None = None,
-        min_train_nodes: int | None = None,
-        **asked: Unpack[Asked],
+        self, algorithm: str | Algorithm[Any] | Question = "auto(oversample='auto')", **keywords: Unpack[PCAKeywords]
     ) -> None:
-        whole = isinstance(algorithm, Question)
-        if fraction_train is not None:
+        self._check_keywords(keywords, {**PCAKeywords.__annotations__, **AskedHere.__annotations__})
+        asked = {name: value for name, value in keywords.items() if name in AskedHere.__annotations__}
+        if keywords.get("fraction_train") is not None:
             if "fraction" in asked:
-                raise ConfigError(
-                    "fraction_train beside fraction", must="left out", got=fraction_train, then="Keep one of them."
-                )
-            asked["fraction"] = fraction_train
-        least = [nodes for nodes in (min_available_nodes, min_train_nodes) if nodes is not None]
-        if least and min_nodes is not None:
-            what, remedy = "min_available_nodes or min_train_nodes beside min_nodes", "Keep one of them."
-            raise ConfigError(what, must="left out", got=max(least), then=remedy)
-        min_nodes = max(least) if least else min_nodes
-        question = assembly.question(algorithm, **(asked if whole else {"n_components": _COMPONENTS, **asked}))
-        if min_nodes is None:
-            min_nodes = question.min_clients if whole else _MIN_NODES
-        self.question = question = replace(question, min_clients=min_nodes)
+                what, got = "fraction_train beside fraction", keywords["fraction_train"]
+                raise ConfigError(what, must="left out", got=got, then="Keep one of them.")
+            asked["fraction"] = keywords["fraction_train"]
+        if isinstance(algorithm, Question):
+            question = assembly.question(algorithm, **asked)
+            waits = Waits.of(keywords, min_nodes=question.min_clients)
+        else:
+            question = assembly.question(algorithm, **{"n_components": _COMPONENTS, **asked})
+            waits = Waits.of(keywords)
+        checkpoint = keywords.get("checkpoint")
+        self.question = question = replace(question, min_clients=waits.min_nodes)
         question.check_checkpoint(checkpoint)
         if question.dp is not None and question.dp.noise_seed is not None:
             remedy = "Leave it out; each node draws its noise from its operating system."
             raise ConfigError("noise_seed of dp at nodes", must="None", got=question.dp.noise_seed, then=remedy)
-        waits = Waits(
-            min_nodes=min_nodes,
-            node_timeout=node_timeout,
-            round_timeout=round_timeout,
-            action=action,
-            hosted=hosted,
-        )
         super().__init__(waits, checkpoint)
+        start = keywords.get("start")
         self._start = None if start is None else starts.known(start)
-        if start is not None:
-            self._made()  # which checks what to start from
-        if hosted == SUMMED:
-            require_sums(self._made(), question.channel)
+        self._made()  # which checks what to start from
+        if waits.hosted == SUMMED:
+            assembly.checked(question, hosted=waits.hosted)
 
     @property
     def algorithm(self) -> Algorithm[Any]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any, Unpack
+from typing import Unpack
 
 from flower_pca import assembly
 from flower_pca.assembly import AnyRun, AskedScaling
 from flower_pca.base.signature import spelt_out
-from flower_pca.hosting.server import require_sums
+from flower_pca.core import compatible
 from flower_pca.results.scaling import Scaling
 from flower_pca.results.start import Start
 from flower_pca.stages.standardize import Standardize as Stage
 from flower_pca.strategies.base import FlowerStrategy
-from flower_pca.strategies.waits import SUMMED, Waits
+from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits
+
+
+class ScalingKeywords(NodeKeywords, AskedScaling, total=False):
+    """What the strategy takes: see `Standardize`."""
 
 
 class Standardize(FlowerStrategy[Scaling]):
@@ -23,14 +26,8 @@ class Standardize(FlowerStrategy[Scaling]):
     `Scaling.from_record(record).transform(rows)` standardizes their rows.
 
     Args:
-        min_nodes: Nodes (or clients that they host) to wait for, and to keep.
-        node_timeout: Seconds to wait for them; then NotEnoughNodes is raised.
-        round_timeout: Seconds to wait for the answers to a message; nodes that have not answered are left out of it.
-        action: Flower's name of the nodes' functions, where they were added by `clients.register`.
-        hosted: In simulations whose virtual nodes host many clients, how these answer: "stacked" or "summed"; see
-            `PCAStrategy`.
-        checkpoint: File to keep the state of the run in after every message.
-        **asked: What is asked: missing, columns, mask: see `Question`.
+        **keywords: How nodes are waited for and asked, min_nodes (2 if left out), node_timeout, round_timeout, action,
+            hosted and checkpoint: see `PCAStrategy`. And what is asked, missing, columns and mask: see `Question`.
 
     Example:
         >>> @app.main()
@@ -39,24 +36,15 @@ class Standardize(FlowerStrategy[Scaling]):
         ...     FedAvg().start(grid, arrays, train_config=ConfigRecord({"lr": 0.1, **scaling.to_record()}))
     """
 
-    @spelt_out(AskedScaling, assembly.SCALING)
-    def __init__(
-        self,
-        *,
-        min_nodes: int = 2,
-        node_timeout: float = 60.0,
-        round_timeout: float = 600.0,
-        action: str | None = None,
-        hosted: str | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        **asked: Unpack[AskedScaling],
-    ) -> None:
-        self._asked_for: AskedScaling = {**assembly.SCALING, **asked}
-        times: Any = {"node_timeout": node_timeout, "round_timeout": round_timeout}
-        super().__init__(Waits(min_nodes=min_nodes, action=action, hosted=hosted, **times), checkpoint)
-        made = self._made()  # which checks what is asked
-        if hosted == SUMMED:
-            require_sums(made, None)
+    @spelt_out(ScalingKeywords, {**NODE_DEFAULTS, **assembly.SCALING})
+    def __init__(self, **keywords: Unpack[ScalingKeywords]) -> None:
+        self._check_keywords(keywords, ScalingKeywords.__annotations__)
+        self._mask, self._columns = keywords.get("mask", False), keywords.get("columns")
+        self._missing = keywords.get("missing", "error")
+        super().__init__(Waits.of(keywords), keywords.get("checkpoint"))
+        self._made()  # which checks what is asked
+        if self._waits.hosted == SUMMED and self._mask:
+            compatible.check_options({"hosted": SUMMED, "mask": self._mask})
 
     @property
     def algorithm(self) -> Stage:
@@ -64,5 +52,10 @@ class Standardize(FlowerStrategy[Scaling]):
         return Stage()
 
     def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
-        judged, least = self._waits.hosted is None, self._waits.min_nodes
-        return assembly.standardizing(judged=judged, min_clients=least, **self._asked_for)
+        return assembly.standardizing(
+            missing=self._missing,
+            columns=self._columns,
+            min_clients=self._waits.min_nodes,
+            mask=self._mask,
+            judged=self._waits.hosted is None,
+        )

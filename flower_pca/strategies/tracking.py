@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from logging import WARNING
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 from flower_pca import assembly, registry
 from flower_pca.assembly import AnyRun, AskedSteps
 from flower_pca.base import checks
 from flower_pca.base.signature import spelt_out
+from flower_pca.core import compatible
 from flower_pca.core.drive import Driven
-from flower_pca.hosting.server import require_sums
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.strategies.base import FlowerStrategy
 from flower_pca.strategies.log import log
 from flower_pca.strategies.nodes import Nodes
-from flower_pca.strategies.waits import SUMMED, Waits
+from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits
 from flower_pca.tracking.record import Following, StepRecord
 from flower_pca.tracking.tracker import Tracker
 
-_DEFAULTS: Final[AskedSteps] = {**assembly.STEPS, "n_components": 2}
+_COMPONENTS: Final = 2  # where the caller does not say
+
+
+class StepKeywords(NodeKeywords, AskedSteps, total=False):
+    """What a strategy takes beside its tracker: see `TrackingStrategy`."""
+
+    interval: float
+    on_step: Callable[[StepRecord], None] | None
+
+
+_OWN: Final = {"n_components": _COMPONENTS, "interval": 0.0, "on_step": None}
+STEP_DEFAULTS: Final = {**NODE_DEFAULTS, **assembly.STEPS, **_OWN}
 
 
 class TrackingStrategy(FlowerStrategy[TrackingResult]):
@@ -32,19 +42,12 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
     Args:
         tracker: A name ("st_miss"), a spec string ("robust_tracking(smallest_outlier=15)") or an instance.
         interval: Seconds from the start of a step to that of the next, at least: the pace at which batches arrive.
-        min_nodes: Nodes (or clients that they host) to wait for, and to keep.
-        node_timeout: Seconds to wait for them; then NotEnoughNodes is raised.
-        round_timeout: Seconds to wait for the answers to a message; nodes that have not answered are left out of it.
-        action: Flower's name of the nodes' functions, where they were added by `clients.register`.
-        hosted: In simulations whose virtual nodes host many clients, how these answer: "stacked", each for itself in
-            one message. None where each node is a client.
-        checkpoint: File to keep the state of the run in after every message. If it is there at the start, the run goes
-            on from it; a finished run removes it.
         on_step: Called with the `StepRecord` of every step as soon as it is over, before the checkpoint is written: a
             run that goes on from there may tell its newest step once more. Clients go by their partition-ids, or by
             node ids if they have none. Changes are logged as warnings in any case.
-        **asked: What is asked: n_components (2 if left out), steps, start, columns, seed, mask, channel: see
-            `assembly.tracking`.
+        **keywords: These two; how nodes are waited for and asked, min_nodes (2 if left out), node_timeout,
+            round_timeout, action, hosted and checkpoint: see `PCAStrategy`; and what is asked, n_components (2 if left
+            out), steps, start, columns, seed, mask, channel: see `assembly.tracking`.
 
     Example:
         >>> @app.main()
@@ -53,39 +56,21 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         ...     result.save("/tmp/day.npz")
     """
 
-    @spelt_out(AskedSteps, _DEFAULTS)
-    def __init__(
-        self,
-        tracker: str | Tracker = "st_miss",
-        *,
-        interval: float = 0.0,
-        min_nodes: int = 2,
-        node_timeout: float = 60.0,
-        round_timeout: float = 600.0,
-        action: str | None = None,
-        hosted: str | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        on_step: Callable[[StepRecord], None] | None = None,
-        **asked: Unpack[AskedSteps],
-    ) -> None:
+    @spelt_out(StepKeywords, STEP_DEFAULTS)
+    def __init__(self, tracker: str | Tracker = "st_miss", **keywords: Unpack[StepKeywords]) -> None:
+        self._check_keywords(keywords, StepKeywords.__annotations__)
         self._tracker = registry.tracker(tracker)
-        self._asked_for: AskedSteps = {**_DEFAULTS, **asked}
-        self._on_step = on_step
+        asked: Any = {name: value for name, value in keywords.items() if name in AskedSteps.__annotations__}
+        self._settings: AskedSteps = {**assembly.STEPS, "n_components": _COMPONENTS, **asked}
+        self._on_step = keywords.get("on_step")
         self._newest: Nodes | None = None
-        waits = Waits(
-            min_nodes=min_nodes,
-            node_timeout=node_timeout,
-            round_timeout=round_timeout,
-            interval=interval,
-            action=action,
-            hosted=hosted,
-        )
+        checkpoint = keywords.get("checkpoint")
         if checkpoint is not None:
             checks.parent("the checkpoint", checkpoint)
-        super().__init__(waits, checkpoint)
-        made = self._made()  # which checks what is asked
-        if hosted == SUMMED:
-            require_sums(made, asked.get("channel"))
+        super().__init__(Waits.of(keywords, interval=keywords.get("interval", 0.0)), checkpoint)
+        self._made()  # which checks what is asked
+        if self._waits.hosted == SUMMED:
+            compatible.check(self._tracker, {"hosted": SUMMED}, registry.TRACKERS)
 
     def result_so_far(self) -> TrackingResult | None:
         """The result of those steps of the newest run that are over; None before one is. While the run goes on, or
@@ -112,5 +97,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
             self._on_step(record)
 
     def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
-        asked = self._asked_for if start is None else {**self._asked_for, "start": start}
+        asked: AskedSteps = {**self._settings}
+        if start is not None:
+            asked["start"] = start
         return assembly.tracking(self._tracker, min_clients=self._waits.min_nodes, **asked)

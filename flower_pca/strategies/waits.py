@@ -1,15 +1,31 @@
-"""Waits: how nodes are waited for, and asked."""
+"""Waits: how nodes are waited for, and asked; and the keywords that every strategy has for it."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypedDict
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 
 SUMMED: Final = "summed"
 HOSTED: Final = (None, "stacked", SUMMED)
+FLOWERS_NAMES: Final = ("min_available_nodes", "min_train_nodes")  # of min_nodes
+
+
+class NodeKeywords(TypedDict, total=False):
+    """How nodes are waited for and asked, and where the run is kept meanwhile: see `PCAStrategy`."""
+
+    min_nodes: int | None
+    node_timeout: float
+    round_timeout: float
+    action: str | None
+    hosted: str | None
+    checkpoint: str | os.PathLike[str] | None
+    min_available_nodes: int | None
+    min_train_nodes: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +41,9 @@ class Waits:
         hosted: How virtual nodes that host many clients answer for them; None where each node is a client.
     """
 
-    min_nodes: int
-    node_timeout: float
-    round_timeout: float
+    min_nodes: int = 2
+    node_timeout: float = 60.0
+    round_timeout: float = 600.0
     interval: float = 0.0
     action: str | None = None
     hosted: str | None = None
@@ -40,6 +56,37 @@ class Waits:
             raise ConfigError("action", must="a Python identifier", got=repr(self.action), then='Use "pca".')
         checks.choice("hosted", self.hosted, HOSTED)
 
+    @classmethod
+    def of(cls, keywords: Mapping[str, Any], *, min_nodes: int = 2, interval: float = 0.0) -> Waits:
+        """Those among the keywords of a strategy; `min_nodes` is how many nodes there have to be if none says it."""
+        least = [keywords[name] for name in FLOWERS_NAMES if keywords.get(name) is not None]
+        given = keywords.get("min_nodes")
+        if least and given is not None:
+            what, remedy = "min_available_nodes or min_train_nodes beside min_nodes", "Keep one of them."
+            raise ConfigError(what, must="left out", got=max(least), then=remedy)
+        if given is not None:
+            least = [given]
+        return cls(
+            min_nodes=max(least, default=min_nodes),
+            node_timeout=keywords.get("node_timeout", cls.node_timeout),
+            round_timeout=keywords.get("round_timeout", cls.round_timeout),
+            interval=interval,
+            action=keywords.get("action"),
+            hosted=keywords.get("hosted"),
+        )
+
     def message_type(self, kind: str) -> str:
         """Flower's type of a message of this kind."""
         return kind if self.action is None else f"{kind}.{self.action}"
+
+
+NODE_DEFAULTS: Final[NodeKeywords] = {
+    "min_nodes": None,
+    "node_timeout": Waits.node_timeout,
+    "round_timeout": Waits.round_timeout,
+    "action": None,
+    "hosted": None,
+    "checkpoint": None,
+    "min_available_nodes": None,
+    "min_train_nodes": None,
+}

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from flower_pca.base import places
+from flower_pca.base import files
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.tracking.record import StepRecord
 
@@ -39,7 +39,7 @@ class Events:
         self._path = Path(path).expanduser().absolute()
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._handle = os.open(self._path, flags | places.not_through_links(self._path), 0o666)
+            self._handle = os.open(self._path, flags | files.not_through_links(self._path), 0o666)
             weakref.finalize(self, os.close, self._handle)
             self._regular = self._path.is_file()
             size = self._path.stat().st_size if self._regular else 0

@@ -8,8 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import linalg
-from flower_pca.base.linalg import Array
-from flower_pca.base.power import Power
+from flower_pca.base.linalg import Array, Power
 
 _NULL: Final = 1e-8  # a Ritz value so far below the first has no power step to gain from
 _ROUNDED: Final = 1e-8  # error that rounding may leave, that of masks' fixed point included
@@ -131,7 +130,7 @@ class Solver:
             Z = np.where(full, Z, self.Z)
         squares = np.einsum("ij,ij->j", Z, Z)
         values = np.where(full, values * squares, values)  # |Cz|^2 / z'Cz, half a power step beyond z'Cz
-        return linalg.polished(Z), np.sort(values)[::-1]
+        return linalg.polish(Z), np.sort(values)[::-1]
 
     def onward(self) -> Solver:
         """With the next block to send."""
@@ -171,7 +170,7 @@ class Solver:
         gap = float(values[r - 1]) - (float(values[r]) if size > r else 0.0) - lacking
         if lacking > self._within(tol, gap) * gap:
             return None
-        return linalg.polished(F @ (V[:, :r] / np.sqrt(values[:r]))), values[:r]
+        return linalg.polish(F @ (V[:, :r] / np.sqrt(values[:r]))), values[:r]
 
     def _extended(self, S: Array) -> Solver:
         r, new = self.r, self.block.T @ S
@@ -205,4 +204,4 @@ def beside(P: Array, p: int, seed: int) -> Array:
             return np.asarray(columns)
     except np.linalg.LinAlgError:
         columns = linalg.orth(columns)
-    return linalg.polished(columns - P @ (P.T @ columns))
+    return linalg.polish(columns - P @ (P.T @ columns))

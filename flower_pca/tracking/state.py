@@ -152,7 +152,7 @@ class TrackState:
             raise ConfigError("steps", must=rule, got=steps, then="Ask for more, or choose another checkpoint.")
         return replace(self, steps=steps)
 
-    def recalled(self, lines: Array) -> TrackState:
+    def recall(self, lines: Array) -> TrackState:
         """With the record that `lines` has written."""
         return replace(self, record=tuple(Step.of(line, self.r) for line in lines))
 

@@ -138,8 +138,8 @@ class Tracker(Stage[TrackState]):
         return add if state.summed or state.closing else apart(aligned if state.solver is None else add)
 
     @property
-    def sums_remedy(self) -> str:
-        return ""  # where nothing but sums can be had, nothing has to be aligned
+    def additive(self) -> bool:
+        return True  # where nothing but sums can be had, nothing has to be aligned
 
     def server(self, state: TrackState, total: Any, answered: frozenset[int]) -> TrackState:
         if state.closing:

@@ -6,7 +6,7 @@ import gc
 from dataclasses import replace
 from typing import Final
 
-from flower_pca import wire
+from flower_pca import registry, wire
 from flower_pca.base.errors import ProtocolError
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import ANY, Rules
@@ -15,13 +15,10 @@ from flower_pca.masking import messages
 from flower_pca.rows import statistics
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.stages.ritz import RayleighRitz
-from flower_pca.stages.unsuited import ALGORITHMS
 from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.stages import BOTH
 
 _OWN: Final = frozenset(BOTH)
-_STAGES: Final = _OWN | {RayleighRitz.name, *ALGORITHMS}  # that tell nothing but products and their size
 _NEWEST: Final = "party columns"  # among what is known of rows
 _SENDER: Final = "Check the sender."
 _OPERATOR: Final = "Ask the node's operator."
@@ -37,8 +34,8 @@ def check(request: wire.Request, rules: Rules) -> None:
     if not rules.split_columns:
         rule, got = "allowed by this node's rules: split_columns is not set", "one"
         raise RefusalError("A run whose parties hold different columns", must=rule, got=got, then=_OPERATOR)
-    if stage is not None and stage not in _STAGES:
-        rule = f"one of {', '.join(sorted(_STAGES))}"
+    if stage is not None and not _served(stage):
+        rule = f"one of {', '.join(sorted(filter(_served, registry.STAGES)))}"
         raise ProtocolError("The stage of a message about columns", must=rule, got=stage, then=_SENDER)
     if request.frame.arrays or request.frame.names is not None or request.frame.own:
         rule = "none, as the node centres and scales its own columns"
@@ -59,6 +56,11 @@ def _check_rows(stage: str | None, rules: Rules) -> None:
     if stage is not None and only_columns(rules):
         rule = "about its columns: split_columns is set, and both kinds together tell rows"
         raise RefusalError("A message to this node", must=rule, got="one about rows", then=_OPERATOR)
+
+
+def _served(stage: str) -> bool:
+    """Whether a stage's answers about columns tell nothing but products and their size."""
+    return stage in _OWN or (stage in registry.STAGES and registry.STAGES[stage].products_only)
 
 
 def only_columns(rules: Rules) -> bool:

@@ -39,11 +39,8 @@ BY_POSITION: Final = (
 )
 
 
-def run(question: Question, algorithm: Algorithm[Any], choices: dict[str, str], *, started: bool) -> Run:
+def run(question: Question, algorithm: Algorithm[Any], choices: dict[str, str]) -> Run:
     """A run over columns at different places: of all parties, to the end, as no other one has the columns of one."""
-    if started:
-        rule, remedy = "left out, as it begins with scores of people, not with columns", "Leave it out."
-        raise ConfigError('start with split="columns"', must=rule, got="one", then=remedy)
     summed = question.mask is not None
     gaps = question.missing != "error"
     model = Model(

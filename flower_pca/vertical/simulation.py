@@ -6,7 +6,6 @@ nodes can compare digests only.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -57,7 +56,7 @@ def simulate(
     result: Any
     own: dict[int, dict[str, Array]]
     if engine is None:
-        source = None if answers == "rows" else functools.partial(fixed, exactly=answers == "exact")
+        source = None if answers == "rows" else fixed
         there = Shards(parties.columns, seed=question.seed, source=source)
         run = assembly.run(question, judged=False, start=start)
         result = drive(run, there, checkpoint=checkpoint, on_round=watch)
@@ -118,7 +117,7 @@ class Parties:
         names = {i: party.table.names for i, party in enumerate(self.columns)}
         sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
         whole = replace(result, site_names=sites).with_parts(own, names, self.columns[0].row_ids)
-        first_lines = hints.first_lines(file for party in self.columns for file in party.table.guessed)
+        first_lines = hints.of_first_lines(file for party in self.columns for file in party.table.guessed)
         return replace(whole, hints=(*first_lines, *self._sizes(whole), *self._numbering()))
 
     def _sizes(self, result: ColumnsResult) -> tuple[str, ...]:
@@ -137,7 +136,7 @@ class Parties:
         lines = []
         for table in (party.table for party in self.columns):
             names = labels.column_names(table.names, table.d)
-            for j in hints.counting_columns([table], table.names):
+            for j in hints.find_identifiers([table], table.names):
                 lines.append(f"{names[j]} of {table.who} holds whole numbers, no two alike, as ids do. {_AS_IDS}")
         return lines
 

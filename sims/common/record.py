@@ -27,7 +27,7 @@ class Record:
     Attributes:
         item: room/experiment.
         size: "paper" or "small".
-        seeds: How many.
+        seeds: How many have run.
         date: The day of the run.
         minutes: Of one core.
         versions: Of flower_pca, numpy, scipy and Python.
@@ -87,7 +87,7 @@ def made(item: str, experiment: Any, opts: report.Options) -> Record:
     return Record(
         item=item,
         size="paper" if opts.paper else "small",
-        seeds=opts.seeds,
+        seeds=max(len(opts.drawn), 1),
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         minutes=round((process_time() - begun) / 60.0, 1),
         versions=versions(),

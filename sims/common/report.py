@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -28,7 +28,10 @@ _COLOURS: Final = (
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says, the same for every simulation."""
+    """What the command line says, the same for every simulation; and which seeds a program has really taken.
+
+    An experiment draws its seeds by `each`, so that a record can say how many ran, whatever was asked for.
+    """
 
     only: tuple[str, ...]
     out: Path
@@ -36,6 +39,13 @@ class Options:
     data_dir: Path
     seeds: int
     paper: bool
+    drawn: set[int] = field(default_factory=set, compare=False)
+
+    def each(self, most: int | None = None) -> Iterator[int]:
+        """The seeds, `most` of them; each counts as one that has run once it is drawn."""
+        for seed in range(self.seeds)[:most]:
+            self.drawn.add(seed)
+            yield seed
 
 
 @dataclass(frozen=True)

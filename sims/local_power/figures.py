@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from sims.common import report
-from sims.local_power.sets import FINAL, MORE, Bench, benches, mean_std
+from sims.local_power.sets import FINAL, Bench, benches, mean_std
 from sims.local_power.tables import TABLE6_SPECS
 
 STEPS: Final = (1, 2, 4, 8)
@@ -37,11 +37,11 @@ def _varied(title: str, align: str, *, decay: bool = False, only: str | None = N
         for bench in _chosen(opts, only):
             specs = {f"p={p}": spec(p, align, decay=decay) for p in STEPS}
             for label, algorithm in specs.items():
-                curves = [bench.curve(algorithm, seed) for seed in range(bench.seeds(opts.seeds))]
+                curves = [bench.curve(algorithm, seed) for seed in opts.each()]
                 cells = (mean_std(np.array([_at(c, m) for c in curves])) for m in (EARLY, 20, FINAL))
                 rows.append([bench.name, label, *cells])
             panels[bench.name] = {label: bench.curve(algorithm, 0) for label, algorithm in specs.items()}
-        note = f"Sines, the mean (and deviation) of {opts.seeds} seeds{MORE}; the curves are of the first."
+        note = f"Sines, the mean (and deviation) of {opts.seeds} seeds; the curves are of the first."
         return report.Found(title, rows, note, report.Drawing(title, panels, error="sine"))
 
     return figure
@@ -55,10 +55,10 @@ def _clients(title: str, align: str, only: str | None = None) -> Callable[..., r
         for bench in _chosen(opts, only):
             panels[bench.name] = {}
             for m in COUNTS:
-                finals = mean_std(bench.finals(spec(4, align), bench.seeds(opts.seeds), clients=m))
+                finals = mean_std(bench.finals(spec(4, align), opts.each(), clients=m))
                 rows.append([bench.name, m, f"{bench.eta(0, m):.4f}", finals])
                 panels[bench.name][f"m={m}"] = bench.curve(spec(4, align), 0, clients=m)
-        note = f"p=4. Sines, the mean (and deviation) of {opts.seeds} seeds{MORE}; the curves are of the first."
+        note = f"p=4. Sines, the mean (and deviation) of {opts.seeds} seeds; the curves are of the first."
         return report.Found(title, rows, note, report.Drawing(title, panels, error="sine"))
 
     return figure
@@ -72,11 +72,11 @@ def _dependence(title: str, only: str | None = None) -> Callable[..., report.Fou
         for bench in _chosen(opts, only):
             panels[bench.name] = {}
             for m in COUNTS:
-                found = [bench.finals(spec(1), bench.seeds(opts.seeds), clients=m, messages=LONG)]
-                found += [bench.finals(spec(p), bench.seeds(opts.seeds), clients=m) for p in MANY_STEPS[1:]]
+                found = [bench.finals(spec(1), opts.each(), clients=m, messages=LONG)]
+                found += [bench.finals(spec(p), opts.each(), clients=m) for p in MANY_STEPS[1:]]
                 rows.append([bench.name, m, *map(mean_std, found)])
                 panels[bench.name][f"m={m}"] = np.array([errors.mean() for errors in found])
-        note = f"OPT. Sines after {FINAL} messages, p=1 after {LONG}: mean (and deviation) of {opts.seeds} seeds{MORE}."
+        note = f"OPT. Sines after {FINAL} messages, p=1 after {LONG}: mean (and deviation) of {opts.seeds} seeds."
         drawing = report.Drawing(title, panels, error="final sine", along="p = 1, 2, 4, 8, 16")
         return report.Found(title, rows, note, drawing)
 
@@ -93,13 +93,13 @@ def fig2b(opts: report.Options) -> report.Found:
             **{f"{p}, {name}": spec(p, name) for p in (4, 8) for name in ALIGN},
             "8, vanilla, decay": spec(8, "vanilla", decay=True),
         }.items():
-            tails = [bench.curve(algorithm, seed)[-30:] for seed in range(bench.seeds(opts.seeds))]
+            tails = [bench.curve(algorithm, seed)[-30:] for seed in opts.each()]
             most, least = (float(np.median([f(t) for t in tails])) for f in (np.max, np.min))
             p, alignment = label.split(", ", 1)
             rows.append([bench.name, p, alignment, report.number(most), report.number(least), f"{most / least:.1f}"])
             panels[bench.name][label] = bench.curve(algorithm, 0)
     title = "Fig. 2b: stability"
-    note = f"The median of {opts.seeds} seeds{MORE}, {FINAL} messages."
+    note = f"The median of {opts.seeds} seeds, {FINAL} messages."
     return report.Found(title, rows, note, report.Drawing(title, panels, error="sine"))
 
 
@@ -108,9 +108,9 @@ def fig4(opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["data", "method", "least", "lower quartile", "median", "upper quartile", "most"]]
     for bench in benches(opts):
         for method, algorithm in TABLE6_SPECS.items():
-            finals = bench.finals(algorithm, bench.seeds(opts.seeds))
+            finals = bench.finals(algorithm, opts.each())
             rows.append([bench.name, method, *map(report.number, np.quantile(finals, (0, 0.25, 0.5, 0.75, 1)))])
-    return report.Found("Fig. 4: the spread of Table 6", rows, f"{opts.seeds} seeds{MORE}.")
+    return report.Found("Fig. 4: the spread of Table 6", rows, f"{opts.seeds} seeds.")
 
 
 def _chosen(opts: report.Options, only: str | None) -> list[Bench]:

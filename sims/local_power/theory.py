@@ -9,7 +9,7 @@ import numpy as np
 from sims.common import problems, report
 from sims.common.problems import Array, Problem
 from sims.local_power.figures import spec
-from sims.local_power.sets import MORE, K, benches
+from sims.local_power.sets import K, benches
 
 TARGETS: Final = (0.5, 0.2, 0.1)
 STEPS: Final = (1, 2, 4, 8)
@@ -22,14 +22,14 @@ def rounds(opts: report.Options) -> report.Found:
     for bench in benches(opts):
         alone = np.array([])
         for p in STEPS:
-            curves = [bench.curve(spec(p), seed, messages=200) for seed in range(bench.seeds(opts.seeds))]
+            curves = [bench.curve(spec(p), seed, messages=200) for seed in opts.each()]
             counts = [[problems.rounds_to(c, t) for c in curves] for t in TARGETS]
             median = np.array([np.median([np.inf if n is None else n for n in found]) for found in counts])
             alone = median if p == 1 else alone
             cells = [f"{m:g}" if np.isfinite(m) else report.NONE for m in median]
             saved = [f"{a / m:.1f}" if np.isfinite(m) else report.NONE for a, m in zip(alone, median, strict=True)]
             rows.append([bench.name, p, *cells, *saved])
-    note = f"The median of {opts.seeds} seeds{MORE}; saved: the messages of p=1 over those of p, at best p."
+    note = f"The median of {opts.seeds} seeds; saved: the messages of p=1 over those of p, at best p."
     return report.Found("Theorem 1: messages by p, OPT", rows, note)
 
 
@@ -84,11 +84,11 @@ def wider(opts: report.Options) -> report.Found:
             if K + extra >= bench.X.shape[1]:
                 continue
             name = f"local_power(local_steps=4, decay=False, oversample={extra})"
-            curves = [bench.curve(name, seed) for seed in range(bench.seeds(opts.seeds))]
+            curves = [bench.curve(name, seed) for seed in opts.each()]
             counts = [report.span([problems.rounds_to(c, t) for c in curves]) for t in (0.1, 0.01)]
             words = [a if a == b else f"{a}..{b}" for a, b in counts]
             rows.append([bench.name, K + extra, *words, report.number(float(np.mean([c[-1] for c in curves])))])
-    return report.Found("r > k: messages by the number of columns, p=4, OPT", rows, f"{opts.seeds} seeds{MORE}.")
+    return report.Found("r > k: messages by the number of columns, p=4, OPT", rows, f"{opts.seeds} seeds.")
 
 
 def _random(d: int) -> Array:

@@ -119,7 +119,7 @@ def _stall(name: str, size: Size, opts: report.Options) -> report.Found:
 def _batches(name: str, opts: report.Options, curves: Callable[[int], dict[str, Array]]) -> report.Found:
     """A table of the errors after some batches, and the curves."""
     found: list[dict[str, Array]] = []
-    for seed in range(opts.seeds):
+    for seed in opts.each():
         report.progress(f"{name}, seed {seed}")
         found.append(curves(seed))
     median = {label: np.median([f[label] for f in found], axis=0) for label in found[0]}
@@ -145,7 +145,7 @@ def _fig4(name: str, size: Size, opts: report.Options) -> report.Found:
     shown: dict[str, Array] = {}
     for s, sigma, eta in a if name == "fig4a" else b:
         ends, curve = [], np.empty(0)
-        for seed in range(opts.seeds):
+        for seed in opts.each():
             report.progress(f"{name}, s={s}, sigma={sigma:g}, eta={eta}, seed {seed}")
             curve = _power(n, r, s, sigma, eta, products, seed)
             ends.append(curve[-1])
@@ -179,7 +179,7 @@ def _robust(name: str, size: Size, opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["outliers, start", "wrong", "b1", "b3", "b5", "b10", "oracle b5", "ignored b10"]]
     for kind in ("random, given", "object, given", "random, AltProj"):
         found = []
-        for seed in range(opts.seeds):
+        for seed in opts.each():
             report.progress(f"{name}, {kind}, seed {seed}")
             found.append(_separated(size, kind, seed))
         told = np.median(found, axis=0)
@@ -215,7 +215,7 @@ def _detect(name: str, size: Size, opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["solver, sigma", "change at", "declared at, by seed"]]
     for solver, sigma in (("krylov", 0.0), ("power", 0.0), ("power", 1e-4), ("power", 1e-2)):
         declared = []
-        for seed in range(opts.seeds):
+        for seed in opts.each():
             report.progress(f"{name}, {solver}, {sigma:g}, seed {seed}")
             problem = _posed(size, seed, r=size.r)
             tracker = STMiss(detect=True, threshold=7.5961e-4, solver=solver, update_length=6)

@@ -19,6 +19,10 @@ FIG3: Final = {  # the algorithm, and its rounds
 }
 GRID: Final = (300, 1000, 3000, 10_000, 100_000)
 WIDTHS: Final = (20, 30, 40, 60)
+RUNS: Final = {  # the paper's algorithm under its name, and ours
+    "PerPCA": "per_pca(max_rounds=500, tol=1e-6",
+    "ExactPerPCA": "exact_per_pca(tol=1e-8",
+}
 UNLIKE: Final = Setting(own=100.0)  # Fig. 4 and 5: own deviations are ten times the shared ones
 
 
@@ -37,9 +41,7 @@ def fig3(opts: report.Options) -> report.Found:
     for label, (algorithm, rounds) in FIG3.items():
         for theta in THETAS:
             report.progress(f"fig3, {label}, theta={theta}")
-            found = [
-                slope(problems.two_planes(theta, seed), algorithm, rounds, seed + 500) for seed in range(opts.seeds)
-            ]
+            found = [slope(problems.two_planes(theta, seed), algorithm, rounds, seed + 500) for seed in opts.each()]
             slopes = np.array([s for s, _ in found])
             at100 = np.mean([np.log10(max(errors[99], 1e-32)) for _, errors in found])
             rows.append([label, theta, f"{slopes.mean():.4f}", f"{slopes.mean() / theta:.4f}", f"{at100:.1f}"])
@@ -60,7 +62,10 @@ def statistical(setting: Setting, n: int, seed: int, weights: str = "equal") -> 
             for kind in ("equal", "samples")
         )
         return {"equal": sum(problems.error(split, *equal)), "samples": sum(problems.error(split, *samples))}
-    found = {"ExactPerPCA": fit(f"exact_per_pca(local_components={r2}, tol=1e-8)", split.shards, r1, seed=seed + 500)}
+    found = {
+        name: fit(f"{algorithm}, local_components={r2})", split.shards, r1, seed=seed + 500)
+        for name, algorithm in RUNS.items()
+    }
     found["distPCA k=r1"] = methods.dist_pca(S, r1, r2, r1)
     found["Qu"] = methods.qu_pca(S, r1, r2)
     found["distPCA k=r1+r2"] = methods.dist_pca(S, r1, r2, r1 + r2)
@@ -73,7 +78,7 @@ def fig4(opts: report.Options) -> report.Found:
     means: dict[str, list[float]] = {}
     for n in grid:
         report.progress(f"fig4, n={n}")
-        found = [statistical(UNLIKE, n, seed) for seed in range(opts.seeds)]
+        found = [statistical(UNLIKE, n, seed) for seed in opts.each()]
         for name in found[0]:
             means.setdefault(name, []).append(float(np.mean([f[name] for f in found])))
     rows: list[list[object]] = [["method", *(f"n={n}" for n in grid), "slope from 1000"]]
@@ -91,7 +96,7 @@ def weights(opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["n", "equal", "samples", "ratio"]]
     for n in (1000, 10_000):
         report.progress(f"weights, n={n}")
-        found = [statistical(UNLIKE, n, seed, "samples") for seed in range(opts.seeds)]
+        found = [statistical(UNLIKE, n, seed, "samples") for seed in opts.each()]
         equal, samples = (float(np.mean([f[kind] for f in found])) for kind in ("equal", "samples"))
         rows.append([n, report.number(equal), report.number(samples), f"{samples / equal:.2f}"])
     return report.Found("Weights: subspace error of ExactPerPCA, clients equal or by their rows", rows)
@@ -102,7 +107,7 @@ def fig5(opts: report.Options) -> report.Found:
     means: dict[str, list[float]] = {}
     for d in WIDTHS:
         report.progress(f"fig5, d={d}")
-        found = [statistical(Setting(d=d, own=100.0), 10_000, seed) for seed in range(opts.seeds)]
+        found = [statistical(Setting(d=d, own=100.0), 10_000, seed) for seed in opts.each()]
         for name in found[0]:
             means.setdefault(name, []).append(float(np.mean([f[name] for f in found])))
     rows: list[list[object]] = [["method", *(f"d={d}" for d in WIDTHS), "slope"]]
@@ -115,20 +120,22 @@ def fig5(opts: report.Options) -> report.Found:
 
 def fig6(opts: report.Options) -> report.Found:
     """The error and the number of clients."""
-    rows: list[list[object]] = [["clients", "shared", "total"]]
-    counts, parts = (10, 30, 100, 300, 1000) if opts.paper else (10, 30, 100, 300), []
-    for clients in counts:
-        report.progress(f"fig6, {clients} clients")
-        setting, found = Setting(clients=clients, own=100.0), []
-        for seed in range(opts.seeds):
-            split = setting.summaries(problems.halves(clients, 10_000), seed)
-            run = fit("exact_per_pca(local_components=10, tol=1e-8)", split.shards, setting.r1, seed=seed + 500)
-            found.append(problems.error(split, *run))
-        parts.append(np.mean(found, axis=0))
-        rows.append([clients, report.number(parts[-1][0]), report.number(parts[-1].sum())])
-    P, x = np.array(parts), np.log(counts)
-    slopes = [np.polyfit(x, np.log(y), 1)[0] for y in (P[:, 0], P.sum(axis=1))]
-    rows.append(["slope", *(f"{s:.2f}" for s in slopes)])
+    rows: list[list[object]] = [["method", "clients", "shared", "total"]]
+    counts = (10, 30, 100, 300, 1000) if opts.paper else (10, 30, 100, 300)
+    for name, algorithm in RUNS.items():
+        parts = []
+        for clients in counts:
+            report.progress(f"fig6, {name}, {clients} clients")
+            setting, found = Setting(clients=clients, own=100.0), []
+            for seed in opts.each():
+                split = setting.summaries(problems.halves(clients, 10_000), seed)
+                run = fit(f"{algorithm}, local_components=10)", split.shards, setting.r1, seed=seed + 500)
+                found.append(problems.error(split, *run))
+            parts.append(np.mean(found, axis=0))
+            rows.append([name, clients, report.number(parts[-1][0]), report.number(parts[-1].sum())])
+        P, x = np.array(parts), np.log(counts)
+        slopes = [np.polyfit(x, np.log(y), 1)[0] for y in (P[:, 0], P.sum(axis=1))]
+        rows.append([name, "slope", *(f"{s:.2f}" for s in slopes)])
     note = (
         "Shared: the squared error of the shared space; total: and the mean one of own spaces. "
         "Paper: both fall with the clients, the shared one faster."

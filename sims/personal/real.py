@@ -33,6 +33,7 @@ TABLE5_PAPER: Final = {  # indivPCA, CPCA, distPCA, PerPCA
 }
 FILM: Final = {False: (30, 5), True: (50, 50)}  # ranks for film frames, in small size and the paper's
 TOPICS: Final = (2, 2)
+PERSONAL: Final = "per_pca(max_rounds=500, "  # the paper's algorithm on pictures
 TOPIC_RUNS: Final = {
     "PerPCA, 20 rounds": "per_pca(local_components=2, max_rounds=20, tol=0.0)",
     "PerPCA, step 0.5, 20 rounds": "per_pca(local_components=2, step=0.5, max_rounds=20, tol=0.0)",
@@ -46,42 +47,44 @@ MOVES: Final = 25.0  # grey levels from the film's median by which a pixel count
 
 def table4(opts: report.Options) -> report.Found:
     """Background and foreground of drawn pictures."""
-    heads = ("PerPCA error", "Robust PCA error", "ratio", "PerPCA AUC", "Robust PCA AUC")
+    shown = ("PerPCA", "ExactPerPCA", "Robust PCA")
+    heads = [f"{method} {what}" for what in ("error", "AUC") for method in shown]
     rows: list[list[object]] = [["pictures", *heads]]
     for name, draw in DRAWN.items():
         found = []
-        for seed in range(opts.seeds):
+        for seed in opts.each():
             report.progress(f"table4, {name}, seed {seed}")
             found.append(segmented(draw(seed), seed))
-        e, robust_e, a, robust_a = np.mean(found, axis=0)
-        cells = [f"{e:.3f}", f"{robust_e:.3f}", f"{e / robust_e:.2f}", f"{a:.3f}", f"{robust_a:.3f}"]
-        rows.append([name, *cells])
+        rows.append([name, *(f"{value:.3f}" for value in np.mean(found, axis=0))])
     note = "Error of the foreground, relative. PerPCA needs a foreground of low rank; Robust PCA one that is sparse."
     return report.Found(
         f"Table 4: drawn pictures, r1={RANKS[0]}, r2={RANKS[1]} (the paper shows pictures only)", rows, note
     )
 
 
-def segmented(drawn: pictures.Pictures, seed: int) -> tuple[float, float, float, float]:
-    """Foreground error of ExactPerPCA and of Robust PCA, and their AUC."""
-    _, V = fit(f"exact_per_pca(local_components={RANKS[1]})", drawn.shards, RANKS[0], seed=seed + 500)
-    own = np.stack([X @ v @ v.T for X, v in zip(drawn.shards, V, strict=True)])
-    robust = methods.robust_pca(drawn.stacked).sparse.T.reshape(own.shape)
-    errors = (pictures.foreground_error(drawn, found) for found in (own, robust))
-    areas = (pictures.auc(drawn, found) for found in (own, robust))
-    return (*errors, *areas)  # type: ignore[return-value]
+def segmented(drawn: pictures.Pictures, seed: int) -> list[float]:
+    """Foreground errors of PerPCA, ExactPerPCA and Robust PCA, and then their AUC."""
+    parts = []
+    for algorithm in (f"{PERSONAL}local_components={RANKS[1]})", f"exact_per_pca(local_components={RANKS[1]})"):
+        _, V = fit(algorithm, drawn.shards, RANKS[0], seed=seed + 500)
+        parts.append(np.stack([X @ v @ v.T for X, v in zip(drawn.shards, V, strict=True)]))
+    parts.append(methods.robust_pca(drawn.stacked).sparse.T.reshape(parts[0].shape))
+    errors = [pictures.foreground_error(drawn, part) for part in parts]
+    return [*errors, *(pictures.auc(drawn, part) for part in parts)]
 
 
 def table5(opts: report.Options) -> report.Found:
     """Training and testing error on real pictures, dealt out by writer or by pairs of labels."""
-    rows: list[list[object]] = [["data", "error of", "rows", "indivPCA", "CPCA", "distPCA", "distPCA k=r1", "PerPCA"]]
+    rows: list[list[object]] = [
+        ["data", "error of", "rows", "indivPCA", "CPCA", "distPCA", "distPCA k=r1", "PerPCA", "ExactPerPCA"]
+    ]
     for data_set, kinds in TABLE5_PAPER.items():
         for kind, (indiv, pooled, dist, personal) in kinds.items():
-            rows.append([f"{data_set}, paper", kind, "-", indiv, pooled, dist, "-", personal])
+            rows.append([f"{data_set}, paper", kind, "-", indiv, pooled, dist, "-", personal, "-"])
     for name, shards in _sets(opts):
         for n in TRAIN if opts.paper else TRAIN[:-1]:
             found = []
-            for seed in range(opts.seeds):
+            for seed in opts.each():
                 report.progress(f"table5, {name}, {n} rows, seed {seed}")
                 found.append(fitted(shards(seed), n, seed))
             for kind, errors in zip(("training", "testing"), np.swapaxes(found, 0, 1), strict=True):
@@ -93,7 +96,7 @@ def table5(opts: report.Options) -> report.Found:
 
 
 def fitted(shards: list[Array], n: int, seed: int) -> tuple[list[float], list[float]]:
-    """Training and testing error of indivPCA, CPCA, distPCA with k = r1 + r2 and with r1, and ExactPerPCA."""
+    """Training and testing error of indivPCA, CPCA, distPCA with k = r1 + r2 and with r1, PerPCA and ExactPerPCA."""
     last = [round(0.8 * len(X)) for X in shards]
     cut = [min(n, end) for end in last]
     train = [X[:count] for X, count in zip(shards, cut, strict=True)]
@@ -104,6 +107,7 @@ def fitted(shards: list[Array], n: int, seed: int) -> tuple[list[float], list[fl
         methods.cpca(S, cut, R1 + R2),
         methods.joined(*methods.dist_pca(S, R1, R2, R1 + R2)),
         methods.joined(*methods.dist_pca(S, R1, R2, R1)),
+        methods.joined(*fit(f"{PERSONAL}local_components={R2}, tol=1e-3)", train, R1, seed=seed + 500)),
         methods.joined(*fit(f"exact_per_pca(local_components={R2}, tol=1e-3)", train, R1, seed=seed + 500)),
     ]
     training, testing = ([float(methods.rebuilt(rows, basis).mean()) for basis in bases] for rows in (train, test))
@@ -121,14 +125,16 @@ def video(opts: report.Options) -> report.Found:
     r1, r2 = FILM[opts.paper]
     report.progress(f"video, {len(frames)} frames")
     moving = np.abs(frames - np.median(frames, axis=0)) > MOVES
-    _, V = fit(f"exact_per_pca(local_components={r2}, tol=1e-4)", list(frames), r1, seed=500)
-    own = np.stack([X @ v @ v.T for X, v in zip(frames, V, strict=True)])
+    parts = {}
+    for name, algorithm in {"PerPCA": PERSONAL, "ExactPerPCA": "exact_per_pca("}.items():
+        _, V = fit(f"{algorithm}local_components={r2}, tol=1e-4)", list(frames), r1, seed=500)
+        parts[name] = np.stack([X @ v @ v.T for X, v in zip(frames, V, strict=True)])
     robust = methods.robust_pca(frames.reshape(len(frames), -1).T).sparse.T.reshape(frames.shape)
     drawn = pictures.Pictures(np.zeros(frames.shape[1:]), frames, moving)
-    for name, found in (("ExactPerPCA", own), ("Robust PCA", robust)):
+    for name, found in {**parts, "Robust PCA": robust}.items():
         share = float(np.sum(found[moving] ** 2) / np.sum(found**2))
         rows.append([name, f"{pictures.auc(drawn, found):.3f}", f"{share:.2f}"])
-    still(opts, "personal_video", frames, {"ExactPerPCA": own, "Robust PCA": robust})
+    still(opts, "personal_video", frames, {**parts, "Robust PCA": robust})
     note = f"Moving: more than {MOVES:g} grey levels from the median of all frames ({moving.mean():.0%} of the pixels)."
     return report.Found(f"Video: {len(frames)} frames, r1={r1}, r2={r2} (the paper shows pictures only)", rows, note)
 

@@ -55,7 +55,7 @@ def table2_errors(seed: int) -> dict[str, tuple[float, float]]:
 def table2(opts: report.Options) -> report.Found:
     """Test error of every method."""
     found = []
-    for seed in range(opts.seeds):
+    for seed in opts.each():
         report.progress(f"table2, seed {seed}")
         found.append(table2_errors(seed))
     rows: list[list[object]] = [["method", "sparse", "rich", "sparse, paper", "rich, paper"]]
@@ -82,8 +82,8 @@ def table3(opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["own ranks", *heads]]
     for extra, paper in TABLE3.items():
         report.progress(f"table3, own rank +{extra}")
-        random = np.array([own_rank(extra, "random", seed)[0] for seed in range(opts.seeds)])
-        theta, shared, rebuilt = np.mean([own_rank(extra, "qu", seed) for seed in range(opts.seeds)], axis=0)
+        random = np.array([own_rank(extra, "random", seed)[0] for seed in opts.each()])
+        theta, shared, rebuilt = np.mean([own_rank(extra, "qu", seed) for seed in opts.each()], axis=0)
         spread = (f"{theta:.2g}" for theta in (random.mean(), random.min(), random.max()))
         cells = [paper, *spread, f"{theta:.3f}", report.number(shared), report.number(rebuilt)]
         rows.append([f"r2+{extra}" if extra else "r2", *cells])
@@ -131,7 +131,7 @@ def fig8(opts: report.Options) -> report.Found:
     setting = Setting(d=30, r1=1, r2=1, clients=20, noise=0.0, axes=10)
     for extra in range(4):
         found = []
-        for seed in range(opts.seeds):
+        for seed in opts.each():
             report.progress(f"fig8, shared rank +{extra}, seed {seed}")
             split, _ = setting.draw(1000, seed)
             U, V = fit("per_pca(init='qu', eta=0.1, max_rounds=2000)", split.shards, 1 + extra, seed=seed + 500)
@@ -161,7 +161,7 @@ def fig9(opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["method", "1 round", "5 rounds", "30 rounds"]]
     for label, algorithm in CLUSTERED.items():
         report.progress(f"fig9, {label}")
-        found = [agreement(algorithm, seed) for seed in range(opts.seeds)]
+        found = [agreement(algorithm, seed) for seed in opts.each()]
         cells = [f"{np.mean([f[t] for f in found]):.2f} (least {min(f[t] for f in found):.2f})" for t in (1, 5, 30)]
         rows.append([label, *cells])
     return report.Found(

@@ -49,7 +49,7 @@ def fig1(opts: report.Options) -> report.Found:
     panels: dict[str, report.Curves] = {}
     for n in (500, 1000, WIDE) if opts.paper else (200, 500):
         traces: dict[str, list[Array]] = {}
-        for seed in range(opts.seeds if n < WIDE else 1):
+        for seed in opts.each(1 if n >= WIDE else None):
             problem, p = pose(n, n // 20, 0.05, seed), n // 20
             runs = {"DCF-PCA": (DCF, CLIENTS), "CF-PCA": (CF, 1), **{k: (v, CLIENTS) for k, v in CONSENSUS.items()}}
             for name in runs if n < WIDE else AT_WIDE:
@@ -79,7 +79,7 @@ def fig2(opts: report.Options) -> report.Found:
     for r in RANKS:
         for name, spec in {"DCF-PCA": DCF, "consensus": "consensus_rpca(max_rounds=150)"}.items():
             found = [
-                max(_rel(pose(n, round(r * n), s, seed), spec, round(r * n), seed) for seed in range(opts.seeds))
+                max(_rel(pose(n, round(r * n), s, seed), spec, round(r * n), seed) for seed in opts.each())
                 for s in SPARSITIES
             ]
             rows.append([f"{r:g}", name, *map(report.number, found)])
@@ -97,7 +97,7 @@ def table1(opts: report.Options) -> report.Found:
     for n in (200, 500, 1000) if opts.paper else (200, 500):
         found: dict[str, list[float]] = {name: [] for name in [*runs, "IALM"]}
         ranks = []
-        for seed in range(opts.seeds):
+        for seed in opts.each():
             problem, r = pose(n, n // 20, 0.05, seed), n // 20
             for name, spec in runs.items():
                 report.progress(f"table1, n={n}, seed {seed}: {name}")
@@ -148,7 +148,7 @@ def fig4(opts: report.Options) -> report.Found:
     for steps in LOCAL:
         report.progress(f"fig4, K={steps}")
         spec = f"dcf_pca(local_steps={steps}, eta=0.01, anneal=False, tol=0.0, max_rounds=100)"
-        problems = [pose(n, n // 20, 0.05, seed) for seed in range(opts.seeds)]
+        problems = [pose(n, n // 20, 0.05, seed) for seed in opts.each()]
         found = [np.array(list(course(spec, problem, n // 20, seed))) for seed, problem in enumerate(problems)]
         published = max(as_published(spec, problem, n // 20, seed) for seed, problem in enumerate(problems))
         floors = [*np.max([t[-1] for t in found], axis=0)[:2], published]
@@ -166,7 +166,7 @@ def race(opts: report.Options) -> report.Found:
     """Time against IALM on the pooled matrix; processor time, as others may be busy."""
     n, spec = 1000, "consensus_rpca(gamma=0.7)"
     rows: list[list[object]] = [["n", "seed", "IALM s", "relL", "s to that relL", "ratio", "s", "relL", "ratio"]]
-    for seed in range(opts.seeds):
+    for seed in opts.each():
         problem = pose(n, n // 20, 0.05, seed)
         _, rel, theirs = list(pooled.central(pooled.ialm, problem))[-1]
         there = next((step[2] for step in course(spec, problem, n // 20, seed) if step[1] <= rel), np.inf)

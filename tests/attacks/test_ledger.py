@@ -10,7 +10,8 @@ import pytest
 from dishonest import Node, RefusedError, Sums, request, signed
 
 from flower_pca import ConfigError, Stream
-from flower_pca.base import archive, places
+from flower_pca.base import archive
+from flower_pca.base import files as base_files
 from flower_pca.clients import PCAClient, Rules
 from flower_pca.dp.gaussian import calibrated, epsilon_of
 
@@ -197,7 +198,7 @@ def test_a_ledger_that_cannot_be_read_is_no_permission(tmp_path):
 
 
 def test_a_system_that_cannot_lock_files_is_said_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(places, "fcntl", None)
+    monkeypatch.setattr(base_files, "fcntl", None)
     with pytest.raises(RefusedError, match=r"What a node keeps must be on a system that can lock files\. Got"):
         Node(0, X, memory_dir=tmp_path).ask("ssi", {"Z": ONE})
     assert Node(0, X).ask("ssi", {"Z": ONE})["Y"].shape == (D, 1)

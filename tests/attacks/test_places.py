@@ -11,7 +11,7 @@ import pytest
 from dishonest import Node, RefusedError
 
 from flower_pca import ConfigError, DataError, Stream, assembly, registry
-from flower_pca.base import archive, places
+from flower_pca.base import archive, files
 from flower_pca.clients.books.memory import FileStore
 from flower_pca.core.drive import drive
 from flower_pca.rows.local import LocalData
@@ -57,8 +57,8 @@ def test_a_checkpoint_is_that_of_one_run_at_a_time(made, tmp_path):
 def test_a_run_goes_on_after_a_server_that_was_killed(tmp_path):
     """Its lock ends with it, though the file lies there still."""
     path = tmp_path / "run.npz"
-    lock = f"with places.locked(Path({str(path)!r}), wait=False):\n print(flush=True); input()"
-    words = [sys.executable, "-c", f"from pathlib import Path; from flower_pca.base import places\n{lock}"]
+    lock = f"with files.lock(Path({str(path)!r}), wait=False):\n print(flush=True); input()"
+    words = [sys.executable, "-c", f"from pathlib import Path; from flower_pca.base import files\n{lock}"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         with pytest.raises(ConfigError, match="must be used by one run at a time"):
@@ -73,7 +73,7 @@ def test_a_run_goes_on_after_a_server_that_was_killed(tmp_path):
 def test_a_lock_that_was_taken_away_while_one_waited_is_none(tmp_path, monkeypatch):
     """Who has it next locks the file that lies there, not the one that lay there."""
     path, waited = tmp_path / "run.npz", []
-    flock = places.fcntl.flock
+    flock = files.fcntl.flock
 
     def late(handle, how):
         flock(handle, how)
@@ -81,10 +81,10 @@ def test_a_lock_that_was_taken_away_while_one_waited_is_none(tmp_path, monkeypat
             waited.append(1)
             path.with_name("run.npz.lock").unlink()
 
-    monkeypatch.setattr(places.fcntl, "flock", late)
-    with places.locked(path):
+    monkeypatch.setattr(files.fcntl, "flock", late)
+    with files.lock(path):
         monkeypatch.undo()
-        with pytest.raises(ConfigError), places.locked(path, wait=False):
+        with pytest.raises(ConfigError), files.lock(path, wait=False):
             pass
 
 

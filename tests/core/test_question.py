@@ -69,7 +69,7 @@ REFUSED = {
     "a bool": ({"mask": True}, "mask of a Question must be of class MaskedSums. Got True. Use the short form"),
     "seed": ({"seed": -1}, "seed must be a whole number of at least 0"),
     "evaluate": ({"evaluate": "yes"}, "evaluate must be one of True, False. Got 'yes'."),
-    "fraction": ({"fraction": 0.5}, "The fraction of clients for krylov must be 1.0. Got 0.5. Use ssi, local_power"),
+    "fraction": ({"fraction": 0.5}, "The algorithm with a fraction of the clients must be one whose rounds may"),
     "not summed": ({"algorithm": make("uda"), "mask": MaskedSums()}, "The algorithm under masks must be one whose"),
     "peaks": ({"scale": "max_abs", "mask": MaskedSums()}, "scale under masks must be None or 'std'"),
     "endless": ({"dp": DP(epsilon=1.0, delta=1e-6, clip=1.0)}, "max_rounds with dp must be at most 100, as every"),
@@ -85,7 +85,7 @@ REFUSED = {
 def test_what_does_not_go_together_is_refused_when_it_is_asked(case):
     asked, words = REFUSED[case]
     with pytest.raises(ConfigError) as caught:
-        Question(**{"algorithm": make("krylov"), "n_components": 2, **asked})
+        assembly.question(Question(**{"algorithm": make("krylov"), "n_components": 2, **asked}))
     assert str(caught.value).startswith(words)
 
 

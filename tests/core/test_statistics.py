@@ -1,19 +1,13 @@
 """Fixed statistics against independent references: numpy's products, exact fractions, Python's whole numbers."""
 
-import os
-import subprocess
-import sys
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import sparse
 
 from flower_pca.base.errors import DataError
-from flower_pca.rows import exact, limbs, statistics
-from flower_pca.rows import stored as stored_rows
+from flower_pca.rows import limbs, statistics
 from flower_pca.rows.fixed import fixed
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.limbs import WholeRows
@@ -41,18 +35,17 @@ def table(n, d=8, seed=0, gaps=0.0):
 FRAMES = {"none": lambda r, d: Frame(), "both": lambda r, d: Frame(r.standard_normal(d), np.exp(r.standard_normal(d)))}
 
 
-@pytest.mark.parametrize("answers", ["fixed", "exact"])
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("n", [1, 2, 5, 7, 8, 9, 200])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame, answers):
+def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame):
     X, rng = table(n), np.random.default_rng(1)
     d, frame = X.shape[1], FRAMES[frame](rng, X.shape[1])
     F = (X - (0.0 if frame.mean is None else frame.mean)) / (1.0 if frame.scale is None else frame.scale)
-    data = fixed(LocalData(KINDS[kind](X)).framed(frame), exactly=answers == "exact")
+    data = fixed(LocalData(KINDS[kind](X)).framed(frame))
     Z = np.linalg.qr(rng.standard_normal((d, 3)))[0]
     size = np.linalg.norm(F) ** 2 + 1e-300
-    bound = {"rtol": 0, "atol": (1e-12 if answers == "exact" else 1e-14) * size}
+    bound = {"rtol": 0, "atol": 1e-14 * size}
     np.testing.assert_allclose(data.matmat(Z), F.T @ (F @ Z), **bound)
     np.testing.assert_allclose(data.gram(), F.T @ F, **bound)
     np.testing.assert_allclose(data.root().T @ data.root(), F.T @ F, **bound)
@@ -73,11 +66,10 @@ def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame, answers):
     np.testing.assert_array_equal(data.peak(), np.abs(X).max(axis=0))
 
 
-@pytest.mark.parametrize("answers", ["fixed", "exact"])
 @pytest.mark.parametrize("own", [False, True], ids=["mean", "own_mean"])
 @pytest.mark.parametrize("n", [5, 12, 60])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_gaps_are_filled_as_the_frame_says(kind, n, own, answers):
+def test_gaps_are_filled_as_the_frame_says(kind, n, own):
     X, rng = table(n, gaps=0.2), np.random.default_rng(2)
     d = X.shape[1]
     frame = Frame(rng.standard_normal(d), np.exp(rng.standard_normal(d)), rng.standard_normal(d), own)
@@ -87,7 +79,7 @@ def test_gaps_are_filled_as_the_frame_says(kind, n, own, answers):
     F = (np.where(there, X, fill) - frame.mean) / frame.scale
     rows = LocalData(KINDS[kind](X), missing=True).framed(frame)
     Z = np.linalg.qr(rng.standard_normal((d, 3)))[0]
-    for data in (rows, fixed(rows, exactly=answers == "exact", gaps=not own)):
+    for data in (rows, fixed(rows, gaps=not own)):
         size = np.linalg.norm(F) ** 2
         np.testing.assert_allclose(data.matmat(Z), F.T @ (F @ Z), rtol=0, atol=1e-12 * size)
         np.testing.assert_allclose(data.squared_error(Z), np.sum((F - F @ Z @ Z.T) ** 2), rtol=0, atol=1e-12 * size)
@@ -111,100 +103,10 @@ def test_sparse_columns_that_would_cancel_are_centred_first(far):
     X = rng.integers(-3, 4, (300, 6)) * (rng.random((300, 6)) < 0.4).astype(float)
     X[:, 1] += far
     X[:, 4] = 7.0
-    C = statistics.measured(LocalData(sparse.csr_array(X))).scatter
+    C = statistics.measure(LocalData(sparse.csr_array(X))).scatter
     about = X - X.mean(axis=0)
     np.testing.assert_allclose(C, about.T @ about, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(C, C.T)
-
-
-# ---- exact sums
-
-
-def on_the_grid(X, mean=None):
-    """Means and C of rows by the definition, in fractions: deviations rounded to 2^-45 of what is above the largest."""
-    n, d = X.shape
-    mean = np.array([float(sum(map(Fraction, column)) / n) for column in X.T]) if mean is None else mean
-    about = X - mean
-    units = [Fraction(2) ** int(e) for e in np.frexp(np.abs(about).max(axis=0))[1] - 45]
-    whole = [[round(Fraction(x) / u) for x, u in zip(row, units, strict=True)] for row in about]
-    C = np.array([[float(sum(r[j] * r[k] for r in whole) * units[j] * units[k]) for k in range(d)] for j in range(d)])
-    return mean, C
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_exact_sums_are_those_of_fractions_on_the_grid(seed):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((150, 5)) * 10.0 ** rng.integers(-6, 6, 5) + rng.standard_normal(5) * 10.0 ** (3 * seed)
-    found = statistics.measured(LocalData(X), exactly=True)
-    mean, C = on_the_grid(X)
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-15, atol=1e-15 * np.abs(X).max())
-    np.testing.assert_array_equal(found.scatter, on_the_grid(X, found.mean)[1])
-    np.testing.assert_allclose(found.scatter, C, rtol=0, atol=1e-11 * np.sqrt(np.outer(np.diag(C), np.diag(C))).max())
-
-
-@given(st.lists(st.integers(1 - 2**45, 2**45 - 1), min_size=2, max_size=40))
-def test_sums_of_squares_are_rounded_once(column):
-    """Whole numbers, every one with its opposite: their mean is 0, and their grid is that of whole numbers."""
-    values = np.array([*column, *(-v for v in column), 2**45 - 1, 1 - 2**45], dtype=np.float64)
-    _, _, C = exact.scatter(lambda: iter([values[:, None]]), 1)
-    assert C[0, 0] == float(sum(int(v) ** 2 for v in values))
-
-
-def test_exact_statistics_are_the_same_in_any_order_and_in_blocks_of_any_size(monkeypatch):
-    X = table(700, seed=5)
-    order = np.random.default_rng(0).permutation(len(X))
-    reference = statistics.measured(LocalData(X), exactly=True)
-    others = [X[order], sparse.csr_array(X), np.asfortranarray(X[order[::-1]])]
-    for block in (16, 10_000):
-        monkeypatch.setattr(stored_rows, "_BLOCK", 8 * block)
-        for rows in others:
-            found = statistics.measured(LocalData(rows), exactly=True)
-            np.testing.assert_array_equal(found.mean, reference.mean)
-            np.testing.assert_array_equal(found.scatter, reference.scatter)
-
-
-HASHED = """
-import hashlib, numpy as np
-from flower_pca.rows import statistics
-from flower_pca.rows.local import LocalData
-rng = np.random.default_rng(3)
-X = rng.standard_normal((900, 150)) * np.exp(rng.standard_normal(150))
-total = hashlib.sha256()
-for rows in (X, X.astype(np.float32), X[rng.permutation(900)]):
-    found = statistics.measured(LocalData(rows), exactly=True)
-    total.update(found.mean.tobytes() + found.scatter.tobytes())
-print(total.hexdigest())
-"""
-
-
-@pytest.mark.slow
-def test_exact_statistics_are_the_same_on_any_number_of_threads():
-    said = set()
-    for threads in ("1", "4"):
-        given = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)}
-        run = subprocess.run([sys.executable, "-c", HASHED], env=given, capture_output=True, text=True, check=True)
-        said.add(run.stdout)
-    assert len(said) == 1
-
-
-def test_exact_sums_do_not_wrap_where_they_are_carried(monkeypatch):
-    """All products at their largest, over more rows than 64 bits hold: carried on, they are exact."""
-    monkeypatch.setattr(exact, "_CARRY", 256)
-    X = np.where(np.arange(2000)[:, None] % 2, 1.0, -1.0) * [1.0, 3.0, 2.0**20]
-    X[:, 0] *= 1.0 - 2.0**-45
-    carried = statistics.measured(LocalData(X), exactly=True).scatter
-    monkeypatch.undo()
-    np.testing.assert_array_equal(carried, statistics.measured(LocalData(X), exactly=True).scatter)
-    np.testing.assert_array_equal(carried, on_the_grid(X)[1])
-
-
-def test_words_become_the_nearest_number():
-    rng = np.random.default_rng(1)
-    for bits in (20, 53, 60, 93, 99, 108, 110, 125, 137):
-        numbers = [int(rng.integers(2**40)) << max(bits - 40, 0) for _ in range(40)]
-        numbers += [n + int(k) for n in numbers for k in rng.integers(-3, 4, 3)] + [-n for n in numbers]
-        words = np.array([[n & (2**46 - 1), (n >> 46) & (2**46 - 1), n >> 92] for n in numbers]).T
-        np.testing.assert_array_equal(exact._rounded(words[:, None].astype(np.int64))[0], [float(n) for n in numbers])
 
 
 # ---- whole numbers

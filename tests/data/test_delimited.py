@@ -52,18 +52,23 @@ def test_decimal_commas_with_gaps_and_text_beside_agree_with_pandas(tmp_path):
     assert found.beside["ort"].tolist() == reference["ort"].tolist()
 
 
-def test_points_between_thousands_are_refused_with_their_line(tmp_path):
+def test_points_elsewhere_than_between_thousands_are_refused_with_their_line(tmp_path):
     path = written(tmp_path / "x.csv", "a;b\n1,5;2\n1.234,5;2\n")
-    with pytest.raises(DataError, match=r"must be numbers\. Got '1\.234,5' in column a \(line 3\)\."):
+    assert np.array_equal(make(f"csv(path={path!r}, decimal=',')"), [[1.5, 2.0], [1234.5, 2.0]])
+    with pytest.raises(DataError, match=r"must be numbers\. Got '1\.234,5' in column a \(line 3\)\. Read .*='\.'"):
+        np.asarray(make(f"csv(path={path!r}, decimal=',', thousands='')"))
+    path = written(tmp_path / "y.csv", "a;b\n1,5;2\n12.34,5;2\n")
+    with pytest.raises(DataError, match=r"must be numbers\. Got '12\.34,5' in column a \(line 3\)\."):
         np.asarray(make(f"csv(path={path!r}, decimal=',')"))
 
 
-def test_without_the_option_a_sentence_names_it(tmp_path):
+def test_another_option_than_the_file_needs_is_named(tmp_path):
     path = written(tmp_path / "x.csv", "a;b\n3,14;2,7\n")
-    with pytest.raises(DataError, match=r"Write csv\(path='.*', sep=';', decimal=','\); of a folder, folder\("):
-        make(path)
+    assert np.array_equal(make(path), [[3.14, 2.7]])
+    with pytest.raises(DataError, match=r"Write csv\(path='.*', sep=';', decimal=','\); of a folder, .*leave sep out"):
+        make(f"csv(path={path!r}, sep=',')")
     with pytest.raises(DataError, match=r"Got '3,14' in column a \(line 2\).* Read decimal commas with decimal=','\."):
-        simulate("krylov", [make(f"csv(path={path!r}, sep=';')")], n_components=1)
+        simulate("krylov", [make(f"csv(path={path!r}, decimal='.')")], n_components=1)
     with pytest.raises(ConfigError, match=r"^decimal must be '\.' or ','\. Got ';'\. Write decimal=','\.$"):
         make(f"csv(path={path!r}, decimal=';')")
 
@@ -195,7 +200,7 @@ ODD = {
         "a,b\n1,2\n3,\0\n",
         r"must be text\. Got a zero byte in line 3\. Mend the line, or name the ",
     ),
-    "thousands": ('a,b\n"1,234.5",2\n', r"Got '1,234\.5' in column a \(line 2\)\. Take out commas between thousands\."),
+    "thousands": ("a,b\n1 234.5,2\n", r"Got '1 234\.5' in column a \(line 2\)\. Read what .* with thousands=' '\."),
     "a separator at the end": (
         "a,b,\n1,2,\n",
         r"Got column 3 without a name\. .* with beside=\[''\], or name the ",

@@ -154,19 +154,21 @@ SEPARATED = {
 
 
 @pytest.mark.parametrize("case", SEPARATED)
-def test_another_separator_than_commas_is_recognised_and_named(case, tmp_path):
+def test_another_separator_than_commas_is_found(case, tmp_path):
     text, sep = SEPARATED[case]
     path = tmp_path / "x.csv"
     path.write_text(text)
+    rows = [[1.5, 2.5], [3.5, 4.5]] if "," in text else [[1.0, 2.0], [3.0, 4.0]]
+    assert np.asarray(make(str(path))).tolist() == rows
     with pytest.raises(DataError) as caught:
-        make(str(path))
+        make(f"csv(path={str(path)!r}, sep=',')")
     first, options = text.splitlines()[0], f"sep={sep!r}" + (", decimal=','" if "," in text else "")
     assert str(caught.value) == (
         f"What stands between two cells of {path} must be ','. Got {first!r} in the first line. "
-        f"Write csv(path={str(path)!r}, {options}); of a folder, folder(..., {options})."
+        f"Write csv(path={str(path)!r}, {options}); of a folder, folder(..., {options}), or leave sep out."
     )
     spec = str(caught.value).split("Write ")[1].split("; of a")[0]
-    assert np.asarray(make(spec)).tolist() == ([[1.5, 2.5], [3.5, 4.5]] if "," in text else [[1.0, 2.0], [3.0, 4.0]])
+    assert np.asarray(make(spec)).tolist() == rows
 
 
 def test_a_semicolon_within_a_cell_is_no_separator(tmp_path):

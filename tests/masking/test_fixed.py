@@ -16,7 +16,7 @@ def summed(parts, bounds):
     bounds = {name: np.asarray(bound, dtype=float) for name, bound in bounds.items()}
     words = [fixed.encode(part, bounds, len(parts)) for part in parts]
     assert all(w.dtype == np.uint64 and len(w) == fixed.size(shapes(parts), bounds) for w in words)
-    return fixed.decode(np.sum(words, axis=0, dtype=np.uint64), shapes(parts), bounds, len(parts))
+    return fixed.decode(np.sum(words, axis=0, dtype=np.uint64), shapes(parts), bounds, len(parts), whole={"n"})
 
 
 def shapes(parts):
@@ -117,7 +117,7 @@ def test_counts_come_out_whole_and_nothing_as_nothing():
     bounds = {"n": np.array(2.0**32), "Y": np.array(1e3), "s": np.array(0.0)}
     parts = [{"n": np.array(7 + i), "Y": np.zeros(5), "s": np.zeros(2)} for i in range(200)]
     words = sum((fixed.encode(part, bounds, 200) for part in parts), np.zeros(14, dtype=np.uint64))
-    total = fixed.decode(words, {"n": (), "Y": (5,), "s": (2,)}, bounds, 200)
+    total = fixed.decode(words, {"n": (), "Y": (5,), "s": (2,)}, bounds, 200, whole={"n"})
     assert total["n"] == sum(7 + i for i in range(200))
     assert not total["Y"].any()
     assert not total["s"].any()

@@ -19,12 +19,20 @@ FIVE = two_lead(5)
 SEVEN = two_lead(7)
 
 
-@pytest.mark.parametrize("name", ["uda", "wda", "dist_pca", "dr_svd", "local_power", "local_power(align='sign')"])
+@pytest.mark.parametrize("name", ["uda", "wda", "dist_pca", "dr_svd"])
 def test_algorithms_that_are_not_sums_are_refused(name):
-    with pytest.raises(ConfigError, match=r"The algorithm under masks must be one whose clients send sums.*Use krylov"):
+    with pytest.raises(
+        ConfigError, match=r"The algorithm under masks must be one whose answers add up: krylov, .*Use krylov\."
+    ):
         simulate(name, FIVE, n_components=2, mask=True)
     with pytest.raises(ConfigError, match="The algorithm under masks"):
         PCAStrategy(name, mask=True)
+
+
+@pytest.mark.parametrize("spec", ["local_power", "local_power(align='sign')"])
+def test_the_parameters_with_which_answers_add_up_are_named(spec):
+    with pytest.raises(ConfigError, match=r"The algorithm under masks must be .*Use local_power\(align='none'\), with"):
+        simulate(spec, FIVE, n_components=2, mask=True)
 
 
 def test_a_scale_that_is_not_a_sum_is_refused():

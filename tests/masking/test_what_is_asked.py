@@ -13,6 +13,7 @@ from flower_pca import DP, ConfigError, MaskedSums, strategies
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.clients.books.memory import FileStore, StateStore
+from flower_pca.core.kinds import ROWS, Part
 from flower_pca.core.stage import Reply
 from flower_pca.dp import draw
 from flower_pca.layers import noise
@@ -196,7 +197,7 @@ def test_what_was_drawn_counts_even_if_it_is_beyond_the_bound():
         "upload", 0
     )
     small = {"dp.noise": np.array(1e-3), "dp.clip": np.array(1e9), "dp.budget": np.array(1e60)}
-    bounds = fixed.bounds_with_noise(("moments", "n"), noise.noise_share(1e-3, 3), 5)
+    bounds = fixed.bounds_with_noise({"moments": Part((3,)), "n": ROWS}, noise.noise_share(1e-3, 3), 5)
     with pytest.raises(SpentError, match="Every entry of moments") as caught:
         asked(run, 0, {**small, **{f"mask.bound.{name}": bound for name, bound in bounds.items()}})
     assert float(caught.value.kept["dp.spent"]) > 1e40

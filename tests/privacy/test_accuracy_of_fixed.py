@@ -85,6 +85,5 @@ def test_memory_mapped_rows_give_the_bits_of_those_in_memory(tmp_path):
     for i, X in enumerate(shards):
         np.save(tmp_path / f"{i}.npy", X)
         mapped.append(np.load(tmp_path / f"{i}.npy", mmap_mode="r"))
-    for answers in ("fixed", "exact"):
-        one, other = (simulate("krylov", given, n_components=3, answers=answers) for given in (shards, mapped))
-        np.testing.assert_array_equal(one.components_, other.components_)
+    one, other = (simulate("krylov", given, n_components=3, answers="fixed") for given in (shards, mapped))
+    np.testing.assert_array_equal(one.components_, other.components_)

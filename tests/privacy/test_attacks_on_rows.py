@@ -109,10 +109,9 @@ def test_a_product_of_rows_tells_a_single_one(query):
 
 
 @pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.parametrize("answers", ["fixed", "exact"])
-def test_a_node_does_not(query, answers, tmp_path):
+def test_a_node_does_not(query, tmp_path):
     X = rows(120, 0)
-    assert nearest(plain(tmp_path, X, answers=answers), X, query) > 0.5
+    assert nearest(plain(tmp_path, X), X, query) > 0.5
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -164,10 +163,7 @@ def test_twin_columns_and_a_block_of_norm_below_one():
         exact[OUT]
     )  # what was told is not C Z: it compares
     up = Node(0, X).ask("ssi", {"Z": Z}, Frame())["Y"]
-    again = Node(0, np.vstack([X[100:], X[:100]]), answers="exact").ask("ssi", {"Z": Z}, Frame())["Y"]
-    same = Node(0, X, answers="exact").ask("ssi", {"Z": Z}, Frame())["Y"]
-    assert np.array_equal(again, same)
-    assert up.shape == same.shape
+    assert np.linalg.norm((up - exact)[OUT]) <= 1e-9 * np.linalg.norm(exact[OUT])
 
 
 def twinned(n, seed):
@@ -194,11 +190,10 @@ def own(X, Z):
     return old_product(X, Frame(mean=X.mean(axis=0)), Z)
 
 
-@pytest.mark.parametrize("answers", ["fixed", "exact"])
 @pytest.mark.parametrize("n", [120, D - 4])
-def test_the_block_of_an_opening_is_no_comparison(answers, n):
+def test_the_block_of_an_opening_is_no_comparison(n):
     """It may hold any numbers, and no frame stands between it and the rows."""
-    X, node = twinned(n, 4), Node(0, twinned(n, 4), answers=answers)
+    X, node = twinned(n, 4), Node(0, twinned(n, 4))
     about = np.sort(X[:, A] - X[:, A].mean())[::-1]
     thresholds = (about[:-1] + about[1:])[:6] / 2.0
     assert swept(lambda Z: own(X, Z), X, thresholds) <= 1e-2

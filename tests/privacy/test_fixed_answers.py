@@ -16,7 +16,6 @@ from flwr.app import Context, RecordDict
 from scipy import sparse
 
 from flower_pca import answering, make, registry, simulate
-from flower_pca.base.errors import DataError
 from flower_pca.clients import ConsensusRPCAClient, Rules, client_app
 from flower_pca.core.stage import Stage
 from flower_pca.rows import statistics
@@ -48,20 +47,19 @@ def twins(n=64, seed=0, kind=np.asarray):
 def test_the_twins_are_some():
     X, Y = twins()
     assert not np.array_equal(np.sort(X, axis=0)[:-4], np.sort(Y, axis=0)[:-4])
-    a, b = (statistics.measured(LocalData(rows)) for rows in (X, Y))
+    a, b = (statistics.measure(LocalData(rows)) for rows in (X, Y))
     for name, value in vars(a).items():
         np.testing.assert_array_equal(value, getattr(b, name), err_msg=name)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
-@pytest.mark.parametrize("answers", ["fixed", "exact"])
 @pytest.mark.parametrize("name", SAFE)
-def test_two_tables_with_the_same_statistics_give_the_same_run(name, answers, kind):
+def test_two_tables_with_the_same_statistics_give_the_same_run(name, kind):
     others = [X + 1.0 for X in mixed(0).shards[1:]]
     others = [X[:, :D] for X in others]
     results = []
     for rows in twins(kind=kind):
-        settings = {"n_components": 2, "evaluate": True, "answers": answers, "scale": "std", "center": True}
+        settings = {"n_components": 2, "evaluate": True, "answers": "fixed", "scale": "std", "center": True}
         limits = {"max_rounds": 12} if "max_rounds" in make(name).__dataclass_fields__ else {}
         results.append(simulate(make(name, **limits), [rows, *others], **settings))
     one, other = results
@@ -210,13 +208,12 @@ def test_an_answer_that_is_not_finite_is_refused():
 
 @pytest.mark.filterwarnings("ignore:theta must be")
 @pytest.mark.parametrize("name", SAFE)
-@pytest.mark.parametrize("answers", ["fixed", "exact"])
-def test_a_node_gives_the_bits_of_a_simulation_that_answers_alike(name, answers):
+def test_a_node_gives_the_bits_of_a_simulation_that_answers_alike(name):
     shards = [X[:, :D] for X in mixed(1).shards]
     algorithm = make(name, max_rounds=6) if "max_rounds" in make(name).__dataclass_fields__ else make(name)
-    wanted = simulate(algorithm, shards, n_components=2, answers=answers)
+    wanted = simulate(algorithm, shards, n_components=2, answers="fixed")
     with in_a_run():
-        app = client_app(lambda context: shards[context.node_config["partition-id"]], answers=answers, share_own=True)
+        app = client_app(lambda context: shards[context.node_config["partition-id"]], share_own=True)
         result = PCAStrategy(algorithm, n_components=2).fit(FakeGrid(app, 3))
     assert result.components_.tobytes() == wanted.components_.tobytes()
     assert (result.answers, wanted.answers) == ("fixed", "fixed")
@@ -231,7 +228,7 @@ def test_statistics_outlive_a_restart_and_are_the_owners_alone(tmp_path, monkeyp
     path = tmp_path / "flower_pca-fixed-3.npz"
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     statistics.ready.clear()
-    monkeypatch.setattr(statistics, "measured", None)
+    monkeypatch.setattr(statistics, "measure", None)
     again = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     np.testing.assert_array_equal(again["Y"], first["Y"], strict=True)
     monkeypatch.undo()
@@ -259,9 +256,3 @@ def test_what_is_counted_of_a_node_is_read_off_the_statistics_too(masked, tmp_pa
     for name in ("moments", "there", "blocks", "dense", "matmat", "products"):
         monkeypatch.setattr(LocalData, name, Sealed.__array__)
     assert asked().shape == before.shape
-
-
-def test_exact_statistics_have_a_limit_in_words():
-    data = LocalData(sparse.csr_array((3, 12_000)))
-    with pytest.raises(DataError, match="The columns of rows under exact answers must be at most 11585"):
-        fixed(data, exactly=True)

@@ -45,7 +45,7 @@ def test_two_fills_tell_the_rows_with_gaps_where_a_server_chooses_them(fills):
     )
 
 
-@pytest.mark.parametrize("answers", ["fixed", "exact", "rows"])
+@pytest.mark.parametrize("answers", ["fixed", "rows"])
 @pytest.mark.parametrize("own", [True, False])
 def test_own_means_are_not_the_servers_to_choose(own, answers):
     X, _ = rows(3)
@@ -114,7 +114,7 @@ def filled_by_own(shards):
     return [np.where(t, X, fill) for X, t, fill in zip(shards, there, fills, strict=True)], common
 
 
-@pytest.mark.parametrize("answers", ["rows", "fixed", "exact"])
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
 @pytest.mark.parametrize(("center", "scale"), [(True, None), (False, None), (True, "max_abs")])
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("mask", [False, True])

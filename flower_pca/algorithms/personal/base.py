@@ -76,6 +76,8 @@ class Personalized(Iterative[S]):
 
     quantity: ClassVar[str] = "first-order residual of the shared components"
     centers: ClassVar[bool] = False
+    measured: ClassVar[bool] = False
+    tolerant: ClassVar[bool] = False
 
     local_components: int | apart.Apart | str = 1
     weights: str = "equal"
@@ -150,12 +152,9 @@ class Personalized(Iterative[S]):
         return add if state.start is None or self.init == "projection" else stack
 
     @property
-    def sums_remedy(self) -> str:
-        if self.collect:
-            return "Leave collect out, which asks every client for its own components, or the masks."
-        if self.given is not None or self.init in _SUMMED:
-            return ""
-        return f'Use init="projection": init="{self.init}" asks every client for components; or leave the masks out.'
+    def additive(self) -> bool:
+        # `collect` asks every client for its own components, and so does every start but those in _SUMMED.
+        return not self.collect and (self.given is not None or self.init in _SUMMED)
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
         w, _ = self.largest(model)

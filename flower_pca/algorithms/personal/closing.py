@@ -58,7 +58,7 @@ class PersonalClosing(Stage[ClosingState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         U = arrays["U"]
         common: dict[str, Part] = {
-            "Y": Part(U.shape, Kind.PRODUCT),
+            "Y": Part(U.shape, Kind.PRODUCT, of="U"),
             **probe.parts(arrays),
             "error": MEAN_SQUARES,
             "clients": COUNT,

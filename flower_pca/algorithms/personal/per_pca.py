@@ -77,6 +77,8 @@ class PerPCA(Personalized[PerState]):
     """
 
     name: ClassVar[str] = "per_pca"
+    remembers: ClassVar[bool] = True
+    additive_with: ClassVar[str] = "eta=0.1"
     quantity: ClassVar[str] = "movement of the shared components over the step"
 
     choice: int = 1
@@ -135,10 +137,8 @@ class PerPCA(Personalized[PerState]):
         return {"M": w + 2.0 * (self.eta or 0.0) * wS, "f": 0.0}  # U + eta (S U - W (W'SU + U'SW) / 2)
 
     @property
-    def sums_remedy(self) -> str:
-        if self.eta is not None or super().sums_remedy:
-            return super().sums_remedy
-        return "Give eta: max_i ||S_i||_2, which step is in proportion to, is no sum; or leave the masks out."
+    def additive(self) -> bool:
+        return self.eta is not None and super().additive  # max_i ||S_i||_2, which `step` is in proportion to, is no sum
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:

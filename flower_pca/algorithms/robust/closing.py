@@ -125,8 +125,8 @@ class LowRank(Stage[LowRankState]):
         return add if state.summed else _kept
 
     @property
-    def sums_remedy(self) -> str:
-        return ""
+    def additive(self) -> bool:
+        return True
 
     def server(self, state: LowRankState, total: Arrays, answered: frozenset[int]) -> LowRankState:
         return replace(state, total=total)

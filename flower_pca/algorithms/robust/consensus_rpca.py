@@ -158,8 +158,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
         return add if state.attempt is None or state.proving else state.cache.merging
 
     @property
-    def sums_remedy(self) -> str:
-        return ""  # single answers are held where they can be had, to count for those that miss a round
+    def additive(self) -> bool:
+        return True  # single answers are held where they can be had, to count for those that miss a round
 
     def bounds(self, state: ConsensusState, model: Model) -> Mapping[str, Array | float]:
         if state.attempt is None:

@@ -18,7 +18,6 @@ from flower_pca.clients.books import kept, ledger
 from flower_pca.clients.books.ledger import Ledger
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
-from flower_pca.core.kinds import WHOLE
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, noise
 from flower_pca.masking import messages
@@ -100,7 +99,7 @@ class Account:
             return
         d = data.d or 1  # of a stream that has not begun
         parts = registry.STAGES[stage].parts(messages.plain(request.arrays), d)
-        real = {name: part.shape for name, part in parts.items() if part.kind not in WHOLE}
+        real = {name: part.shape for name, part in parts.items() if not part.kind.whole}
         if request.stage == messages.STAGE:
             numbers = sum(math.prod(side or 0 for side in shape) for shape in real.values())
         else:

@@ -15,7 +15,7 @@ from typing import Final
 
 from flwr.app import Context
 
-from flower_pca.base import archive, places
+from flower_pca.base import archive, files
 from flower_pca.base.errors import ConfigError, DataError, private
 
 MEMORY: Final = "flower_pca-{}-run-{}.npz"  # of a run, between its rounds; in memory_dir
@@ -65,12 +65,12 @@ def key_of(context: Context) -> int:
 def folder_of(path: Path) -> None:
     """Make the folder of a file, if there is none, for its owner only."""
     try:
-        places.made(path.parent)
+        files.make_folder(path.parent)
     except OSError as error:
         got, remedy = f"{path.parent} ({error.strerror})", "Name another, or let the user of this process make it."
         with private():
             raise ConfigError("The folder of what a node keeps", must="possible", got=got, then=remedy) from error
-    if places.free_for_all(path.parent):  # a ledger that somebody puts aside has told nothing
+    if files.free_for_all(path.parent):  # a ledger that somebody puts aside has told nothing
         rule, remedy = "one that not all users may write to", "Name a folder in it, which is then made for its owner."
         with private():
             raise ConfigError("The folder of what a node keeps", must=rule, got=f"{path.parent}", then=remedy)
@@ -82,17 +82,17 @@ def locked(path: Path | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    if places.fcntl is None:
+    if files.fcntl is None:
         remedy = "Leave memory_dir, output_dir and rules that need a ledger out, or run the node on another system."
         raise ConfigError("What a node keeps", must="on a system that can lock files", got=os.name, then=remedy)
     folder_of(path)
-    with places.locked(path):
+    with files.lock(path):
         yield
 
 
 def removed(path: Path) -> None:
     """Remove a file and its lock, if no process of the node is at it; another time, then."""
-    with contextlib.suppress(ConfigError, DataError, OSError), places.locked(path, wait=False):
+    with contextlib.suppress(ConfigError, DataError, OSError), files.lock(path, wait=False):
         path.unlink()
 
 

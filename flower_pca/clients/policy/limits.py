@@ -18,7 +18,6 @@ from flower_pca import registry, wire
 from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import Kind
 from flower_pca.core.layer import flat
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, SINGLE
@@ -64,7 +63,6 @@ _REALS: Final = (
     "rest",
 )  # neither negative nor next to 0
 _OPENINGS: Final = (Opening.name, SummedOpening.name)
-_SINGLE: Final = frozenset({Kind.BLOCK, Kind.EIGENVECTORS, Kind.EIGENVALUES, Kind.FACTOR, Kind.LIFTED})
 _SENDER: Final = "Check the sender."
 
 
@@ -180,7 +178,7 @@ def bare(stage: str, arrays: Arrays) -> bool:
     if stage not in registry.STAGES:
         return True
     parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
-    return any(part.open or part.kind in _SINGLE for part in parts.values())
+    return any(part.open or part.kind.single for part in parts.values())
 
 
 def _check_opening(request: wire.Request) -> None:

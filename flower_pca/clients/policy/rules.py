@@ -24,7 +24,7 @@ from flower_pca.layers.noise import Floor
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
-ANSWERS: Final = ("fixed", "exact", "rows")
+ANSWERS: Final = ("fixed", "rows")
 FILLS: Final = ("own_mean", "mean")
 ANY: Final = "any"  # of ways to prepare columns, and of runs over rows beside
 SPLITS: Final = (False, True, "std", "max_abs", ANY)
@@ -87,9 +87,8 @@ class Rules:
             node-config). If not, it tells how many columns there are, and a digest of their sorted names, by which
             nodes are compared; whoever guesses all names can check that by the digest.
         answers: What answers come from. "fixed": statistics of the rows that were measured before the first message, so
-            that no number of a server meets a row; with memory_dir they are kept. "exact": likewise, from sums that
-            are the same on every machine and in any order of the rows, several times as costly once. "rows": products
-            of rows, for a server that is trusted with them.
+            that no number of a server meets a row; with memory_dir they are kept. "rows": products of rows, for a
+            server that is trusted with them.
         split_columns: Whether the node takes part in runs whose parties hold different columns of the same people, and
             in no others: True for columns as they are, "std" or "max_abs" for ones scaled so. The server and all
             parties then see each person's scores; without masks the server sees products with X_p X_p'. "any" lets the

@@ -1,0 +1,247 @@
+"""What goes with what: one function of what is asked and of properties of the algorithm.
+
+An option needs properties of the algorithm (`NEEDS`), and keeps to rules about other options (`RULES`). Every pair of
+algorithm and option either runs or is refused here, before the first message, by a sentence that says which property is
+missing and which algorithms have it. Algorithms are known by what their classes declare, and by no name: those that
+are listed come from the registry, by the caller. The matrix of docs/choosing.md is made of the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from flower_pca.base.errors import ConfigError
+from flower_pca.core.algorithm import Iterative
+from flower_pca.core.settings import BITS, FLOORS
+from flower_pca.core.stage import Stage
+
+On: TypeAlias = Mapping[str, Any]  # the options that are on, by the names of a question's fields, with their values
+Listed: TypeAlias = Mapping[str, type[Stage[Any]]]
+
+_NOISY_ROUNDS: Final = 100  # a budget over more than so many rounds leaves nothing but noise
+_LEAVE: Final = "Leave it out."
+_ONE: Final = "Leave one of them out."
+
+
+@dataclass(frozen=True)
+class Property:
+    """What can be said of an algorithm: `words` follow "one", `brief` stands in a table where it is missing."""
+
+    brief: str
+    words: str
+    holds: Callable[[Stage[Any]], bool]
+
+
+ADDITIVE: Final = Property("answers do not add up", "whose answers add up", lambda stage: stage.additive)
+PLAIN: Final = Property(
+    "single answers count",
+    "whose clients get one message and send sums",
+    lambda stage: type(stage).merging is Stage.merging and type(stage).personal is Stage.personal,
+)
+BOUNDED: Final = Property(
+    "no bound on a row's part", "whose answers no row can change by more than a bound", lambda stage: stage.bounded
+)
+PRODUCTS: Final = Property(
+    "needs more than products", "that needs nothing but products", lambda stage: stage.products_only
+)
+LOOSE: Final = Property(
+    "belongs to one set of clients",
+    "whose rounds may go to other clients each time",
+    lambda stage: not stage.fixed_set,
+)
+FORGETTING: Final = Property(
+    "clients must remember",
+    "whose clients may forget what they keep, as they do whenever others are asked",
+    lambda stage: not stage.remembers,
+)
+UNCACHED: Final = Property(
+    "last answers count",
+    "that needs no last answers of the clients left out",
+    lambda stage: not getattr(stage, "caches", False),
+)
+MEASURED: Final = Property(
+    "components are not all",
+    "whose components are all there is to say of a row, and measured at the end",
+    lambda stage: stage.measured,
+)
+TOLERANT: Final = Property(
+    "rounding builds up",
+    "in which no rounding builds up in what clients keep",
+    lambda stage: stage.tolerant,
+)
+ORTHONORMAL: Final = Property(
+    "components are not orthonormal", "whose components are orthonormal", lambda stage: stage.orthonormal
+)
+ITERATES: Final = Property("does not iterate", "that iterates", lambda stage: isinstance(stage, Iterative))
+
+# How an option is called in a sentence.
+WORDS: Final[dict[str, str]] = {
+    "mask": "under masks",
+    "dp": "with dp",
+    "channel": "over the air",
+    "wire": "with fewer bits",
+    "split": 'with split="columns"',
+    "fraction": "with a fraction of the clients",
+    "monitor": "with monitor",
+    "influence": "with influence",
+    "start": "with a start",
+    "hosted": 'with hosted="summed"',
+}
+# What options need of an algorithm; of two, where both are on.
+NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
+    (("mask",), ADDITIVE),
+    (("channel",), ADDITIVE),
+    (("channel",), MEASURED),
+    (("channel",), ORTHONORMAL),
+    (("dp",), BOUNDED),
+    (("split",), PRODUCTS),
+    (("fraction",), LOOSE),
+    (("mask", "fraction"), FORGETTING),
+    (("mask", "fraction"), UNCACHED),
+    (("monitor",), MEASURED),
+    (("influence",), MEASURED),
+    (("influence",), ORTHONORMAL),
+    (("wire",), TOLERANT),
+    (("start",), ITERATES),
+    (("hosted",), PLAIN),
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What `option` has to be beside another one: `must`, if it does not fit, and what to do `then`."""
+
+    option: str
+    beside: str
+    must: str
+    then: str = _LEAVE
+    fits: Callable[[Any], bool] = lambda value: False
+
+
+_SINGLE: Final = "as nobody sees the answer of a single client"
+_SUMMED: Final = "left out where the answers of clients are summed"
+_STACKED: Final = 'Leave it out, or use "stacked".'
+RULES: Final[tuple[Rule, ...]] = (
+    Rule("channel", "mask", "left out", _ONE),
+    Rule("influence", "mask", f"False, {_SINGLE}", _ONE),
+    Rule("scale", "mask", "None or 'std', which follow from sums", "Use 'std'.", lambda scale: scale == "std"),
+    Rule("monitor", "channel", "False, as counts cannot have noise on them", _ONE),
+    Rule("influence", "channel", f"False, {_SINGLE}", _ONE),
+    Rule("wire", "channel", '"float64" or "auto", as there is noise on the answers'),
+    Rule("wire", "dp", '"float64" or "auto", as there is noise on the answers'),
+    Rule("n_components", "dp", "a whole number", "Name a number.", lambda k: isinstance(k, int)),
+    Rule("scale", "dp", 'None or "std"', "A largest value cannot be told privately.", lambda scale: scale == "std"),
+    Rule("missing", "dp", '"error"', "Impute before the run."),
+    Rule("evaluate", "dp", "False", "An exact error would tell about single rows."),
+    Rule("monitor", "dp", "False", "Exact counts would tell about single rows."),
+    Rule("influence", "dp", "False", "Exact answers of single clients would tell about single rows."),
+    Rule("checkpoint", "dp", "left out", "Start a new run with a budget of its own."),
+    Rule("dp", "split", "left out, as to hide one person it would need noise on all scores, which are told of each"),
+    Rule("channel", "split", "left out, as each party's loadings need the very scores of the others"),
+    Rule(
+        "columns",
+        "split",
+        "left out, as each party has columns of its own",
+        "Name them where each party reads its table.",
+    ),
+    Rule("fraction", "split", "1.0, as no other party has the columns of one that is not asked"),
+    Rule("evaluate", "split", "False, as the variance left out says it exactly", "Read left_out_variance_."),
+    Rule("monitor", "split", "False, as limits for new people need the columns of all parties"),
+    Rule("influence", "split", "False, as without a client there are no columns of its own to compare"),
+    Rule("wire", "split", '"float64", as loadings are made of the scores that are sent'),
+    Rule("start", "split", "left out, as it begins with scores of people, not with columns"),
+    Rule("mask", "hosted", _SUMMED, _STACKED),
+    Rule("channel", "hosted", _SUMMED, _STACKED),
+    Rule("influence", "hosted", _SUMMED, _STACKED),
+)
+
+
+def check(stage: Stage[Any], on: On, listed: Listed) -> None:
+    """Refuse what does not go together.
+
+    Args:
+        stage: The algorithm, or the tracker.
+        on: The options that are on.
+        listed: All algorithms, to name those that have what is missing.
+    """
+    for options, wanted in NEEDS:
+        if set(options) <= on.keys() and not wanted.holds(stage):
+            where = " and ".join(WORDS[option] for option in options)
+            require(f"The algorithm {where}", stage, wanted, _going_with(on, listed), listed)
+    check_options(on)
+    _check_numbers(stage, on)
+
+
+def require(what: str, stage: Stage[Any], wanted: Property, best: Iterator[str], listed: Listed) -> None:
+    """Require a property of an algorithm, in a sentence that names those that have it."""
+    if wanted.holds(stage):
+        return
+    have = ", ".join(_having(wanted, listed))
+    if own := _variant(type(stage), wanted):
+        remedy = f"Use {own}, with its other parameters as they usually are."
+    else:
+        remedy = f"Use {next(best, 'another')}."
+    raise ConfigError(what, must=f"one {wanted.words}: {have}", got=stage.spec, then=remedy)
+
+
+def missing(stage: Stage[Any], *options: str) -> list[Property]:
+    """The properties that these options need, and the algorithm has not."""
+    return [wanted for named, wanted in NEEDS if set(named) <= set(options) and not wanted.holds(stage)]
+
+
+def check_options(on: On) -> None:
+    """Refuse options that do not go together, whatever the algorithm."""
+    for rule in RULES:
+        if not (rule.option in on and rule.beside in on) or rule.fits(on[rule.option]):
+            continue
+        if rule.option == "scale" and "split" in on:  # each party scales its own columns, and nobody sums
+            continue
+        what = f"{rule.option} {WORDS[rule.beside]}"
+        raise ConfigError(what, must=rule.must, got=repr(on[rule.option]), then=rule.then)
+    if "dp" in on:
+        _check_budget(on)
+
+
+def _check_budget(on: On) -> None:
+    dp, mask = on["dp"], on.get("mask")
+    if "scale" in on and dp.reach is None:
+        raise ConfigError("reach of dp with a scale", must="given", got="none", then="Bound the raw rows.")
+    if mask is not None and mask.bound is not None:
+        rule, remedy = "left out with dp", "It follows from the noise."
+        raise ConfigError("bound of the masks", must=rule, got=mask.bound, then=remedy)
+    if mask is not None and not mask.self_masks:
+        remedy = "Leave it out: else an upload that comes late could be opened, with its share of noise."
+        raise ConfigError("self_masks of the masks", must="True with dp", got=False, then=remedy)
+
+
+def _check_numbers(stage: Stage[Any], on: On) -> None:
+    """Refuse more rounds than a budget can be dealt out to, and a finer tolerance than bits allow."""
+    if not isinstance(stage, Iterative):
+        return
+    if "dp" in on and stage.max_rounds > _NOISY_ROUNDS:
+        most = f"at most {_NOISY_ROUNDS}, as every round takes a part of the budget"
+        usual = stage.max_rounds == type(stage).max_rounds
+        given = f"{stage.max_rounds}, the default of {stage.spec.partition('(')[0]}" if usual else f"{stage.max_rounds}"
+        raise ConfigError("max_rounds with dp", must=most, got=given, then="Start with max_rounds=5.")
+    if "wire" in on and stage.tol < (least := FLOORS[BITS[on["wire"]]]):
+        what, remedy = f"tol of {stage.name} with wire={on['wire']!r}", 'Raise it, or use wire="auto".'
+        raise ConfigError(what, must=f"at least {least:g}", got=f"{stage.tol:g}", then=remedy)
+
+
+def _having(wanted: Property, listed: Listed) -> Iterator[str]:
+    """The algorithms that have a property, each with the parameters that it needs to."""
+    return filter(None, (_variant(kind, wanted) for kind in listed.values()))
+
+
+def _variant(kind: type[Stage[Any]], wanted: Property) -> str:
+    """An algorithm's spec with the property; "" if it has none."""
+    if wanted.holds(kind()):
+        return kind.name
+    return f"{kind.name}({kind.additive_with})" if wanted is ADDITIVE and kind.additive_with else ""
+
+
+def _going_with(on: On, listed: Listed) -> Iterator[str]:
+    """The algorithms that go with all these options."""
+    return (name for name, kind in listed.items() if not missing(kind(), *on))

@@ -8,23 +8,28 @@ Whatever is in there is read by `wire`, as if it had come from the single client
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from flower_pca import wire
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Broadcast, Sum
-from flower_pca.names.columns import Heading
+from flower_pca.names.columns import LONGEST, Heading
+from flower_pca.wire import records
+from flower_pca.wire.records import Content
 
 _HOSTED: Final = "hosted"  # the record that says which clients a message is for, or an answer of
 _PLAYED: Final = "clients"  # the numbers of the clients that a virtual node hosts, among its properties
 _NAMES, _ARRAYS, _SUMMED = "names", "arrays", "summed"
 _FAILURES, _SITES = "failures", "sites"
+_ANSWER, _CHECK = "The answer of a node", "Check the node."
+LACKING: Final = ProtocolError(_ANSWER, must="one for each client", got="none", then=_CHECK)
+TWICE: Final = ProtocolError(_ANSWER, must="one for each client", got="two", then=_CHECK)
 
 
 @dataclass(frozen=True)
@@ -62,130 +67,203 @@ class Writer:
     """
 
     def __init__(self, message: Broadcast, *, summed: bool = False, **settings: Any) -> None:
-        self._own, self._summed = message.personal, summed
+        self._single, self._summed = message.personal, summed
         self._common = wire.write_request(replace(message, personal={}), message.to[0], **settings)
 
-    def request(self, clients: Sequence[int]) -> RecordDict:
+    def request(self, clients: Sequence[int]) -> Content:
         """The records of a message for these clients."""
-        content = RecordDict(dict(self._common.items()))
+        content = records.copied(self._common)
         names = {}
         for client in clients:
-            if own := self._own.get(client):
-                content.array_records[f"{_HOSTED}.{client}"] = ArrayRecord([np.asarray(a) for a in own.values()])
-                names[client] = list(own)
-        told: dict[str, Any] = {_PLAYED: list(clients), _NAMES: json.dumps(names), _SUMMED: self._summed}
-        content.config_records[_HOSTED] = ConfigRecord(told)
+            if single := self._single.get(client):
+                records.put_arrays(content, f"{_HOSTED}.{client}", single.values())
+                names[client] = list(single)
+        beside = {_PLAYED: list(clients), _NAMES: json.dumps(names), _SUMMED: self._summed}
+        records.put_values(content, _HOSTED, beside)
         return content
 
 
-def asks_sum(content: RecordDict) -> bool:
+def asks_sum(content: Content) -> bool:
     """Whether the answers to a message shall come as a sum."""
-    told: Mapping[str, Any] = content.config_records.get(_HOSTED, {})
-    return bool(told.get(_SUMMED, False))
+    return bool(records.values_in(content, _HOSTED).get(_SUMMED, False))
 
 
-def asked_of(content: RecordDict) -> Sequence[object]:
+def clients_of(content: Content) -> Sequence[object]:
     """The clients that a message names, as it does; none if it names no clients."""
-    told: Mapping[str, Any] = content.config_records.get(_HOSTED, {})
-    named = told.get(_PLAYED, ())
-    return named if isinstance(named, list | tuple) else (named,)
+    listed = records.values_in(content, _HOSTED).get(_PLAYED, ())
+    return listed if isinstance(listed, list | tuple) else (listed,)
 
 
-def read_request(content: RecordDict, kind: str) -> Iterator[tuple[int, list[Array], wire.Config]]:
+def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array], wire.Config]]:
     """For each client that a message is for: the parameters and the config of its own message."""
     parameters, config = wire.open_request(content, kind)
-    if _HOSTED not in content.config_records:
+    hosted = records.values_in(content, _HOSTED)
+    if not hosted:
         remedy = 'Use a strategy with hosted="stacked".'
         raise ProtocolError("A message", must="one for the clients that this node hosts", got="another", then=remedy)
-    hosted: Mapping[str, Any] = content.config_records[_HOSTED]
     names = json.loads(hosted[_NAMES])
     for client in hosted[_PLAYED]:
         if str(client) not in names:
             yield client, parameters, config
             continue
         arrays = dict(zip(str(config.get("names", "")).split(","), parameters, strict=True))
-        own = wire.read_arrays(content.array_records[f"{_HOSTED}.{client}"])
-        arrays |= zip(names[str(client)], own, strict=True)
+        single = records.arrays_in(content, f"{_HOSTED}.{client}")
+        arrays |= zip(names[str(client)], single, strict=True)
         yield client, list(arrays.values()), {**config, "names": ",".join(arrays)}
 
 
-def write_reply(kind: str, answers: Iterable[Answered]) -> RecordDict:
+def write_reply(kind: str, answers: Iterable[Answered]) -> Content:
     """The records of the answers of a node's clients."""
     alike: dict[Any, list[Answered]] = {}
     for answer in answers:
         arrays = [] if kind == wire.EVALUATE else answer.first
         look = tuple((a.shape, a.dtype.str, _by_columns(a)) for a in arrays)
         alike.setdefault((look, answer.metrics.get("names", "")), []).append(answer)
-    content = RecordDict()
+    content = Content()
     for number, ((look, _), group) in enumerate(alike.items()):
-        content.config_records[f"{_HOSTED}.{number}"] = ConfigRecord(
-            {
-                _PLAYED: [answer.client for answer in group],
-                "num_examples": [answer.num_examples for answer in group],
-                "metrics": json.dumps([answer.metrics for answer in group]),
-                "by_columns": [by_columns for _, _, by_columns in look],
-            }
-        )
+        beside = {
+            _PLAYED: [answer.client for answer in group],
+            "num_examples": [answer.num_examples for answer in group],
+            "metrics": json.dumps([answer.metrics for answer in group]),
+            "by_columns": [by_columns for _, _, by_columns in look],
+        }
+        records.put_values(content, f"{_HOSTED}.{number}", beside)
         stacks = [_stacked([answer.first[i] for answer in group], look[i][2]) for i in range(len(look))]
-        content.array_records[f"{_HOSTED}.{number}.{_ARRAYS}"] = ArrayRecord(stacks)
+        records.put_arrays(content, f"{_HOSTED}.{number}.{_ARRAYS}", stacks)
     return content
 
 
-def read_reply(content: RecordDict, kind: str) -> dict[int, wire.Answer | ProtocolError]:
-    """The answers in the records of a node's reply, by client; or what is wrong with them."""
+def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int, wire.Answer | ProtocolError]:
+    """The answers of these clients in the records of a node's reply, by client; or what is wrong with them."""
+    if wire.is_reply(content, kind):  # of the node itself, which says why there is none
+        return dict.fromkeys(clients, _read(lambda: wire.read_reply(content, kind)))
     found: dict[int, wire.Answer | ProtocolError] = {}
-    for name, group in content.config_records.items():
-        stacks = wire.read_arrays(content.array_records[f"{name}.{_ARRAYS}"])
-        parts: Mapping[str, Any] = group
-        beside = zip(parts[_PLAYED], parts["num_examples"], json.loads(parts["metrics"]), strict=True)
-        for i, (client, num_examples, metrics) in enumerate(beside):
-            arrays = [_single(a, i, by) for a, by in zip(stacks, parts["by_columns"], strict=True)]
-            try:
-                found[client] = wire.read_answer(kind, metrics, num_examples, lambda arrays=arrays: arrays)  # type: ignore[misc]
-            except ProtocolError as error:
-                found[client] = error
+    lacking: ProtocolError = LACKING
+    for name in content.config_records:
+        try:
+            for client, read in _members(content, name, kind):
+                found[client] = TWICE if client in found else _read(read)
+        except ProtocolError as error:
+            lacking = error
+    return {client: found.get(client, lacking) for client in clients}
+
+
+def _members(content: Content, name: str, kind: str) -> Iterator[tuple[int, Callable[[], wire.Answer]]]:
+    """The clients whose answers are stacked in a record, each with what reads its own."""
+    group = records.values_in(content, name)
+    clients, examples = (_listed(group, key, int) for key in (_PLAYED, "num_examples"))
+    by_columns, metrics = _listed(group, "by_columns", bool), _json(group, "metrics", list)
+    stacks = records.arrays_in(content, f"{name}.{_ARRAYS}")
+    right = len(stacks) == len(by_columns) and all(a.ndim > 0 and len(a) == len(clients) for a in stacks)
+    if not right or not len(clients) == len(examples) == len(metrics):
+        raise ProtocolError(_ANSWER, must="of one part for each client", got="others", then=_CHECK)
+    for i, client in enumerate(clients):
+        arrays = [_single(a, i, by) for a, by in zip(stacks, by_columns, strict=True)]
+        yield client, partial(_answer, kind, metrics[i], examples[i], arrays)
+
+
+def _answer(kind: str, metrics: object, num_examples: int, arrays: list[Array]) -> wire.Answer:
+    return wire.read_answer(kind, wire.as_config(metrics), num_examples, lambda: arrays)
+
+
+def _read(read: Callable[[], wire.Answer]) -> wire.Answer | ProtocolError:
+    try:
+        return read()
+    except ProtocolError as error:
+        return error
+
+
+def write_sum(added: Added) -> Content:
+    """The records of the sum of the answers of a node's clients."""
+    content = Content()
+    beside: dict[str, Any] = {_FAILURES: json.dumps(added.failures), _SITES: json.dumps(added.sites)}
+    if (total := added.sum) is not None:
+        beside |= {_PLAYED: list(total.clients), "number": total.number, "nbytes": total.nbytes}
+        beside |= {_NAMES: ",".join(total.arrays), "declined": total.declined}
+        beside |= {} if total.heading is None else total.heading.plain()
+        records.put_arrays(content, _ARRAYS, total.arrays.values())
+    records.put_values(content, _SUMMED, records.filled(beside))
+    return content
+
+
+def read_sum(content: Content, kind: str) -> Added:
+    """The sum in the records of a node's reply.
+
+    Raises:
+        ProtocolError: If it is none; in the node's own words, where it says why.
+    """
+    if wire.is_reply(content, kind):
+        answer = wire.read_reply(content, kind)
+        raise LACKING if answer.refusal is None else ProtocolError(answer.refusal)
+    beside = records.values_in(content, _SUMMED)
+    sites = {client: harmless(_text(site))[:LONGEST] for client, site in _by_client(beside, _SITES)}
+    failures = {client: _failure(said) for client, said in _by_client(beside, _FAILURES)}
+    if _PLAYED not in beside:
+        return Added(None, failures, sites)
+    clients = tuple(_listed(beside, _PLAYED, int))
+    number, nbytes = (wire.value_of(_ANSWER, beside, name, int) for name in ("number", "nbytes"))
+    arrays = wire.by_name(_ANSWER, records.arrays_in(content, _ARRAYS), beside)
+    declined = harmless(str(beside.get("declined", "")))
+    return Added(Sum(clients, number, arrays, declined, Heading.of(beside), max(nbytes, 0)), failures, sites)
+
+
+def _failure(said: object) -> tuple[str, bool]:
+    """Why a client has not answered, and whether it will not in this run."""
+    if not isinstance(said, list) or len(said) != 2:
+        raise ProtocolError(_ANSWER, must="one that says why a client is not in it", got="another", then=_CHECK)
+    return harmless(_text(said[0])), bool(said[1])
+
+
+def _text(said: object) -> str:
+    if not isinstance(said, str):
+        raise ProtocolError(_ANSWER, must="one with texts", got=f"a {type(said).__name__}", then=_CHECK)
+    return said
+
+
+def _by_client(values: Mapping[str, Any], name: str) -> Iterator[tuple[int, object]]:
+    for client, said in _json(values, name, dict).items():
+        if not client.isdecimal():
+            raise ProtocolError(_ANSWER, must="one that names clients by number", got="another", then=_CHECK)
+        yield int(client), said
+
+
+def _json(values: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
+    """What a text among the values of another machine holds, if it is of this kind."""
+    try:
+        found = json.loads(wire.value_of(_ANSWER, values, name, str))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, kind):
+        raise ProtocolError(_ANSWER, must=f"one with {name} in JSON", got="another", then=_CHECK)
     return found
 
 
-def write_sum(added: Added) -> RecordDict:
-    """The records of the sum of the answers of a node's clients."""
-    content = RecordDict()
-    told: dict[str, Any] = {_FAILURES: json.dumps(added.failures), _SITES: json.dumps(added.sites)}
-    if (total := added.sum) is not None:
-        told |= {_PLAYED: list(total.clients), "number": total.number, "nbytes": total.nbytes}
-        told |= {_NAMES: list(total.arrays), "declined": total.declined}
-        told |= {} if total.heading is None else total.heading.plain()
-        content.array_records[_ARRAYS] = ArrayRecord([np.asarray(a) for a in total.arrays.values()])
-    content.config_records[_SUMMED] = ConfigRecord(wire.told(told))
-    return content
+def _listed(values: Mapping[str, Any], name: str, kind: type[Any]) -> list[Any]:
+    """A list among the values of another machine, if all in it are of this kind."""
+    found = values.get(name)
+    if not isinstance(found, list) or any(type(item) is not kind for item in found):
+        raise ProtocolError(_ANSWER, must=f"one with {name}, a list ({kind.__name__})", got="another", then=_CHECK)
+    return found
 
 
-def read_sum(content: RecordDict) -> Added:
-    """The sum in the records of a node's reply."""
-    told: Mapping[str, Any] = content.config_records[_SUMMED]
-    failures = {int(i): (why, lasting) for i, (why, lasting) in json.loads(told[_FAILURES]).items()}
-    sites = {int(i): text for i, text in json.loads(told[_SITES]).items()}
-    if _PLAYED not in told:
-        return Added(None, failures, sites)
-    arrays = dict(zip(told[_NAMES], wire.read_arrays(content.array_records[_ARRAYS]), strict=True))
-    beside = {"declined": told.get("declined", ""), "heading": Heading.of(told), "nbytes": told["nbytes"]}
-    return Added(Sum(tuple(told[_PLAYED]), told["number"], arrays, **beside), failures, sites)
-
-
-def write_properties(clients: Sequence[int]) -> RecordDict:
+def write_properties(clients: Sequence[int]) -> Content:
     """What a virtual node says of itself before a run."""
-    return RecordDict({"getpropertiesres.properties": ConfigRecord({**wire.SPOKEN, _PLAYED: list(clients)})})
+    return wire.write_properties({**wire.SPOKEN, _PLAYED: list(clients)})
 
 
-def read_properties(content: RecordDict) -> tuple[int, ...]:
-    """The clients that a node hosts; none if it is no such node."""
-    found: Mapping[str, Any] = content.config_records.get("getpropertiesres.properties", {})
-    return tuple(found.get(_PLAYED, ()))
+def read_properties(content: Content) -> tuple[int, ...]:
+    """The clients that a node hosts; none if it is no such node.
 
-
-def write_query() -> RecordDict:
-    """What a node is asked for its properties."""
-    return RecordDict({"getpropertiesins.config": ConfigRecord()})
+    Raises:
+        ProtocolError: If what it lists are no numbers of clients, each once.
+    """
+    properties = wire.read_properties(content)
+    if _PLAYED not in properties:
+        return ()
+    clients = _listed(properties, _PLAYED, int)
+    if len(set(clients)) != len(clients) or min(clients, default=0) < 0:
+        raise ProtocolError("The clients of a node", must="listed by number, each once", got="others", then=_CHECK)
+    return tuple(clients)
 
 
 def _by_columns(a: Array) -> bool:

@@ -1,44 +1,49 @@
 """A virtual node that hosts many clients: each is a PCAClient with a context, a memory and a key of its own.
 
-A node of a simulation hands every client its own message, and gathers what they return. It knows nothing of PCA.
+A node of a simulation hands every client its own message, and gathers what they return: stacked, or added up once each
+answer has been checked as a server checks it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
 
-from flwr.app import Context, RecordDict
+from flwr.app import Context
 
-from flower_pca import wire
+from flower_pca import registry, wire
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.replies import check_arrays, declined_by, name_of
+from flower_pca.core.stage import Merge, Reply, Sum, add
 from flower_pca.hosting import messages as hosted
-from flower_pca.hosting import sums as summed
-from flower_pca.hosting.messages import Answered
+from flower_pca.hosting.messages import Added, Answered
+from flower_pca.names.columns import Heading
+from flower_pca.stages import opening
+from flower_pca.wire.records import Content
 
-_OF: str = "/"  # between the number of a client and the name of a record of its state
+_OF: Final = "/"  # between the number of a client and the name of a record of its state
 
 # A client's fit or evaluate: of the kind of a message, its parameters and config, in the client's context.
-Answer = Callable[[str, list[Array], wire.Config, Context], tuple[Any, int, wire.Config]]
+Answer: TypeAlias = Callable[[str, list[Array], wire.Config, Context], tuple[Any, int, wire.Config]]
 
 
-def serve(content: RecordDict, kind: str, context: Context, clients: Sequence[int], answer: Answer) -> RecordDict:
+def serve(content: Content, kind: str, context: Context, clients: Sequence[int], answer: Answer) -> Content:
     """What these clients, which a node hosts, answer to a message for some of them."""
     answers = _answers(content, kind, context, frozenset(clients), answer)
     if hosted.asks_sum(content):
         request = wire.read_request(*wire.open_request(content, kind))
-        return hosted.write_sum(summed.added(request, kind, answers))
+        return hosted.write_sum(added(request, kind, answers))
     return hosted.write_reply(kind, list(answers))
 
 
 def _answers(
-    content: RecordDict, kind: str, context: Context, clients: frozenset[int], answer: Answer
+    content: Content, kind: str, context: Context, clients: frozenset[int], answer: Answer
 ) -> Iterator[Answered]:
-    _check(hosted.asked_of(content), clients)
+    _check(hosted.clients_of(content), clients)
     states = _states(context)
     for client, parameters, config in hosted.read_request(content, kind):
-        own = _context(context, client, states.get(client, {}))
+        own = _context(context, client, states.get(client, Content()))
         yield Answered(client, *answer(kind, parameters, config, own))
         context.state.update({f"{client}{_OF}{name}": record for name, record in own.state.items()})
 
@@ -53,16 +58,56 @@ def _check(named: Sequence[object], clients: frozenset[int]) -> None:
         seen.add(client)
 
 
-def _states(context: Context) -> dict[int, dict[str, Any]]:
+def _states(context: Context) -> dict[int, Content]:
     """The state of each client, which lies in that of the node."""
-    states: dict[int, dict[str, Any]] = {}
+    states: dict[int, Content] = {}
     for name, record in context.state.items():
-        client, _, own = name.partition(_OF)
-        states.setdefault(int(client), {})[own] = record
+        client, _, part = name.partition(_OF)
+        states.setdefault(int(client), Content())[part] = record
     return states
 
 
-def _context(context: Context, client: int, state: dict[str, Any]) -> Context:
+def _context(context: Context, client: int, state: Content) -> Context:
     """The client's own context."""
     config = {**context.node_config, "partition-id": client}
-    return Context(context.run_id, context.node_id, config, RecordDict(state), context.run_config)
+    return Context(context.run_id, context.node_id, config, state, context.run_config)
+
+
+def added(request: wire.Request, kind: str, answers: Iterable[Answered]) -> Added:
+    """What answers to a message come to; one at a time, so that memory does not grow with the clients."""
+    parts = registry.STAGES[request.stage].parts(request.arrays, None)
+    merge: Merge = opening.adding(request.arrays) if request.stage == opening.Opening.name else add
+    total: Any = None
+    heading: Heading | None = None
+    clients: list[int] = []
+    nbytes, declined = 0, ""
+    failures: dict[int, tuple[str, bool]] = {}
+    sites: dict[int, str] = {}
+    for answered in answers:
+        client = answered.client
+        try:
+            answer = _read(kind, answered)
+            if answer.site:
+                sites[client] = answer.site
+            if answer.refusal is not None:
+                failures[client] = answer.refusal, answer.lasting
+                continue
+            reply = Reply(client, answer.number, answer.arrays, answer.heading, answer.site, answer.declines)
+            check_arrays(reply, parts)
+            if heading is not None and reply.heading is not None and not reply.heading.like(heading):
+                raise ProtocolError(reply.heading.outvoted(name_of(reply), heading))
+            total = merge(total, client, reply.arrays)
+        except ProtocolError as error:
+            failures[client] = str(error), True
+            continue
+        heading = reply.heading if heading is None else heading.fuller(reply.heading)
+        clients.append(client)
+        nbytes += sum(a.nbytes for a in reply.arrays.values())
+        declined = declined or declined_by(reply)
+    if total is None:
+        return Added(None, failures, sites)
+    return Added(Sum(tuple(clients), request.number, total, declined, heading, nbytes), failures, sites)
+
+
+def _read(kind: str, answered: Answered) -> wire.Answer:
+    return wire.read_answer(kind, answered.metrics, answered.num_examples, lambda: answered.first)

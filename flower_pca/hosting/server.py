@@ -7,22 +7,30 @@ numbers; all that is said of a node, that it is silent, say, is said of each of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from logging import WARNING
 from typing import Any, ClassVar, Final
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
+from flower_pca import wire
 from flower_pca.assembly import AnyRun
 from flower_pca.base.errors import ConfigError, ProtocolError
-from flower_pca.core.stage import Broadcast, Failure, Reply, Sum
+from flower_pca.core.claims import Judge, check_opening, claim
+from flower_pca.core.kinds import Kind, Part
+from flower_pca.core.model import Claim
+from flower_pca.core.replies import check_arrays
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.hosting import messages as hosted
-from flower_pca.stages.opening import Opening
+from flower_pca.stages.opening import SAID, Opening, block_of
 from flower_pca.strategies.exchange import exchange
+from flower_pca.strategies.log import log
 from flower_pca.strategies.nodes import Nodes, kind_of
 from flower_pca.strategies.waits import SUMMED, Waits
+from flower_pca.wire.records import Content
 
-_LACKING: Final = ProtocolError("The answer of a node", must="one for each client", got="none", then="Check the node.")
+_SUM: Final = "The sum of a node"
 
 
 @dataclass
@@ -33,11 +41,12 @@ class Hosts(Nodes):
 
     _hosts: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the clients of each node
     _homes: dict[int, int] = field(default_factory=dict)  # the node of each client
+    _said: dict[int, list[Arrays]] = field(default_factory=dict)  # of a node's rows in the opening, all or one by one
 
     def connected(self) -> dict[int, str]:
         """The clients that can be reached, and when their nodes were started."""
         nodes = super().connected()
-        self._meet([node for node in nodes if node not in self._hosts])
+        self._meet([node for node in nodes if node not in self._hosts], nodes)
         return {client: since for node, since in nodes.items() for client in self._hosts.get(node, ())}
 
     def carriers(self, message: Broadcast) -> list[int]:
@@ -46,61 +55,124 @@ class Hosts(Nodes):
 
     def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
         """What a node says for those of its clients that the message is for."""
-        clients = self._asked(node, message)
+        clients = self._clients(node, message)
         if isinstance(reply, str) or reply.has_error():
             yield from (self.unanswered(client, reply) for client in clients)
             return
-        if self._sums(message):
-            yield from self._added(hosted.read_sum(reply.content), clients)
-            return
-        found = hosted.read_reply(reply.content, kind_of(reply))
-        yield from (self.taken(client, found.get(client, _LACKING), message) for client in clients)
+        try:
+            answers = list(self._read(node, reply, message, clients))
+        except ProtocolError as error:
+            answers = [self.taken(client, error, message) for client in clients]
+        if message.stage == Opening.name:
+            said = [answer.arrays for answer in answers if not isinstance(answer, Failure)]
+            self._said[node] = [{name: a for name, a in arrays.items() if name in SAID} for arrays in said]
+        yield from answers
 
-    def writer(self, message: Broadcast) -> Callable[[int], RecordDict]:
+    def writer(self, message: Broadcast) -> Callable[[int], Content]:
         """From a node to the records of its message."""
         write = hosted.Writer(message, summed=self._sums(message), **self.told(message))
-        return lambda node: write.request(self._asked(node, message))
+        return lambda node: write.request(self._clients(node, message))
 
     def _sums(self, message: Broadcast) -> bool:
         """Whether nodes add up the answers; those to an opening of rows with gaps depend on how they are grouped."""
         return self.waits.hosted == SUMMED and not (message.stage == Opening.name and "gaps" in message.arrays)
 
-    def _added(self, added: hosted.Added, clients: list[int]) -> Iterable[Sum | Failure]:
-        """A node's sum, and the failures of its clients that are not in it."""
-        self.sites |= added.sites
+    def _read(
+        self, node: int, reply: Message, message: Broadcast, clients: list[int]
+    ) -> Iterable[Reply | Sum | Failure]:
+        """The answers of a node's clients, or their sum, as the run gets them."""
+        kind = kind_of(reply)
+        if not self._sums(message):
+            found = hosted.read_reply(reply.content, kind, clients)
+            yield from (self.taken(client, answer, message) for client, answer in found.items())
+            return
+        added = hosted.read_sum(reply.content, kind)
+        counted: tuple[int, ...] = ()
         if added.sum is not None:
+            self._check(node, added.sum, message, clients)
+            counted = added.sum.clients
             yield added.sum
-        there = () if added.sum is None else added.sum.clients
-        for client in there:
+        self.sites |= {client: site for client, site in added.sites.items() if client in clients}
+        for client in counted:
             self._patience.heard(client, counts=self._works)
-        for client in sorted(set(clients).difference(there)):
-            why, lasting = added.failures.get(client, (str(_LACKING), True))
+        for client in sorted(set(clients).difference(counted)):
+            why, lasting = added.failures.get(client, (str(hosted.LACKING), True))
             yield self.refused(client, why, lasting=lasting)
+
+    def _check(self, node: int, total: Sum, message: Broadcast, clients: list[int]) -> None:
+        """Require of a sum what is required of a single answer; and that it is of the node's own clients, each once."""
+        now, heading, here = self.run.standing, total.heading, set(total.clients)
+        if not total.clients or len(here) < len(total.clients) or not here <= set(clients):
+            rule = "of clients that it hosts and that were asked, each once"
+            raise ProtocolError(_SUM, must=rule, got="one of others", then="Check the node.")
+        if total.number != message.number:
+            rule, got = f"one to message {message.number}", f"one to message {total.number}"
+            raise ProtocolError(_SUM, must=rule, got=got, then="It was not counted.")
+        if now.model.heading is not None and heading is not None and not heading.like(now.model.heading):
+            raise ProtocolError(heading.outvoted(f"node {node}", now.model.heading))
+        parts = {name: _of_sum(part) for name, part in now.stage.parts(message.arrays, now.model.d or None).items()}
+        check_arrays(Reply(total.clients[0], total.number, total.arrays), parts)
+        now.stage.inspect(now.state, total.arrays)
+        if message.stage == Opening.name:
+            check_opening(total.arrays, block_of(message.arrays, len(total.arrays["mean"])), bits=now.model.bits)
+        elif said := self._said.get(node):
+            self._hold(said, total, message, parts)
+
+    def _hold(self, said: list[Arrays], total: Sum, message: Broadcast, parts: Mapping[str, Part]) -> None:
+        """Hold the mean of the clients' answers against the mean of what they have said of their rows.
+
+        Bounds of single answers grow with a client's squares, or with their root. So their sum over the clients is at
+        most so many times the bound of a client with the mean of the squares, whoever of them has not answered now.
+        """
+        now, first, many = self.run.standing, total.clients[0], len(self._hosts[self._homes[total.clients[0]]])
+        claims = [claim(arrays, now.model.frame) for arrays in said]
+        mean = Claim(-(-sum(c.n for c in claims) // many), sum(c.squares for c in claims) / many)
+        judge = Judge(now.stage, now.state, replace(now.model, claims={first: mean}))
+        judge.check(first, {name: a / many for name, a in total.arrays.items()}, parts, message.arrays)
 
     def _known_as(self, node: int) -> str:
         return f" ({self.sites[node]})" if node in self.sites else ""
 
-    def _asked(self, node: int, message: Broadcast) -> list[int]:
+    def _clients(self, node: int, message: Broadcast) -> list[int]:
         return [client for client in self._hosts[node] if client in message.asked]
 
-    def _meet(self, nodes: list[int]) -> None:
-        """Ask nodes which clients they host."""
+    def _meet(self, nodes: list[int], connected: Mapping[int, str]) -> None:
+        """Ask nodes which clients they host: each is hosted by one of those that are connected."""
         kind, ttl = self.waits.message_type("query"), self.waits.round_timeout
-        asked = exchange(self.grid, nodes, lambda node: Message(hosted.write_query(), node, kind, ttl=ttl), timeout=ttl)
+        asked = exchange(self.grid, nodes, lambda node: Message(wire.write_query(), node, kind, ttl=ttl), timeout=ttl)
         for node, reply in asked:
             if isinstance(reply, str) or reply.has_error():
                 continue  # it is asked again when nodes are looked for the next time
-            clients = hosted.read_properties(reply.content)
+            try:
+                clients = hosted.read_properties(reply.content)
+            except ProtocolError as error:
+                log(WARNING, "\tnode %s was left out: %s", node, error)
+                self._hosts[node] = ()
+                continue
             if not clients:
                 rule, remedy = (
                     f"one that hosts clients where hosted={self.waits.hosted!r}",
                     "Leave hosted, or shards-per-node, out.",
                 )
                 raise ConfigError("Every node", must=rule, got=f"node {node}, which is a client itself", then=remedy)
-            self._hosts[node] = clients
             for client in clients:
-                self._homes[client] = node
-                self.keys[client] = client
+                self._claim(client, node, connected)
+            self._hosts[node] = clients
+
+    def _claim(self, client: int, node: int, connected: Mapping[int, str]) -> None:
+        """Take a client for one of this node's. Of two nodes that claim it, nobody knows which one is right."""
+        home = self._homes.get(client)
+        if home in connected and home != node:
+            both = f"client {client} at nodes {home} and {node}"
+            remedy = "Check their hosts, and the numbers of their clients."
+            raise ConfigError("Every client", must="hosted by one node", got=both, then=remedy)
+        self._homes[client] = node
+        self.keys[client] = client
+
+
+def _of_sum(part: Part) -> Part:
+    """What a sum of such parts is: no longer a whole number of one client's rows."""
+    return replace(part, kind=Kind.COUNT) if part.kind.counts_rows else part
 
 
 def reached(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[str, Any]] | None = None) -> Nodes:

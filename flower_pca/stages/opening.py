@@ -28,8 +28,8 @@ from flower_pca.stages import usable
 
 _KEEP: Final = 1e3  # condition number of the scaled block up to which the first product is kept
 _COARSEST: Final = float(np.finfo(np.float32).eps)  # products are never computed in less
-_SAID: Final = "said"  # beside the merged arrays: what each client has said of itself
-_KEPT: Final = ("n", "eps", "mean", "m2", "count")  # of that
+_SAYINGS: Final = "said"  # beside the merged arrays: what each client has said of itself
+SAID: Final = ("n", "eps", "mean", "m2", "count")  # of that
 
 
 @dataclass(frozen=True)
@@ -127,16 +127,18 @@ class Opening(Stage[OpeningState]):
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
-            said = {} if total is None else total.get(_SAID, {})
+            said = {} if total is None else total.get(_SAYINGS, {})
             if self.judged:
-                said[client] = {name: reply[name] for name in _KEPT if name in reply}
-            return {**(reply if total is None else _both(state, total, reply)), _SAID: said}
+                said[client] = {name: reply[name] for name in SAID if name in reply}
+            return {**(reply if total is None else _both(state, total, reply)), _SAYINGS: said}
 
         return merge
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
-        arrays = {name: a for name, a in total.items() if name != _SAID}
-        return replace(state, total=arrays, said={i: said for i, said in total.get(_SAID, {}).items() if i in answered})
+        arrays = {name: a for name, a in total.items() if name != _SAYINGS}
+        return replace(
+            state, total=arrays, said={i: said for i, said in total.get(_SAYINGS, {}).items() if i in answered}
+        )
 
     def status(self, state: OpeningState) -> Status | None:
         return Status.done() if state.total is not None else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import MetricRecord, RecordDict
 
 from flower_pca import registry
 from flower_pca.base.errors import ProtocolError, harmless
@@ -24,19 +24,11 @@ from flower_pca.layers import EXPONENTS, PARTIES, WIRE
 from flower_pca.names.columns import COLUMNS, LONGEST, Heading, read_names
 from flower_pca.rows.frame import Frame
 from flower_pca.vertical.split import Split
-from flower_pca.wire.reading import (
-    LAYOUT,
-    LAYOUT_KEY,
-    VERSION,
-    VERSION_KEY,
-    by_name,
-    check_spoken,
-    value_of,
-    word_of,
-)
-from flower_pca.wire.reading import (
-    read_arrays as read_arrays,
-)
+from flower_pca.wire import records
+from flower_pca.wire.reading import LAYOUT, LAYOUT_KEY, VERSION, VERSION_KEY, check_spoken, word_of
+from flower_pca.wire.reading import by_name as by_name
+from flower_pca.wire.reading import read_arrays as read_arrays
+from flower_pca.wire.reading import value_of as value_of
 
 Scalar: TypeAlias = bool | bytes | float | int | str
 Config: TypeAlias = dict[str, Scalar]
@@ -50,6 +42,7 @@ _ASKS, SITE = "asks_names", "site"  # in messages: whether names are asked for; 
 _ALTERNATIVE, DECLINES = "alternative", "declines"  # what may be asked instead later; why the node would not serve it
 _LASTING: Final = "lasting"  # whether a refusal is one of all further messages
 _ANSWER: Final = "An answer"
+_PROPERTIES: Final = "getpropertiesres.properties"
 
 
 @dataclass(frozen=True)
@@ -85,11 +78,6 @@ class Answer:
     heading: Heading | None = None
     site: str = ""
     declines: str = ""
-
-
-def told(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without its empty texts: Flower's mods, which count its bytes, stumble over them."""
-    return {name: value for name, value in config.items() if value != ""}
 
 
 def kind(stage: str) -> str:
@@ -130,19 +118,19 @@ def write_request(
     if message.frame.split is not None:
         config.update(message.frame.split.plain())
     ins, content = "evaluateins" if message.stage == EVALUATE else "fitins", RecordDict()
-    content.array_records[f"{ins}.parameters"] = ArrayRecord([np.asarray(a) for a in arrays.values()])
-    content.config_records[f"{ins}.config"] = ConfigRecord(told(config))
+    records.put_arrays(content, f"{ins}.parameters", arrays.values())
+    records.put_values(content, f"{ins}.config", records.filled(config))
     return content
 
 
 def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     """The parameters and the config that Flower would hand to a NumPyClient's fit or evaluate."""
     ins = "evaluateins" if kind == EVALUATE else "fitins"
-    records, configs = content.array_records, content.config_records
-    if f"{ins}.parameters" not in records or f"{ins}.config" not in configs:
+    arrays, configs = content.array_records, content.config_records
+    if f"{ins}.parameters" not in arrays or f"{ins}.config" not in configs:
         rule, got = f"made of {ins}.parameters and .config", ", ".join(sorted(content)) or "nothing"
         raise ProtocolError(f"A {kind} message", must=rule, got=got, then="Send it with a strategy of flower_pca.")
-    return read_arrays(records[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
+    return read_arrays(arrays[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
 
 
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
@@ -208,7 +196,7 @@ def write_fit(
     """
     arrays = _packed(arrays, layers or {})
     metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
-    return [np.asarray(a) for a in arrays.values()], num_examples, told(metrics)
+    return [np.asarray(a) for a in arrays.values()], num_examples, records.filled(metrics)
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
@@ -221,25 +209,59 @@ def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> 
 def refusal(reason: str, number: int, key: int, about: Config | None = None, *, lasting: bool = True) -> Config:
     """The metrics of a client that gives no answer, and says why; `lasting` if no message of the run gets one."""
     said: Config = {"number": number, "key": key, "names": "", "refusal": reason, _LASTING: lasting}
-    return told({**(about or {}), **SPOKEN, **said})
+    return records.filled({**(about or {}), **SPOKEN, **said})
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
     """The records that Flower would make of what fit or evaluate returned."""
-    res, content = "evaluateres" if kind == EVALUATE else "fitres", RecordDict()
-    content.config_records[f"{res}.metrics"] = ConfigRecord(dict(metrics))
+    res, content = _result(kind), RecordDict()
+    records.put_values(content, f"{res}.metrics", metrics)
     content.metric_records[f"{res}.num_examples"] = MetricRecord({"num_examples": num_examples})
     if kind == EVALUATE:
         content.metric_records[f"{res}.loss"] = MetricRecord({"loss": first})
     else:
-        content.array_records[f"{res}.parameters"] = ArrayRecord(list(first))
-    content.config_records[f"{res}.status"] = ConfigRecord({"code": 0, "message": "Success"})
+        records.put_arrays(content, f"{res}.parameters", first)
+    records.put_values(content, f"{res}.status", {"code": 0, "message": "Success"})
     return content
+
+
+def is_reply(content: RecordDict, kind: str) -> bool:
+    """Whether it holds what a single client answers, or says."""
+    return f"{_result(kind)}.metrics" in content.config_records
+
+
+def _result(kind: str) -> str:
+    """What Flower calls the records of an answer to a message of this kind."""
+    return "evaluateres" if kind == EVALUATE else "fitres"
+
+
+def as_config(values: object) -> Config:
+    """Values that came otherwise than in a record, if a record could hold them."""
+    try:
+        return dict(records.Settings(values))  # type: ignore[arg-type]
+    except (AttributeError, TypeError, ValueError) as error:
+        remedy = "Check the sender."
+        raise ProtocolError(_ANSWER, must="one whose figures are plain values", got="others", then=remedy) from error
+
+
+def write_properties(properties: Mapping[str, Any]) -> RecordDict:
+    """The records of what a node says of itself before a run."""
+    return records.content({_PROPERTIES: properties})
+
+
+def read_properties(content: RecordDict) -> Mapping[str, Any]:
+    """What a node says of itself; nothing if it does not."""
+    return records.values_in(content, _PROPERTIES)
+
+
+def write_query() -> RecordDict:
+    """What a node is asked for its properties."""
+    return records.content({"getpropertiesins.config": {}})
 
 
 def read_reply(content: RecordDict, kind: str) -> Answer:
     """A client's answer in the records of its reply."""
-    res = "evaluateres" if kind == EVALUATE else "fitres"
+    res = _result(kind)
     if f"{res}.metrics" not in content.config_records or f"{res}.num_examples" not in content.metric_records:
         rule, got = f"made of {res}.metrics and {res}.num_examples", ", ".join(sorted(content)) or "nothing"
         raise ProtocolError(_ANSWER, must=rule, got=got, then="Serve it with a client of flower_pca.")
@@ -268,9 +290,9 @@ def read_answer(
     return Answer(number, key, arrays, num_examples, heading=Heading.of(metrics), site=site, declines=declines)
 
 
-def write_packed(kind: str, packed: bytes) -> ConfigRecord:
+def write_packed(kind: str, packed: bytes) -> records.Settings:
     """The record that carries a "projection" or a "scaling"."""
-    return ConfigRecord({f"flower_pca.{kind}": packed})
+    return records.Settings({f"flower_pca.{kind}": packed})
 
 
 def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:

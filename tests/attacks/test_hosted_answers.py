@@ -1,0 +1,151 @@
+"""Virtual nodes that host clients, and say of them what is not so: their records, their clients, and their sums."""
+
+import json
+
+import numpy as np
+import pytest
+from builders import unequal
+from fake_grid import config_of, hosts_of
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from flower_pca import ConfigError, NotEnoughNodes
+from flower_pca.strategies import PCAStrategy
+
+pytestmark = pytest.mark.usefixtures("lines")
+
+SHARDS = unequal()[:4]
+OTHERS = sum(len(X) for X in SHARDS[2:])  # rows of the node that says what is so
+PROPERTIES = "getpropertiesres.properties"
+
+
+def found(change, hosted, stage=None):
+    """The result of two nodes of two clients each; the first has its answers (to one stage only, if named) changed."""
+    grid = hosts_of(SHARDS, each=2)
+    bad = grid.node(0)
+
+    def tamper(message, reply):
+        if message.metadata.dst_node_id != bad or reply.has_error():
+            return reply
+        if stage and (PROPERTIES in reply.content or config_of(message)["stage"] != stage):
+            return reply
+        content = change(RecordDict(dict(reply.content.items())))
+        return Message(content, reply_to=message)
+
+    grid.tamper = tamper
+    return PCAStrategy("krylov", n_components=2, min_nodes=2, hosted=hosted).fit(grid)
+
+
+def config(key, value):
+    """A change of one value, wherever it stands, but not of what a node says before a run."""
+
+    def change(content):
+        for name, record in content.config_records.items():
+            if key in record and name != PROPERTIES:
+                content.config_records[name] = ConfigRecord({**record, key: value})
+        return content
+
+    return change
+
+
+def arrays(function):
+    """A change of all arrays."""
+
+    def change(content):
+        for name, record in content.array_records.items():
+            content.array_records[name] = ArrayRecord([np.asarray(function(a.numpy())) for a in record.values()])
+        return content
+
+    return change
+
+
+def without_arrays(content):
+    return RecordDict({name: r for name, r in content.items() if name not in content.array_records})
+
+
+def nothing(content):
+    return content if PROPERTIES in content else RecordDict()
+
+
+DEEP = "[" * 100_000
+UNREADABLE = {
+    "stacked": {
+        **{f"metrics {text[:9]}": config("metrics", text) for text in ("{", "[]", "[1, 2]", '[{"a": {}}, {}]', DEEP)},
+        "clients that are text": config("clients", ["0", "1"]),
+        "a client twice": config("clients", [0, 0]),
+        "others": config("clients", [2, 3]),
+        "more rows than clients": config("num_examples", [1, 2, 3]),
+        "columns": config("by_columns", [1.5]),
+        "numbers": arrays(lambda a: a.reshape(-1)[0]),
+        "texts": arrays(lambda a: a.astype("S3")),
+        "no arrays": without_arrays,
+        "nothing": nothing,
+    },
+    "summed": {
+        **{f"failures {text[:9]}": config("failures", text) for text in ("{", "[]", '{"x": 1}', '{"0": 1}', DEEP)},
+        "sites of numbers": config("sites", '{"0": 3}'),
+        "clients that are text": config("clients", ["0", "1"]),
+        "a client twice": config("clients", [0, 0]),
+        "others": config("clients", [2, 3]),
+        "so many": config("clients", list(range(5000))),
+        "nobody": config("clients", []),
+        "another message": config("number", 77),
+        "other names": config("names", "a,b"),
+        "not finite": arrays(lambda a: a * np.nan if a.dtype.kind == "f" else a),
+        "texts": arrays(lambda a: a.astype("S3")),
+        "no arrays": without_arrays,
+        "nothing": nothing,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("hosted", "what"), [(hosted, what) for hosted, changes in UNREADABLE.items() for what in changes]
+)
+def test_an_answer_that_cannot_be_read_is_a_failure_of_its_clients_only(hosted, what):
+    result = found(UNREADABLE[hosted][what], hosted)
+    assert result.n_samples_ <= OTHERS + len(SHARDS[0])
+    assert set(result.history[0].failures) <= {"0", "1"}
+    assert result.history[0].failures
+
+
+@pytest.mark.parametrize("stage", ["opening", "krylov"])
+def test_a_sum_that_no_rows_of_its_clients_have_is_left_out(stage):
+    result = found(arrays(lambda a: a[::-1] * 1e3 if a.ndim == 2 else a), "summed", stage)
+    assert result.n_samples_ == OTHERS
+    whole = PCAStrategy("krylov", n_components=2, min_nodes=2, hosted="summed").fit(hosts_of(SHARDS[2:], each=2))
+    assert result.angle_to(whole) < 1e-7
+
+
+@pytest.mark.parametrize("hosted", ["stacked", "summed"])
+@pytest.mark.parametrize("clients", [[0, 1, 2, 3], [2, 3], [0, 1, 3]])
+def test_a_client_is_hosted_by_one_node(hosted, clients):
+    def change(content):
+        if PROPERTIES in content:
+            content[PROPERTIES] = ConfigRecord({**content[PROPERTIES], "clients": clients})
+        return content
+
+    with pytest.raises(ConfigError, match=r"Every client must be hosted by one node\. Got client [23] at nodes"):
+        found(change, hosted)
+
+
+@pytest.mark.parametrize("clients", [["0"], [0, 0], [-1, 0], [0.0], [False]])
+def test_clients_are_numbers_each_once(clients, lines):
+    def change(content):
+        if PROPERTIES in content:
+            content[PROPERTIES] = ConfigRecord({**content[PROPERTIES], "clients": clients})
+        return content
+
+    assert found(change, "stacked").n_samples_ == OTHERS
+    assert any("was left out: " in line and "Check the node." in line for line in lines)
+
+
+def test_names_of_sites_steer_no_terminal(lines):
+    found(config("sites", json.dumps({"0": "\x1b[31m" * 1000})), "summed")
+    assert not any("\x1b" in line or len(line) > 1000 for line in lines)
+
+
+def test_a_node_alone_that_says_nothing_leaves_too_few():
+    grid = hosts_of(SHARDS[:2], each=2)
+    grid.tamper = lambda message, reply: Message(nothing(reply.content), reply_to=message)
+    with pytest.raises(NotEnoughNodes):
+        PCAStrategy("krylov", n_components=2, min_nodes=2, hosted="summed").fit(grid)

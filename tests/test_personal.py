@@ -38,7 +38,7 @@ def drawn(seed: int, n: int = 300, setting: Setting = SMALL) -> Split:
 
 
 def run(algorithm: Any, shards: list[Any], r1: int, *, seed: int = 900, **settings: Any) -> PersonalResult:
-    result = simulate(algorithm, shards, n_components=r1, seed=seed, **settings)
+    result = simulate(algorithm, shards, n_components=r1, seed=seed, **{"center": False, **settings})
     assert isinstance(result, PersonalResult)
     return result
 
@@ -141,7 +141,14 @@ def rounds_to(split: Split, algorithm: ExactPerPCA, best: float, gap: float, *, 
         if session.history[-1].stage == "exact_per_pca" and "objective" in session.history[-1].metrics:
             found.append(1.0 - objective(S, session.estimate(), r2) / best <= gap)
 
-    simulate(make(algorithm, max_rounds=limit + 20, tol=1e-12), split.shards, n_components=r1, seed=901, on_round=watch)
+    simulate(
+        make(algorithm, max_rounds=limit + 20, tol=1e-12),
+        split.shards,
+        n_components=r1,
+        seed=901,
+        center=False,
+        on_round=watch,
+    )
     return found.index(True) + 1
 
 
@@ -187,7 +194,7 @@ def test_shared_and_own_that_cannot_be_told_apart_are_warned_of() -> None:
     """Two clients alike: what is common to both spaces could as well be called own."""
     X = np.random.default_rng(8).standard_normal((50, 6)) * [4.0, 3.0, 2.0, 0.1, 0.1, 0.1]
     with pytest.warns(UserWarning, match=r"theta must be at least 0\.05 .* Got .* with 1 shared and 2 own"):
-        result = simulate("exact_per_pca(local_components=2)", [X, X.copy()], n_components=1)
+        result = simulate("exact_per_pca(local_components=2)", [X, X.copy()], n_components=1, center=False)
     assert isinstance(result, PersonalResult)
     assert result.theta_ <= 1e-12
 

@@ -31,7 +31,7 @@ UNTOLD = f"{SAID}; how many is told by nodes that agree by share_own, or under m
 
 
 def run(algorithm: Any = AUTO, shards: Any = SHARDS, **settings: Any) -> PersonalResult:
-    result = simulate(algorithm, shards, **{"n_components": 2, "seed": 7, **settings})
+    result = simulate(algorithm, shards, **{"n_components": 2, "seed": 7, "center": False, **settings})
     assert isinstance(result, PersonalResult)
     return result
 
@@ -238,7 +238,7 @@ def test_under_flower_nodes_choose_the_same_and_tell_it_only_if_they_agree(
     reference = run(algorithm)
     with in_a_run():
         grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_own=agrees), 6)
-        result = PCAStrategy(algorithm=algorithm, n_components=2, seed=7).fit(grid)
+        result = PCAStrategy(algorithm=algorithm, n_components=2, seed=7, center=False).fit(grid)
     np.testing.assert_array_equal(result.components_, reference.components_)
     assert isinstance(result, PersonalResult)
     assert result.choices[-1] == (CHOSEN if agrees else UNTOLD)

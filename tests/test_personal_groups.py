@@ -26,7 +26,7 @@ PNG = b"\x89PNG"
 def personal(setting: Setting, n: int, seed: int, **settings: Any) -> tuple[problems.Split, PersonalResult]:
     split = setting.draw([n] * setting.clients, seed)[0]
     algorithm = f"exact_per_pca(local_components={setting.r2})"
-    result = simulate(algorithm, split.shards, n_components=setting.r1, seed=910, **settings)
+    result = simulate(algorithm, split.shards, n_components=setting.r1, seed=910, **{"center": False, **settings})
     assert isinstance(result, PersonalResult)
     return split, result
 
@@ -84,14 +84,17 @@ def test_the_table_of_ranks_shows_the_true_ones() -> None:
     """The error falls to the noise at (2, 3), and theta falls beyond it."""
     setting = Setting(d=12, r1=2, r2=3, clients=15, noise=0.01)
     split, test = setting.draw(200, seed=3, test=100)
-    table = {(r.shared, r.own): r for r in rank_table(split.shards, [(1, 3), (2, 2), (2, 3), (2, 5)], test=test)}
+    table = {
+        (r.shared, r.own): r
+        for r in rank_table(split.shards, [(1, 3), (2, 2), (2, 3), (2, 5)], test=test, center=False)
+    }
     noise = 0.01 * (12 - 5)
     assert abs(table[2, 3].error / noise - 1.0) <= 0.05
     assert min(table[1, 3].error, table[2, 2].error) > 10.0 * noise
     assert table[2, 5].error > 0.7 * noise
     assert table[2, 5].theta < table[2, 3].theta - 0.1
     assert abs(table[2, 3].theta - split.theta) <= 0.02
-    seen = rank_table(split.shards, [(2, 3)], seed=4)[0]
+    seen = rank_table(split.shards, [(2, 3)], seed=4, center=False)[0]
     bases = methods.joined(split.U, split.V)
     assert seen.error <= methods.rebuilt(split.shards, bases).mean()
     with pytest.raises(DataError, match="The rows to test on must be those of 15 clients"):

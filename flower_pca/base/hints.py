@@ -20,6 +20,7 @@ from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 
 _ALONE: Final = 0.99  # of the total variance: then one column is the first component
+_MEAN: Final = 0.5  # of what component 1 explains: above, it is the mean more than anything else
 _APART: Final = 100.0  # a deviation over that of the lower quarter, from which columns differ by their units
 _FEWEST: Final = 20  # rows from which whole numbers that are all different are no accident
 _LOOK: Final = 64  # rows of each client that tell most columns from an identifier
@@ -54,6 +55,20 @@ def of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]:
     smaller = f"column {_label(i, names)} one of {sizes[i]:.3g}"
     remedy = 'Use scale="std" if they are measured in different units.'
     return (f"Columns differ much in size: {larger}, {smaller}. {remedy}",)
+
+
+def of_mean(offset: float, first: float) -> tuple[str, ...]:
+    """A hint where rows were not centred, and their mean weighs more than half of what component 1 explains.
+
+    Args:
+        offset: n times the squared length of the mean.
+        first: The sum of squares along component 1.
+    """
+    if offset <= _MEAN * first:
+        return ()
+    weight = "more than all" if offset > first else f"{offset / first:.0%}"
+    words = f"Rows were not centred, and their mean weighs {weight} of component 1, which then shows no differences"
+    return (f"{words} between rows. Use center=True.",)
 
 
 def alone(sizes: Array) -> int | None:

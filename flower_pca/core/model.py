@@ -49,6 +49,7 @@ class Model:
         claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
         answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
         sizes: Root mean squares of the columns in their own units, less the mean if it is subtracted; None under noise.
+        offset: n times the squared length of the mean in the frame, where it is not subtracted; else 0.
         eps: The relative precision of the coarsest client's products.
         basis: Z, d x p orthonormal, best first where `values` is known.
         product: C Z, where the server knows it.
@@ -88,6 +89,7 @@ class Model:
     claims: dict[int, Claim] = field(default_factory=dict)
     answers: str = "rows"
     sizes: Array | None = None
+    offset: float = 0.0
     eps: float = 0.0
     basis: Array | None = None
     product: Array | None = None

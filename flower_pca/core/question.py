@@ -37,7 +37,8 @@ class Question:
         algorithm: The algorithm, with its hyper-parameters: see `make`.
         n_components: How many components, or the fraction of the total variance in (0, 1) that they shall exceed, which
             the short form takes as "95%" too.
-        center: Whether to subtract the mean of all rows; the algorithm's own default if left out.
+        center: Whether to subtract the mean of all rows; if left out, where there is a scale,
+            and else as the algorithm is used to.
         scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
         missing: "error", "own_mean" or "mean": NaN then stands for a missing value, in whose place comes the mean of
             those that its column has at the same client, or at all clients.
@@ -137,7 +138,9 @@ class Question:
     @property
     def centered(self) -> bool:
         """Whether the mean is subtracted, by what is asked or by what the algorithm is used to."""
-        return self.algorithm.centers if self.center is None else bool(self.center)
+        if self.center is None:  # who divides by deviations has them from the mean
+            return self.algorithm.centers or self.scale is not None
+        return bool(self.center)
 
     def plain(self) -> dict[str, Any]:
         """As plain values, as the short form takes them. The seed of noise is left out: it could take the noise off."""

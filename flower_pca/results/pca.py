@@ -258,6 +258,7 @@ def result_fields(model: Model) -> dict[str, Any]:
     k, ddof = model.k, max(model.n - 1, 1)
     first = float(model.values[0]) or 1.0
     unscaled = model.sizes if model.frame.scale is None else None
+    sizes = () if unscaled is None else hints.of_sizes(unscaled, model.feature_names)
     return {
         "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
         "explained_variance_": model.values[:k] / ddof,
@@ -281,5 +282,5 @@ def result_fields(model: Model) -> dict[str, Any]:
         "feature_names_in_": saved.columns(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,
         "choices": tuple(model.choices.values()),
-        "hints": () if unscaled is None else hints.of_sizes(unscaled, model.feature_names),
+        "hints": (*hints.of_mean(model.offset, model.values[0]), *sizes),
     }

@@ -173,6 +173,7 @@ class Opening(Stage[OpeningState]):
             sizes=sizes,
             eps=float(total["eps"]),
             trace=float(squares.sum()),
+            offset=0.0 if model.center else n * float(np.sum((mean / (1.0 if scale is None else scale)) ** 2)),
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
         )

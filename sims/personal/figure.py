@@ -13,7 +13,7 @@ from sims.personal.pictures import SIDE, textured
 def draw(path: str | Path) -> Path:
     """Three of twelve drawn pictures, taken apart."""
     drawn = textured(7)
-    result = simulate("exact_per_pca(local_components=4)", drawn.shards, n_components=4, seed=500)
+    result = simulate("exact_per_pca(local_components=4)", drawn.shards, n_components=4, seed=500, center=False)
     assert isinstance(result, PersonalResult)
     parts = [result.split(drawn.shards[i], client=i) for i in range(3)]
     return pictures(parts, path, shape=(SIDE, SIDE))

@@ -173,7 +173,7 @@ def topics(opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["run", "year", "of the paper's words", "found", "words with the largest weights"]]
     for label, algorithm in TOPIC_RUNS.items():
         report.progress(f"topics: {label}")
-        result = simulate(algorithm, shards, n_components=TOPICS[0], seed=500)
+        result = simulate(algorithm, shards, n_components=TOPICS[0], seed=500, center=False)
         assert isinstance(result, PersonalResult)
         total = np.zeros(2, dtype=int)
         for i, year in enumerate(named):

@@ -75,7 +75,6 @@ class Personalized(Iterative[S]):
     """
 
     quantity: ClassVar[str] = "first-order residual of the shared components"
-    centers: ClassVar[bool] = False
     measured: ClassVar[bool] = False
     tolerant: ClassVar[bool] = False
 

@@ -173,7 +173,7 @@ def _tracks(config: Mapping[str, Any]) -> bool:
 
 def _tracked(grid: Grid, settings: dict[str, Any], context: Context, folder: Path) -> TrackingResult:
     """The result of a tracker's run, whose steps are written into files of the output folder as the run-config says."""
-    from flower_pca.report.watching import watching
+    from flower_pca.report.live import watching
 
     given = {what: str(context.run_config.get(what, "")) for what in _WATCHED}
     files = {what: folder / name if name else None for what, name in given.items()}

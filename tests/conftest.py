@@ -60,7 +60,7 @@ def not_synced(monkeypatch):
 @pytest.fixture
 def unillustrated(monkeypatch):
     """Reports have no pictures, which are most of a command's time: for tests that ask for something else."""
-    monkeypatch.setattr("flower_pca.report.pictures", lambda result, shards: "")
+    monkeypatch.setattr("flower_pca.report.pictures", lambda result, shards, chosen=None: "")
 
 
 @pytest.fixture

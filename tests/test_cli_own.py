@@ -142,7 +142,7 @@ def test_show_says_what_only_a_family_of_results_has(tmp_path, capsys):
     assert shown["theta"] == pytest.approx(personal.theta_estimate_)
     robust = simulate("consensus_rpca", spoilt(), n_components=2)
     path = robust.save(tmp_path / "r.npz")
-    assert "share of far entries" in flower_pca(capsys, "show", path)[1]
+    assert "of all entries, far off" in flower_pca(capsys, "show", path)[1]
     assert json.loads(flower_pca(capsys, "show", path, "--json")[1])["share_of_far_entries"] == robust.outlier_share_
     parts = deal(stepped(), (120, 120))
     dp = "dp(epsilon=0.5, delta=1e-7, clip=3.0, noise_seed=1)"

@@ -30,7 +30,7 @@ def path(tmp_path):
 @pytest.fixture
 def plain(monkeypatch):
     """Without pictures, which take most of the time of a page."""
-    monkeypatch.setattr("flower_pca.report.live.report.pictures", lambda result, shards: "")
+    monkeypatch.setattr("flower_pca.report.live.report.pictures", lambda result, shards, chosen=None: "")
 
 
 def hurried(live, pages, path):

@@ -148,7 +148,7 @@ def test_how_the_run_ended_is_said_in_words_and_colour(result, tmp_path):
     assert f'class="ended ok">L{result.status.words[1:]}.' in tables(result, tmp_path)
     short = simulate("ssi", sites(), n_components=3, tol=1e-12, max_rounds=4)
     text = tables(short, tmp_path)
-    assert 'class="ended">The run has not reached its goal (max rounds): largest residual' in text
+    assert 'class="ended bad">The run has not reached its goal (max rounds): largest residual' in text
     assert "max rounds after 5 messages" in text
 
 
@@ -228,6 +228,7 @@ def test_a_browser_shows_all_of_it_at_every_width(tab, case, width, tmp_path):
     assert tab.evaluate("[...document.images].filter(i => i.complete && i.naturalWidth > 300).length") == len(
         available(given, parts)
     )
+    tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert tab.evaluate("Math.min(...[...document.images].map(i => i.clientWidth))") >= min(width - 60, 380)
     assert tab.evaluate(CUT) == []
     assert tab.complaints == []

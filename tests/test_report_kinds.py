@@ -123,6 +123,8 @@ def test_a_browser_shows_each_page_whole_in_the_colours_of_the_reader(tab, kind,
     (tmp_path / "report.html").write_text(written(kind), encoding="utf-8")
     tab.open((tmp_path / "report.html").as_uri(), width=width, height=900, mobile=width < 800, scheme=scheme)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.evaluate("document.images[0].getBoundingClientRect().top") < 1200
+    tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert tab.evaluate(CUT) == []
     drawn = tab.evaluate("[...document.images].filter(i => i.complete && i.naturalWidth > 300).length")
     assert drawn == len(telling(result, parts))

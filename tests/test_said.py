@@ -112,7 +112,7 @@ def test_captions_of_a_run_with_noise_say_what_may_be(noisy, tmp_path):
 
 def test_pages_of_one_round_say_so(tmp_path):
     read = Reader(page(simulate("uda", SHARDS, n_components=2), tmp_path))
-    words = "Its one round was answered; the residuals say how far its components are from exact ones."
+    words = "Its one round was answered: the residuals say how far its components are from exact ones."
     assert words in read.text["p"]
 
 

@@ -81,7 +81,7 @@ class _Average(Algorithm[OneShotState]):
             return None
         return Status(
             Outcome.ONE_SHOT,
-            "its one round was answered; the residuals say how far its components are from exact ones",
+            "its one round was answered: the residuals say how far its components are from exact ones",
         )
 
     def finish(self, state: OneShotState, model: Model) -> Model:

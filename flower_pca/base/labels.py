@@ -73,54 +73,6 @@ def size(number: float) -> str:
     return f"{number:.3g} {_UNITS[power]}"
 
 
-def rows(result: Any) -> str:
-    """How many rows a result is of, "about" where their number has noise on it."""
-    return f"{'' if result.privacy is None else 'about '}{result.n_samples_:,}"
-
-
-def columns(result: Any) -> str:
-    """How many columns a result is of, with the word for them."""
-    return count(result.n_features_in_, "column") if getattr(result, "whole", True) else width(result)
-
-
-def width(result: Any) -> str:
-    """How many columns a result is of; of a run whose clients keep theirs to themselves, whose they are."""
-    if getattr(result, "whole", True):
-        return f"{result.n_features_in_:,}"
-    return f"the columns of {count(result.parties_, 'client')}"
-
-
-def unfinished(result: Any) -> list[str]:
-    """What is to be said first of a run that ended short of its goal; nothing of others."""
-    status = result.status
-    kind = status.outcome.value.replace("_", " ")
-    return [] if status.ok else [f"The run has not reached its goal ({kind}): {status.words.rstrip('.')}."]
-
-
-def listing(result: Any, *, digits: int = 4) -> tuple[list[str], list[list[str]]]:
-    """Heads, and a line of cells for each component of a result, with so many digits of its variance.
-
-    Where there is noise on the variances, shares are said as bounds, and how much of a variance may be noise. Where
-    components are not those of the rows' covariance, nothing is said of what they leave of its eigenvalue equation.
-    """
-    names, known = column_names(result.feature_names_in_, result.n_features_in_), result.certainty
-    weights = [in_words(row, names) for row in result.components_]
-    variances, shares = result.explained_variance_, result.explained_variance_ratio_
-    if known is None:
-        heads = ["component", "variance", "share", "together", "residual", "largest weights"]
-        measured = zip(variances, shares, shares.cumsum(), result.residuals_, strict=True)
-        cells = [[f"{v:.{digits}g}", f"{r:.2%}", f"{c:.2%}", f"{e:.1e}"] for v, r, c, e in measured]
-        if not result.pooled:
-            del heads[4]
-            cells = [line[:3] for line in cells]
-    else:
-        heads = ["component", "variance", "of that, noise up to", "share", "together", "largest weights"]
-        noise = [min(known.floor / v, 1.0) if v > 0.0 else 1.0 for v in variances]
-        each = zip(variances, noise, known.shares, known.together, strict=True)
-        cells = [[f"{v:.3g}", f"{part:.0%}", bounds(own), bounds(first)] for v, part, own, first in each]
-    return heads, [[f"{j}", *line, words] for j, (line, words) in enumerate(zip(cells, weights, strict=True), 1)]
-
-
 def bounds(share: Array) -> str:
     """A share that is known within bounds."""
     low, high = (round(100.0 * float(end)) for end in share)

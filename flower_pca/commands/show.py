@@ -13,9 +13,17 @@ from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import labels
 from flower_pca.commands import common
 from flower_pca.names.columns import listed
+from flower_pca.results import facts
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.steps import TrackingResult
 
 _TURNING: Final = 5  # clients whose influence is listed
-_WEIGHTS: Final = 10  # columns that are listed for each component
+# Figures that have a line each, where a result has them: of the error, and of robust and personalized runs.
+_LINES: Final = (
+    "mean squared error",
+    *("entries taken out", "of all entries, far off", "taken out beyond", "size of an ordinary entry"),
+    *("own components of a client", "theta", "error with own components"),
+)
 
 
 def add(commands: Any) -> None:
@@ -26,11 +34,11 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the result."""
-    from flower_pca.results.steps import TrackingResult
-
     result = common.result_of(given.result, steps=True)
-    if isinstance(result, TrackingResult):
-        _steps(result, json=given.json)
+    if isinstance(result, TrackingResult) and not given.json:
+        sys.stdout.write("\n".join([result.table(), _traffic(result), *_sites(result), f"{result.status}\n"]))
+    elif isinstance(result, TrackingResult):
+        common.print_json(facts.in_json(result.facts()))
     elif given.json:
         common.print_json(as_json(result))
     else:
@@ -38,22 +46,21 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def print_result(result: Any) -> None:
+def print_result(result: PCAResult) -> None:
     """The table of variances, and a few lines about the run."""
-    sys.stdout.write("".join(f"{words}\n" for words in labels.unfinished(result)))
-    heads, cells = labels.listing(result, digits=6)
+    remarks = result.remarks()
+    sys.stdout.write("".join(f"{remark.words}\n" for remark in facts.of_kind(remarks, "bad")))
+    heads, cells = result.listing(digits=6)
     common.table(heads, cells, text=(len(heads) - 1,))
-    clients = labels.count(max((record.answered for record in result.history), default=0), "client")
-    size = f"{labels.rows(result)} rows x {labels.columns(result)}"
+    clients = labels.count(facts.clients(result.history), "client")
     lines = [
-        f"{size} at {clients}, by {result.algorithm}",
+        f"{result.size} at {clients}, by {result.algorithm}",
         _traffic(result),
         *_sites(result),
-        *([] if result.mse_ is None else [f"mean squared error of a row: {result.mse_:.6g}"]),
+        *(f"{fact.words}: {fact.text}" for fact in result.facts() if fact.words in _LINES),
         *_limits(result),
         *_influence(result),
         *([] if result.privacy is None else [f"privacy: {result.privacy}", str(result.certainty)]),
-        *(f"{words}: {value:.6g}" for words, value in _family(result).items() if value is not None),
         *([str(result.status)] if result.status.ok else []),
         *result.choices,
         *(f"hint: {common.spoken(hint)}" for hint in result.hints),
@@ -61,18 +68,18 @@ def print_result(result: Any) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _sites(result: Any) -> list[str]:
+def _sites(result: PCAResult | TrackingResult) -> list[str]:
     """What the clients are called, where they have names."""
     names = [result.site_names[key] for key in sorted(result.site_names)]
     return [f"{labels.noun(len(names), 'site')}: {listed(names)}"] if names else []
 
 
-def _limits(result: Any) -> list[str]:
+def _limits(result: PCAResult) -> list[str]:
     """What T2 and SPE of a row stay below, if the run was asked to monitor."""
     return [] if result.histograms_ is None else [f"limits: {Monitor(result).limits()}"]
 
 
-def _influence(result: Any) -> list[str]:
+def _influence(result: PCAResult) -> list[str]:
     """How far each client turns the components, if the run was asked for it; and who is far off."""
     if not measured(result):
         return []
@@ -88,112 +95,16 @@ def _plain(one: Influence) -> dict[str, Any]:
     return {**figures, "far": one.far}
 
 
-def as_json(result: Any) -> dict[str, Any]:
+def as_json(result: PCAResult) -> dict[str, Any]:
     """The figures of a result, as plain values; its arrays of d numbers stay in the file."""
-    known = result.certainty
     return {
-        "kind": type(result).__name__,
-        "algorithm": result.algorithm,
-        "outcome": result.status.outcome.value,
-        "status": result.status.words,
-        "n_samples": result.n_samples_,
-        "n_features": result.n_features_in_,
-        **_names(result),
-        "n_components": result.n_components_,
-        "explained_variance": result.explained_variance_.tolist(),
-        "explained_variance_ratio": result.explained_variance_ratio_.tolist() if known is None else None,
-        "bounds_of_ratio": None if known is None else known.shares.tolist(),
-        "bounds_together": None if known is None else known.together.tolist(),
-        "noise_alone": None if known is None else known.floor,
-        "largest_weights": _weights(result, result.components_),
-        "total_variance": result.total_variance_,
-        "residuals": result.residuals_.tolist(),
-        "mse": result.mse_,
-        "privacy": None if result.privacy is None else asdict(result.privacy),
-        **{words.replace(" ", "_"): value for words, value in _family(result).items()},
+        **facts.in_json(result.facts()),
         "limits": None if result.histograms_ is None else asdict(Monitor(result).limits()),
         "influence": [_plain(one) for one in influence(result)] if measured(result) else None,
-        "choices": list(result.choices),
-        "hints": list(result.hints),
-        "rounds": result.rounds,
-        **_messages(result),
-        "centered": result.centered,
-        "seed": result.seed,
     }
 
 
-def _steps(result: Any, *, json: bool) -> None:
-    """A run of steps: its table, or its figures as plain values."""
-    if not json:
-        sys.stdout.write("\n".join([result.table(), _traffic(result), *_sites(result), f"{result.status}\n"]))
-        return
-    figures = ("rows", "movement", "residuals", "deficient", "outliers", "changes")
-    common.print_json(
-        {
-            "kind": type(result).__name__,
-            "algorithm": result.algorithm,
-            "outcome": result.status.outcome.value,
-            "status": result.status.words,
-            "n_features": result.n_features_in_,
-            **_names(result),
-            "n_components": result.n_components_,
-            "steps": result.steps,
-            **{name: getattr(result, f"{name}_").tolist() for name in figures},
-            "largest_weights": _weights(result, result.components_[-1]),
-            **_messages(result),
-            "seed": result.seed,
-        }
-    )
-
-
-def _names(result: Any) -> dict[str, Any]:
-    names = result.feature_names_in_
-    return {
-        "feature_names": None if names is None else [str(name) for name in names],
-        "site_names": {str(key): name for key, name in result.site_names.items()},
-    }
-
-
-def _weights(result: Any, components: Any) -> list[list[dict[str, Any]]]:
-    """The columns that weigh most in each component, largest first."""
-    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
-    return [
-        [{"column": names[j], "weight": float(row[j])} for j in labels.leading(row, _WEIGHTS)] for row in components
-    ]
-
-
-def _family(result: Any) -> dict[str, Any]:
-    """Figures that only robust, or only personalized runs have, by what they are; one that is not a number is None."""
-    from flower_pca.results.personal import PersonalResult
-    from flower_pca.results.robust import RobustResult
-
-    if isinstance(result, RobustResult):
-        return {
-            "share of entries taken out": float(result.taken_share_.mean()),
-            "share of far entries": result.outlier_share_,
-            "taken out beyond": result.threshold_,
-            "size of an ordinary entry": result.spread_,
-        }
-    if isinstance(result, PersonalResult):
-        theta = None if math.isnan(result.theta_) else result.theta_
-        return {
-            "own components of a client": result.local_components,
-            "theta": theta,
-            "error with own components": result.error_,
-        }
-    return {}
-
-
-def _traffic(result: Any) -> str:
-    sizes = f"{result.history.bytes_up:,} bytes up, {result.history.bytes_down:,} bytes down"
-    return f"{labels.count(result.history.count, 'message')}, {sizes}, {_seconds(result):.3g} s"
-
-
-def _messages(result: Any) -> dict[str, Any]:
+def _traffic(result: PCAResult | TrackingResult) -> str:
     history = result.history
-    sizes = {"messages": history.count, "bytes_up": history.bytes_up, "bytes_down": history.bytes_down}
-    return {**sizes, "seconds": _seconds(result)}
-
-
-def _seconds(result: Any) -> float:
-    return float(result.history.seconds)
+    sizes = f"{history.bytes_up:,} bytes up, {history.bytes_down:,} bytes down"
+    return f"{labels.count(history.count, 'message')}, {sizes}, {history.seconds:.3g} s"

@@ -75,7 +75,7 @@ def run(given: argparse.Namespace) -> int:
     from flower_pca.base.errors import ConfigError
     from flower_pca.data import sources
     from flower_pca.masking import MaskedSums
-    from flower_pca.report.watching import watching
+    from flower_pca.report.live import watching
     from flower_pca.simulation import track
 
     checks.integer("--batch", given.batch, least=1)

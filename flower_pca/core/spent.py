@@ -66,6 +66,17 @@ class Certainty:
     together: Array
     signal: Array
 
+    @property
+    def noise_share(self) -> Array:
+        """How much of each component's variance noise alone can be, (k,)."""
+        return np.minimum(1.0 / np.maximum(self.signal, 1.0), 1.0)
+
+    @property
+    def in_words(self) -> str:
+        """The share of all components together, for a sentence."""
+        share = labels.bounds(self.together[-1])
+        return "an unknown share" if share == "unknown" else share
+
     def __str__(self) -> str:
         numbers = range(1, len(self.signal) + 1)
         clear = [j for j in numbers if self.signal[j - 1] > 1.0]

@@ -129,18 +129,6 @@ PICTURES: Final[dict[str, Picture]] = {
         "How far the components would turn without each client; orange where a client is far off.",
         need=INFLUENCE,
     ),
-    "convergence": Picture(
-        course.convergence,
-        "The error of the run after each message to the clients.",
-        "How far each component is from an exact one, as a share of the first variance: an exact one is at zero.",
-        noisy="The error after each message as the run measures it: it is that of the noise as well.",
-    ),
-    "traffic": Picture(
-        course.traffic,
-        "The same error, against what all clients have sent and received by then.",
-        "What all clients together have sent and received in each message.",
-        noisy="The same error, against what all clients have sent and received by then.",
-    ),
     "scores": Picture(
         clients.scores, "Every point is a row in the common components; its colour is its client.", need=ROWS
     ),
@@ -199,6 +187,18 @@ PICTURES: Final[dict[str, Picture]] = {
     ),
     "last_loadings": Picture(
         loadings.last, "The columns that weigh most in the basis of the last step.", of=TrackingResult
+    ),
+    "convergence": Picture(
+        course.convergence,
+        "The error of the run after each message to the clients.",
+        "How far each component is from an exact one, as a share of the first variance: an exact one is at zero.",
+        noisy="The error after each message as the run measures it: it is that of the noise as well.",
+    ),
+    "traffic": Picture(
+        course.traffic,
+        "The same error, against what all clients have sent and received by then.",
+        "What all clients together have sent and received in each message.",
+        noisy="The same error, against what all clients have sent and received by then.",
     ),
 }  # fmt: skip
 

@@ -42,4 +42,4 @@ def summary(result: PCAResult | TrackingResult) -> str:
         return tracking.summary(result)
     what = labels.count(result.n_components_, "component")
     ended = f"{result.status.outcome.value.replace('_', ' ')} after {labels.count(len(result.history), 'message')}"
-    return f"{what} of {labels.rows(result)} x {labels.width(result)}  ·  {result.algorithm}  ·  {ended}"
+    return f"{what} of {result.dimensions}  ·  {result.algorithm}  ·  {ended}"

@@ -1,6 +1,7 @@
-"""A run as one HTML file: what was found, how the run went, and its pictures. It needs nothing from elsewhere.
+"""A run as one HTML file: first what was found, in words and pictures, then the clients, and folded how the run went.
 
-Every kind of result has its page: `pages` says what facts and tables each has. Here they are put together.
+It needs nothing from elsewhere. What there is to say of a result it says itself, in `facts`, `findings` and `remarks`;
+the tables are those of `pages`. Here they are put together.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from flower_pca import plots
+from flower_pca.analysis.influence import warnings
 from flower_pca.analysis.outliers import with_parts
-from flower_pca.base import archive, extras, labels
+from flower_pca.base import archive, extras
 from flower_pca.base.version import __version__
 from flower_pca.plots import overview, style
 from flower_pca.report import html, pages
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
 from flower_pca.results.steps import TrackingResult
+
+_COURSE: Final = ("convergence", "traffic")  # pictures of the run, not of what it found
 
 
 def write(
@@ -43,16 +47,13 @@ def write(
     rows = plots.values(shards)
     if isinstance(result, RobustResult) and rows is not None:
         result = with_parts(result, rows)  # once, for all tables and pictures
-    before, after = pages.of(result, rows)
-    summary = html.paragraph(overview.summary(result), "how")
-    short = [html.paragraph(words, "ended") for words in labels.unfinished(result)]
+    every = _names(result, rows)
     parts = [
-        *([*short, summary] if short else [summary, html.paragraph(html.sentence(result.status.words), "ended ok")]),
-        *(html.paragraph(html.sentence(choice), "how") for choice in getattr(result, "choices", ())),
-        *(html.paragraph(hint, "ended") for hint in getattr(result, "hints", ())),
-        *before,
-        pictures(result, rows),
-        *after,
+        *_first(result, rows),
+        html.section("What was found", pictures(result, rows, [what for what in every if what not in _COURSE])),
+        html.facts(fact for fact in result.facts() if not fact.run),
+        *pages.of(result, rows),
+        html.folded("How the run went", *_course(result, rows, [what for what in every if what in _COURSE])),
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
     ]
     with archive.replacing(path) as file:
@@ -60,13 +61,46 @@ def write(
     return Path(path)
 
 
-def pictures(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> str:
-    """All pictures that tell of a result; without matplotlib, that it is not there."""
+def _names(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> list[str]:
+    """The pictures that tell of a result; none without matplotlib."""
+    return list(plots.telling(result, shards)) if extras.there("matplotlib") else []
+
+
+def pictures(
+    result: PCAResult | TrackingResult, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None
+) -> str:
+    """These pictures, or all that tell of a result; without matplotlib, that it is not there."""
     if not extras.there("matplotlib"):
         return html.paragraph(str(extras.lacking("matplotlib", "to draw")), "how")
     drawn = []
-    for what, picture in plots.telling(result, shards).items():
+    for what in _names(result, shards) if chosen is None else chosen:
         stream = io.BytesIO()
         style.write(plots.figure(result, what, shards=shards), stream, "svg")
-        drawn.append(html.picture(what, stream.getvalue(), picture.words(result)))
-    return html.section("Pictures", '<div class="pictures">\n', *drawn, "</div>\n")
+        drawn.append(html.picture(what, stream.getvalue(), plots.PICTURES[what].words(result)))
+    return f'<div class="pictures">\n{"".join(drawn)}</div>\n' if drawn else ""
+
+
+def _first(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> list[str]:
+    """What a reader has to know first: bad news, what was found, and warnings."""
+    remarks = result.remarks()
+    far = warnings(result) if isinstance(result, PCAResult) else []
+    return [
+        html.remarks(remarks, "bad"),
+        html.paragraph(" ".join(result.findings()), "lead"),
+        html.remarks(remarks, "warn"),
+        *(html.paragraph(words, "ended") for words in far),
+        *pages.words(result, shards),
+        pages.named_sites(result),
+    ]
+
+
+def _course(result: PCAResult | TrackingResult, shards: Sequence[Any] | None, chosen: Sequence[str]) -> list[str]:
+    """How the run went: why it ended, what it chose, what was sent, and who was left out."""
+    return [
+        html.paragraph(overview.summary(result), "how"),
+        html.remarks(result.remarks(), "good", "plain"),
+        html.facts(fact for fact in result.facts() if fact.run),
+        pictures(result, shards, chosen) if chosen else "",
+        pages.messages(result.history),
+        pages.failures(result.history, result.site_names),
+    ]

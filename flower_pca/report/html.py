@@ -8,10 +8,13 @@ them is cut.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
+from flower_pca.results.facts import Fact, Remark, Tone
+
+_BOXES: Final = {"bad": "ended bad", "warn": "ended", "good": "ended ok", "plain": "how"}  # by the tone of a remark
 SHOWN: Final = 40  # rows of a table; the whole of it is in the result
 
 # Nothing but the data in the file itself may be loaded, whatever a client's name or a title has in it.
@@ -27,10 +30,10 @@ _HEAD: Final = """\
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; --ground: #fff; --ink: #2b303a; --faint: #5d6470; --line: #e6e8ec; --soft: #f6f7f9;
-  --card: #fff; --good: #eef7f3; --bad: #fdf4ec; }}
+  --card: #fff; --good: #eef7f3; --warn: #fdf4ec; --bad: #fceeee; }}
 @media screen and (prefers-color-scheme: dark) {{
   :root {{ --ground: #0f1217; --ink: #e4e7ec; --faint: #a4acb9; --line: #343b47; --soft: #1d222b; --card: #171b22;
-    --good: #14281f; --bad: #33210f; }}
+    --good: #14281f; --warn: #33210f; --bad: #381719; }}
 }}
 * {{ box-sizing: border-box; }}
 body {{ margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 68rem; color: var(--ink); background: var(--ground);
@@ -39,8 +42,12 @@ h1 {{ margin: 0 0 .25rem; font-size: 1.6rem; line-height: 1.25; overflow-wrap: a
 h2 {{ margin: 2.2rem 0 .7rem; font-size: 1.15rem; }}
 p {{ margin: .3rem 0; overflow-wrap: anywhere; }}
 .said {{ margin-top: 1rem; }}
+.lead {{ margin: .8rem 0 1rem; font-size: 1.08rem; }}
+details {{ margin-top: 2.2rem; border-top: 1px solid var(--line); padding-top: .8rem; }}
+summary {{ cursor: pointer; font-size: 1.15rem; font-weight: 600; }}
 .how {{ color: var(--faint); }}
-.ended {{ margin: .8rem 0 0; padding: .5rem .8rem; border-left: .3rem solid #d9772b; background: var(--bad); }}
+.ended {{ margin: .8rem 0 0; padding: .5rem .8rem; border-left: .3rem solid #d9772b; background: var(--warn); }}
+.ended.bad {{ border-color: #c0392b; background: var(--bad); }}
 .ended.ok {{ border-color: #2f8f6b; background: var(--good); }}
 dl {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .6rem; margin: 1.2rem 0 0; }}
 dl div {{ padding: .55rem .75rem; border-radius: .4rem; background: var(--soft); }}
@@ -66,6 +73,7 @@ footer {{ margin-top: 2.5rem; padding-top: .7rem; border-top: 1px solid var(--li
   table {{ width: 100%; min-width: 0; font-size: .66rem; }}
   th, td {{ padding: .25rem .13rem; }}
   th {{ white-space: normal; }}
+  td:not(.text) {{ white-space: normal; overflow-wrap: break-word; }}
   td.text {{ min-width: 2.8rem; }}
   td.long {{ min-width: 8rem; }}
 }}
@@ -76,6 +84,8 @@ footer {{ margin-top: 2.5rem; padding-top: .7rem; border-top: 1px solid var(--li
   .pictures {{ grid-template-columns: 1fr 1fr; }}
   figure, dl div, tr {{ break-inside: avoid; }}
   h2 {{ break-after: avoid; }}
+  details::details-content {{ content-visibility: visible; display: block; height: auto; }}
+  details > * {{ display: block; }}
   dl div, .ended {{ print-color-adjust: exact; -webkit-print-color-adjust: exact; }}
 }}
 </style>
@@ -96,14 +106,24 @@ def paragraph(words: str, kind: str = "") -> str:
     return f'<p class="{kind}">{text}</p>\n' if kind else f"<p>{text}</p>\n"
 
 
+def remarks(found: Iterable[Remark], *tones: Tone) -> str:
+    """A box for each remark of these tones, in its colour; what is only told has none."""
+    return "".join(paragraph(remark.words, _BOXES[remark.tone]) for remark in found if remark.tone in tones)
+
+
+def folded(title: str, *parts: str) -> str:
+    """What a reader opens; it is printed open."""
+    return f"<details><summary>{escape(title)}</summary>\n{''.join(parts)}</details>\n"
+
+
 def section(title: str, *parts: str) -> str:
     """What stands under a heading; nothing where there is nothing."""
     return f"<h2>{escape(title)}</h2>\n{''.join(parts)}" if any(parts) else ""
 
 
-def facts(values: Mapping[str, str]) -> str:
-    """Single figures with what they are."""
-    lines = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>\n" for name, value in values.items())
+def facts(found: Iterable[Fact]) -> str:
+    """Single figures with what they are; those that readers are shown."""
+    lines = (f"<div><dt>{escape(f.words)}</dt><dd>{escape(f.text)}</dd></div>\n" for f in found if f.words)
     return "<dl>\n" + "".join(lines) + "</dl>\n"
 
 
@@ -128,11 +148,6 @@ def table(
     lines += [_line("td", kinds, row) for row in cells]
     body = "\n".join(lines)
     return f'<h2>{escape(title)}</h2>\n<div class="wide"><table>\n{body}\n</table></div>\n'
-
-
-def sentence(words: str) -> str:
-    """Words that begin with a capital and end with a full stop."""
-    return f"{words[:1].upper()}{words[1:]}."
 
 
 def _line(tag: str, kinds: Sequence[str], cells: Iterable[str]) -> str:

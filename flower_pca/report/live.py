@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -19,13 +20,18 @@ from flower_pca import report
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, FlowerPCAError
 from flower_pca.base.version import __version__
-from flower_pca.report import html, steps
+from flower_pca.report import html, pages
+from flower_pca.results.facts import Fact
+from flower_pca.tracking.events import Events
 from flower_pca.tracking.record import ClientStep, StepRecord
 
 _SHARE: Final = 4.0  # times what a page takes, between two pages
 _ENDINGS: Final = (".html", ".htm")
 _ALARMS: Final = 20  # the newest that are shown
 _CLIENTS: Final = ("client", "rows", "missing", "outliers", "residual")
+
+
+OnStep = Callable[[StepRecord], None]
 
 
 class Live:
@@ -91,6 +97,27 @@ class Live:
             file.write(html.page(self._title, parts, reloads=reloads))
 
 
+@contextmanager
+def watching(*, events: Path | None, live: Path | None, title: str, resume: bool) -> Iterator[OnStep]:
+    """A function for `on_step` that writes what is asked for; at the end the page says that the run has ended.
+
+    Args:
+        events: Where the lines of events go; None for none.
+        live: Where the page is drawn; None for none.
+        title: What it is headed by.
+        resume: Whether the run may go on from a checkpoint, and the events with it.
+    """
+    watchers: list[OnStep] = [] if events is None else [Events(events, resume=resume)]
+
+    def after(record: StepRecord) -> None:
+        for watcher in watchers:
+            watcher(record)
+
+    with nullcontext() if live is None else Live(live, title=title) as page:
+        watchers += [] if page is None else [page]
+        yield after
+
+
 def _ended(newest: StepRecord | None, error: BaseException | None) -> str:
     if error is None:
         words = "" if newest is None else f": {newest.result_so_far().status.words}"
@@ -111,12 +138,12 @@ def _parts(record: StepRecord, alarms: Sequence[str]) -> list[str]:
     shares = {"missing": _share(record.missing_share), "outliers": _share(record.outlier_share)}
     newest = {"rows of this step": f"{record.rows:,}", **shares, **figures}
     return [
-        html.facts(newest),
+        html.facts(Fact("", words, None, text) for words, text in newest.items()),
         html.section("Alarms", *(html.paragraph(words, "ended") for words in alarms)),
-        report.pictures(result, None),
+        html.section("Pictures", report.pictures(result, None)),
         _clients(record),
-        html.section("All steps", *steps.before(result)),
-        *steps.after(result),
+        html.section("All steps", html.facts(result.facts()), html.paragraph(" ".join(result.findings()), "said")),
+        *pages.of_steps(result),
     ]
 
 

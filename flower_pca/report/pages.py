@@ -1,120 +1,84 @@
-"""What the page of each kind of result says before its pictures, and which tables follow them.
+"""The tables of a page: the components, the clients and their rows; and how the run went.
 
-A plain run has facts, components, clients, messages. Robust and personalized runs add what is theirs; a run with noise
-says of its variances what can be said; a run of steps has a page of its own, in `steps`.
+Robust and personalized runs have tables of their own, in `robust` and `personal`. Where the clients' rows are at hand,
+the page says how their means and spreads differ, and which rows lie furthest out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from flower_pca.analysis.influence import influence, measured, warnings
+from flower_pca.analysis import sites
+from flower_pca.analysis.influence import influence, measured
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import labels
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.plots import clients
-from flower_pca.report import html, noise, personal, robust, steps
+from flower_pca.report import html, personal, robust
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.personal import PersonalResult
 from flower_pca.results.robust import RobustResult
 from flower_pca.results.steps import TrackingResult
 
-Shards = Sequence[Any] | None
+Result: TypeAlias = PCAResult | TrackingResult
+Shards: TypeAlias = Sequence[Any] | None
 
 _WITHOUT_NOISE: Final = (
     "The table of clients, and the pictures of their scores and errors, are made from the clients' own rows. They have "
     "no noise on them. The privacy budget does not cover them: leave them out of what is handed on."
 )
+_COLUMNS: Final = 4  # columns whose means and spreads are listed
+_SITES: Final = 12  # names of clients in a sentence
+_ROWS: Final = 10  # rows furthest out that are listed
 
 
-def of(result: PCAResult | TrackingResult, shards: Shards) -> tuple[list[str], list[str]]:
-    """What stands before the pictures, and what stands after them."""
-    if isinstance(result, TrackingResult):
-        last = [messages(result.history), failures(result.history, result.site_names)]
-        return [*steps.before(result), sites(result)], [*steps.after(result), *last]
-    said, figures, tables = _family(result, shards)
-    known = result.certainty
-    if known is not None:
-        figures, said = {**noise.facts(result, known), **figures}, [html.paragraph(str(known), "said"), *said]
-    if shards is not None and not tables:
-        tables = [_clients(result, shards)]
-    far = [html.paragraph(words, "said") for words in warnings(result)]
-    said = [*said, *_limits(result), *far, *([] if tables else [sites(result)])]
-    last = [messages(result.history), failures(result.history, result.site_names)]
-    tables = [_components(result), *tables, *_influence(result)]
-    return [html.facts({**_facts(result), **figures}), *said], [*tables, *last]
-
-
-def _family(result: PCAResult, shards: Shards) -> tuple[list[str], dict[str, str], list[str]]:
-    """What the kind of the result adds: paragraphs, facts and tables."""
+def words(result: Result, shards: Shards) -> list[str]:
+    """What is to be said of a kind of result beside its findings."""
     if isinstance(result, RobustResult):
-        return robust.words(result, shards), robust.facts(result), robust.tables(result, shards)
+        return robust.words(result, shards)
     if isinstance(result, PersonalResult):
-        return personal.words(result), personal.facts(result), personal.tables(result, shards)
-    return [], {}, []
+        return personal.words(result)
+    if isinstance(result, PCAResult) and result.histograms_ is not None:
+        return [html.paragraph(f"Limits: {Monitor(result).limits()}.", "said")]
+    return []
 
 
-def _facts(result: PCAResult) -> dict[str, str]:
-    history = result.history
-    private = result.privacy is not None  # then the error and the residuals have noise on them too
-    frame = ("centred" if result.centered else "not centred") + (", scaled" if result.scale_ is not None else "")
-    facts = {
-        "rows": labels.rows(result),
-        "features": labels.width(result),
-        "clients": f"{max((record.answered for record in history), default=0):,}",
-        "components": f"{result.n_components_:,}",
-        "variance explained": f"{result.explained_variance_ratio_.sum():.2%}",
-        "columns": frame,
-        **traffic(history),
-        "answers of a client": "seen in sums only" if result.asked.get("mask") else "seen by the server",
-    }
-    if isinstance(result, RobustResult):
-        del facts["variance explained"]  # of the low-rank part alone, which has no more components
-    if result.pooled and not private:
-        facts["largest residual"] = f"{result.residuals_.max():.1e}"
-    if result.pooled and result.sine_estimate_ is not None:
-        facts[f"sine of the angle left, {'at most ' if private else ''}about"] = f"{result.sine_estimate_:.1e}"
-    if result.mse_ is not None:
-        facts["mean squared error"] = f"{result.mse_:.4g}"
-    return facts
+def of(result: Result, shards: Shards) -> list[str]:
+    """The tables of what was found, and of the clients."""
+    if isinstance(result, TrackingResult):
+        return of_steps(result)
+    heads, lines = result.listing()
+    return [
+        html.table("Components", heads, lines, words=[len(heads) - 1]),
+        *_clients(result, shards),
+        *_influence(result),
+    ]
 
 
-def _limits(result: PCAResult) -> list[str]:
-    """What T2 and SPE of a row stay below, if the run was asked to monitor."""
-    return [] if result.histograms_ is None else [html.paragraph(f"Limits: {Monitor(result).limits()}.", "said")]
+def of_steps(result: TrackingResult) -> list[str]:
+    """The last basis, and a line for each step."""
+    heads, basis = result.listing()
+    changes = set(result.changes_.tolist())
+    figures = zip(result.rows_, result.movement_, result.residuals_, result.outliers_, strict=True)
+    rows = [
+        [f"{j}", f"{n:,}", *_since(j, moved, left), f"{far:,}", "yes" if j in changes else ""]
+        for j, (n, moved, left, far) in enumerate(figures, result.first_)
+    ]
+    return [
+        html.table("Basis of the last step", heads, basis, words=[2]),
+        html.table("Steps", ["step", "rows", "movement", "residual", "outliers", "change"], rows),
+    ]
 
 
-def _influence(result: PCAResult) -> list[str]:
-    """What the components would be without each client, if the run was asked for it."""
-    if not measured(result):
-        return []
-    head = ["without", "rows", "turn by, degrees", "explained", "column furthest out", "times"]
-    lines = []
-    for one in influence(result):
-        figures = [f"{np.rad2deg(one.angle):.3g}", f"{one.explained:.2%}"]
-        lines.append([one.name, f"{one.rows:,}", *figures, one.column, f"{one.times:.3g}"])
-    return [html.table("What each client does to the components", head, lines, words=[0, 4])]
-
-
-def sites(result: PCAResult | TrackingResult) -> str:
+def named_sites(result: Result) -> str:
     """The clients that have names, in one sentence; nothing where none have."""
     names = [name for _, name in sorted(result.site_names.items())]
-    more = f", and {len(names) - html.SHOWN} more" if len(names) > html.SHOWN else ""
-    return html.paragraph(f"The clients: {', '.join(names[: html.SHOWN])}{more}.", "said") if names else ""
-
-
-def traffic(history: History) -> dict[str, str]:
-    """What the messages of a run amount to."""
-    return {
-        "messages": f"{len(history):,}",
-        "sent by clients": labels.size(history.bytes_up),
-        "sent to clients": labels.size(history.bytes_down),
-        "time": f"{sum(record.seconds for record in history):.3g} s",
-    }
+    more = f", and {len(names) - _SITES} more" if len(names) > _SITES else ""
+    return html.paragraph(f"The clients: {', '.join(names[:_SITES])}{more}.", "how") if names else ""
 
 
 def messages(history: History) -> str:
@@ -123,31 +87,95 @@ def messages(history: History) -> str:
     return html.table("Messages", head, [_message(record) for record in history], words=[1])
 
 
-def failures(history: History, names: Any) -> str:
+def failures(history: History, names: Mapping[int, str]) -> str:
     """Who was left out of which message, and why; likewise who has answered but had strayed; mostly nothing."""
     left = [(record, node, why) for record in history for node, why in record.failures.items()]
     strayed = [(record, node, why) for record in history for node, why in record.notes.items()]
     return _reasons("Clients that were left out", left, names) + _reasons("Clients that had strayed", strayed, names)
 
 
-def _reasons(title: str, found: list[tuple[Round, str, str]], names: Any) -> str:
+def _since(step: int, moved: float, left: float) -> list[str]:
+    """How far a step is from the one before it; the first has none."""
+    return [f"{moved:.1e}", f"{left:.1e}"] if step else ["", ""]
+
+
+def _reasons(title: str, found: list[tuple[Round, str, str]], names: Mapping[int, str]) -> str:
     rows = [[f"{record.number + 1}", _node(names, node), why] for record, node, why in found]
     return html.table(title, ["message", "client", "why"], rows, words=[1], long=2) if rows else ""
 
 
-def _components(result: PCAResult) -> str:
-    heads, lines = labels.listing(result)
-    return html.table("Components", heads, lines, words=[len(heads) - 1])
-
-
-def _clients(result: PCAResult, shards: Sequence[Any]) -> str:
+def _clients(result: PCAResult, shards: Shards) -> list[str]:
+    """The clients, as far as their rows are at hand."""
+    if isinstance(result, RobustResult):
+        return robust.tables(result, shards)
+    if isinstance(result, PersonalResult):
+        return personal.tables(result, shards)
+    if shards is None:
+        return []
     errors, sizes = clients.measured(result, shards), clients.rows(shards)
     order = _worst(errors)
     rows = [[labels.client_name(result.site_names, int(i)), f"{sizes[i]:,}", f"{errors[i]:.4g}"] for i in order]
     worst = f", the {html.SHOWN} with the largest error" if len(errors) > html.SHOWN else ""
     head = ["client", "rows", "mean squared error of a row"]
     table = html.table(f"Clients{worst}", head, rows[: html.SHOWN], words=[0])
-    return table if result.privacy is None else table + html.paragraph(_WITHOUT_NOISE)
+    if result.privacy is not None:
+        return [table + html.paragraph(_WITHOUT_NOISE)]
+    return [table, _means(result, shards), _furthest(result, shards)]
+
+
+def _means(result: PCAResult, shards: Sequence[Any]) -> str:
+    """Mean and deviation of the columns that weigh most, by client; of many clients those that are furthest off."""
+    found = sites.of(result, shards)
+    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
+    chosen = found.striking[:_COLUMNS]
+    order = found.order[: html.SHOWN]
+    rows = [
+        [
+            labels.client_name(result.site_names, int(i)),
+            *(f"{found.means[i, j]:.4g} ± {found.deviations[i, j]:.2g}" for j in chosen),
+        ]
+        for i in order
+    ]
+    every = [f"{found.mean[j]:.4g} ± {found.deviation[j]:.2g}" for j in chosen]
+    most = f", the {len(order)} furthest off" if len(order) < len(found.order) else ""
+    head = ["client", *(labels.shorten(names[j], 24) for j in chosen)]
+    return html.table(f"Means and spreads{most}", head, [["all rows", *every], *rows], words=[0])
+
+
+def _furthest(result: PCAResult, shards: Sequence[Any]) -> str:
+    """The rows that lie furthest beyond what 99 % keep to, and which columns are why."""
+    found = sites.furthest(result, shards)
+    if found is None:
+        return ""
+    lines = [
+        [
+            site if isinstance(site, str) else labels.client_name(result.site_names, site),
+            f"{row + 1:,}",
+            *(f"{value:.3g}" for value in (t2, spe)),
+            why,
+        ]
+        for site, row, t2, spe, why in found.rows[:_ROWS]
+    ]
+    count, every = labels.count(found.beyond, "row"), labels.count(found.of, "row")
+    verb = "lies" if found.beyond == 1 else "lie"
+    said = f"{count} of {every} {verb} beyond the limits of T2 or SPE, {found.limits}."
+    if not lines:
+        return html.section("Rows furthest out", html.paragraph(said))
+    head = ["client", "row", "T2, of its limit", "SPE, of its limit", "because of"]
+    return html.table("Rows furthest out", head, lines, words=[0], long=4) + html.paragraph(said, "how")
+
+
+def _influence(result: PCAResult) -> list[str]:
+    """What the components would be without each client, if it is known."""
+    if not measured(result):
+        return []
+    head = ["without", "rows", "turn by, degrees", "by chance, up to", "explained", "column that differs most", "times"]
+    lines = []
+    for one in influence(result):
+        turns = [f"{np.rad2deg(one.angle):.3g}", f"{np.rad2deg(one.chance):.3g}", f"{one.explained:.2%}"]
+        times = f"{one.times:.3g}" if np.isfinite(one.times) else "no other varies"
+        lines.append([one.name, f"{one.rows:,}", *turns, one.column, times])
+    return [html.table("What each client does to the components", head, lines, words=[0, 5])]
 
 
 def _worst(errors: Array) -> Array:
@@ -162,5 +190,5 @@ def _message(record: Round) -> list[str]:
     return [f"{record.number + 1}", record.stage, error, answered, *sizes, f"{record.seconds:.2g}"]
 
 
-def _node(names: Any, node: str) -> str:
+def _node(names: Mapping[int, str], node: str) -> str:
     return str(names.get(int(node), node)) if node.isdecimal() else node

@@ -17,7 +17,7 @@ from flower_pca.results.personal import OWN, SEPARABLE, UNMEASURED, PersonalResu
 def words(result: PersonalResult) -> list[str]:
     """What is shared and what is not, and what theta says of it."""
     own = result.local_components
-    each = f"each has {_own(result)} of its own"
+    each = f"each has {result.own_in_words} of its own"
     said = f"{_count(result.n_components_, 'component')} shared by all clients; beside them {each}."
     if not own:
         return [html.paragraph(said, "said")]
@@ -29,16 +29,6 @@ def words(result: PersonalResult) -> list[str]:
         told = f"Theta is {result.theta_:.2g}, away from 0: shared and own components can be told apart."
     kept = "" if result.own else "The own components stay with the clients: this page was made without them."
     return [html.paragraph(f"{said} {told} {kept}".rstrip(), "said")]
-
-
-def facts(result: PersonalResult) -> dict[str, str]:
-    """Figures of the whole run."""
-    theta = "not measured" if np.isnan(result.theta_) else f"{result.theta_:.3g}"
-    return {
-        "own components of a client": _own(result),
-        "theta": theta,
-        "error with own components": f"{result.error_:.4g}",
-    }
 
 
 def tables(result: PersonalResult, shards: Sequence[Any] | None) -> list[str]:
@@ -60,12 +50,6 @@ def tables(result: PersonalResult, shards: Sequence[Any] | None) -> list[str]:
         variances = ", ".join(f"{v:.3g}" for v in own["variances"][:4]) + (", ..." if len(own["variances"]) > 4 else "")
         line += [variances, labels.in_words(own[OWN][0], names) if len(own[OWN]) else ""]
     return [html.table("Clients: what is their own", head, lines, words=[0, len(head) - 2, len(head) - 1])]
-
-
-def _own(result: PersonalResult) -> str:
-    """How many own components a client has: a number, or from where to where they go."""
-    found, most = [len(own[OWN]) for own in result.own.values() if OWN in own], result.local_components
-    return f"{min(found)} to {max(found)}" if found and min(found) < max(found) else f"{max(found, default=most)}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -41,16 +41,6 @@ def words(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
     return [html.paragraph(sentence, "said") for sentence in said]
 
 
-def facts(result: RobustResult) -> dict[str, str]:
-    """Figures of the whole run."""
-    return {
-        "entries taken out": f"{result.taken_share_.mean():.2%}",
-        "of all entries, far off": f"{result.outlier_share_:.2%}",
-        "taken out beyond": f"{result.threshold_:.4g}",
-        "size of an ordinary entry": f"{result.spread_:.4g}",
-    }
-
-
 def tables(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
     """What was taken out, by client and by column."""
     known = taken_out(result, shards)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import archive, hints, labels, linalg, markup
+from flower_pca.base import archive, hints, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
 from flower_pca.core.spent import Certainty, Spent, certainty
-from flower_pca.results import saved
+from flower_pca.results import facts, saved
+from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.matching import in_order, matched, means
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
@@ -64,6 +65,7 @@ class PCAResult:
     """
 
     pooled: ClassVar[bool] = True  # whether components are meant to be those of the covariance of all rows
+    variance_of: ClassVar[str] = "the variance"  # what shares are shares of
 
     _ARRAYS: ClassVar[tuple[str, ...]] = (
         *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
@@ -230,18 +232,179 @@ class PCAResult:
 
         return plots.draw(self, what, path, shards=shards)
 
+    @property
+    def dimensions(self) -> str:
+        """How many rows and columns it is of: "110 x 10"."""
+        return f"{self._rows} x {self.n_features_in_:,}"
+
+    @property
+    def size(self) -> str:
+        """Likewise in words: "110 rows x 10 columns"."""
+        return f"{self._rows} rows x {self._columns}"
+
+    @property
+    def title(self) -> str:
+        """What it is, in a line."""
+        messages = labels.count(len(self.history), "message")
+        return f"{self.size} by {self.algorithm}, {messages}, {self.status.outcome.value}"
+
+    def facts(self) -> list[Fact]:
+        """Figures, under the names that JSON has and the words that a reader has."""
+        names = self.feature_names_in_
+        return [
+            facts.plain("kind", type(self).__name__),
+            facts.plain("algorithm", self.algorithm),
+            facts.plain("outcome", self.status.outcome.value),
+            facts.plain("status", self.status.words),
+            Fact("n_samples", "rows", self.n_samples_, self._rows),
+            Fact("n_features", "features", self.n_features_in_, self.dimensions.partition(" x ")[2]),
+            facts.plain("feature_names", None if names is None else [str(name) for name in names]),
+            facts.plain("site_names", {str(key): name for key, name in self.site_names.items()}),
+            Fact("", "clients", None, f"{facts.clients(self.history):,}"),
+            Fact("n_components", "components", self.n_components_, f"{self.n_components_:,}"),
+            *self._variances(),
+            Fact("centered", "columns", self.centered, self._frame_in_words),
+            *self._errors(),
+            facts.plain("choices", list(self.choices)),
+            facts.plain("hints", list(self.hints)),
+            facts.plain("rounds", self.rounds),
+            *facts.of_messages(self.history),
+            facts.of_answers(masked=bool(self.asked.get("mask"))),
+            facts.plain("seed", self.seed),
+        ]
+
+    def findings(self) -> list[str]:
+        """Sentences on what was found: how much the components hold, and which columns they are made of."""
+        clients = labels.count(facts.clients(self.history), "client")
+        said = [f"{self._rows} rows of {self._columns} at {clients}."]
+        known, k = self.certainty, self.n_components_
+        together = known.in_words if known is not None else f"{self.explained_variance_ratio_.sum():.1%}"
+        held = f"{labels.count(k, 'component')} {'holds' if k == 1 else 'hold'}"
+        said.append(f"{held} {together} of {self.variance_of}.")
+        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+        for j, weights in enumerate(self.components_[: facts.FOUND if names else 0]):
+            if known is None:
+                share = f", {self.explained_variance_ratio_[j]:.1%}"
+            elif known.signal[j] > 1.0:
+                share = ""
+            else:
+                continue
+            said.append(f"Component {j + 1}{share}: {facts.columns_of(weights, names)}.")
+        return said
+
+    def remarks(self) -> list[Remark]:
+        """Sentences on how far it may be relied on, what the run has chosen, and what its columns look like."""
+        return [
+            *self._noise(),
+            *facts.of_status(self.status),
+            *(Remark(choice) for choice in self.choices),
+            *(Remark(hint, "warn") for hint in self.hints),
+        ]
+
+    def listing(self, *, digits: int = 4) -> Listing:
+        """Heads, and a line of cells for each component, with so many digits of its variance.
+
+        Where there is noise on the variances, shares are said as bounds, and how much of a variance may be noise. Where
+        components are not those of the rows' covariance, nothing is said of what they leave of its equation.
+        """
+        names, known = labels.column_names(self.feature_names_in_, self.n_features_in_), self.certainty
+        variances, shares = self.explained_variance_, self.explained_variance_ratio_
+        if known is None:
+            heads = ["component", "variance", "share", "together"]
+            cells = [
+                [f"{variance:.{digits}g}", f"{share:.2%}", f"{together:.2%}"]
+                for variance, share, together in zip(variances, shares, shares.cumsum(), strict=True)
+            ]
+        else:
+            heads = ["component", "variance", "of that, noise up to", "share", "together"]
+            cells = [
+                [f"{variance:.3g}", f"{part:.0%}", labels.bounds(share), labels.bounds(together)]
+                for variance, part, share, together in zip(
+                    variances, known.noise_share, known.shares, known.together, strict=True
+                )
+            ]
+        if known is None and self.pooled:
+            heads.append("residual")
+            cells = [[*line, f"{residual:.1e}"] for line, residual in zip(cells, self.residuals_, strict=True)]
+        lines = [
+            [f"{j}", *line, labels.in_words(weights, names)]
+            for j, (line, weights) in enumerate(zip(cells, self.components_, strict=True), 1)
+        ]
+        return Listing([*heads, "largest weights"], lines)
+
     def table(self) -> str:
         """Variances and heaviest columns as plain text; before it why a run fell short, after it what noise leaves."""
-        said = [] if self.privacy is None else [str(self.certainty)]
-        return "\n".join([*labels.unfinished(self), labels.in_columns(*labels.listing(self)), *said])
+        return facts.in_text(self, *(remark.words for remark in self._noise()))
 
     def __repr__(self) -> str:
-        what = f"{labels.count(self.n_components_, 'component')} of {labels.rows(self)} x {labels.width(self)}"
+        what = f"{labels.count(self.n_components_, 'component')} of {self.dimensions}"
         messages = labels.count(len(self.history), "message")
         return f"{type(self).__name__}({what} by {self.algorithm}, {messages}, {self.status.outcome.value})"
 
     def _repr_html_(self) -> str:
-        return markup.of_result(self)
+        return facts.in_html(self)
+
+    @property
+    def _rows(self) -> str:
+        """How many rows it is of, "about" where their number has noise on it."""
+        about = "" if self.privacy is None else "about "
+        return f"{about}{self.n_samples_:,}"
+
+    @property
+    def _columns(self) -> str:
+        return labels.count(self.n_features_in_, "column")
+
+    @property
+    def _frame_in_words(self) -> str:
+        centred = "centred" if self.centered else "not centred"
+        return centred if self.scale_ is None else f"{centred}, scaled"
+
+    def _variances(self) -> list[Fact]:
+        """What of the variance the components hold; with noise, bounds on it, and what the noise is."""
+        shares, known, spent = self.explained_variance_ratio_, self.certainty, self.privacy
+        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+        found = [
+            facts.plain("explained_variance", self.explained_variance_.tolist()),
+            facts.plain("explained_variance_ratio", shares.tolist() if known is None else None),
+            facts.plain("bounds_of_ratio", None if known is None else known.shares.tolist()),
+            facts.plain("bounds_together", None if known is None else known.together.tolist()),
+            facts.plain("noise_alone", None if known is None else known.floor),
+            facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_]),
+            facts.plain("total_variance", self.total_variance_),
+            facts.plain("privacy", None if spent is None else asdict(spent)),
+        ]
+        if known is None or spent is None:
+            return [*found, Fact("", "variance explained", None, f"{shares.sum():.2%}")]
+        return [
+            *found,
+            Fact("", "variance explained", None, labels.bounds(known.together[-1])),
+            Fact("", "privacy: epsilon, delta", None, f"{spent.epsilon:.4g}, {spent.delta:g}"),
+            Fact("", "deviation of the noise", None, f"{spent.noise:.4g}"),
+            Fact("", "noise is added", None, "in shares" if spent.shared else "by each client"),
+        ]
+
+    def _errors(self) -> list[Fact]:
+        """How exact the components are, and what they leave of a row; residuals have noise on them too."""
+        private = self.privacy is not None
+        residual, sine, mse = float(self.residuals_.max()), self.sine_estimate_, self.mse_
+        found = [facts.plain("residuals", self.residuals_.tolist())]
+        if self.pooled and not private:
+            found.append(Fact("", "largest residual", None, f"{residual:.1e}", run=True))
+        if self.pooled and sine is not None:
+            words = f"sine of the angle left, {'at most ' if private else ''}about"
+            found.append(Fact("", words, None, f"{sine:.1e}", run=True))
+        if mse is not None:
+            return [*found, Fact("mse", "mean squared error", mse, f"{mse:.4g}")]
+        return [*found, facts.plain("mse", None)]
+
+    def _noise(self) -> list[Remark]:
+        """What noise leaves to be said; where no component can be told from it, that comes before all else."""
+        known = self.certainty
+        if known is None:
+            return []
+        if not (known.signal > 1.0).any():
+            return [Remark(str(known), "bad")]
+        return [Remark(str(known), "plain" if (known.signal > 1.0).all() else "warn")]
 
     def _data(self, X: Any) -> LocalData:
         return matched(X, self.frame, self.n_features_in_, digest=self.feature_digest)

@@ -14,6 +14,7 @@ from flower_pca.base.errors import ConfigError, sentence
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
+from flower_pca.results.facts import Fact
 from flower_pca.results.pca import PCAResult
 
 OWN: Final = "components"  # the name of a client's own components in its own result
@@ -102,6 +103,26 @@ class PersonalResult(PCAResult):
             remedy = "A node has its own in the file it has written: give these components instead."
             raise ConfigError("The client", must=known, got=client, then=remedy)
         return self.own[int(client)][OWN]
+
+    @property
+    def own_in_words(self) -> str:
+        """How many own components a client has: a number, or from where to where they go."""
+        found = [len(own[OWN]) for own in self.own.values() if OWN in own] or [self.local_components]
+        least, most = min(found), max(found)
+        return f"{most}" if least == most else f"{least} to {most}"
+
+    def facts(self) -> list[Fact]:
+        """Figures, and whether shared and own components can be told apart."""
+        theta, shown = float(self.theta_), f"{self.theta_:.3g}"
+        if np.isnan(theta):
+            shown = "not measured"
+        own, error = "own components of a client", "error with own components"
+        return [
+            *super().facts(),
+            Fact("own_components_of_a_client", own, self.local_components, self.own_in_words),
+            Fact("theta", "theta", None if np.isnan(theta) else theta, shown),
+            Fact("error_with_own_components", error, self.error_, f"{self.error_:.4g}"),
+        ]
 
     def table(self) -> str:
         """The variances of the shared components as a plain text table, and theta."""

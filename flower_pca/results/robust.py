@@ -11,6 +11,7 @@ from flower_pca.algorithms.robust import hidden, huber
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
+from flower_pca.results.facts import Fact
 from flower_pca.results.pca import PCAResult
 
 
@@ -39,6 +40,7 @@ class RobustResult(PCAResult):
     """
 
     pooled: ClassVar[bool] = False
+    variance_of: ClassVar[str] = "the variance of the low-rank part"
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *(*PCAResult._NUMBERS, "threshold_", "spread_", "outlier_share_", "cut_"),
         *("noise_", "rank_", "hidden_error_", "attempts_"),
@@ -78,6 +80,18 @@ class RobustResult(PCAResult):
             "attempts_": int(left.get("attempts", 1)),
             "undetermined_columns_": np.asarray(left.get("columns", np.zeros(0, dtype=np.int64))),
         }
+
+    def facts(self) -> list[Fact]:
+        """Figures; a share of the variance is none of them, as the low-rank part has no more components."""
+        plain = [fact for fact in super().facts() if fact.words != "variance explained"]
+        taken, far = float(self.taken_share_.mean()), self.outlier_share_
+        return [
+            *plain,
+            Fact("share_of_entries_taken_out", "entries taken out", taken, f"{taken:.2%}"),
+            Fact("share_of_far_entries", "of all entries, far off", far, f"{far:.2%}"),
+            Fact("taken_out_beyond", "taken out beyond", self.threshold_, f"{self.threshold_:.4g}"),
+            Fact("size_of_an_ordinary_entry", "size of an ordinary entry", self.spread_, f"{self.spread_:.4g}"),
+        ]
 
     def transform(self, X: Any) -> Array:
         """Coordinates of the rows of X, (n, d), along the components, (n, k), as if far entries were missing.

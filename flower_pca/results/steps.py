@@ -6,18 +6,20 @@ import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flower_pca.base import archive, labels, linalg, markup
+from flower_pca.base import archive, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
-from flower_pca.results import saved
+from flower_pca.results import facts, saved
+from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.matching import arranged
 from flower_pca.rows import gaps
 from flower_pca.tracking.advice import advice
@@ -203,30 +205,81 @@ class TrackingResult:
 
         return plots.draw(self, what, path)
 
+    @property
+    def title(self) -> str:
+        """What it is, in a line."""
+        size = f"{labels.count(self.n_components_, 'component')} of {labels.count(self.n_features_in_, 'column')}"
+        return f"{labels.count(self.totals_['steps'], 'step')}, {size} by {self.algorithm}"
+
+    def facts(self) -> list[Fact]:
+        """Figures, under the names that JSON has and the words that a reader has."""
+        names, totals = self.feature_names_in_, self.totals_
+        shown = labels.column_names(names, self.n_features_in_)
+        kept = ("rows", "movement", "residuals", "deficient", "outliers", "changes")
+        return [
+            facts.plain("kind", type(self).__name__),
+            facts.plain("algorithm", self.algorithm),
+            facts.plain("outcome", self.status.outcome.value),
+            facts.plain("status", self.status.words),
+            Fact("", "steps", None, f"{totals['steps']:,}"),
+            Fact("", "rows", None, f"{totals['rows']:,}"),
+            Fact("n_features", "features", self.n_features_in_, f"{self.n_features_in_:,}"),
+            facts.plain("feature_names", None if names is None else [str(name) for name in names]),
+            facts.plain("site_names", {str(key): name for key, name in self.site_names.items()}),
+            Fact("n_components", "components", self.n_components_, f"{self.n_components_:,}"),
+            Fact("", "clients", None, f"{facts.clients(self.history):,}"),
+            facts.plain("steps", self.steps),
+            *(facts.plain(name, getattr(self, f"{name}_").tolist()) for name in kept),
+            Fact("", "changes", None, f"{totals['changed']:,}"),
+            Fact("", "entries taken for outliers", None, f"{totals['outliers']:,}"),
+            Fact("", "rows with too many gaps", None, f"{totals['deficient']:,}"),
+            facts.plain("largest_weights", [facts.weights(row, shown) for row in self.components_[-1]]),
+            *facts.of_messages(self.history),
+            facts.of_answers(masked=bool(self.asked.get("mask"))),
+            facts.plain("seed", self.seed),
+        ]
+
+    def findings(self) -> list[str]:
+        """Sentences on what was found: where the subspace changed, and what the last basis is made of."""
+        rows, steps = labels.count(self.totals_["rows"], "row"), labels.count(self.totals_["steps"], "step")
+        said = [f"{rows} in {steps}, at {labels.count(facts.clients(self.history), 'client')}."]
+        if changes := [f"{step}" for step in self.changes_]:
+            said.append(f"A change was declared at {labels.noun(len(changes), 'step')} {', '.join(changes)}.")
+        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+        for j, row in enumerate(self.components_[-1][: facts.FOUND], 1):
+            said.append(f"Component {j} of the last step: {facts.columns_of(row, names)}.")
+        return said
+
+    def remarks(self) -> list[Remark]:
+        """Why the run ended, and what its figures say against it."""
+        return facts.of_status(self.status)
+
+    def listing(self, *, digits: int = 4) -> Listing:
+        """The basis of the last step: a line of cells for each component."""
+        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+        sizes = self.values_[-1] / max(int(self.rows_[-1]), 1)
+        lines = [
+            [f"{j}", f"{size:.{digits}g}", labels.in_words(row, names)]
+            for j, (size, row) in enumerate(zip(sizes, self.components_[-1], strict=True), 1)
+        ]
+        return Listing(["component", "mean square of a row", "largest weights"], lines)
+
     def table(self) -> str:
         """The steps as a plain text table, and the columns that weigh most in the basis of the last one."""
-        lines = [f"{'step':>6} {'rows':>8} {'movement':>10} {'residual':>10} {'outliers':>10}  change"]
-        changes, figures = (
-            set(self.changes_.tolist()),
-            zip(self.rows_, self.movement_, self.residuals_, self.outliers_, strict=True),
-        )
+        head = f"{'step':>6} {'rows':>8} {'movement':>10} {'residual':>10} {'outliers':>10}  change"
+        lines, changes = [head], set(self.changes_.tolist())
+        figures = zip(self.rows_, self.movement_, self.residuals_, self.outliers_, strict=True)
         for j, (rows, movement, residual, outliers) in enumerate(figures, self.first_):
-            mark = "yes" if j in changes else ""
-            lines.append(f"{j:>6} {rows:>8} {movement:>10.1e} {residual:>10.1e} {outliers:>10}  {mark}".rstrip())
-        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
-        last = [
-            f"component {j} of the last step: {labels.in_words(weights, names)}"
-            for j, weights in enumerate(self.components_[-1], 1)
-        ]
+            line = f"{j:>6} {rows:>8} {movement:>10.1e} {residual:>10.1e} {outliers:>10}"
+            lines.append(f"{line}  yes" if j in changes else line)
+        last = [f"component {j} of the last step: {words}" for j, _, words in self.listing().lines]
         return "\n".join([*lines, *last])
 
     def __repr__(self) -> str:
-        size = f"{labels.count(self.n_components_, 'component')} of {labels.count(self.n_features_in_, 'column')}"
-        what = f"{labels.count(self.totals_['steps'], 'step')}, {size}"
-        return f"TrackingResult({what} by {self.algorithm}, {labels.count(self.history.count, 'message')})"
+        return f"TrackingResult({self.title}, {labels.count(self.history.count, 'message')})"
 
     def _repr_html_(self) -> str:
-        return markup.of_steps(self)
+        return f"<div><pre>{escape(self.table())}</pre><p>{escape(str(self.status))}</p></div>"
 
     def _scores(self, rows: Array, step: int) -> Array:
         return gaps.fit(np.ascontiguousarray(self.components_[step].T), *gaps.without(rows))[0]

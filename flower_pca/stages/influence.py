@@ -45,6 +45,7 @@ _STILL: Final = 1e-8  # of a column's mean: so little is rounding
 _CANCELLED: Final = 1e-12  # of a mean square: so little may be what subtracting has left of it
 _CHANCE: Final = 0.01  # of runs over clients that are alike may have one whose columns look odd
 _FEWEST: Final = 4  # clients from which the deviations of the others say how much they differ by chance
+_LARGER: Final = 8.0  # times as large as any other's, a deviation is that of other units rather than of one row
 _NORMAL: Final = 2.0  # n times the variance of the logarithm of a variance, of normal values
 _SLACK: Final = 1e-3  # by which a sum may be more than its squares allow
 
@@ -227,7 +228,8 @@ def _means(state: InfluenceState, mean: Array, variance: Array) -> Array:
 def _deviations(state: InfluenceState, rounding: Array) -> Array:
     """Likewise of how much larger the deviation of a client's column is: Student's t of its logarithm.
 
-    How far the others differ in it says how heavy its tails are. Where one of them has no deviation nothing is said.
+    How far the others differ in it says how heavy its tails are; and since a single row may do much where they are, it
+    has to be `_LARGER` times that of any other too. Where one of them has no deviation nothing is said.
     """
     assert state.rows is not None
     assert state.sums is not None
@@ -245,7 +247,9 @@ def _deviations(state: InfluenceState, rounding: Array) -> Array:
     spread = ((n * logs**2).sum(axis=0) - n * logs**2 - rest * middle**2) / (count - 2)
     t = (logs - middle) / np.sqrt(np.maximum(spread, _NORMAL) * (1.0 / n + 1.0 / rest))
     most = -stdtrit(count - 2, _CHANCE / state.sums.size)
-    return np.where(varies.all(axis=0), np.maximum(t, 0.0) / most, 0.0)
+    second, first = np.sort(variance, axis=0)[-2:]
+    alone = (variance == first) & (first > _LARGER**2 * second) & varies.all(axis=0)
+    return np.where(alone, np.maximum(t, 0.0) / most, 0.0)
 
 
 def _onward(state: InfluenceState, turns: list[Array]) -> Array:

@@ -220,6 +220,15 @@ class ColumnsResult(PCAResult):
         total = np.sum([part[places] for part, places in zip(parts, orders, strict=True)], axis=0)
         return np.asarray(total[np.argsort(orders[0])])
 
+    @property
+    def _columns(self) -> str:
+        return super()._columns if self.whole else f"the columns of {labels.count(self.parties_, 'client')}"
+
+    @property
+    def dimensions(self) -> str:
+        """How many rows and columns it is of; where parties keep theirs to themselves, whose they are."""
+        return super().dimensions if self.whole else f"{self._rows} x {self._columns}"
+
     def table(self) -> str:
         """Variances as plain text, with the heaviest columns where the loadings of all parties are at hand."""
         table = super().table()

@@ -1,0 +1,108 @@
+"""What the rows of the sites look like beside each other, where they are at hand: means, spreads, rows far out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from flower_pca.analysis.monitor import Limits, Monitor
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
+from flower_pca.names.sites import SiteRows
+from flower_pca.results.matching import matched
+from flower_pca.results.pca import PCAResult
+
+_FIRST: Final = 3  # components whose heaviest columns are looked at
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Means and deviations of columns in their own units, by site, (N, d), and of all rows, (d,).
+
+    Attributes:
+        striking: The columns by how much they weigh in the first components, (d,).
+        off: How many deviations of all rows a site's mean lies from theirs, (N, d).
+        order: The sites by how far they are off in any of these columns, the furthest first; few in their own order.
+    """
+
+    means: Array
+    deviations: Array
+    mean: Array
+    deviation: Array
+    striking: Array
+    off: Array
+    order: Array
+
+
+def of(result: PCAResult, shards: Sequence[Any], *, few: int = 40) -> Sites:
+    """The sites of a run by their rows; up to a `few` keep their order."""
+    frame = result.frame
+    found = [matched(X, frame, result.n_features_in_, digest=result.feature_digest).moments() for X in shards]
+    means = np.stack([m.mean for m in found])
+    squares = np.stack([m.m2 for m in found])
+    seen = np.stack([np.broadcast_to(m.seen, m.mean.shape) for m in found]).astype(np.float64)
+    every = np.maximum(seen.sum(axis=0), 1.0)
+    mean = (seen * means).sum(axis=0) / every
+    deviation = np.sqrt((squares + seen * (means - mean) ** 2).sum(axis=0) / every)
+    off = (means - mean) / np.where(deviation > 0.0, deviation, 1.0)
+    weights = np.abs(result.components_[:_FIRST]) * np.sqrt(result.explained_variance_[:_FIRST])[:, None]
+    order = np.arange(len(off))
+    if len(off) > few:
+        order = np.argsort(-np.abs(off).max(axis=1), kind="stable")
+    return Sites(
+        means=means,
+        deviations=np.sqrt(squares / np.maximum(seen, 1.0)),
+        mean=mean,
+        deviation=deviation,
+        striking=np.argsort(-weights.max(axis=0), kind="stable"),
+        off=off,
+        order=order,
+    )
+
+
+class Far(NamedTuple):
+    """A row beyond a limit: T2 and SPE as multiples of theirs, and the columns that are why."""
+
+    site: str | int
+    row: int
+    t2: float
+    spe: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Furthest:
+    """How many rows lie beyond the limits, of how many, and these, the furthest first."""
+
+    beyond: int
+    of: int
+    limits: Limits
+    rows: list[Far]
+
+
+def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Furthest | None:
+    """The rows of a run beyond the limits of its own rows; None of a result that cannot be monitored by."""
+    try:
+        monitor = Monitor(result)
+        limits = monitor.limits() if result.histograms_ is not None else monitor.limits(trained=True)
+    except ConfigError:  # too few rows, or variances that noise lies on
+        return None
+    scored = {i: monitor.score(X) for i, X in enumerate(shards)}
+    beyond = [(i, int(row)) for i, of in scored.items() for row in np.flatnonzero(of.beyond(limits))]
+
+    def times(place: tuple[int, int]) -> tuple[float, float]:
+        site, row = place
+        t2, spe = float(scored[site].t2[row]), float(scored[site].spe[row])
+        return t2 / limits.t2, spe / limits.spe if limits.spe > 0.0 else 0.0
+
+    worst = sorted(beyond, key=lambda place: -max(times(place)))[:most]
+    rows = []
+    for site, row in worst:
+        X = SiteRows.of(shards[site])[row : row + 1]
+        found = monitor.anomalies({site: X}, limits)
+        largest = max(found, key=lambda one: one.value / one.limit, default=None)
+        rows.append(Far(site, row, *times((site, row)), "" if largest is None else largest.because))
+    return Furthest(len(beyond), sum(len(of.t2) for of in scored.values()), limits, rows)

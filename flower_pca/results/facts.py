@@ -1,0 +1,167 @@
+"""What can be said of a result, once: texts, JSON, pages, notebooks and pictures read it from here.
+
+Every kind of result has `facts`, figures under the names that JSON has and the words that a reader has; `findings`,
+sentences on what was found; `remarks`, sentences on how far that may be relied on, each in a tone; and a `listing` of
+its components. What a family of algorithms adds stands in its own result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.history import History
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
+
+Tone = Literal["bad", "warn", "good", "plain"]
+
+FOUND: Final = 3  # components that there is a sentence on each of
+_WEIGHTS: Final = 10  # columns that JSON has of each component
+_MOST: Final = 20  # components that a notebook lists
+_NAMED: Final = 4  # columns that a sentence on a component names
+_SHARE: Final = 0.5  # of the largest weight, from which a column is named
+_ALONE: Final = 0.8  # of a component, from which one column is it
+
+
+class Fact(NamedTuple):
+    """One figure: its name in JSON, what a reader calls it, the figure, as it is shown, and whether it is of the run.
+
+    One without words is for JSON alone; one without a key for readers.
+    """
+
+    key: str
+    words: str
+    value: Any
+    text: str
+    run: bool = False
+
+
+class Remark(NamedTuple):
+    """A sentence, and whether it is good news, a warning, or what makes the rest worthless."""
+
+    words: str
+    tone: Tone = "plain"
+
+
+class Listing(NamedTuple):
+    """A table: heads, and lines of cells, of which the last holds words."""
+
+    heads: list[str]
+    lines: list[list[str]]
+
+
+class Stated(Protocol):
+    """A result, as those who tell of it see it."""
+
+    @property
+    def title(self) -> str:
+        """What it is, in a line."""
+
+    def facts(self) -> list[Fact]:
+        """Figures."""
+
+    def remarks(self) -> list[Remark]:
+        """How far it may be relied on."""
+
+    def listing(self, *, digits: int = 4) -> Listing:
+        """The components."""
+
+
+def plain(key: str, value: Any) -> Fact:
+    """A figure that JSON has, and no reader is shown."""
+    return Fact(key, "", value, "")
+
+
+def of_status(status: Status) -> list[Remark]:
+    """Why a run ended: bad news first, and what there is to doubt apart from the good news."""
+    if not status.ok:
+        kind = status.outcome.value.replace("_", " ")
+        return [Remark(f"The run has not reached its goal ({kind}): {status.words.rstrip('.')}.", "bad")]
+    words, *doubts = status.words.split("; ")
+    return [*(Remark(_sentence(doubt), "warn") for doubt in doubts), Remark(_sentence(words), "good")]
+
+
+def of_messages(history: History) -> list[Fact]:
+    """What the messages of a run amount to."""
+    return [
+        Fact("messages", "messages", history.count, f"{history.count:,}", run=True),
+        Fact("bytes_up", "sent by clients", history.bytes_up, labels.size(history.bytes_up), run=True),
+        Fact("bytes_down", "sent to clients", history.bytes_down, labels.size(history.bytes_down), run=True),
+        Fact("seconds", "time", float(history.seconds), f"{history.seconds:.3g} s", run=True),
+    ]
+
+
+def of_answers(*, masked: bool) -> Fact:
+    """Who has seen the answer of a single client."""
+    text = "seen in sums only" if masked else "seen by the server"
+    return Fact("", "answers of a client", None, text, run=True)
+
+
+def clients(history: History) -> int:
+    """How many clients there were: as many as have answered a message together."""
+    return max((record.answered for record in history), default=0)
+
+
+def columns_of(weights: Array, names: Sequence[str]) -> str:
+    """What a component is made of: "glucose and weight against age"."""
+    if not len(weights) or not np.any(weights):
+        return "no column"
+    order = labels.leading(weights, _NAMED)
+    first = order[0]
+    if weights[first] ** 2 >= _ALONE * float(weights @ weights):
+        return f"{names[first]}, all but alone"
+    strong = [j for j in order if abs(weights[j]) >= _SHARE * abs(weights[first])]
+    above = [names[j] for j in strong if weights[j] > 0.0]
+    below = [names[j] for j in strong if weights[j] < 0.0]
+    return " against ".join(labels.series(side) for side in (above, below) if side)
+
+
+def weights(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The columns that weigh most in a component, largest first, as plain values."""
+    return [{"column": names[j], "weight": float(row[j])} for j in labels.leading(row, _WEIGHTS)]
+
+
+def in_text(result: Stated, *more: str) -> str:
+    """The components as plain text; before them what is bad news, after them what else there is to say."""
+    heads, lines = result.listing()
+    bad = [remark.words for remark in of_kind(result.remarks(), "bad")]
+    return "\n".join([*bad, labels.in_columns(heads, lines), *(words for words in more if words not in bad)])
+
+
+def in_html(result: Stated) -> str:
+    """The components as a notebook shows them, in its own colours, with all remarks."""
+    heads, lines = result.listing()
+    head = _row("th", heads)
+    body = "".join(_row("td", line) for line in lines[:_MOST])
+    more = f"<p>and {labels.count(len(lines) - _MOST, 'more component')}</p>" if len(lines) > _MOST else ""
+    remarks = result.remarks()
+    short = "".join(f"<p><b>{escape(remark.words)}</b></p>" for remark in of_kind(remarks, "bad"))
+    rest = "".join(f"<p>{escape(remark.words)}</p>" for remark in remarks if remark.tone != "bad")
+    title = f"<p><b>{type(result).__name__}</b>: {escape(result.title)}</p>"
+    return f"<div>{short}{title}<table><thead>{head}</thead><tbody>{body}</tbody></table>{more}{rest}</div>"
+
+
+def in_json(facts: Iterable[Fact]) -> dict[str, Any]:
+    """The figures under their names."""
+    return {fact.key: fact.value for fact in facts if fact.key}
+
+
+def of_kind(remarks: Iterable[Remark], *tones: Tone) -> list[Remark]:
+    """The remarks of these tones."""
+    return [remark for remark in remarks if remark.tone in tones]
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:].rstrip('.')}."
+
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    """A line of a table whose last cell is words."""
+    sides = ["right"] * (len(cells) - 1) + ["left"]
+    parts = [f'<{tag} style="text-align: {side}">{escape(c)}</{tag}>' for side, c in zip(sides, cells, strict=True)]
+    return f"<tr>{''.join(parts)}</tr>"

@@ -141,6 +141,8 @@ class PCAClient(NumPyClient):
         with naming(request):
             limits.check(request)
             self._policy.admit(request)
+            limits.check_arrays(request)
+            self._policy.count()
             self._account.count(self._rows())
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:

@@ -32,6 +32,7 @@ from flower_pca.layers import NOISE
 from flower_pca.rows.local import LocalData
 
 _CLIP, _NOISE, _BUDGET, _AMONG = "clip", "noise", "budget", "among"  # of what a message says that asks for noise
+_SAID: Final = frozenset((_CLIP, _NOISE, _BUDGET, _AMONG))
 _SPENT: Final = "dp.spent"  # in a client's memory
 _SENDER: Final = "Check the sender."
 _ROUNDING: Final = 1e-9  # by which an orthonormal block, or a budget added up, may pass its bound
@@ -345,6 +346,9 @@ def _check_bounded(work: Work) -> None:
 
 
 def _instruction(says: Arrays) -> tuple[float, float, float]:
+    if strange := says.keys() - _SAID:
+        rule, got = f"made of {', '.join(sorted(_SAID))}", ", ".join(sorted(strange))[:100]
+        raise ProtocolError("What a message with noise says", must=rule, got=got, then=_SENDER)
     values = tuple(float(says.get(name, np.nan)) for name in (_CLIP, _NOISE, _BUDGET))
     if not all(np.isfinite(value) and value > 0.0 for value in values):
         rule = ", ".join(f"{NOISE}.{name}" for name in (_CLIP, _NOISE)) + f" and {NOISE}.{_BUDGET}, each above 0"

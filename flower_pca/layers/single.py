@@ -104,6 +104,13 @@ def unequal(says: Mapping[str, Array]) -> bool:
     return any(np.unique(a if np.all(says[f"{name}{_ELSE}"]) else a[1:]).size > 1 for name, a in read.items())
 
 
+def tables(says: Mapping[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
+    """The numbers of the tables, by their names; and the names of what belongs to none."""
+    named = {name: says[name] for name in _tables(says) if name in says}
+    belongs = {beside for name in named for beside in (name, *_beside(name))}
+    return named, frozenset(says.keys() - belongs)
+
+
 def _tables(arrays: Mapping[str, Array]) -> list[str]:
     return [key.removesuffix(_ELSE) for key in arrays if key.endswith(_ELSE)]
 

@@ -140,7 +140,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     own = bool(np.any(arrays.pop(_OWN, False)))
     parts: dict[str, Any] = {part: _double(arrays.pop(name, None)) for name, part in _FRAME.items()}
     frame = Frame(**parts, own=own, names=read_names("A message", config), split=Split.of(config))
-    arrays, layers = split(arrays, tuple(registry.LAYERS))
+    arrays, layers = split(arrays, [name for name in registry.LAYERS if name != PARTIES])
     if frame.split is not None:
         layers[PARTIES] = {}
     _bits(layers)  # refused now, before anything is done for an answer that could not be sent

@@ -83,7 +83,7 @@ def test_a_node_that_serves_columns_serves_no_rows():
     node = Node(0, X, split_columns=True)
     alike(node, center=False)
     text = "A message to this node must be about its columns: split_columns is set, and both kinds together tell rows"
-    for stage, arrays in [("opening", OPENING), ("krylov", {"Z": np.eye(D)}), ("covariance", {})]:
+    for stage, arrays in [("opening", OPENING), ("krylov", {"B": np.eye(D)}), ("covariance", {})]:
         with pytest.raises(RefusedError, match=text):
             node.ask(stage, arrays, algorithm="covariance" if stage == "covariance" else "krylov")
     nodes = [Node(i, X + i, split_columns=True) for i in range(3)]

@@ -43,11 +43,10 @@ class Policy:
         self._rules, self._served, self._context = rules, served, context
 
     def admit(self, request: wire.Request) -> None:
-        """Refuse a message for what it is; count it."""
+        """Refuse a message for what it is."""
         self._check_algorithm(request)
         self._check_noise(request)
         self._check_masks(request)
-        self._count()
 
     def _check_algorithm(self, request: wire.Request) -> None:
         """What the message names, and the algorithms that its stage belongs to, must be served."""
@@ -105,7 +104,7 @@ class Policy:
             remedy = "Ask for one number, or ask the node's operator."
             raise RefusalError("The numbers in a masked message", must=rule, got="others for some", then=remedy)
 
-    def _count(self) -> None:
+    def count(self) -> None:
         """Count a message of this run, if there is room for one more."""
         most = self._rules.max_messages
         if most is None or self._context is None:

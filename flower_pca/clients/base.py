@@ -36,7 +36,7 @@ from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 from flower_pca.masking.grain import Grain, seeded_grain, system_grain
 from flower_pca.masking.messages import SpentError
-from flower_pca.rows.fixed import FixedData, fixed
+from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.vertical.node import names_of, only_columns, rows_or_columns, size
@@ -230,7 +230,7 @@ class PCAClient(NumPyClient):
                     self._data.write_to(self._own_file.with_suffix(""))
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
-            self._fixed = functools.partial(fixed, path=statistics, gaps=rules.missing == "mean")
+            self._fixed = functools.partial(FixedData.of, path=statistics, gaps=rules.missing == "mean")
         self._name = "" if context is None else str(context.node_config.get("name", ""))
         self._policy = Policy(rules, served=self._served, context=context)
         self._account = Account(rules, context=context)

@@ -254,7 +254,7 @@ class Run:
             stage.name,
             self._history.count,
             stage.broadcast(now.state),
-            frame.named(model.wanted, model.split),
+            frame.with_names(model.wanted, model.split),
             to,
             {client: arrays for client, arrays in stage.personal(now.state).items() if client in asked},
         )

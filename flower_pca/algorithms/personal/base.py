@@ -205,6 +205,7 @@ class Personalized(Iterative[S]):
 
     @property
     def by_client(self) -> Mapping[int | str, int] | None:
+        """The numbers of own components by client, where they differ; else None."""
         own = self.local_components
         return own if isinstance(own, Mapping) else None
 

@@ -118,7 +118,7 @@ class PCAResult:
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
         """What a finished model says of the fields; a family's result adds its own."""
-        return result_fields(model)
+        return fields_of(model)
 
     @property
     def n_components_(self) -> int:
@@ -413,7 +413,7 @@ class PCAResult:
 _KINDS["PCAResult"] = PCAResult
 
 
-def result_fields(model: Model) -> dict[str, Any]:
+def fields_of(model: Model) -> dict[str, Any]:
     """What a finished model says of the fields of `PCAResult`."""
     assert model.values is not None
     assert model.residuals is not None

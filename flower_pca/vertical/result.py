@@ -26,7 +26,7 @@ from flower_pca.core.run import Run
 from flower_pca.names.ids import order
 from flower_pca.results import saved
 from flower_pca.results.matching import read
-from flower_pca.results.pca import PCAResult, result_fields
+from flower_pca.results.pca import PCAResult, fields_of
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
 from flower_pca.stages.ritz import RayleighRitz
@@ -90,7 +90,7 @@ class ColumnsResult(PCAResult):
         assert model.values is not None
         assert model.split is not None
         k, none = model.k, np.empty(0)
-        fields = result_fields(model)
+        fields = fields_of(model)
         choices = fields["choices"]
         if not (model.heading and model.heading.digest):
             choices = (*choices, BY_POSITION)

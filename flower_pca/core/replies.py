@@ -155,7 +155,7 @@ class Tally:
         check(reply, self._sent, self._answered)
         known = self._heading
         if known is not None and reply.heading is not None and not reply.heading.like(known):
-            raise ProtocolError(reply.heading.outvoted(name_of(reply), known))
+            raise reply.heading.mismatch(name_of(reply), known).error(ProtocolError)
         columns = _columns(self._telling, reply.arrays, self._d)
         asked = self._sent.arrays_for(reply.client)
         parts = self._parts(asked, columns)
@@ -194,7 +194,7 @@ class Tally:
         best = self._groups.pop(most)
         for kind, group in self._groups.items():
             for client in group.clients:
-                self._failures[str(client)] = group.said(kind).outvoted(group.name(client), best.said(most))
+                self._failures[str(client)] = str(group.said(kind).mismatch(group.name(client), best.said(most)))
                 self._banned.add(client)
         return best
 

@@ -60,9 +60,9 @@ class InProcess:
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """One client's answer; its memory moves on."""
-        return self._answered(i, message, self.clients[i].select(message.frame.names))
+        return self._answer(i, message, self.clients[i].select(message.frame.names))
 
-    def _answered(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
+    def _answer(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
         up, self.memories[i] = answering.answer(
             message.stage,
             message.arrays_for(i),
@@ -114,7 +114,7 @@ class Shards(InProcess):
         """One client's answer; where it fails, the error says at which client, and what it was sent."""
         data = self.clients[i].framed(message.frame)
         try:
-            return self._answered(i, message, data)
+            return self._answer(i, message, data)
         except Exception as error:
             sent = {name: array.shape for name, array in message.arrays_for(i).items()}
             where = f"at client {i} ({data.n} x {data.d}), stage {message.stage}, message {message.number}"

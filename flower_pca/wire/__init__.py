@@ -138,10 +138,11 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     check_spoken("A message", config, "another strategy", newest=str(config.get(VERSION_KEY, VERSION)))
     arrays = _unpacked(by_name("A message", parameters, config))
     own = bool(np.any(arrays.pop(_OWN, False)))
-    parts: dict[str, Any] = {part: _double(arrays.pop(name, None)) for name, part in _FRAME.items()}
-    frame = Frame(**parts, own=own, names=read_names("A message", config), split=Split.of(config))
+    mean, scale, fill = (_double(arrays.pop(name, None)) for name in _FRAME)
+    names, columns = read_names("A message", config), Split.of(config)
+    frame = Frame(mean, scale, fill, own=own, names=names, split=columns)
     arrays, layers = split(arrays, [name for name in registry.LAYERS if name != PARTIES])
-    if frame.split is not None:
+    if columns is not None:
         layers[PARTIES] = {}
     _bits(layers)  # refused now, before anything is done for an answer that could not be sent
     algorithm, stage = (word_of("A message", config, name) for name in ("algorithm", "stage"))

@@ -150,7 +150,7 @@ def _app(where: Placed, clients: int, engine: Ray, rules: dict[str, Any]) -> Any
     from flower_pca.clients.policy.offered import everything
 
     each, packs, hosting = where.packs.each, where.packs, engine.hosted is not None
-    allowed = {"allow": everything(), "missing": "mean", "split_columns": "any", "unequal_numbers": True, **rules}
+    allowed = {"allow": everything(), "missing": "mean", "split_columns": "any", **rules}
 
     def hosts(context: Any) -> Sequence[int]:
         first = int(context.node_config["partition-id"]) * each

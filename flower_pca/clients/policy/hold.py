@@ -99,11 +99,10 @@ class Policy:
             remedy = "Leave self_masks=False out, or ask the node's operator."
             raise RefusalError("A set-up of masks at this node", must=rule, got="one without", then=remedy)
         tables = request.layers.get(SINGLE)
-        if masked and tables and not self._rules.unequal_numbers and apart.unequal(tables):
+        if masked and tables and apart.unequal(tables):
             # Of answers that hang on a number, a sum in which one client has another is that client's.
-            rule = "the same for all: unequal_numbers is not set"
-            remedy = "Ask for one number, or ask the node's operator."
-            raise RefusalError("The numbers in a masked message", must=rule, got="others for some", then=remedy)
+            what, got = "The numbers in a masked message", "others for some"
+            raise RefusalError(what, must="the same for all", got=got, then="Ask for one number.")
 
     def count(self) -> None:
         """Count a message of this run, if there is room for one more."""

@@ -59,8 +59,6 @@ class Rules:
         max_clip: The largest norm to which a run with dp may clip its rows; the node then answers no others.
         masked_only: Whether the node answers under masks only.
         single_masks: Whether it takes part in masked sums without self-masks, if the server asks for that.
-        unequal_numbers: Whether it takes part in masked sums for which nodes are asked for different numbers of own
-            components: a server that chooses them can have a sum tell the answer of one node.
         sign_key: The node's own private key, in OpenSSH or PEM format: the file that its SuperNode has. With it the
             node signs the keys of masked sums.
         trusted_keys: A file with the public keys of the federation's nodes, in OpenSSH format, one on every line, or a
@@ -111,7 +109,6 @@ class Rules:
     max_clip: float | None = None
     masked_only: bool = False
     single_masks: bool = False
-    unequal_numbers: bool = False
     sign_key: str | os.PathLike[str] | None = None
     trusted_keys: str | os.PathLike[str] | None = None
     max_messages: int | None = None
@@ -142,7 +139,7 @@ class Rules:
         checks.integer("max_colluders", self.max_colluders)
         if self.max_lost is not None:
             checks.integer("max_lost", self.max_lost)
-        for name in ("share_own", "masked_only", "single_masks", "unequal_numbers", "share_names"):
+        for name in ("share_own", "masked_only", "single_masks", "share_names"):
             checks.choice(name, getattr(self, name), (True, False))
         checks.choice("split_columns", self.split_columns, SPLITS)
         self._check_budget()

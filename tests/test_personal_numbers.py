@@ -228,3 +228,18 @@ def test_a_client_reads_its_own_line() -> None:
     lacking = apart.table("own", {0: 5})
     with pytest.raises(DataError, match=r"What the run asks of each client must be told to all\. Got nothing for this"):
         apart.mine(lacking, Who(1))
+
+
+def test_a_newcomer_finds_own_components_beside_the_shared_ones() -> None:
+    """As it would have with the same shared ones in the run: of what these leave of its rows."""
+    result = run(f"exact_per_pca(local_components={BY_POSITION}, tol=1e-9)", SHARDS)
+    for i, rows in enumerate(SHARDS):
+        found = result.fit_own(rows, TRUE[i])
+        np.testing.assert_allclose(found, result.own_components(i), atol=1e-7)
+    own = result.fit_own(SHARDS[-1])
+    assert len(own) == result.local_components
+    np.testing.assert_allclose(own @ result.components_.T, 0.0, atol=1e-12)
+    assert result.transform(SHARDS[-1], client=own).shape[1] == result.n_components_ + len(own)
+    assert result.fit_own(SHARDS[0], 0).shape == (0, D)
+    with pytest.raises(ConfigError, match="n_components of own components must be a whole number of at least 0"):
+        result.fit_own(SHARDS[0], D)

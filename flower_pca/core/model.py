@@ -191,6 +191,16 @@ class Model:
         return f"; {which}, and the {by} is {off}: which of their directions was found cannot be told"
 
     @property
+    def axes(self) -> tuple[Array, Array]:
+        """Orthonormal axes of the span of the wanted components, (d, r), and the sums of squares along them.
+
+        They are the components and their values, but for components that are not orthonormal.
+        """
+        assert self.values is not None
+        Z, cross = self.columns[:, : self.k], self.left.get("cross")
+        return (Z, self.values[: self.k]) if cross is None else linalg.span_axes(Z, cross)
+
+    @property
     def sent_frame(self) -> Frame:
         """The frame as messages bring it."""
         return precision.frame(self.frame, self.bits, n=self.n, room=self.trace / max(self.d, 1))
@@ -235,7 +245,7 @@ def result_fields(model: Model) -> dict[str, Any]:
         "left_out_variance_": model.left_out / ddof,
         "n_samples_": model.n,
         "residuals_": model.residuals[:k] / first,
-        "sine_estimate_": model.sine_estimate,
+        "sine_estimate_": None if "cross" in model.left else model.sine_estimate,
         "mse_": model.mse,
         "rounds": model.rounds,
         "status": model.status,
@@ -246,6 +256,7 @@ def result_fields(model: Model) -> dict[str, Any]:
         "histograms_": model.histograms,
         "influence_": model.left.get("influence"),
         "influence_keys_": model.left.get("influence_keys"),
+        "cross_": None if "cross" not in model.left else model.left["cross"] / ddof,
         "feature_names_in_": saved.columns(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,
         "choices": tuple(model.choices.values()),

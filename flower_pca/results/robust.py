@@ -39,7 +39,7 @@ class RobustResult(PCAResult):
             such rows of a client, "undetermined".
     """
 
-    pooled: ClassVar[bool] = False
+    complete: ClassVar[bool] = False
     variance_of: ClassVar[str] = "the variance of the low-rank part"
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *(*PCAResult._NUMBERS, "threshold_", "spread_", "outlier_share_", "cut_"),

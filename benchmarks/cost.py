@@ -82,7 +82,7 @@ def nodes(repeats: int = 5) -> list[list[object]]:
     import numpy as np
     from scipy import sparse
 
-    from flower_pca.rows.fixed import fixed
+    from flower_pca.rows.fixed import FixedData
     from flower_pca.rows.frame import Frame
     from flower_pca.rows.local import LocalData
 
@@ -111,13 +111,13 @@ def nodes(repeats: int = 5) -> list[list[object]]:
         first = []
         for _ in range(3):
             data = LocalData(X)
-            first.append(spent(lambda data=data, Z=Z: fixed(data).matmat(Z)))
+            first.append(spent(lambda data=data, Z=Z: FixedData.of(data).matmat(Z)))
             data.known.clear()
             statistics.ready.clear()
         cells.append(f"{float(np.median(first)) / bare:.1f}")
         data = LocalData(X).framed(frame)
-        fixed(data).matmat(Z)
-        later = float(np.median([spent(lambda data=data, Z=Z: fixed(data).matmat(Z)) for _ in range(repeats)]))
+        FixedData.of(data).matmat(Z)
+        later = float(np.median([spent(lambda data=data, Z=Z: FixedData.of(data).matmat(Z)) for _ in range(repeats)]))
         by_rows = float(np.median([spent(lambda data=data, Z=Z: data.matmat(Z, reuse=1)) for _ in range(repeats)]))
         rows.append([*cells, f"{later / bare:.2f}", f"{by_rows / bare:.2f}"])
         statistics.ready.clear()

@@ -195,8 +195,8 @@ def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[Ste
     """The strategy of a tracker, which has fewer parameters than PCAStrategy, and steps at an interval."""
     config = context.run_config
     names, plain = inspect.signature(TrackingStrategy).parameters, inspect.signature(PCAStrategy).parameters
-    for name, value in settings.items():  # auto bits are those that a tolerance allows: without one, all
-        if name not in names and name != "algorithm" and value not in (None, False, "auto", plain[name].default):
+    for name, value in settings.items():
+        if name not in names and name != "algorithm" and value not in (None, False, plain[name].default):
             key = name.replace("_", "-")
             remedy = "A tracker has no such setting: leave it out."
             raise ConfigError(f"{key} with a tracker", must=f"{plain[name].default}", got=repr(value), then=remedy)

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.base.version import __version__
-from flower_pca.commands import algorithms, common, rows, run, show, track, trust
+from flower_pca.commands import algorithms, common, report, rows, run, show, track, trust
 
 _COMMANDS: Final = (  # in the order of the help
     run.add,
@@ -22,6 +22,7 @@ _COMMANDS: Final = (  # in the order of the help
     rows.add_score,
     track.add,
     show.add,
+    report.add,
     algorithms.add_listing,
     trust.add_audit,
     trust.add_rules,

@@ -165,11 +165,16 @@ def client_reads_only_its_message(name: str, seed: int, folder: Path) -> None:
 
 
 def answers_are_what_the_parts_say(name: str, seed: int, folder: Path) -> None:
-    """Names, shapes, and n; products are products; and where sums do, no side is open."""
+    """Names, shapes, and n; products are products; where sums do, no side is open; messages are what they ask."""
     problem, algorithm = mixed(seed), brief(name, 7)
 
     def answer(stage: Stage[Any], arrays: Arrays, frame: Frame, X: Array, memory: Arrays) -> tuple[Arrays, Arrays]:
         data = LocalData(X).framed(frame)
+        assert arrays.keys() <= stage.asks.keys()
+        for key, a in arrays.items():
+            ask = stage.asks[key]
+            assert ask.fault(np.asarray(a)) is None, key
+            assert not ask.by_column or len(a) == data.d, key
         up, kept = stage.client(arrays, data, memory)
         parts = stage.parts(arrays, data.d)
         assert up.keys() == parts.keys()

@@ -3,6 +3,7 @@
 import sys
 import tomllib
 import warnings
+from dataclasses import MISSING, fields
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from flower_pca import (
     ConfigError,
     NotEnoughNodes,
     PCAResult,
+    Question,
     RobustResult,
     TrackingResult,
     keys,
@@ -449,3 +451,13 @@ def test_the_app_runs_over_nodes_that_have_their_own_tables(run, tmp_path):
     parts = [ColumnsResult.part(*(tmp_path / site).glob("*own*.npz")) for site in frames()]
     together = sum(part.transform(frames()[site].loc[PEOPLE]) for part, site in zip(parts, frames(), strict=True))
     np.testing.assert_allclose(together, result.scores_, atol=1e-8)
+
+
+@pytest.mark.parametrize("project", ["pyproject.toml", "hub/pyproject.toml"])
+def test_what_a_run_config_leaves_as_it_is_is_asked_as_by_simulate(project):
+    """So a run with the defaults has the bits of `simulate` with the defaults."""
+    config = tomllib.loads(text(project))["tool"]["flwr"]["app"]["config"]
+    shared = [f for f in fields(Question) if f.default is not MISSING and f.name.replace("_", "-") in config]
+    assert {"wire", "seed", "scale", "missing"} <= {f.name for f in shared}
+    asked = {f.name: config[f.name.replace("_", "-")] or f.default for f in shared}
+    assert asked == {f.name: f.default for f in shared}

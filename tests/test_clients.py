@@ -92,7 +92,7 @@ def test_a_node_that_allows_an_algorithm_answers_its_other_stages_too():
     """Opening, Ritz and evaluation belong to every algorithm; another algorithm's stage under its name does not."""
     client = FAPSClient(SHARDS[0])
     for algorithm, stage, refused in [("faps", "ritz", 0), ("krylov", "ritz", 1), ("faps", "krylov", 1)]:
-        given = Broadcast(stage, 1, {"Z": np.eye(10)[:, :2], "B": np.eye(10)[:, :2]}, Frame(), (1,))
+        given = Broadcast(stage, 1, {"Z" if stage == "ritz" else "B": np.eye(10)[:, :2]}, Frame(), (1,))
         sent = wire.write_request(given, 1, algorithm=algorithm, run="r", extra={})
         assert ("refusal" in client.fit(*wire.open_request(sent, "train"))[2]) == refused
 
@@ -190,31 +190,37 @@ ONE = np.eye(D)[:, :1]
 NOISED = {"Z": ONE, "dp.clip": 1.0, "layers.noise": 50.0, "dp.budget": 1.0}
 BYTES = np.frombuffer(b"\xff\xfe", dtype=np.uint8)
 FLOOR, COUNTED = {"min_noise": 1.0}, {"max_columns": 9}
+ROBUST = {"allow": ["ssi", "consensus_rpca", "dcf_pca"]}
 NOT_WORKED_ON = "A message must be one that the stage {} of this version can work on. Got one that fails here ({}"
 MALFORMED = {
-    "a stack": ("ssi", {"Z": np.eye(D)[None]}, {}, "Z of a message must be a number, a vector or a matrix. Got 3 dim"),
+    "a stack": ("ssi", {"Z": np.eye(D)[None]}, {}, "Z of a message must be a matrix. Got shape (1, 10, 10)"),
     "a masked stack": (
         "masked",
         {"mask.step": 2, "mask.stage": np.frombuffer(b"ssi", dtype=np.uint8), "Z": np.eye(D)[None]},
         {},
-        "Z of a message must be a number, a vector or a matrix. Got 3 dimensions.",
+        "Z of a message must be a matrix. Got shape (1, 10, 10)",
     ),
     "no text": ("masked", {"mask.step": 2, "mask.stage": BYTES}, {}, ("masked", "UnicodeDecodeError)")),
     "two clips": ("ssi", {**NOISED, "dp.clip": [1.0, 1.0]}, FLOOR, ("ssi", "TypeError)")),
     "a clip in words": ("ssi", {**NOISED, "dp.clip": "x"}, FLOOR, "dp.clip of a message must be"),
     "a clip beyond all": ("ssi", {**NOISED, "dp.clip": 1e300}, FLOOR, "dp.clip of a message must be at most 1e+150"),
-    "a seed below 0": ("ssi", {"Z": ONE, "seed": -1, "width": 1}, COUNTED, "seed of a message must be from 0 to"),
+    "a seed below 0": ("opening", {"peaks": 0, "seed": -1, "width": 1}, COUNTED, "seed of a message must be from 0 to"),
     "a width below 0": (
-        "ssi",
-        {"Z": ONE, "seed": 1, "width": -2},
+        "opening",
+        {"peaks": 0, "seed": 1, "width": -2},
         COUNTED,
         "width of a message must be at least 0. Got -2",
     ),
     "too wide": ("opening", {"peaks": 0, "seed": 1, "width": 2**31}, {}, "width of a message must be of at most 1,000"),
     "an own part too wide": ("personal", {"own": 2**31}, {}, "own of a message must be of at most 1,000 columns. Got"),
     "a block too wide": ("ssi", {"Z": np.ones((D, 1001))}, {}, "Z of a message must be of at most 1,000 columns. Got"),
-    "a number next to 0": ("low_rank", {"sigma": 1e-320}, {}, "sigma of a message must be 0 or at least 1e-150. Got"),
-    "a number below 0": ("low_rank", {"lam": -1.0}, {}, "lam of a message must be 0 or at least 1e-150. Got -1.0"),
+    "a number next to 0": (
+        "low_rank",
+        {"sigma": 1e-320},
+        ROBUST,
+        "sigma of a message must be 0 or at least 1e-150. Got",
+    ),
+    "a number below 0": ("low_rank", {"lam": -1.0}, ROBUST, "lam of a message must be 0 or at least 1e-150. Got -1.0"),
 }
 
 
@@ -269,13 +275,13 @@ def test_numbers_that_the_robust_algorithms_cannot_use_are_refused_by_name(name,
         ),
         (
             "masked",
-            {"mask.step": 2, "steps": 10_001},
-            "steps of a message must be at most 10000. Got 10001. Ask for fewer",
+            {"mask.step": 2, "mask.stage": np.frombuffer(b"faps", np.uint8), "Z": ONE, "inner_steps": 10_001},
+            "inner_steps of a message must be at most 10000. Got 10001. Ask for fewer",
         ),
     ],
 )
 def test_a_message_that_would_keep_a_node_busy_for_good_is_refused(stage, asked, words):
-    node = PCAClient(SHARDS[0], context=context())
+    node = PCAClient(SHARDS[0], context=context(), allow=["faps", "local_power", "dcf_pca"])
     assert words in said(node, stage, asked, algorithm="faps" if stage == "masked" else stage)
 
 
@@ -299,7 +305,7 @@ def test_refusals_under_noise_and_masks_count_nothing(how):
         remedy = 'Impute or drop these entries before the run, or use missing="own_mean".'
         assert gaps == f"The data of this node must be finite. {remedy}"
         wrong = said(PCAClient(SHARDS[0], context=context(), **rules), stage, {**asked, "Z": np.eye(D + 1)[:, :1]})
-        assert "can work on. Got one that fails here (ValueError). Install" in wrong
+        assert f"The rows of this node must be of {D + 1} columns, as Z of this message. Got {D}." in wrong
 
 
 def test_a_node_has_its_refusals_in_its_own_log(caplog):

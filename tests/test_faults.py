@@ -3,6 +3,7 @@
 import functools
 import io
 import itertools
+import threading
 import time
 import types
 
@@ -608,3 +609,25 @@ def test_fewer_answers_than_min_nodes_are_not_taken_for_the_whole():
     )
     with pytest.raises(NotEnoughNodes, match=r"at least 4\. Got 1 in 3 .*the first because: error 2: out of disk"):
         strategy("ssi", min_nodes=4, node_timeout=0.3).fit(grid)
+
+
+def test_a_superlink_that_does_not_answer_is_named_and_waited_for_no_longer_than_a_round(monkeypatch):
+    """Flower tries to reach it for minutes; what has come by then is as good as ever."""
+    monkeypatch.setattr(exchanging, "_LEAST", 0.05)
+    silent, back = threading.Event(), threading.Event()
+    grid = grid_of(SHARDS)
+
+    def on_pull():
+        if len(grid.sent) > 2 * len(SHARDS) and not silent.is_set():
+            silent.set()
+            back.wait()
+
+    grid.on_pull = on_pull
+    strategy_ = strategy("faps", min_nodes=2, round_timeout=0.2)
+    try:
+        result = strategy_.fit(grid, on_round=lambda run: back.set() if silent.is_set() else None)
+    finally:
+        back.set()
+    reasons = {why for record in result.history for why in record.failures.values()}
+    assert reasons == {"no answer within 0.2 s, nor one of the SuperLink"}
+    assert is_pca_of(result, SHARDS)

@@ -25,7 +25,7 @@ from flower_pca.data import partition, sources
 from flower_pca.names.columns import Columns, Heading, digest
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows import statistics
-from flower_pca.rows.fixed import fixed
+from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
@@ -272,10 +272,10 @@ def test_rows_know_where_their_columns_are():
     data = LocalData(shards()[2])
     assert data.names == SORTED
     assert data.places is None
-    view = data.arranged(("size", "age"))
+    view = data.arrange(("size", "age"))
     assert view.places.tolist() == [2, 0]
-    assert view is data.arranged(("size", "age"))
-    assert view.arranged(SORTED).names == SORTED
+    assert view is data.arrange(("size", "age"))
+    assert view.arrange(SORTED).names == SORTED
     np.testing.assert_array_equal(np.vstack(list(view.rows())), X[50:][:, [2, 1]])
     with pytest.raises(DataError, match=r"^The columns of the client must be of all that have names\."):
         LocalData(SiteRows(X, NAMES[:3]))
@@ -561,7 +561,7 @@ def test_statistics_of_columns_are_numbers_of_those_of_all(kind, gaps, monkeypat
         monkeypatch.setattr(statistics, "_LARGEST", 1)
     data = LocalData(SiteRows(values, names), missing=True)
     view = data.framed(Frame(names=wanted))
-    whole, picked = fixed(data, gaps=gaps), fixed(view, gaps=gaps)
+    whole, picked = FixedData.of(data, gaps=gaps), FixedData.of(view, gaps=gaps)
     places = view.places
     if kind != "large":
         for name in ("mean", "seen", "peak", "m2", "rest"):
@@ -572,7 +572,7 @@ def test_statistics_of_columns_are_numbers_of_those_of_all(kind, gaps, monkeypat
     frame = Frame(mean=np.arange(len(wanted)) * 0.1, fill=np.ones(len(wanted)) if gaps else None, names=wanted)
     index, Z = [names.index(name) for name in wanted], np.random.default_rng(0).standard_normal((len(wanted), 2))
     filled = np.where(np.isnan(rows[:, index]), 1.0, rows[:, index]) - frame.mean
-    answer = fixed(data.framed(frame), gaps=gaps)
+    answer = FixedData.of(data.framed(frame), gaps=gaps)
     np.testing.assert_allclose(answer.matmat(Z), filled.T @ (filled @ Z), rtol=1e-6)
     np.testing.assert_allclose(answer.squared_error(np.linalg.qr(Z)[0]), _error(filled, np.linalg.qr(Z)[0]), rtol=1e-6)
     assert (data.origin, data.places, view.origin) == (data, None, data)

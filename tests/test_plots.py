@@ -171,8 +171,20 @@ def test_errors_are_those_of_the_pooled_components():
 HOSPITALS = dict(enumerate(sorted(f"hospital {j}" for j in range(25))))
 
 
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("what", ["errors", "scores"])
+def test_of_many_clients_those_furthest_off_have_a_panel_each_before_all_rows():
+    parts = [np.random.default_rng(i).standard_normal((6, 4)) for i in range(25)]
+    parts[7] += 5.0
+    given = replace(simulate("krylov", parts, n_components=2), site_names=HOSPITALS)
+    panels = figure(given, "scores", shards=parts).axes
+    assert len(panels) == 12
+    titles = [ax.get_title(loc="left") for ax in panels]
+    assert HOSPITALS[7] in titles
+    everybody, own = panels[titles.index(HOSPITALS[7])].collections
+    assert (len(everybody.get_offsets()), len(own.get_offsets())) == (150, 6)
+    np.testing.assert_allclose(own.get_offsets(), given.transform(parts[7]))
+
+
+@pytest.mark.parametrize(("what", "k"), [("errors", 1), ("errors", 3), ("scores", 1)])
 def test_of_many_clients_with_names_some_are_named_and_each_at_its_place(what, k):
     parts = [np.random.default_rng(i).standard_normal((6, 4)) for i in range(25)]
     given = replace(simulate("krylov", parts, n_components=k), site_names=HOSPITALS)

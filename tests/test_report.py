@@ -11,11 +11,13 @@ from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from builders import shards
 
 from flower_pca import PCAResult, report, simulate
 from flower_pca.analysis.monitor import Monitor
+from flower_pca.cli import main
 from flower_pca.plots import available
 
 pytestmark = pytest.mark.xdist_group("browser")  # one for all pages
@@ -133,7 +135,7 @@ def test_its_pictures_are_svg_within_the_file_and_nothing_is_fetched(result, who
 @pytest.mark.slow
 def test_without_shards_it_leaves_the_clients_out(result, tmp_path):
     read = Reader(page(result, tmp_path))
-    assert len(read.images) == len(available(result)) == len(available(result, sites())) - 2
+    assert len(read.images) == len(available(result)) == len(available(result, sites())) - 3
     assert "Clients" not in read.tables
 
 
@@ -252,3 +254,25 @@ def test_the_browser_of_these_tests_hears_complaints_and_sees_what_is_too_wide(t
     tab.open(Path(tmp_path / "bad.html").as_uri(), width=320, height=600)
     assert tab.complaints
     assert tab.evaluate("document.documentElement.scrollWidth") > 320
+
+
+@pytest.mark.usefixtures("unillustrated")
+def test_a_page_is_written_from_a_result_alone_or_with_the_rows_of_its_sites(tmp_path, capsys):
+    (tmp_path / "sites").mkdir()
+    rng = np.random.default_rng(3)
+    tables_of = {name: pd.DataFrame(rng.standard_normal((30, 4)), columns=list("abcd")) for name in ("n", "s", "w")}
+    for name, table in tables_of.items():
+        table.to_csv(tmp_path / "sites" / f"{name}.csv", index=False)
+    found = simulate("krylov", tables_of, n_components=2)
+    deployed = replace(found, site_names={2**60: "w", 2**61: "n", 2**62: "s"})  # nodes have ids
+    path = deployed.save(tmp_path / "result.npz")
+    assert main(["report", str(path)]) == 0
+    alone = Reader((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "Clients" not in alone.tables
+    assert main(["report", str(path), str(tmp_path / "sites"), "-o", str(tmp_path / "clients.html")]) == 0
+    read = Reader((tmp_path / "clients.html").read_text(encoding="utf-8"))
+    assert [row[0] for row in read.tables["Clients"][1:]] == ["n", "s", "w"]
+    assert [row[0] for row in read.tables["Means and spreads"][1:]] == ["all rows", "n", "s", "w"]
+    assert {"Rows furthest out", "What each client does to the components"} <= set(read.text["h2"])
+    assert main(["report", str(path), "-o", str(tmp_path / "page.pdf")]) == 2
+    assert "The file for the report must be one that ends in .html" in capsys.readouterr().err

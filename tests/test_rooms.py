@@ -158,6 +158,23 @@ def test_guests_come_to_the_rooms_that_need_them_only():
     assert strangers == {}
 
 
+RECORDS = {"ArrayRecord", "ConfigRecord", "MetricRecord", "RecordDict"}
+
+
+def test_records_of_flower_are_known_by_wire_alone():
+    """Others go through its functions; Flower's own signatures may name a kind of record, but nobody makes one."""
+    strangers = set()
+    for name in MODULES:
+        if room(name) == "wire":
+            continue
+        for node in ast.walk(ast.parse(MODULES[name].read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "flwr":
+                strangers |= {(name, alias.name) for alias in node.names} & {(name, record) for record in RECORDS}
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in RECORDS:
+                strangers.add((name, "makes one"))
+    assert strangers == set()
+
+
 def test_the_exceptions_are_such():
     for module, target in sorted(EXCEPTIONS):
         home, _, name = target.rpartition(".")

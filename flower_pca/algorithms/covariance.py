@@ -19,6 +19,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm, scaled_up
+from flower_pca.core.asks import COLUMNS, Ask
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
@@ -56,6 +57,7 @@ class Covariance(Algorithm[CovarianceState]):
     """
 
     name: ClassVar[str] = "covariance"
+    asks: ClassVar[Mapping[str, Ask]] = {"columns": COLUMNS}
     products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 

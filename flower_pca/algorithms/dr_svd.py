@@ -16,6 +16,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.asks import BLOCK, MATRIX, Ask, index
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, add, stack
@@ -52,6 +53,7 @@ class DRSVD(Algorithm[DRSVDState]):
     """
 
     name: ClassVar[str] = "dr_svd"
+    asks: ClassVar[Mapping[str, Ask]] = {"step": index(2), "block": BLOCK, "part": MATRIX}
     fixed_set: ClassVar[bool] = True
 
     rank: int | None = None

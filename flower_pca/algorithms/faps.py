@@ -19,6 +19,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Movement, Progress
+from flower_pca.core.asks import BLOCK, POSITIVE, STEPS, Ask, number
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
@@ -77,6 +78,12 @@ class FAPS(Iterative[FAPSState]):
     """
 
     name: ClassVar[str] = "faps"
+    asks: ClassVar[Mapping[str, Ask]] = {
+        "Z": BLOCK,
+        "inner_steps": STEPS,
+        "inner_tol": POSITIVE,
+        "guard": number(0, 0.99),
+    }
     remembers: ClassVar[bool] = True
     tolerant: ClassVar[bool] = False
     quantity: ClassVar[str] = "angle still to go"

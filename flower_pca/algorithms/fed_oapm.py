@@ -16,6 +16,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array, Power
 from flower_pca.core.algorithm import Iterative, Progress, ritz_round
+from flower_pca.core.asks import BLOCK, Ask
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
@@ -68,6 +69,7 @@ class FedOAPM(Iterative[FedOAPMState]):
     """
 
     name: ClassVar[str] = "fed_oapm"
+    asks: ClassVar[Mapping[str, Ask]] = {"U": BLOCK}
     products_only: ClassVar[bool] = True
 
     qr_every: int = 1

@@ -15,6 +15,7 @@ import numpy as np
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterative, Movement, Progress, ritz_round, scaled_up
+from flower_pca.core.asks import BLOCK, FLAG, STEPS, Ask
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, add, stack
@@ -59,6 +60,7 @@ class LocalPower(Iterative[LocalPowerState]):
     """
 
     name: ClassVar[str] = "local_power"
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "steps": STEPS, "aligned": FLAG}
     additive_with: ClassVar[str] = "align='none'"
     products_only: ClassVar[bool] = True
     quantity: ClassVar[str] = "error (residual, or angle still to go)"

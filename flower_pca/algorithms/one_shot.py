@@ -18,6 +18,7 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.asks import FLAG, ROW_WIDTH, Ask
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, stack
@@ -39,6 +40,7 @@ class OneShotState:
 class _Average(Algorithm[OneShotState]):
     """What the averages share: clients send local eigenpairs, the server takes an SVD of their stack."""
 
+    asks: ClassVar[Mapping[str, Ask]] = {"rank": ROW_WIDTH, "weighted": FLAG}
     weighted: ClassVar[bool] = False  # by the local eigenvalues
 
     def start(self, model: Model) -> OneShotState:

@@ -12,6 +12,7 @@ from flower_pca.algorithms.averaged import Averaged
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterative, Progress, ritz_round
+from flower_pca.core.asks import BLOCK, Ask
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
@@ -52,6 +53,7 @@ class SSI(Iterative[SSIState]):
     """
 
     name: ClassVar[str] = "ssi"
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
     products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, Unpack
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from flower_pca import wire
@@ -17,6 +17,7 @@ from flower_pca.clients.mods import checked
 from flower_pca.clients.policy.keywords import RuleKeywords
 from flower_pca.clients.policy.refusals import RefusalError, refusal, told
 from flower_pca.clients.policy.rules import Rules
+from flower_pca.wire.records import Content
 
 Load: TypeAlias = Callable[[Context], Any]
 Given: TypeAlias = Rules | Callable[[Context], Rules] | None
@@ -115,13 +116,13 @@ def register(
                 from flower_pca.hosting import messages as hosted
 
                 return Message(hosted.write_properties(played), reply_to=message)
-            properties = ConfigRecord(dict(ready.client(context).get_properties({})))
+            properties = ready.client(context).get_properties({})
         except Exception as error:
             raise RefusalError(ready.told(error, context)) from None  # of which Flower sends the words
-        return Message(RecordDict({"getpropertiesres.properties": properties}), reply_to=message)
+        return Message(wire.write_properties(properties), reply_to=message)
 
 
-def _served(content: RecordDict, kind: str, context: Context, ready: Ready) -> RecordDict:
+def _served(content: Content, kind: str, context: Context, ready: Ready) -> Content:
     config: wire.Config = {"number": 0}
     try:
         parameters, config = wire.open_request(content, kind)

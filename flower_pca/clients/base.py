@@ -36,7 +36,7 @@ from flower_pca.layers.single import Who
 from flower_pca.masking import messages
 from flower_pca.masking.grain import Grain, seeded_grain, system_grain
 from flower_pca.masking.messages import SpentError
-from flower_pca.rows.fixed import FixedData, fixed
+from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.vertical.node import names_of, only_columns, rows_or_columns, size
@@ -141,6 +141,8 @@ class PCAClient(NumPyClient):
         with naming(request):
             limits.check(request)
             self._policy.admit(request)
+            limits.check_arrays(request)
+            self._policy.count()
             self._account.count(self._rows())
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
@@ -220,7 +222,7 @@ class PCAClient(NumPyClient):
                     self._data.write_to(self._own_file.with_suffix(""))
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
-            self._fixed = functools.partial(fixed, path=statistics, gaps=rules.missing == "mean")
+            self._fixed = functools.partial(FixedData.of, path=statistics, gaps=rules.missing == "mean")
         self._name = "" if context is None else str(context.node_config.get("name", ""))
         self._policy = Policy(rules, served=self._served, context=context)
         self._account = Account(rules, context=context)

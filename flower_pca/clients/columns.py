@@ -24,7 +24,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     if isinstance(data, LocalData | Stream):
         return data
     rows = SiteRows.of(data, who=checks.NODE)
-    for hint in hints.of_first_lines(() if rows.origin is None else rows.origin.guessed):
+    for hint in hints.of_first_lines(() if rows.origin is None else rows.origin.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
     rows = rows.quiet()
     rows = replace(rows, site=rows.site if rules.share_names else "")
@@ -44,13 +44,13 @@ def asked(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loca
     node.check(request, rules)
     if isinstance(data, Stream):
         data.widest = limits.widest_of(request)
-        return node.rows_or_columns(data.asked(names, one_by_one=rules.share_names), request)
+        return node.rows_or_columns(data.select(names, one_by_one=rules.share_names), request)
     what, there = "The columns of this node", set(data.names or ())
     if names is None:
         if data.words and not rules.share_names:
             got, remedy = f"text in {len(data.words)} of them", "Ask the node's operator, or name others."
             raise RefusalError(what, must="numbers", got=got, then=remedy)
-        return node.rows_or_columns(data.asked(None), request)
+        return node.rows_or_columns(data.select(None), request)
     if data.names is None:
         remedy = "Give all nodes names of columns, or name none."
         raise RefusalError(what, must="named, as the run names its own", got=f"{data.d} without names", then=remedy)
@@ -65,7 +65,7 @@ def asked(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loca
         near = unlike([name for name in names if name not in there], there)
         got = f"{len(there)}, without {listed(lacking)}{f' ({near})' if near else ''}"
         raise RefusalError(what, must="at least those that the run names", got=got, then=remedy)
-    return data.arranged(names)
+    return data.arrange(names)
 
 
 def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: str) -> wire.Config:
@@ -74,7 +74,7 @@ def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: s
     It tells names only if it shares them, and those of columns only if it is asked.
     """
     wanted = request.frame.names
-    heading = data.arranged(wanted).heading if isinstance(data, LocalData) and wanted else data.heading
+    heading = data.arrange(wanted).heading if isinstance(data, LocalData) and wanted else data.heading
     if heading is not None and not (rules.share_names and request.asks_names):
         heading = heading.quiet()
     return {**({wire.SITE: site} if site else {}), **({} if heading is None else heading.plain())}

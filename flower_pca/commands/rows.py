@@ -131,7 +131,7 @@ def run_score(given: argparse.Namespace) -> int:
     result = common.result_of(given.result, missing=given.missing)
     monitor = Monitor(result, n_components=given.components)
     limits = monitor.limits(given.level, source=given.limits, trained=given.trained)
-    sites, column = _sites(given, result)
+    sites, column = sites_of(given, result)
     scored = {site: monitor.score(X) for site, X in sites.items()}
     found = monitor.anomalies(sites, limits, top=given.top)
     rows, beyond = sum(len(s.t2) for s in scored.values()), sum(int(s.beyond(limits).sum()) for s in scored.values())
@@ -152,7 +152,7 @@ def run_score(given: argparse.Namespace) -> int:
     return 1 if given.most is not None and beyond > given.most * rows else 0
 
 
-def _sites(given: argparse.Namespace, result: Any) -> tuple[dict[Any, Any], str]:
+def sites_of(given: argparse.Namespace, result: Any) -> tuple[dict[Any, Any], str]:
     """The rows of each site, by its name; and the column that names them, where it was found and not asked for."""
     from flower_pca.data import partition, sources
 

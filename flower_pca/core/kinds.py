@@ -104,6 +104,7 @@ class Kind:
         own_block: Whether the columns that it is made with are of the client's choosing, and of length one.
         within_trace: Whether its entries are at most trace(C), of whatever client, where blocks are orthonormal.
         single: Whether it makes sense by itself only, and no sum of it does.
+        square: Whether it is as large as C_i.
         rounded: Whether it is made of products, and may have fewer bits: see `layers.precision`.
     """
 
@@ -118,6 +119,7 @@ class Kind:
     own_block: bool = False
     within_trace: bool = False
     single: bool = False
+    square: bool = False
     rounded: bool = False
 
     ROWS: ClassVar[Kind]
@@ -212,7 +214,7 @@ Kind.IMAGE = Kind(
     rounded=True,
 )
 # C_i itself, packed as covariance does.
-Kind.GRAM = Kind("gram", "all of C at once", size=_frobenius, bound=_squares, rounded=True)
+Kind.GRAM = Kind("gram", "all of C at once", size=_frobenius, bound=_squares, square=True, rounded=True)
 # Leading eigenvectors of C_i, orthonormal as one_shot sees to.
 Kind.EIGENVECTORS = Kind("eigenvectors", "the leading eigenvectors of C", single=True, rounded=True)
 # Their eigenvalues, over the number of rows.

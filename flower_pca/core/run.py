@@ -239,7 +239,7 @@ class Run:
         own = {client: arrays for client, arrays in now.stage.personal(now.state).items() if client in asked}
         # The opening speaks of raw rows: the frame is what it asks for.
         frame = Frame(own=now.model.missing == "own_mean") if now.opening else now.model.sent_frame
-        number, frame = self._history.count, frame.named(now.model.wanted, now.model.split)
+        number, frame = self._history.count, frame.with_names(now.model.wanted, now.model.split)
         self._sent, self._began = Broadcast(now.stage.name, number, self._arrays(), frame, to, own), time.perf_counter()
         return self._sent
 

@@ -1,8 +1,9 @@
 """Stage: the one abstraction. A pair of halves, server and client, with all state passed in and out.
 
 A stage holds hyper-parameters only. The server half is `start`, `broadcast`, `server`, `status`, `finish`; the client
-half is the static `client`, which finds everything it needs in the message. The static `parts` says what an answer
-holds. Clients send sums, never averages; the server divides by what arrived: unequal sizes need no code of their own.
+half is the static `client`, which finds everything it needs in the message. The static `asks` says what the arrays of
+a message are, the static `parts` what an answer holds. Clients send sums, never averages; the server divides by what
+arrived: unequal sizes need no code of their own.
 
 A message goes like this, whatever carries it:
 
@@ -25,6 +26,7 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import Ask
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.layers import precision
@@ -127,6 +129,7 @@ class Stage(ABC, Generic[S]):
 
     Attributes:
         name: What messages call it by; unique among all stages.
+        asks: What the arrays of its messages are, by name. A node works on no other.
         State: S at run time, for a saved state to be read back: what a subclass names in the brackets of its base.
         fixed_set: Whether the state belongs to one fixed set of clients, since it mixes products of several messages.
             A member that misses a message is asked once more; when one is gone for good, the run starts anew.
@@ -145,6 +148,7 @@ class Stage(ABC, Generic[S]):
     """
 
     name: ClassVar[str]
+    asks: ClassVar[Mapping[str, Ask]] = {}
     State: ClassVar[type]
     fixed_set: ClassVar[bool] = False
     bounded: ClassVar[bool] = False

@@ -17,6 +17,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import FLAG, Ask
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
@@ -48,6 +49,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     """
 
     name: ClassVar[str] = "private_opening"
+    asks: ClassVar[Mapping[str, Ask]] = {"sums": FLAG, "columns": FLAG}
     by_row: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 

@@ -82,6 +82,12 @@ def unequal(arrays: Mapping[str, Array]) -> bool:
     return any(np.unique(a if np.all(arrays[f"{name}{_ELSE}"]) else a[1:]).size > 1 for name, a in read.items())
 
 
+def tables(arrays: Mapping[str, Array]) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of the numbers that are tables, and those of the arrays beside them that say whose they are."""
+    named = frozenset(name for name in _tables(arrays) if name in arrays)
+    return named, frozenset(f"{name}{suffix}" for name in named for suffix in (_POSITIONS, _NAMES, _ELSE))
+
+
 def mine(arrays: dict[str, Array], who: Who) -> dict[str, Array]:
     """The message as this client reads it: of each table, its own number."""
     for name in _tables(arrays):

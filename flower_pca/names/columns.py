@@ -199,6 +199,12 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
     return f"{said} ({near})" if near else said
 
 
+def not_named(who: str, count: int) -> DataError:
+    """The error about columns without names, where the run names its own."""
+    rule, remedy = "named, as the run names its columns", "Give data with names of columns."
+    return DataError(f"The columns of {who}", must=rule, got=f"{count} without names", then=remedy)
+
+
 def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> DataError:
     """The error about columns that cannot be used; by name, what is in each, and where.
 

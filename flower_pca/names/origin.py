@@ -53,7 +53,7 @@ class Origin:
         return cls((Stretch(str(file), n, line, guessed),))
 
     @property
-    def guessed(self) -> tuple[str, ...]:
+    def headerless(self) -> tuple[str, ...]:
         """The names of the files whose first line was taken for a row, which nobody has said that it is."""
         return tuple(Path(part.file).name for part in self.stretches if part.guessed)
 

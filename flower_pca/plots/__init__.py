@@ -130,7 +130,14 @@ PICTURES: Final[dict[str, Picture]] = {
         need=INFLUENCE,
     ),
     "scores": Picture(
-        clients.scores, "Every point is a row in the common components; its colour is its client.", need=ROWS
+        clients.scores,
+        "Every point is a row in the common components, in the colour of its client; columns pull as arrows point.",
+        need=ROWS,
+    ),
+    "means": Picture(
+        clients.means,
+        "How far a client's mean of a column lies from that of all rows, in deviations of all rows.",
+        need=ROWS,
     ),
     "errors": Picture(
         clients.errors, "What the components leave of a row, on average over each client's rows.", need=ROWS

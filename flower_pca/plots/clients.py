@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from flower_pca.analysis import sites
 from flower_pca.base import labels
+from flower_pca.base.linalg import Array
 from flower_pca.names.sites import SiteRows
-from flower_pca.plots import letters, style
+from flower_pca.plots import grid, letters, style
 from flower_pca.results.pca import PCAResult
 
 if TYPE_CHECKING:
@@ -18,32 +20,109 @@ if TYPE_CHECKING:
 
 _POINTS: Final = 6000  # rows that a cloud shows; more hide one another
 _VECTOR: Final = 600  # points up to which an SVG holds each as a shape
+_ARROWS: Final = 6  # columns that have an arrow among the scores
+_ARROW: Final = 0.9  # of the rows lie nearer to the middle, along either axis, than the longest arrow ends
+_PANELS: Final = (3, 4)  # clients down and across, where they are too many for colours
+_MAPPED: Final = 24  # clients whose means are shown
 NAMED: Final = 20  # clients up to which each has its name; of more that have names of their own, some do
 
 
 def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
-    """Rows along the first two components, coloured by client; of a single component, one strip per client."""
-    step = -(-sum(rows(shards)) // _POINTS)
+    """Rows along the first two components: in the colours of their clients, with the columns that pull them; of many
+    clients those furthest off, each before all rows. Of a single component, one strip per client.
+    """
+    every = sum(rows(shards))
+    step = -(-every // _POINTS)
     parts = [result.transform(SiteRows.of(shard)[::step])[:, :2] for shard in shards]
-    points, client = np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    flat = points.shape[1] == 1
-    if flat:
-        points = np.column_stack([points, client + np.random.default_rng(1).uniform(-0.3, 0.3, len(points))])
-    order = np.random.default_rng(0).permutation(len(points))  # no client lies on top of the others
+    count = sum(map(len, parts))
+    title = "Scores" if every == count else f"Scores of {count:,} of {every:,} rows"
+    if result.n_components_ == 1:
+        _strips(drawn, result, parts, title)
+    elif len(parts) > NAMED:
+        _facets(drawn, result, parts, title)
+    else:
+        _biplot(drawn, result, parts, title)
+
+
+def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) -> None:
+    """All rows in one cloud, and arrows for the columns that weigh most."""
+    points, client = _shuffled(parts)
+    ax = drawn.subplots()
+    _cloud(ax, points, client, len(parts), bar=named(result, len(parts)))
+    style.tidy(ax, title, "component 1", "component 2", grid="both")
+    weights = result.components_[:2].T
+    columns = labels.column_names(result.feature_names_in_, result.n_features_in_)
+    ends = weights / np.maximum(np.abs(weights).max(axis=0, initial=0.0), np.finfo(float).tiny)
+    ends = ends * np.quantile(np.abs(points), _ARROW, axis=0)  # each axis has a scale of its own
+    for j in labels.leading(np.linalg.norm(weights, axis=1), _ARROWS):
+        x, y = ends[j]
+        ax.annotate("", (x, y), (0.0, 0.0), arrowprops={"arrowstyle": "-|>", "color": style.INK, "lw": 0.9})
+        name = style.name_of(columns[j])
+        side = "left" if x >= 0.0 else "right"
+        ax.text(x, y, name, fontsize=7.5, color=style.INK, ha=side, va="center", fontfamily=letters.family(name))
+
+
+def _facets(drawn: Figure, result: PCAResult, parts: list[Array], title: str) -> None:
+    """A panel for each of the clients whose middle lies furthest off, its rows before those of all."""
+    every = np.concatenate(parts)
+    spread = every.std(axis=0)
+    middles = np.array([part.mean(axis=0) for part in parts]) / np.where(spread > 0.0, spread, 1.0)
+    furthest = np.sort(np.argsort(-np.linalg.norm(middles, axis=1), kind="stable")[: _PANELS[0] * _PANELS[1]])
+    drawn.set_size_inches(style.SINGLE[0], 4.6)
+    panels = drawn.subplots(*_PANELS, sharex=True, sharey=True).ravel()
+    for ax, i in zip(panels, furthest, strict=False):
+        ax.scatter(*every.T, s=2, lw=0, alpha=0.35, c=style.FAINT, rasterized=True)
+        ax.scatter(*parts[i].T, s=6, lw=0, c=style.MINUS, rasterized=len(parts[i]) > _VECTOR)
+        style.tidy(ax, "", "", "", grid="")
+        name = style.name_of(labels.client_name(result.site_names, int(i)))
+        ax.set_title(name, loc="left", fontsize=8, color=style.INK, pad=3, fontfamily=letters.family(name))
+        ax.tick_params(labelsize=7)
+    words = f"{title}: the {len(furthest)} clients furthest off, of {len(parts):,}"
+    drawn.suptitle(words, x=0.012, ha="left", fontsize=11, color=style.INK)
+    drawn.supxlabel("component 1", fontsize=9.5, color=style.INK)
+    drawn.supylabel("component 2", fontsize=9.5, color=style.INK)
+
+
+def _strips(drawn: Figure, result: PCAResult, parts: list[Array], title: str) -> None:
+    """A strip for each client."""
+    score, client = _shuffled(parts)
+    height = client + np.random.default_rng(1).uniform(-0.3, 0.3, len(client))
     names = named(result, len(parts))
     few = 0 < len(names) <= NAMED
-    if flat and few:
+    if few:
         drawn.set_size_inches(style.SINGLE[0], max(style.SINGLE[1], 1.2 + 0.26 * len(names)))
     ax = drawn.subplots()
-    _cloud(ax, points[order], client[order], len(parts), bar=None if flat else names)
-    everything = sum(rows(shards))
-    shown = "Scores" if everything == len(points) else f"Scores of {len(points):,} of {everything:,} rows"
-    across = ("" if names else "client") if flat else "component 2"
-    style.tidy(ax, shown, "component 1", across, grid="both")
-    if flat and few:
+    _cloud(ax, np.column_stack([score[:, 0], height]), client, len(parts), bar=None)
+    style.tidy(ax, title, "component 1", "" if names else "client", grid="both")
+    if few:
         style.named(ax, names)
-    elif flat:
+    else:
         style.numbered(ax, len(parts), first=0, axis="y", names=names)
+
+
+def _shuffled(parts: list[Array]) -> tuple[Array, Array]:
+    """All rows and whose they are, in an order in which no client lies on top of the others."""
+    points, client = np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    order = np.random.default_rng(0).permutation(len(points))
+    return points[order], client[order]
+
+
+def means(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
+    """How far each client's mean of a column lies from that of all rows, in deviations of all rows."""
+    found = sites.of(result, shards, few=_MAPPED)
+    shown = found.order[:_MAPPED]
+    names = [labels.client_name(result.site_names, int(i)) for i in shown]
+    given = result.feature_names_in_
+    few = "" if len(shown) == len(found.order) else f", the {len(shown)} furthest off"
+    grid.draw(
+        drawn,
+        found.off[shown],
+        columns=None if given is None else [str(name) for name in given],
+        others=names,
+        title=f"Means of the clients{few}",
+        label="deviations of all rows",
+        kind="signed",
+    )
 
 
 def errors(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
@@ -58,7 +137,7 @@ def errors(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
     style.legend(ax)
 
 
-def bars(drawn: Figure, values: np.ndarray[Any, Any], names: list[str], *, title: str, words: str) -> Axes:
+def bars(drawn: Figure, values: Array, names: list[str], *, title: str, words: str) -> Axes:
     """A bar for each client: along x with its name, while they are few; else upright, some with names, or by number."""
     reach = 1.12 * float(values.max()) or 1.0
     if 0 < len(names) <= NAMED:
@@ -77,9 +156,7 @@ def bars(drawn: Figure, values: np.ndarray[Any, Any], names: list[str], *, title
     return ax
 
 
-def pairs(
-    drawn: Figure, values: Mapping[str, np.ndarray[Any, Any]], names: list[str], *, title: str, words: str
-) -> None:
+def pairs(drawn: Figure, values: Mapping[str, Array], names: list[str], *, title: str, words: str) -> None:
     """Two bars for each client, one above the other, or side by side where clients have no room for names."""
     count = len(next(iter(values.values())))
     few = 0 < len(names) <= NAMED
@@ -107,7 +184,7 @@ def named(result: PCAResult, clients: int) -> list[str]:
     return [labels.client_name(result.site_names, i) for i in range(clients)]
 
 
-def measured(result: PCAResult, shards: Sequence[Any]) -> np.ndarray[Any, Any]:
+def measured(result: PCAResult, shards: Sequence[Any]) -> Array:
     """The mean squared reconstruction error of a row, for each client."""
     return np.array([result.reconstruction_error(shard) for shard in shards])
 
@@ -117,9 +194,7 @@ def rows(shards: Sequence[Any]) -> list[int]:
     return [shard.shape[0] if hasattr(shard, "shape") else len(shard) for shard in shards]
 
 
-def _cloud(
-    ax: Axes, points: np.ndarray[Any, Any], client: np.ndarray[Any, Any], count: int, *, bar: list[str] | None
-) -> None:
+def _cloud(ax: Axes, points: Array, client: Array, count: int, *, bar: list[str] | None) -> None:
     """Points in the colours of their clients; with a bar that says which these are, by name or by number."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize

@@ -10,42 +10,18 @@ import functools
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows import known
+from flower_pca.rows import statistics
 from flower_pca.rows.frame import Frame, Moments
-from flower_pca.rows.known import Product
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.statistics import Statistics
-
-_DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
-
-
-def fixed(data: LocalData, path: Path | None = None, *, gaps: bool = False) -> FixedData:
-    """What answers for these rows, in their frame.
-
-    Args:
-        data: The rows.
-        path: The node's own file for the statistics.
-        gaps: Whether a frame may say what stands for missing values; else it is the mean of the rows' own.
-    """
-    if path is not None:
-        path = path.with_stem(path.stem + data.FILE)
-    key = ("fixed", gaps)
-    if key not in data.known:
-        data.known[key] = known.of(data, path, gaps=gaps)
-    statistics, whole = data.known[key]
-    newest: FixedData | None = data.known.get((*key, "newest"))
-    if newest is None or not newest.frame.same(data.frame):
-        held = functools.partial(_parts, data, gaps)
-        newest = FixedData(statistics, data.frame, who=data.who, whole=whole, parts=held)
-        data.known[(*key, "newest")] = newest
-    return newest
+from flower_pca.rows.operator import DIRECT, Operator
+from flower_pca.rows.statistics import Product, Statistics
 
 
 def parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
@@ -59,11 +35,11 @@ def parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
 
 
 def _parts(data: LocalData, gaps: bool) -> tuple[FixedData, ...]:
-    found = known.of_parts(data, gaps=gaps)
-    return tuple(FixedData(statistics, data.frame, who=data.who, whole=whole) for statistics, whole in found)
+    sources = statistics.of_parts(data, gaps=gaps)
+    return tuple(FixedData(part, data.frame, who=data.who, whole=whole) for part, whole in sources)
 
 
-class FixedData:
+class FixedData(Operator):
     """The rows X (n x d) of one client in a frame, by statistics that no message has touched.
 
     Answers are float64. Their bits follow from the message and the statistics, whatever the rows.
@@ -71,7 +47,7 @@ class FixedData:
 
     answers: ClassVar[str] = "fixed"
     sparse: ClassVar[bool] = False
-    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)
+    dtype: np.dtype[Any] = np.dtype(np.float64)
 
     def __init__(
         self,
@@ -82,27 +58,42 @@ class FixedData:
         whole: Product | None = None,
         parts: Callable[[], tuple[FixedData, ...]] = tuple,
     ) -> None:
-        given = frame.fill if frame.fill is not None and not frame.own else None
         self.who, self.frame, self._whole, self.parts = who, frame, whole, parts
-        self._stored = statistics
-        self._T = statistics if given is None else statistics.filled(given)
+        self._stored = self._T = statistics
+        if frame.fill is not None and not frame.own:
+            self._T = statistics.with_fill(frame.fill)
         self.n, self.d = statistics.n, statistics.d
         self.missing = int(np.sum(self.n - statistics.seen))
         # A column without a single value stands where all others have it; before they are known, at 0.
-        empty = statistics.seen == 0
-        self._mean = np.where(empty, 0.0 if frame.fill is None else frame.fill, self._T.mean)
-        self._empty = empty
+        self._empty = statistics.seen == 0
+        self._mean = np.where(self._empty, 0.0 if frame.fill is None else frame.fill, self._T.mean)
 
-    def complete(self) -> None:
-        """Raise DataError if values are missing and the frame does not say what takes their place."""
-        if self.missing and self.frame.fill is None and not self.frame.own:
-            raise checks.not_finite(self.who, self.missing)
+    @classmethod
+    def of(cls, data: LocalData, path: Path | None = None, *, gaps: bool = False) -> FixedData:
+        """What answers for these rows, in their frame; the newest is kept.
+
+        Args:
+            data: The rows.
+            path: The node's own file for the statistics.
+            gaps: Whether a frame may say what stands for missing values; else it is the mean of the rows' own.
+        """
+        if path is not None:
+            path = path.with_stem(path.stem + data.FILE)
+        key = ("fixed", gaps)
+        if key not in data.known:
+            data.known[key] = statistics.of(data, path, gaps=gaps)
+        newest: FixedData | None = data.known.get((*key, "newest"))
+        if newest is None or not newest.frame.same(data.frame):
+            source, whole = data.known[key]
+            parts = functools.partial(_parts, data, gaps)
+            newest = data.known[(*key, "newest")] = cls(source, data.frame, who=data.who, whole=whole, parts=parts)
+        return newest
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
         """X'(XZ); `reuse` changes nothing."""
         self.complete()
-        Z1 = self._unscaled(np.asarray(Z, dtype=np.float64))
-        return self._unscaled(self._centred(self._T, Z1) + self.n * np.outer(self._e, self._e @ Z1))
+        Z1 = self._unscale(np.asarray(Z, dtype=np.float64))
+        return self._unscale(self._scatter_times(self._T, Z1) + self.n * np.outer(self._e, self._e @ Z1))
 
     def gram(self) -> Array:
         """X'X (d x d)."""
@@ -138,34 +129,26 @@ class FixedData:
         whole = squares if self.frame.scale is None else squares / self.frame.scale**2
         return max(float(whole.sum() - np.sum(Z * self.matmat(Z))), 0.0)
 
-    def top(self, k: int) -> tuple[Array, Array]:
-        """The leading eigenvectors (d x r) and eigenvalues (r) of X'X, with r = min(k, rank)."""
-        side = min(self.n, self.d)
+    def _eigen(self, k: int) -> tuple[Array, Array]:
         if self._T.factor is not None:
             _, s, Vt = np.linalg.svd(self.root(), full_matrices=False)
-            values, V = s**2, Vt.T
-        elif self._T.scatter is not None and self.d <= _DIRECT:
-            values, V = linalg.eigh_descending(self.gram())
-        else:
-            values, V = linalg.lanczos(self.matmat, self.d, min(k, side, self.d - 1), tol=np.finfo(np.float64).eps)
-        floor = side * float(np.finfo(np.float64).eps) * max(float(values[0]), 0.0)
-        r = int(np.sum(values[:k] > floor))
-        return np.ascontiguousarray(V[:, :r]), np.ascontiguousarray(values[:r])
-
-    def norm2(self, *, steps: int = 10) -> float:
-        """||X||_2 squared, the largest eigenvalue of X'X, by a few block power steps: never above the true one."""
-        return linalg.largest_eigenvalue(self.matmat, self.d, steps)
+            return s**2, Vt.T
+        if self._T.scatter is not None and self.d <= DIRECT:
+            return linalg.eigh_descending(self.gram())
+        side = min(self.n, self.d)
+        return linalg.lanczos(self.matmat, self.d, min(k, side, self.d - 1), tol=float(np.finfo(np.float64).eps))
 
     def moments(self) -> Moments:
         """The moments of the rows: of the values that are there, or of whole rows where own means stand in gaps."""
         T = self._stored
         if not self.missing or (self.frame.own and not self._empty.any()):
             return Moments(self.n, T.mean, T.m2)
-        return Moments(self.n, T.mean, T.m2, np.where(T.seen > 0, self.n, 0) if self.frame.own else T.seen)
+        seen = np.where(self._empty, 0, self.n) if self.frame.own else T.seen
+        return Moments(self.n, T.mean, T.m2, seen)
 
     def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
         """The moments, and the product of the rows less their own mean with a block."""
-        yield self.moments(), self._centred(self._stored, np.asarray(block, dtype=np.float64))
+        yield self.moments(), self._scatter_times(self._stored, np.asarray(block, dtype=np.float64))
 
     def peak(self) -> Array:
         """The largest |x| of each column."""
@@ -180,12 +163,14 @@ class FixedData:
 
     @functools.cached_property
     def _e(self) -> Array:
-        return (self._mean if self.frame.mean is None else self._mean - self.frame.mean) + self._T.rest
+        if self.frame.mean is None:
+            return self._mean + self._T.rest
+        return (self._mean - self.frame.mean) + self._T.rest
 
-    def _unscaled(self, Z: Array) -> Array:
+    def _unscale(self, Z: Array) -> Array:
         return Z if self.frame.scale is None else Z / self.frame.scale[:, None]
 
-    def _centred(self, T: Statistics, Z: Array) -> Array:
+    def _scatter_times(self, T: Statistics, Z: Array) -> Array:
         """C Z."""
         if T.scatter is not None:
             return np.asarray(T.scatter[: self.d, : self.d] @ Z)
@@ -200,7 +185,7 @@ class FixedData:
         if self._T.factor is not None:
             return np.asarray(self._root.T @ self._root)
         if self._T.scatter is None:
-            rule, remedy = f"at most {_DIRECT}", "Use krylov or ssi, whose messages are narrow."
+            rule, remedy = f"at most {DIRECT}", "Use krylov or ssi, whose messages are narrow."
             raise DataError(f"The columns of sparse rows of {self.who}", must=rule, got=self.d, then=remedy)
         G = self._T.scatter[: self.d, : self.d] + self.n * np.outer(self._e, self._e)
         scale = self.frame.scale

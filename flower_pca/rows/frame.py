@@ -1,7 +1,8 @@
-"""Rows as they are stored and as they are seen: frames, moments, and sparse rows that are framed implicitly."""
+"""Rows as they are stored and as they are seen: frames, moments, and rows that are framed in their products only."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -40,7 +41,7 @@ class Frame:
         moved = alike and _equal(self.mean, other.mean) and _equal(self.scale, other.scale)
         return moved and _equal(self.fill, other.fill)
 
-    def named(self, names: tuple[str, ...] | None, split: Split | None = None) -> Frame:
+    def with_names(self, names: tuple[str, ...] | None, split: Split | None = None) -> Frame:
         """The same, of these columns; this very frame if it is of them, which clients know without comparing."""
         return self if (self.names, self.split) == (names, split) else replace(self, names=names, split=split)
 
@@ -87,7 +88,9 @@ class Moments:
         if frame.fill is not None:
             filled = frame.fill - centre
             sums, squares = sums + (self.n - seen) * filled, squares + (self.n - seen) * filled**2
-        return (sums, squares) if frame.scale is None else (sums / frame.scale, squares / frame.scale**2)
+        if frame.scale is not None:
+            sums, squares = sums / frame.scale, squares / frame.scale**2
+        return sums, squares
 
 
 def merge(a: Moments, b: Moments) -> Moments:
@@ -129,7 +132,7 @@ def _partial_sparse_moments(S: Any) -> Moments:
     return Moments(n, mean + rest, np.maximum(m2, 0.0), count)
 
 
-def filled(S: Any, fill: Array) -> Any:
+def fill_gaps(S: Any, fill: Array) -> Any:
     """Sparse rows with these values where stored ones are missing."""
     gaps = np.isnan(S.data)
     data = np.where(gaps, fill[S.indices], S.data).astype(S.data.dtype)
@@ -169,7 +172,7 @@ def near(frame: Frame, rows: Array) -> bool:
     return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(squares[(len(squares) - 1) // 2]))
 
 
-def stored(X: Any, who: str) -> Any:
+def as_stored(X: Any, who: str) -> Any:
     """The rows in the form they are kept in: a C-ordered array, a memory-mapped one as it is, or canonical CSR."""
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         got = f"{int(np.ma.getmaskarray(X).sum())} masked entries"
@@ -181,15 +184,86 @@ def stored(X: Any, who: str) -> Any:
         remedy = "Convert it first; a vector becomes x[:, None]."
         raise DataError(f"The data of {who}", must=rule, got=got, then=remedy)
     if hasattr(rows, "tocsr"):
-        S = rows.tocsr()
-        S = S if S.dtype.kind == "f" else S.astype(np.float64)
-        if not S.has_canonical_format:
-            S = S.copy()
-            S.sum_duplicates()
-        return S
+        return _canonical(rows.tocsr())
     if rows.dtype.kind in "iub" or isinstance(rows, np.memmap):
         return rows
-    return np.ascontiguousarray(rows, dtype=np.float32 if rows.dtype.itemsize <= 4 else np.float64)
+    dtype = np.float32 if rows.dtype.itemsize <= 4 else np.float64
+    return np.ascontiguousarray(rows, dtype=dtype)
+
+
+def _canonical(S: Any) -> Any:
+    """CSR of floating point, each place in it once."""
+    if S.dtype.kind != "f":
+        S = S.astype(np.float64)
+    if not S.has_canonical_format:
+        S = S.copy()  # which is the caller's
+        S.sum_duplicates()
+    return S
+
+
+class ImplicitRows:
+    """Stored rows S in a frame, (S - 1 mean') / scale, without ever forming them: sparse ones, or ones that are `near`.
+
+    What is subtracted is subtracted from products, which costs digits where the mean is large beside the deviations.
+    """
+
+    def __init__(self, S: Any, frame: Frame) -> None:
+        self._S, self._mean, self._scale = S, frame.mean, frame.scale
+        self.shape = S.shape
+
+    def __matmul__(self, Z: Array) -> Array:
+        Z = Z.astype(np.float64, copy=False)  # what is subtracted here would cost single precision its last digits
+        if self._scale is not None:
+            Z = Z / self._scale[:, None]
+        Y = np.asarray(self._S @ Z)
+        if self._mean is not None:
+            Y -= self._mean @ Z
+        return Y
+
+    @property
+    def T(self) -> Adjoint:
+        """The adjoint, as an operator."""
+        return Adjoint(self._S, self._mean, self._scale)
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """The adjoint of rows in a frame."""
+
+    S: Any
+    mean: Array | None
+    scale: Array | None
+
+    def __matmul__(self, Y: Array) -> Array:
+        Y = Y.astype(np.float64, copy=False)
+        Z = np.asarray(self.S.T @ Y)
+        if self.mean is not None:
+            Z -= np.outer(self.mean, Y.sum(axis=0))
+        return Z if self.scale is None else Z / self.scale[:, None]
+
+
+def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
+    """X'(XZ) for blocks of stored rows in a frame, summed in double precision.
+
+    The frame is taken off once, from what all blocks come to.
+    """
+    W = Z if frame.scale is None else (Z / frame.scale[:, None]).astype(Z.dtype, copy=False)
+    less = None if frame.mean is None else frame.mean @ W
+    total, sums = None, np.zeros(Z.shape[1])
+    for S in blocks:
+        Y = np.asarray(S @ W)
+        if less is not None:
+            Y -= less
+            sums += np.ones(len(Y)) @ Y
+        part = np.asarray(S.T @ Y)
+        if total is None:
+            total = part.astype(np.float64, copy=False)
+        else:
+            total += part
+    assert total is not None
+    if frame.mean is not None:
+        total -= np.dot(frame.mean[:, None], sums[None])
+    return total if frame.scale is None else total / frame.scale[:, None]
 
 
 def _equal(a: Array | None, b: Array | None) -> bool:

@@ -1,4 +1,4 @@
-"""LocalData: one client's rows in the global frame, seen as an operator. Centring and scaling live here only."""
+"""LocalData: one client's rows in the global frame, as an operator that multiplies them. They are framed here only."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.rows import deviations
-from flower_pca.rows.arranged import ArrangedRows
-from flower_pca.rows.frame import Frame, Moments, apply, filled, near
-from flower_pca.rows.implicit import ImplicitRows, product
-from flower_pca.rows.spread import Spread, pays
+from flower_pca.rows import moments
+from flower_pca.rows.frame import Frame, ImplicitRows, Moments, apply, fill_gaps, near, product
+from flower_pca.rows.moments import Less, pays
+from flower_pca.rows.operator import DIRECT, Operator
+from flower_pca.rows.stored import StoredRows
 
 _SMALL: Final = 2**15  # entries below which framing a block is cheaper than putting its products right
 _REUSE: Final = 4  # products that a run makes of the rows at least
-_HELD: Final = 2**26  # entries of a dense copy that may be held for a factorisation
-_DIRECT: Final = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
+_COPIED: Final = 2**26  # entries of a dense copy that a factorisation may take
 
 
-class LocalData(ArrangedRows):
+class LocalData(StoredRows, Operator):
     """The rows X (n x d) of one client, as the operator that the algorithms need.
 
     Beside the rows there is a block or two at a time; a copy less the frame's mean only of `roomy` ones, to the same
@@ -47,13 +46,13 @@ class LocalData(ArrangedRows):
         self._child: LocalData | None = None
 
     @property
-    def _own(self) -> bool:
+    def _uses_own_means(self) -> bool:
         return bool(self.frame.own and self.missing)
 
     def framed(self, frame: Frame, *, keep: bool = True) -> LocalData:
         """The same stored rows in another frame. The newest view is kept, with what it has cached, if `keep`."""
         if frame.names is not None and frame.names != self.names:
-            return self.arranged(frame.names).framed(frame, keep=keep)
+            return self.arrange(frame.names).framed(frame, keep=keep)
         child = self._child
         if keep and child is not None and child.frame.same(frame):
             return child
@@ -68,20 +67,15 @@ class LocalData(ArrangedRows):
     def _view(self) -> Self:
         """These stored rows once more, without a frame."""
         view = super()._view()
-        view.frame, view._keep, view._child, view.roomy = Frame(), True, None, self.roomy
+        view.frame, view._keep, view._child = Frame(), True, None
         return view
-
-    def complete(self) -> None:
-        """Raise DataError if values are missing and the frame does not say what takes their place."""
-        if self.missing and self._applied.fill is None:
-            raise checks.not_finite(self.who, self.missing)
 
     def matmat(self, Z: Array, *, reuse: int = _REUSE) -> Array:
         """X'(XZ). `reuse`: how many such products a run makes of these rows, which decides whether X'X pays."""
         Z = np.ascontiguousarray(Z, dtype=np.float64 if self.sparse else self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
-            known = self.gram() @ Z if self.missing else self._spread.times(Z, self.frame)
-            return np.asarray(known, dtype=self.dtype)
+            total = self.gram() @ Z if self.missing else self.spread().times(Z, self.frame)
+            return np.asarray(total, dtype=self.dtype)
         blocks, frame = self._bare()
         return product(blocks, Z, frame).astype(self.dtype, copy=False)
 
@@ -105,7 +99,7 @@ class LocalData(ArrangedRows):
         Z = np.ascontiguousarray(Z, dtype=self.dtype)
         if not self.sparse:
             return float(sum(np.sum((B - (B @ Z) @ Z.T).astype(np.float64) ** 2) for B in self.rows()))
-        squares = self.moments().sums(self._applied)[1]
+        squares = self.moments().sums(self._full_frame)[1]
         return max(float(squares.sum()) - float(np.sum(self.scores(Z).astype(np.float64) ** 2)), 0.0)
 
     def gram(self) -> Array:
@@ -115,16 +109,16 @@ class LocalData(ArrangedRows):
     def rows(self) -> Iterator[Any]:
         """Blocks of framed rows; of sparse rows, operators that act as framed rows."""
         self.complete()
-        frame = self._applied
+        frame = self._full_frame
         if self.sparse:
-            yield ImplicitRows(self._filled, frame)
+            yield ImplicitRows(self._without_gaps, frame)
         else:
-            yield from (apply(frame, block, self.dtype) for block in self._stored())
+            yield from (apply(frame, block, self.dtype) for block in self._blocks())
 
     def _factors(self) -> Iterator[Any]:
         """Blocks that multiply like framed rows."""
         if self._implicit:
-            yield from (ImplicitRows(block, self.frame) for block in self._stored())
+            yield from (ImplicitRows(block, self.frame) for block in self._blocks())
         else:
             yield from self.rows()
 
@@ -132,13 +126,13 @@ class LocalData(ArrangedRows):
         """Blocks of rows, and the frame that is still to be taken off their products."""
         if self.sparse:
             self.complete()
-            return [self._filled], self._applied
+            return [self._without_gaps], self._full_frame
         if self._implicit:
-            return self._stored(), self.frame
+            return self._blocks(), self.frame
         if self.frame.mean is None:
             return self.rows(), Frame()
         self.complete()
-        return self._less.of(self._stored()), self._less.rest
+        return self._less.of(self._blocks()), self._less.rest
 
     def dense(self) -> Iterator[Array]:
         """Blocks of framed rows as arrays, of sparse rows too."""
@@ -147,7 +141,7 @@ class LocalData(ArrangedRows):
             return
         self.complete()
         for i in range(0, self.n, self._block_rows):
-            yield apply(self._applied, self._filled[i : i + self._block_rows].toarray(), self.dtype)
+            yield apply(self._full_frame, self._without_gaps[i : i + self._block_rows].toarray(), self.dtype)
 
     def root(self) -> Array:
         """A matrix A with A'A = X'X: the framed rows as one array."""
@@ -162,40 +156,33 @@ class LocalData(ArrangedRows):
 
         Of rows whose gaps are filled with their own means, they are those of whole rows; else of the values there.
         """
-        return self._moments(own=self._own)
+        return self._moments(own=self._uses_own_means)
 
     def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
         """By blocks of stored rows: the moments, and the product of the rows less their own mean with a block.
 
         Dense rows without gaps are one block; by way of X'X where that pays, which later messages need as well.
         """
+        own = self._uses_own_means
         if self.sparse:
-            yield from ((moments, rows.T @ (rows @ block)) for moments, rows in self._about_means(own=self._own))
+            yield from ((there, rows.T @ (rows @ block)) for there, rows in self._about_means(own=own))
         elif self._gram_pays(block.shape[1], _REUSE) and not self.missing:
-            yield self._spread.moments, self._spread.gram @ block
+            spread = self.spread()
+            yield spread.moments, spread.gram @ block
         else:
-            found, total = deviations.product(*self._deviations(), block, self.dtype, self._count)
-            yield self._whole(found) if self._own else found, total
+            there, total = moments.product(self._deviations(), self.n, self._mean, block, self.dtype, self._count)
+            yield self._whole(there) if own else there, total
 
-    def top(self, k: int) -> tuple[Array, Array]:
-        """The leading eigenvectors (d x r) and eigenvalues (r) of X'X, with r = min(k, rank)."""
+    def _eigen(self, k: int) -> tuple[Array, Array]:
         side = min(self.n, self.d)
-        if not self.sparse and self.n < self.d and side <= _DIRECT and self._X.size <= _HELD:
+        if not self.sparse and self.n < self.d and side <= DIRECT and self._X.size <= _COPIED:
             _, s, Vt = np.linalg.svd(np.concatenate(list(self.rows())), full_matrices=False)
-            values, V = s.astype(np.float64) ** 2, Vt.T
-        elif self.d <= _DIRECT and (not self.sparse or k >= side):
-            values, V = linalg.eigh_descending(self.gram().astype(np.float64))
-        else:
-            product = functools.partial(self.matmat, reuse=1)
-            tol = float(np.finfo(self.dtype).eps)
-            values, V = linalg.lanczos(product, self.d, min(k, side, self.d - 1), tol=tol)
-        floor = side * float(np.finfo(self.dtype).eps) * max(float(values[0]), 0.0)
-        r = int(np.sum(values[:k] > floor))
-        return np.ascontiguousarray(V[:, :r]), np.ascontiguousarray(values[:r])
-
-    def norm2(self, *, steps: int = 10) -> float:
-        """||X||_2 squared, the largest eigenvalue of X'X, by a few block power steps: never above the true one."""
-        return linalg.largest_eigenvalue(functools.partial(self.matmat, reuse=steps), self.d, steps)
+            return s.astype(np.float64) ** 2, Vt.T
+        if self.d <= DIRECT and (not self.sparse or k >= side):
+            return linalg.eigh_descending(self.gram().astype(np.float64))
+        product = functools.partial(self.matmat, reuse=1)
+        tol = float(np.finfo(self.dtype).eps)
+        return linalg.lanczos(product, self.d, min(k, side, self.d - 1), tol=tol)
 
     def _gram_pays(self, p: int, reuse: int) -> bool:
         # A pure rule of sizes, not of what is cached, so that a resumed run takes the same path to the bit.
@@ -207,20 +194,15 @@ class LocalData(ArrangedRows):
         if self.sparse:
             return self.matmat(np.eye(self.d))
         if self._keep and self.d <= self.n and not self.missing:
-            return self._spread.framed(self.frame)
-        blocks, frame = self._bare() if self.missing and self.dtype == np.float64 else (self.rows(), Frame())
+            return self.spread().in_frame(self.frame)
+        blocks: Iterable[Any] = self.rows()
+        frame = Frame()
+        if self.missing and self.dtype == np.float64:
+            blocks, frame = self._bare()
         total = np.zeros((self.d, self.d))
         for block in blocks:
             total += block.T @ block
         return total if frame.scale is None else total / np.outer(frame.scale, frame.scale)
-
-    @property
-    def _spread(self) -> Spread:
-        """Of the stored rows, for all their views."""
-        if "spread" not in self.known:
-            self.known["spread"] = Spread.of(*self._deviations(), self.dtype)
-        found: Spread = self.known["spread"]
-        return found
 
     @functools.cached_property
     def _implicit(self) -> bool:
@@ -229,19 +211,19 @@ class LocalData(ArrangedRows):
         return large and near(self.frame, self.sample())
 
     @functools.cached_property
-    def _applied(self) -> Frame:
+    def _full_frame(self) -> Frame:
         """The frame with what stands for missing values of these rows."""
-        if not self._own:
+        if not self._uses_own_means:
             return self.frame
         given = 0.0 if self.frame.fill is None else self.frame.fill
         return replace(self.frame, fill=np.where(self.there().seen > 0, self.own_fill(), given), own=False)
 
     @functools.cached_property
-    def _less(self) -> deviations.Less:
-        frame = self._applied if self.missing else replace(self.frame, fill=None)
-        return deviations.Less(frame, self.dtype, kept=self.roomy and self._keep)
+    def _less(self) -> Less:
+        frame = self._full_frame if self.missing else replace(self.frame, fill=None)
+        return Less(frame, self.dtype, kept=self.roomy and self._keep)
 
     @functools.cached_property
-    def _filled(self) -> Any:
-        fill = self._applied.fill
-        return filled(self._X, fill) if self.missing and fill is not None else self._X
+    def _without_gaps(self) -> Any:
+        fill = self._full_frame.fill
+        return fill_gaps(self._X, fill) if self.missing and fill is not None else self._X

@@ -16,23 +16,28 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from flower_pca.base import archive, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows.frame import filled
+from flower_pca.rows import folds
+from flower_pca.rows.frame import fill_gaps
+from flower_pca.rows.limbs import WholeRows
 from flower_pca.rows.stored import StoredRows
+
+Product: TypeAlias = Callable[[Array], Array]  # S'(SZ) of a block Z
+Source: TypeAlias = "tuple[Statistics, Product | None]"  # what answers come from; with the product of rows without C
 
 _CANCELS: Final = 2.0**-20  # of a column's squares: below it the deviations are formed before they are multiplied
 _LARGEST: Final = 2**27  # entries of C or R
 _COLUMNS: Final = 64  # of sparse rows that are multiplied at a time
-_KEPT: Final = 8  # sets of rows whose statistics a process keeps ready
+_READY: Final = 8  # sets of rows whose statistics a process keeps ready
 _FILE: Final = "statistics of the rows"
 
 
@@ -70,15 +75,22 @@ class Statistics:
     def of_columns(self, places: Array) -> Statistics:
         """The statistics of these columns, in this order: numbers of these, none of them computed anew."""
         where = {int(column): new for new, column in enumerate(places)}
-        kept = np.array([i for i, column in enumerate(self.gaps) if int(column) in where], dtype=np.int64)
-        gaps = np.array([where[int(column)] for column in self.gaps[kept]], dtype=np.int64)
-        every = np.concatenate([places, self.d + kept])
-        by_column = {name: getattr(self, name)[places] for name in ("mean", "seen", "peak", "m2", "rest")}
-        scatter = None if self.scatter is None else np.ascontiguousarray(self.scatter[np.ix_(every, every)])
-        factor = None if self.factor is None else np.ascontiguousarray(self.factor[:, every])
-        return Statistics(self.n, **by_column, gaps=gaps, scatter=scatter, factor=factor)
+        beside = np.array([i for i, column in enumerate(self.gaps) if int(column) in where], dtype=np.int64)
+        gaps = np.array([where[int(column)] for column in self.gaps[beside]], dtype=np.int64)
+        every = np.concatenate([places, self.d + beside])
+        return Statistics(
+            self.n,
+            mean=self.mean[places],
+            seen=self.seen[places],
+            peak=self.peak[places],
+            gaps=gaps,
+            m2=self.m2[places],
+            rest=self.rest[places],
+            scatter=None if self.scatter is None else np.ascontiguousarray(self.scatter[np.ix_(every, every)]),
+            factor=None if self.factor is None else np.ascontiguousarray(self.factor[:, every]),
+        )
 
-    def filled(self, fill: Array) -> Statistics:
+    def with_fill(self, fill: Array) -> Statistics:
         """The statistics of the rows with these values in their gaps."""
         j = self.gaps
         if not len(j):
@@ -112,6 +124,63 @@ class Statistics:
         return np.ascontiguousarray(np.sqrt(np.maximum(values, 0.0))[:, None] * V.T * lengths)
 
 
+def of(data: StoredRows, path: Path | None = None, *, gaps: bool) -> Source:
+    """What is known of rows: it is measured on all columns of a table in their own order, whichever a run asks for."""
+    if data.places is None:
+        return _source(data, path, gaps)
+    origin, key = data.origin, ("fixed", gaps)
+    if key not in origin.known:
+        origin.known[key] = _source(origin, path, gaps)
+    return _of_columns(data, *origin.known[key])
+
+
+def of_parts(data: StoredRows, *, gaps: bool) -> list[Source]:
+    """The same of each part of the rows, measured when it is first asked for; no file keeps it."""
+    known, key = data.origin.known, ("parts", gaps)
+    if key not in known:
+        known[key] = [_part(part, gaps) for part in folds.parts(data.origin)]
+    parts: list[Source] = known[key]
+    return parts if data.places is None else [_of_columns(data, *part) for part in parts]
+
+
+def _of_columns(data: StoredRows, statistics: Statistics, whole: Product | None) -> Source:
+    """What is known of the columns that the run asks for."""
+    places = data.places
+    assert places is not None
+    if whole is None:
+        return statistics.of_columns(places), None
+    of_all: Product = whole
+
+    def product(Z: Array) -> Array:
+        every = np.zeros((data.origin.d, Z.shape[1]))
+        every[places] = Z
+        return np.asarray(of_all(every)[places])
+
+    return statistics.of_columns(places), product
+
+
+def _part(part: StoredRows, gaps: bool) -> Source:
+    """As of whole rows, but a process does not keep it in the place of other nodes' statistics."""
+    if large(part):
+        return _source(part, None, gaps)
+    return measure(part, gaps=gaps), None
+
+
+def _source(data: StoredRows, path: Path | None, gaps: bool) -> Source:
+    """From C or R; or of large sparse rows, for which there is no room, from products in whole numbers."""
+    if not large(data):
+        return recall(data, path, gaps=gaps), None
+    if gaps and data.missing:
+        rule, remedy = "complete", 'Use missing="own_mean".'
+        raise DataError(f"Sparse rows of {data.who} without room for X'X", must=rule, got="gaps", then=remedy)
+    there = data.there()
+    whole = WholeRows(data.storage, there.mean, data.who)
+    seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
+    none = np.empty(0, dtype=np.int64)
+    m2 = np.maximum(whole.squares - data.n * whole.mean**2, 0.0)
+    return Statistics(data.n, whole.mean, seen, data.peak(), none, m2, np.zeros(data.d)), whole.product
+
+
 def measure(data: StoredRows, *, gaps: bool = False) -> Statistics:
     """The statistics of stored rows.
 
@@ -119,28 +188,28 @@ def measure(data: StoredRows, *, gaps: bool = False) -> Statistics:
 
     Args:
         data: The rows.
-        gaps: Whether gaps have columns of their own, for `Statistics.filled`.
+        gaps: Whether gaps have columns of their own, for `Statistics.with_fill`.
     """
-    moments = data.there()
-    seen = np.broadcast_to(np.asarray(moments.seen, dtype=np.float64), data.d).copy()
-    columns = np.flatnonzero(seen < data.n) if gaps else np.empty(0, dtype=np.int64)
-    mean = moments.mean
+    there = data.there()
+    seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d).copy()
+    columns = np.empty(0, dtype=np.int64)
+    if gaps:
+        columns = np.flatnonzero(seen < data.n)
+    means = np.concatenate([there.mean, (data.n - seen[columns]) / data.n])
     C: Array | None = None
     R: Array | None = None
-    means = np.concatenate([mean, (data.n - seen[columns]) / data.n])
-    width = len(means)
-    rest = np.zeros(width)
-    if data.n < width:
+    rest = np.zeros(len(means))
+    if data.n < len(means):
         rest, R = _triangle(data, columns, means)
+        squares = linalg.column_norms(R) ** 2
     elif data.sparse:
-        C = _sparse_scatter(data, columns, mean, means)
+        C = _sparse_scatter(data, columns, there.mean, means)
+        squares = np.diagonal(C).copy()
     else:
-        C = np.zeros((width, width))
-        for B in _deviations(data, columns, means):
-            C += B.T @ B
-            rest += B.sum(axis=0)
-    squares = np.diagonal(C).copy() if C is not None else linalg.column_norms(np.asarray(R)) ** 2
-    return Statistics(data.n, mean, seen, data.peak(), columns, squares[: data.d], rest[: data.d] / data.n, C, R)
+        rest, C = _scatter(data, columns, means)
+        squares = np.diagonal(C).copy()
+    d = data.d
+    return Statistics(data.n, there.mean, seen, data.peak(), columns, squares[:d], rest[:d] / data.n, C, R)
 
 
 def large(data: StoredRows) -> bool:
@@ -155,12 +224,16 @@ def _blocks(data: StoredRows, columns: Array) -> Iterator[Array]:
         yield np.hstack([rows, np.isnan(rows[:, columns])]) if len(columns) else rows
 
 
-def _deviations(data: StoredRows, columns: Array, means: Array) -> Iterator[Array]:
+def _scatter(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Array]:
+    """The sums of deviations, and C, of dense rows."""
+    C, rest = np.zeros((len(means), len(means))), np.zeros(len(means))
     for block in _blocks(data, columns):
         block -= means
         if data.missing:
             block[np.isnan(block)] = 0.0
-        yield block
+        C += block.T @ block
+        rest += block.sum(axis=0)
+    return rest, C
 
 
 def _triangle(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Array]:
@@ -185,10 +258,10 @@ def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, means: Array)
     """C = S'S - n mu mu'; columns whose squares would cancel are centred before they are multiplied."""
     from scipy import sparse
 
-    S: Any = data.stored.astype(np.float64)
+    S: Any = data.storage.astype(np.float64)
     if data.missing:
         gaps = sparse.csr_array((np.isnan(S.data).astype(np.float64), S.indices, S.indptr), shape=S.shape)[:, columns]
-        S = sparse.csr_array(sparse.hstack([filled(S, mean), gaps]))
+        S = sparse.csr_array(sparse.hstack([fill_gaps(S, mean), gaps]))
     T, C = S.T.tocsr(), np.empty((S.shape[1],) * 2)
     for start in range(0, len(C), _COLUMNS):
         part = slice(start, start + _COLUMNS)
@@ -214,21 +287,21 @@ def recall(data: StoredRows, path: Path | None = None, *, gaps: bool = False) ->
     The file serves as long as the rows are the same by their fingerprint, so that a node that has been restarted
     answers with the same bits, and reads no more than this file.
     """
-    mark = [data.n, data.d, data.stored.dtype.str, data.fingerprint(), bool(gaps)]
+    mark = [data.n, data.d, data.storage.dtype.str, data.fingerprint(), gaps]
     key = tuple(mark)
-    stored = None if path is None else _read(path, mark)
-    found = stored or ready.get(key)
-    if found is None:
-        found = measure(data, gaps=gaps)
-    if path is not None and stored is None:
+    in_file = None if path is None else _read(path, mark)
+    statistics = in_file or ready.get(key)
+    if statistics is None:
+        statistics = measure(data, gaps=gaps)
+    if path is not None and in_file is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        arrays = {name: a for name, a in vars(found).items() if isinstance(a, np.ndarray) and name in _ARRAYS}
-        archive.write(path, _FILE, {"rows": mark, "n": found.n}, arrays, private=True)
-    ready[key] = found
+        arrays = {name: a for name in _ARRAYS if (a := getattr(statistics, name)) is not None}
+        archive.write(path, _FILE, {"rows": mark, "n": statistics.n}, arrays, private=True)
+    ready[key] = statistics
     ready.move_to_end(key)
-    if len(ready) > _KEPT:
+    if len(ready) > _READY:
         ready.popitem(last=False)
-    return found
+    return statistics
 
 
 def forget(data: StoredRows) -> None:

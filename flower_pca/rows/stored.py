@@ -1,4 +1,8 @@
-"""StoredRows: one client's rows as they are at rest, in blocks; what is known of them before any frame."""
+"""StoredRows: one client's rows as they are at rest, in blocks, with the names of their columns where they have any.
+
+This is the one store of what follows from the rows alone, before any frame: moments, means, peaks, X'X about the mean,
+a checksum. It is measured once and shared by all views of the rows.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,18 @@ import functools
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows import deviations
-from flower_pca.rows.frame import Frame, Moments, filled, merge, sparse_moments, stored
-from flower_pca.rows.implicit import ImplicitRows
+from flower_pca.names.columns import Columns, Heading, no_numbers, not_named
+from flower_pca.names.sites import SiteRows
+from flower_pca.rows import moments
+from flower_pca.rows.frame import Frame, ImplicitRows, Moments, as_stored, fill_gaps, merge, sparse_moments
+from flower_pca.rows.moments import Spread
 
 _BLOCK: Final = 2**17  # entries of a block of rows, which a processor's own memory holds while it is worked on
 _FEWEST: Final = 64  # rows of it, however long they are
@@ -28,38 +34,155 @@ _SINGLE: Final = 128  # rows whose sums single precision may hold, before they a
 class StoredRows:
     """The rows (n x d) of one client, stored dense, sparse or memory-mapped. They are passed over in the same blocks.
 
-    With `missing`, NaN stands for a value that is missing; `missing` is then the number of these. Where `places` are
-    given, these are the columns, in this order. `sparse` says whether the rows are a scipy sparse array, `dtype` in
-    which precision products are computed.
+    All columns of a table that have names are in the sorted order of these: that is its `origin`. A run that names
+    columns of its own gets a view of them, in its order.
+
+    Args:
+        X: The rows, with the names of their columns and of their site, where they have any.
+        who: Whose they are, in messages.
+        missing: Whether NaN may stand for a value that is missing.
+        columns: Where in X the columns are, in their order; None for all, in the order of their names.
+
+    Attributes:
+        n: How many rows there are.
+        d: How many columns.
+        missing: How many values are missing.
+        sparse: Whether the rows are a scipy sparse array.
+        dtype: In which precision products are computed.
+        origin: The rows with all columns that the table has.
+        places: Where these columns are in the origin, of a view; else None.
+        site: The name of the site; "" if it has none.
+        words: Columns of the table that hold no numbers: what is in each, by name.
+        ids: Whose row each is, where that is known.
+        known: What follows from the stored rows alone, for all their views.
     """
 
-    def __init__(self, X: Any, *, who: str, missing: bool, places: Array | None = None) -> None:
-        self._X, self.who = stored(X, who), who
+    origin: Self
+    places: Array | None = None
+    _newest: Self | None = None  # of the views in other orders
+
+    def __init__(self, X: Any, *, who: str, missing: bool, columns: Array | None = None) -> None:
+        given = SiteRows.of(X, who=who)
+        self.who = f"{who} ({given.site})" if given.site else who
+        self.site, self.words, self.ids = given.site, given.words, given.ids
+        self.source, self._lines = given.source, given.origin
+        self._columns: Columns | None = None
+        if given.names is not None:
+            self._columns, columns = self._sorted(given)
+        self._X = as_stored(given.values, self.who)
         self.sparse = not isinstance(self._X, np.ndarray)
-        single = self._X.dtype.itemsize <= 4 and self._X.dtype.kind == "f"
+        single = self._X.dtype.kind == "f" and self._X.dtype.itemsize <= 4
         self.dtype: np.dtype[Any] = np.dtype(np.float32 if single else np.float64)
-        self._places: Array | None = None
-        if self._X.ndim == 2 and places is not None:
-            self._arrange(places)
-        self.n, self.d = int(self._X.shape[0]), int(self._X.shape[1]) if self._places is None else len(self._places)
+        self._picked: Array | None = None  # columns of a memory-mapped array, which are picked block by block
+        self.n, self.d = map(int, self._X.shape)
+        if columns is not None:
+            self._pick(columns)
         if self.n == 0 or self.d == 0:
-            what = f"The data of {who}{f', {self.source},' if self.source else ''}"
+            what = f"The data of {self.who}, {self.source}," if self.source else f"The data of {self.who}"
             raise DataError(what, must="at least one row and one column", got=self._X.shape, then="Leave it out.")
-        self.known: dict[Any, Any] = {}  # what follows from the stored rows alone, for all their views
-        self.missing = self._gaps(allowed=missing)
+        self.known: dict[Any, Any] = {}
+        self.missing = self._count_gaps(allowed=missing)
+        self.origin = self  # type: ignore[assignment]  # of the same class, whatever that is
+
+    def _sorted(self, given: SiteRows) -> tuple[Columns, Array | None]:
+        """The names in their own order, and where these columns are; None where they are in it already."""
+        assert given.names is not None
+        whole = Columns(given.names, self._file)
+        if given.shape[1:] != (len(whole.names),):
+            rule = "of all that have names"
+            got = f"shape {given.shape} and {labels.count(len(whole.names), 'name')}"
+            raise DataError(f"The columns of {self._file}", must=rule, got=got, then="Name each column.")
+        columns = Columns(whole.sorted, self._file)
+        return columns, None if whole.names == whole.sorted else whole.places(whole.sorted)
 
     @property
-    def stored(self) -> Any:
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the columns, in their order; None where they go by position."""
+        return None if self._columns is None else self._columns.names
+
+    @property
+    def _file(self) -> str:
+        return self.source or self.who
+
+    @property
+    def has_places(self) -> bool:
+        """Whether it is known of each row where it is from: not at nodes, which forget it."""
+        return self._lines is not None
+
+    @property
+    def headerless(self) -> tuple[str, ...]:
+        """The files whose first line was taken for a row, which nobody has said that it is."""
+        return () if self._lines is None else self._lines.headerless
+
+    def place(self, row: int) -> str:
+        """Where a row is, in words: its file, and the line or the row there, where these are known."""
+        if self._lines is not None:
+            return self._lines.place(row)
+        return f"row {row} of {self.source} (from 0 on)" if self.source else f"row {row} (from 0 on)"
+
+    @property
+    def mark(self) -> str:
+        """What tells these rows, whichever columns are asked for, from others."""
+        return f"{self.n}x{self.origin.d}-{self.origin.fingerprint():08x}"
+
+    @functools.cached_property
+    def heading(self) -> Heading:
+        """What these rows say of their columns."""
+        return Heading(self.d) if self._columns is None else self._columns.heading
+
+    def select(self, names: tuple[str, ...] | None) -> Self:
+        """The columns that a run asks for: these, or without names all of them, which must then all hold numbers."""
+        if names is not None:
+            return self.arrange(names)
+        if self.words:
+            raise no_numbers(self._file, self.words, file=bool(self.source))
+        return self
+
+    def arrange(self, names: tuple[str, ...]) -> Self:
+        """The columns of these names, in their order."""
+        if names == self.names:
+            return self
+        if self._columns is None:
+            raise not_named(self._file, self.d)
+        origin = self.origin
+        if origin._newest is None or origin._newest.names != names:
+            origin._newest = origin._view_of(names)
+        return origin._newest
+
+    def _view_of(self, names: tuple[str, ...]) -> Self:
+        assert self._columns is not None
+        view = self._view()
+        view.places = self._columns.places(names, self.words)
+        view._pick(view.places)
+        view._columns, view.known, view.words = Columns(names, self._file), {}, {}
+        view.missing = view._count_gaps(allowed=True) if self.missing else 0
+        return view
+
+    def _view(self) -> Self:
+        """These rows once more, to be changed before they are shown; what is known of them is shared.
+
+        What is cached goes with this view of them.
+        """
+        kind = type(self)
+        view = object.__new__(kind)
+        for name, value in self.__dict__.items():
+            if not isinstance(getattr(kind, name, None), functools.cached_property):
+                view.__dict__[name] = value
+        view._newest = None
+        return view
+
+    @property
+    def storage(self) -> Any:
         """The rows as they are kept: an array, a memory-mapped one, or CSR."""
         return self._X
 
     def some(self, rows: Array) -> StoredRows:
         """Some of the rows, in memory, without names."""
-        return StoredRows(self._X[rows], who=self.who, missing=bool(self.missing), places=self._places)
+        return StoredRows(self._X[rows], who=self.who, missing=bool(self.missing), columns=self._picked)
 
     def plain(self) -> Any:
         """All rows as one array, dense or sparse."""
-        return self._X if self.sparse else np.concatenate(list(self._stored()))
+        return self._X if self.sparse else np.concatenate(list(self._blocks()))
 
     def blocks(self) -> Iterator[Array]:
         """Blocks of stored rows as arrays, of sparse rows too."""
@@ -67,25 +190,52 @@ class StoredRows:
             starts = range(0, self.n, self._block_rows)
             yield from (self._X[i : i + self._block_rows].toarray() for i in starts)
         else:
-            yield from self._stored()
+            yield from self._blocks()
+
+    def _blocks(self) -> Iterator[Any]:
+        """Blocks of rows as they are stored: sparse ones in one piece."""
+        if self.sparse:
+            yield self._X
+            return
+        step = self._block_rows
+        for i in range(0, self.n, step):
+            block = np.asarray(self._X[i : i + step])
+            yield block if self._picked is None else np.ascontiguousarray(block[:, self._picked])
+
+    @property
+    def _block_rows(self) -> int:
+        rows = max(_FEWEST, _BLOCK // self.d)
+        return rows if self.dtype == np.float64 else min(rows, _SINGLE)
 
     def sample(self) -> Array:
         """A few stored rows, dense ones, from all over the table."""
         few = min(max(_SAMPLE // self.d, _LEAST), _MOST)
         rows = np.asarray(self._X[:: -(-self.n // few)])
-        return rows if self._places is None else rows[:, self._places]
+        return rows if self._picked is None else rows[:, self._picked]
+
+    def _pick(self, columns: Array) -> None:
+        """Take these columns, in this order; memory-mapped rows stay where they are, and are arranged as they pass."""
+        self.d = len(columns)
+        if isinstance(self._X, np.memmap):
+            self._picked = columns if self._picked is None else self._picked[columns]
+        elif self.sparse:
+            self._X = self._X[:, columns]
+        else:
+            self._X = np.ascontiguousarray(self._X[:, columns])
+
+    # What is known of the rows, whatever the frame.
 
     def there(self) -> Moments:
         """The moments of the values that are there."""
         if "moments" not in self.known:
             self.known["moments"] = self._moments(own=False)
-        found: Moments = self.known["moments"]
-        return found
+        there: Moments = self.known["moments"]
+        return there
 
     def peak(self) -> Array:
         """The largest |x| of each stored column."""
         largest = np.zeros(self.d)
-        for block in self._stored():
+        for block in self._blocks():
             if self.sparse:
                 np.fmax.at(largest, block.indices, np.abs(block.data))  # which passes over missing values
                 continue
@@ -97,7 +247,7 @@ class StoredRows:
         """A checksum of the stored rows."""
         if "fingerprint" not in self.known:
             total = 0
-            for block in self._stored():
+            for block in self._blocks():
                 for part in (block.data, block.indices, block.indptr) if self.sparse else (block,):
                     total = zlib.crc32(np.ascontiguousarray(part).data, total)
             self.known["fingerprint"] = total
@@ -107,109 +257,81 @@ class StoredRows:
         """What stands for missing values where these are the rows' own: their mean; 0 in a column without any."""
         return self.there().mean
 
+    def spread(self) -> Spread:
+        """X'X of dense rows without gaps about their own mean, and their moments."""
+        if "spread" not in self.known:
+            self.known["spread"] = Spread.of(self._deviations(), self.n, self._mean, self.dtype)
+        spread: Spread = self.known["spread"]
+        return spread
+
+    def _moments(self, *, own: bool) -> Moments:
+        """The moments of the values that are there, or of all rows with their `own` means in the gaps."""
+        if self.sparse:
+            return functools.reduce(merge, (there for there, _ in self._about_means(own=own)))
+        there = moments.of_deviations(self._deviations(), self.n, self._mean, self._count)
+        return self._whole(there) if own else there
+
+    def _whole(self, there: Moments) -> Moments:
+        """The moments of rows that are filled with their own means, but for columns of which no value is there."""
+        seen = self.there().seen
+        return replace(there, count=None if np.all(seen > 0) else np.where(seen > 0, there.n, 0))
+
+    def _about_means(self, *, own: bool) -> Iterator[tuple[Moments, Any]]:
+        """Sparse rows: their moments, and the rows less their own mean; with it in their gaps, if `own`."""
+        if own:
+            S = fill_gaps(self._X, self.own_fill())
+            there = sparse_moments(S)
+            yield self._whole(there), ImplicitRows(S, Frame(there.mean))
+            return
+        there = sparse_moments(self._X)
+        S = fill_gaps(self._X, there.mean) if self.missing else self._X
+        yield there, ImplicitRows(S, Frame(there.mean))
+
+    def _deviations(self) -> Iterator[Array]:
+        """Blocks of dense rows less about their mean, each in the memory of the one before; 0 where one is missing."""
+        return moments.about(self._blocks(), self._mean, 0.0 if self.missing else None)
+
     @property
     def _mean(self) -> Array:
         """The means of the columns of dense rows, to a few roundings."""
         if "mean" not in self.known:
             if self.missing:
-                return self._measured_there()
-            self.known["mean"] = deviations.sums(self._stored(), self.d) / self.n
-        found: Array = self.known["mean"]
-        return found
+                return self._mean_there()
+            self.known["mean"] = moments.sums(self._blocks(), self.d) / self.n
+        mean: Array = self.known["mean"]
+        return mean
 
-    def _measured_there(self) -> Array:
+    def _mean_there(self) -> Array:
         """The means of the values that are there; how many these are is known with them."""
-        total, self.known["count"] = deviations.sums_there(self._stored(), self.d)
+        total, self.known["count"] = moments.sums_there(self._blocks(), self.d)
         self.known["mean"] = mean = total / np.maximum(self.known["count"], 1)
         return np.asarray(mean)
-
-    def _deviations(self) -> tuple[Iterator[Array], int, Array]:
-        """Blocks of dense rows less that mean, each in the memory of the one before; the number of rows; that mean."""
-        return deviations.about(self._stored(), self._mean, 0.0 if self.missing else None), self.n, self._mean
 
     @property
     def _count(self) -> Array | None:
         """How many values each column of dense rows has, where some are missing."""
         return self.known["count"] if self.missing and self._mean is not None else None
 
-    def _moments(self, *, own: bool) -> Moments:
-        """The moments of the values that are there, or of all rows with their `own` means in the gaps."""
-        if self.sparse:
-            return functools.reduce(merge, (moments for moments, _ in self._about_means(own=own)))
-        found = deviations.moments(*self._deviations(), self._count)
-        return self._whole(found) if own else found
-
-    def _whole(self, moments: Moments) -> Moments:
-        """The moments of rows that are filled with their own means, but for columns of which no value is there."""
-        seen = self.there().seen
-        return replace(moments, count=None if np.all(seen > 0) else np.where(seen > 0, moments.n, 0))
-
-    def _about_means(self, *, own: bool) -> Iterator[tuple[Moments, Any]]:
-        """Sparse rows: their moments, and the rows less their own mean; with it in their gaps, if `own`."""
-        S = filled(self._X, self.own_fill()) if own else self._X
-        moments = sparse_moments(S)
-        S = filled(S, moments.mean) if self.missing and not own else S
-        yield self._whole(moments) if own else moments, ImplicitRows(S, Frame(moments.mean))
-
-    def _arrange(self, places: Array) -> None:
-        """Take these columns, in this order; memory-mapped rows stay where they are, and are arranged as they pass."""
-        if isinstance(self._X, np.memmap):
-            self._places = places if self._places is None else self._places[places]
-        elif self.sparse:
-            self._X = self._X[:, places]
-        else:
-            self._X = np.ascontiguousarray(self._X[:, places])
-
-    def _gaps(self, *, allowed: bool) -> int:
-        """How many values are missing."""
-        if not self.sparse and self._X.dtype.kind != "f":
-            return 0
+    def _count_gaps(self, *, allowed: bool) -> int:
+        """How many values are missing; DataError if an entry is not finite, or missing where that is not `allowed`."""
         if not self.sparse:
-            mean = deviations.sums(self._stored(), self.d) / self.n
+            if self._X.dtype.kind != "f":
+                return 0
+            # What is not finite shows in the sums of columns, which are known with the mean at no cost.
+            mean = moments.sums(self._blocks(), self.d) / self.n
             if np.isfinite(mean).all():
                 self.known["mean"] = mean
                 return 0
-            if allowed and np.isfinite(self._measured_there()).all():
+            if allowed and np.isfinite(self._mean_there()).all():
                 return self.n * self.d - int(self.known["count"].sum())
-        blocks = (block.data if self.sparse else block for block in self._stored())
-        place = self.place if self.located or not allowed else None  # nodes, which allow gaps, tell no places
-        return checks.finite(self.who, blocks, missing=allowed, names=self.names, place=place)
+        place = self.place if self.has_places or not allowed else None  # nodes, which allow gaps, tell no places
+        return checks.finite(self.who, self._values(), missing=allowed, names=self.names, place=place)
 
     def require_whole(self, *, new: bool = False) -> None:
         """Raise DataError if values are missing: where the first one is, and what to do in a run, or of `new` rows."""
         if self.missing:
-            blocks = (block.data if self.sparse else block for block in self._stored())
-            checks.finite(self.who, blocks, names=self.names, place=self.place, new=new)
+            checks.finite(self.who, self._values(), names=self.names, place=self.place, new=new)
 
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Names of the columns, in their order; None where they go by position."""
-        return None
-
-    @property
-    def source(self) -> str:
-        """The file that the rows are from; "" if they are from none."""
-        return ""
-
-    @property
-    def located(self) -> bool:
-        """Whether it is known of each row where it is from: not at nodes."""
-        return False
-
-    def place(self, row: int) -> str:
-        """Where a row is, in words."""
-        return f"row {row} (from 0 on)"
-
-    @property
-    def _block_rows(self) -> int:
-        rows = max(_FEWEST, _BLOCK // self.d)
-        return rows if self.dtype == np.float64 else min(rows, _SINGLE)
-
-    def _stored(self) -> Iterator[Any]:
-        if self.sparse:
-            yield self._X
-            return
-        step = self._block_rows
-        for i in range(0, self.n, step):
-            block = np.asarray(self._X[i : i + step])
-            yield block if self._places is None else np.ascontiguousarray(block[:, self._places])
+    def _values(self) -> Iterator[Array]:
+        """The stored entries, block by block."""
+        return (block.data if self.sparse else block for block in self._blocks())

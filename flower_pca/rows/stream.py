@@ -3,25 +3,61 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from flower_pca.base import checks
+from flower_pca.base import archive, checks, files
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.names.columns import Columns, Heading, listed, no_numbers
+from flower_pca.names.columns import Columns, Heading, listed, no_numbers, not_named
 from flower_pca.names.sites import SiteRows
-from flower_pca.rows.completed import Completed, written
 from flower_pca.rows.gaps import rows_with_gaps
 
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
 Widest = Callable[[int, int], int]  # of a batch's rows and columns: columns of a product for which there is memory
 UNTOLD: Final = 2**20  # steps to come of a function, which cannot say how many, until it has no rows any more
+_KIND: Final = "completed batch"
+_BATCH: Final = "batch-"
 _AHEAD: Final = 10_000  # steps of an iterator that are passed over at once
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A batch as its client keeps it.
+
+    Attributes:
+        rows: Its rows, completed, (n, d). In a first step without a start zeros stand in the gaps.
+        outliers: What was taken out of them, (n, d); zeros elsewhere.
+        found: True where that was, (n, d): the entry in `rows` stands for an outlier.
+        missing: True where nothing was observed, (n, d): the entry in `rows` fills a gap.
+    """
+
+    rows: Array
+    outliers: Array
+    found: Array
+    missing: Array
+
+    @property
+    def imputed(self) -> Array:
+        """True where the entry in `rows` is not one that was observed, (n, d): `found` or `missing`."""
+        return np.asarray(self.found | self.missing)
+
+    def write(self, folder: Path, step: int, columns: Sequence[str] | None) -> None:
+        """Write it to a folder of its owner's, one npz per step, for its owner only; its header names the columns."""
+        files.make_folder(folder)
+        header = {"step": step, "columns": None if columns is None else list(columns)}
+        archive.write(folder / f"{_BATCH}{step:06d}.npz", _KIND, header, dict(vars(self)), private=True)
+
+
+def written(folder: Path) -> Iterator[tuple[int, Completed]]:
+    """The batches in a folder, each with the number of its step."""
+    for path in sorted(folder.glob(f"{_BATCH}*.npz")):
+        header, arrays = archive.read(path, _KIND)
+        yield int(header["step"]), Completed(**arrays)
 
 
 @runtime_checkable
@@ -33,7 +69,7 @@ class Queue(Protocol):
 
 
 @dataclass(frozen=True)
-class Taken:
+class Step:
     """What a stream has for a step: rows with NaN where missing, none at times; and how many steps are to come."""
 
     rows: Array | None
@@ -96,7 +132,7 @@ class Stream:
             raise ConfigError("batch", must="given with an array only", got=repr(batch), then=remedy)
         self._check_mask(cut)
 
-    def asked(self, names: tuple[str, ...] | None, *, one_by_one: bool = True) -> Self:
+    def select(self, names: tuple[str, ...] | None, *, one_by_one: bool = True) -> Self:
         """The stream, of whose batches a run wants these columns; without names, all. Some only if `one_by_one`."""
         self.wanted, self._one_by_one = names, one_by_one
         return self
@@ -139,11 +175,11 @@ class Stream:
         """Whether any batch can be had again as it was, and at no cost: of arrays and of lists."""
         return self._batch is not None or isinstance(self._source, list | tuple)
 
-    def take(self, step: int, cursor: Array) -> Taken:
+    def take(self, step: int, cursor: Array) -> Step:
         """The rows for a step; a queue goes by its cursor instead."""
         if self._queue is not None:
             rows, behind, left = self._queue.after(cursor.astype(np.uint8).tobytes())
-            return Taken(self._checked(rows, step), left, np.frombuffer(behind, dtype=np.uint8).copy())
+            return Step(self._check(rows, step), left, np.frombuffer(behind, dtype=np.uint8).copy())
         if isinstance(self._source, Iterator):
             rows, left = self._advance(step)
         elif isinstance(self._source, list | tuple):
@@ -157,7 +193,7 @@ class Stream:
             part = slice(step * self._batch, (step + 1) * self._batch)
             rows = self._source[part]
             left = max(-(-len(self._source) // self._batch) - step - 1, 0)
-        return Taken(self._checked(rows, step), left, NO_CURSOR)
+        return Step(self._check(rows, step), left, NO_CURSOR)
 
     @property
     def keeps(self) -> bool:
@@ -197,7 +233,7 @@ class Stream:
                 self._position = step
         return self._newest, int(self._next is not None)
 
-    def _checked(self, rows: Any, step: int) -> Array | None:
+    def _check(self, rows: Any, step: int) -> Array | None:
         if rows is None or len(rows) < self.min_rows:
             return None
         missing = self._missing
@@ -214,7 +250,7 @@ class Stream:
         names, words = given.names or self._names, given.words or self._words
         columns = None if names is None else Columns(names, who)
         if self.wanted is not None:
-            return self._picked(batch, columns, words, who)
+            return self._pick(batch, columns, words, who)
         if words:
             raise no_numbers(who, words, file=False)
         heading = Heading(batch.shape[1]) if columns is None else columns.heading
@@ -224,12 +260,11 @@ class Stream:
             raise DataError(f"The columns of {who}", must=rule, got=heading.got(before), then=remedy)
         return batch if columns is None else np.ascontiguousarray(batch[:, columns.places(columns.sorted)])
 
-    def _picked(self, batch: Array, columns: Columns | None, words: Mapping[str, str], who: str) -> Array:
+    def _pick(self, batch: Array, columns: Columns | None, words: Mapping[str, str], who: str) -> Array:
         assert self.wanted is not None
         what, there = f"The columns of {who}", () if columns is None else columns.names
         if columns is None:
-            rule, remedy = "named, as the run names its columns", "Give data with names of columns."
-            raise DataError(what, must=rule, got=f"{batch.shape[1]} without names", then=remedy)
+            raise not_named(who, batch.shape[1])
         if not self._one_by_one and set(self.wanted) != set(there):
             rule, got = "all named by a run that names any", f"{len(self.wanted)} names, of {len(there)} columns"
             raise DataError(what, must=f"{rule}: it tells no names", got=got, then="Name all of them, or none.")

@@ -20,7 +20,7 @@ from flower_pca.dp.draw import seeded_bits
 from flower_pca.layers import single as apart
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
-from flower_pca.rows.fixed import fixed
+from flower_pca.rows.fixed import FixedData
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.progress import Watch
@@ -125,7 +125,7 @@ def simulate(
     bits = None if seed is None else [seeded_bits(seed, i) for i in range(len(clients))]
     present = _presence(participation, len(clients)) if callable(participation) else None
     gaps = question.missing == "mean"
-    source = None if answers == "rows" else functools.partial(fixed, gaps=gaps)
+    source = None if answers == "rows" else functools.partial(FixedData.of, gaps=gaps)
     there = Shards(clients, present=present, bits=bits, seed=question.seed, source=source)
     with room(clients):
         result = drive(assembly.run(question, judged=False, start=start), there, checkpoint=checkpoint, on_round=watch)

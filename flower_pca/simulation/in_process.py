@@ -60,7 +60,7 @@ class InProcess:
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """One client's answer; its memory moves on."""
-        return self._answered(i, message, self.clients[i].asked(message.frame.names))
+        return self._answered(i, message, self.clients[i].select(message.frame.names))
 
     def _answered(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
         bits = self._bits[i] if self._bits else system_bits

@@ -159,7 +159,7 @@ def _weight(client: Any) -> int:
     """About how many bytes a client takes: its statistics, and rows that are not mapped."""
     if not isinstance(client, LocalData):
         return _STREAM
-    return _LEAST + (12 * int(client.stored.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
+    return _LEAST + (12 * int(client.storage.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
 
 
 _READY: Final = Ready(_ROOM)

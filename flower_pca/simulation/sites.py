@@ -39,7 +39,7 @@ def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = 
     if columns is None:
         clients = [LocalData(X.whole(f"client {i}"), who=f"client {i}", missing=missing) for i, X in found]
     else:  # values may be missing in columns that are left out
-        clients = [LocalData(X, who=f"client {i}", missing=True).arranged(columns) for i, X in found]
+        clients = [LocalData(X, who=f"client {i}", missing=True).arrange(columns) for i, X in found]
         for client in clients if not missing else ():
             client.require_whole()
     first = clients[0].heading
@@ -83,7 +83,7 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     """
     if result.privacy is not None:  # nothing else is said of rows then
         return result
-    lines = hints.of_first_lines(file for client in clients for file in client.guessed)
+    lines = hints.of_first_lines(file for client in clients for file in client.headerless)
     names = saved.plain(result.feature_names_in_)
     found = hints.find_identifiers(clients, names)
     if not result.hints:

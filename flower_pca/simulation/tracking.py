@@ -67,7 +67,7 @@ def track(
         checks.parent("the checkpoint", checkpoint)
     chosen = registry.tracker(tracker)
     run = assembly.tracking(chosen, min_clients=min_clients, **asked)
-    clients = [client.asked(wanted(asked.get("columns"))) for client in _clients(streams, batch)]
+    clients = [client.select(wanted(asked.get("columns"))) for client in _clients(streams, batch)]
     _check_columns(clients, asked["n_components"])
     if engine is not None:
         from flower_pca.simulation import ray

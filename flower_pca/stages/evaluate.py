@@ -10,6 +10,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import BLOCK, Ask
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
@@ -34,6 +35,7 @@ class Evaluate(Stage[EvaluateState]):
     """
 
     name: ClassVar[str] = "evaluate"
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
 
     def start(self, model: Model) -> EvaluateState:
         return EvaluateState(model.axes[0])

@@ -23,6 +23,7 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import BLOCK, POSITIVE, VALUES, Ask
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage
@@ -83,6 +84,7 @@ class Histograms(Stage[HistogramsState]):
     """
 
     name: ClassVar[str] = "monitor"
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "variances": VALUES, "rest": POSITIVE}
     by_row: ClassVar[bool] = True
 
     def start(self, model: Model) -> HistogramsState:

@@ -29,6 +29,7 @@ from flower_pca.base import linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import BLOCK, Ask
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
@@ -82,6 +83,7 @@ class Influence(Stage[InfluenceState]):
     """
 
     name: ClassVar[str] = "influence"
+    asks: ClassVar[Mapping[str, Ask]] = {"W": BLOCK}
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> InfluenceState:

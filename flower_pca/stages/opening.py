@@ -18,6 +18,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import BLOCK, FLAG, SEED, WIDTH, Ask
 from flower_pca.core.claims import check_opening, claim
 from flower_pca.core.kinds import COUNT, NUMBER, ROWS, Kind, Part, Shape
 from flower_pca.core.model import Model
@@ -69,6 +70,7 @@ class Opening(Stage[OpeningState]):
     """
 
     name: ClassVar[str] = "opening"
+    asks: ClassVar[Mapping[str, Ask]] = {"peaks": FLAG, "gaps": FLAG, "seed": SEED, "width": WIDTH, "block": BLOCK}
 
     width: int
     judged: bool = True

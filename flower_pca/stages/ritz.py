@@ -15,6 +15,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import BLOCK, Ask
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
@@ -41,6 +42,7 @@ class RayleighRitz(Stage[RitzState]):
     """
 
     name: ClassVar[str] = "ritz"
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
     fixed_set: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import VECTOR, Ask
 from flower_pca.core.kinds import COUNT, ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage
@@ -52,6 +53,7 @@ class SummedOpening(Stage[SummedState]):
     """
 
     name: ClassVar[str] = "summed_opening"
+    asks: ClassVar[Mapping[str, Ask]] = {**Opening.asks, "reference": VECTOR}
 
     width: int
 

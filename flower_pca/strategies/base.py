@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
-from flwr.app import Array as FlowerArray
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -37,6 +36,8 @@ from flower_pca.strategies.log import log
 from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import Waits
 from flower_pca.vertical.result import ColumnsResult
+from flower_pca.wire import records
+from flower_pca.wire.records import ArrayRecord, ConfigRecord, MetricRecord
 
 IN_ORDER: Final = "in_order"  # of a round's figures: whether the components after it have their order
 
@@ -118,7 +119,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             if record.metrics:
                 metrics = outcome.evaluate_metrics_clientapp if record.stage == wire.EVALUATE else None
                 metrics = outcome.train_metrics_clientapp if metrics is None else metrics
-                metrics[record.number] = MetricRecord(dict(record.metrics))
+                metrics[record.number] = records.figures(record.metrics)
             arrays = _components(run)
             if evaluate_fn is not None and arrays is not None:
                 told = evaluate_fn(record.number, arrays)
@@ -155,12 +156,12 @@ class FlowerStrategy(Strategy, Generic[R]):
         if done is None:
             return None, None
         run, record = done
-        return _components(run), MetricRecord({**record.metrics, IN_ORDER: int(_in_order(run))})
+        return _components(run), records.figures({**record.metrics, IN_ORDER: int(_in_order(run))})
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The figures of the closing evaluation; nothing before it."""
         done = self._aggregate(replies, wire.EVALUATE)
-        return None if done is None else MetricRecord(dict(done[1].metrics))
+        return None if done is None else records.figures(done[1].metrics)
 
     def summary(self) -> None:
         """Log what the run is about to do."""
@@ -234,13 +235,14 @@ def _known(arrays: ArrayRecord | None) -> Known | None:
     if "components" not in arrays:
         log(WARNING, "initial_arrays are left aside: PCA begins with components alone, and none is named so.")
         return None
-    return Known(arrays["components"].numpy(), arrays["scale"].numpy() if "scale" in arrays else None)
+    known = records.singles(arrays)
+    return Known(known["components"], known.get("scale"))
 
 
 def _components(run: Driven) -> ArrayRecord | None:
     """The components as they stand, as rows."""
     Z = run.estimate()
-    return None if Z is None else ArrayRecord({"components": FlowerArray(np.ascontiguousarray(fix_signs(Z).T))})
+    return None if Z is None else records.named({"components": np.ascontiguousarray(fix_signs(Z).T)})
 
 
 def _in_order(run: Driven) -> bool:
@@ -255,15 +257,17 @@ def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
     Of a run of steps: components and values of each, and changes. Of a scaling: mean and scale.
     """
     if isinstance(result, Scaling):
-        return ArrayRecord({"mean": FlowerArray(result.mean_), "scale": FlowerArray(result.scale_)})
+        return records.named({"mean": result.mean_, "scale": result.scale_})
     if isinstance(result, TrackingResult):
         steps = {"components": result.components_, "values": result.values_, "changes": result.changes_}
-        return ArrayRecord({name: FlowerArray(a) for name, a in steps.items()})
+        return records.named(steps)
     arrays = {
         "components": result.components_,
         "explained_variance": result.explained_variance_,
         "mean": result.mean_,
-        **({"scores": result.scores_} if isinstance(result, ColumnsResult) else {}),
-        **({} if result.scale_ is None else {"scale": result.scale_}),
     }
-    return ArrayRecord({name: FlowerArray(a) for name, a in arrays.items()})
+    if isinstance(result, ColumnsResult):
+        arrays["scores"] = result.scores_
+    if result.scale_ is not None:
+        arrays["scale"] = result.scale_
+    return records.named(arrays)

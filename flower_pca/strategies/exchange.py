@@ -1,22 +1,26 @@
 """Messages out, replies in: few in flight, polled often, never waiting for ever.
 
 Flower's own send_and_receive polls every three seconds over real transport and, in simulation, slows down with the
-square of the messages in flight; this loop keeps at most a window of them.
+square of the messages in flight; this loop keeps at most a window of them. Flower's calls over a network try again and
+again for minutes. So they are made in a thread of their own, and waited for as long as a message has time left.
 """
 
 from __future__ import annotations
 
-import math
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Final
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 _SHORTEST, _LONGEST, _GROWTH = 0.01, 0.3, 1.2  # seconds between two looks, growing while nothing arrives
 WINDOW: Final = 32
+_LEAST: Final = 1.0  # seconds that a look may take, however late it is: a server that is slow itself takes one too
 
 
 def exchange(
@@ -33,31 +37,133 @@ def exchange(
     has `timeout` seconds from when it is asked: one that is silent delays the others, but takes nothing from them. It
     is given up by a look that brings nothing: as long as replies come, its own may be among the next.
     """
+    round_ = _Round(grid, timeout)
     waiting = deque(nodes)
-    sent: dict[str, int] = {}
-    due: dict[int, float] = {}
-    arrived: dict[int, Message | str] = {}
-    for node in nodes:
-        pause = _SHORTEST
-        while node not in arrived:
-            while waiting and len(sent) + len(arrived) < window:
-                to = waiting.popleft()
-                if identity := _push(grid, compose(to)):
-                    sent[identity], due[to] = to, time.monotonic() + timeout
-                else:
-                    arrived[to] = "the message could not be sent"
-            came = list(grid.pull_messages(list(sent))) if sent else []
-            for reply in came:
-                arrived[sent.pop(reply.metadata.reply_to_message_id)] = reply
-            late = -math.inf if came else time.monotonic()
-            for identity in [i for i, to in sent.items() if due[to] <= late]:
-                arrived[sent.pop(identity)] = f"no answer within {timeout:g} s"
-            if node not in arrived:
-                pause = _SHORTEST if came else min(pause * _GROWTH, _LONGEST)
-                time.sleep(pause)
-        yield node, arrived.pop(node)
+    try:
+        for node in nodes:
+            pause = _SHORTEST
+            while node not in round_.arrived:
+                while waiting and round_.held < window:
+                    to = waiting.popleft()
+                    round_.send(to, compose(to))
+                if round_.look():
+                    pause = _SHORTEST
+                elif node not in round_.arrived:
+                    pause = min(pause * _GROWTH, _LONGEST)
+                if node not in round_.arrived:
+                    time.sleep(pause)
+            yield node, round_.arrived.pop(node)
+    finally:
+        round_.line.close()
 
 
-def _push(grid: Grid, message: Message) -> str | None:
-    identities = [identity for identity in grid.push_messages([message]) if identity]
-    return identities[0] if identities else None
+class _Round:
+    """The messages of one exchange: those in flight, and the replies that wait for their turn.
+
+    Args:
+        grid: The grid.
+        timeout: Seconds that a node has.
+    """
+
+    def __init__(self, grid: Grid, timeout: float) -> None:
+        self.line = _Line()
+        self.arrived: dict[int, Message | str] = {}
+        self._grid, self._timeout = grid, timeout
+        self._sent: dict[str, int] = {}
+        self._due: dict[int, float] = {}  # until when a node may answer
+
+    @property
+    def held(self) -> int:
+        """Messages in flight, and replies that wait."""
+        return len(self._due) + len(self.arrived)
+
+    def send(self, node: int, message: Message) -> None:
+        """Ask a node."""
+        self._due[node] = time.monotonic() + self._timeout
+        work = partial(self._grid.push_messages, [message])
+        self.line.have_done(work, partial(self._pushed, node), within=self._timeout)
+
+    def look(self) -> bool:
+        """Take the replies that have come; if none has, give up the nodes whose time is over. Whether any came."""
+        if not self._due:
+            return False
+        before = len(self._due)
+        left = min(self._due.values()) - time.monotonic()
+        work = partial(self._grid.pull_messages, list(self._sent))
+        answered = self.line.have_done(work, self._pulled, within=max(left, _LEAST))
+        if answered and len(self._due) < before:
+            return True
+        why = f"no answer within {self._timeout:g} s"
+        if not answered:
+            why += ", nor one of the SuperLink"
+        late = time.monotonic()
+        for node in [node for node, due in self._due.items() if due <= late]:
+            del self._due[node]
+            self.arrived[node] = why
+        return False
+
+    def _pushed(self, node: int, identities: Iterable[str | None]) -> None:
+        identity = next(filter(None, identities), None)
+        if identity is not None:
+            self._sent[identity] = node
+        elif self._due.pop(node, None) is not None:
+            self.arrived[node] = "the message could not be sent"
+
+    def _pulled(self, replies: Iterable[Message]) -> None:
+        for reply in replies:
+            node = self._sent.pop(reply.metadata.reply_to_message_id, None)
+            if node is not None and self._due.pop(node, None) is not None:  # else it was given up before
+                self.arrived[node] = reply
+
+
+class _Line:
+    """A thread that calls the grid, one call at a time, so that nobody waits for a call for longer than is said."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], Iterable[Any]] | None] = SimpleQueue()
+        self._returned: SimpleQueue[list[Any] | BaseException] = SimpleQueue()
+        self._then: Callable[[Iterable[Any]], None] | None = None  # of the call that is under way
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def have_done(
+        self, call: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None], *, within: float
+    ) -> bool:
+        """Make a call, and hand over what it returns; False if it, or the one before, has not returned by then."""
+        if self._then is not None:
+            began = time.monotonic()
+            if not self._finish(within):
+                return False
+            within = max(within - (time.monotonic() - began), 0.0)
+        self._then = then
+        self._calls.put(call)
+        return self._finish(within)
+
+    def close(self) -> None:
+        """Let the thread end, once its call has returned."""
+        self._calls.put(None)
+
+    def _finish(self, within: float) -> bool:
+        """Hand over what the call under way returns, if there is one; whether there is none any more."""
+        if self._then is None:
+            return True
+        try:
+            returned = self._returned.get(timeout=within)
+        except Empty:
+            return False
+        then, self._then = self._then, None
+        if isinstance(returned, BaseException):
+            raise returned
+        then(returned)
+        return True
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            self._returned.put(_outcome(call))
+
+
+def _outcome(call: Callable[[], Iterable[Any]]) -> list[Any] | BaseException:
+    """What a call returns, or raises, for whoever has asked for it."""
+    try:
+        return list(call())
+    except BaseException as error:
+        return error

@@ -11,7 +11,7 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from flower_pca import wire
@@ -24,6 +24,7 @@ from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.log import log
 from flower_pca.strategies.patience import Patience
 from flower_pca.strategies.waits import Waits
+from flower_pca.wire.records import Content
 
 _POLL: Final = 0.2  # seconds between two looks for nodes
 _EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8  # Flower's codes of errors where no answer will come, for want of a node
@@ -161,9 +162,9 @@ class Nodes:
 
         return compose
 
-    def writer(self, message: Broadcast) -> Callable[[int], RecordDict]:
+    def writer(self, message: Broadcast) -> Callable[[int], Content]:
         """From a node to the records of its message."""
-        write: Callable[[int], RecordDict] = partial(wire.write_request, message, **self.told(message))
+        write: Callable[[int], Content] = partial(wire.write_request, message, **self.told(message))
         common = None if message.personal else write(message.to[0])
         return lambda node: common or write(node)
 

@@ -19,8 +19,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Shape
 from flower_pca.core.stage import Arrays, Merge, add
 from flower_pca.rows import gaps
-from flower_pca.rows.completed import Completed
-from flower_pca.rows.stream import NO_CURSOR, Stream, Widest
+from flower_pca.rows.stream import NO_CURSOR, Completed, Stream, Widest
 
 _MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")  # once a batch is completed
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")

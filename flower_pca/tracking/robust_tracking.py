@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.linalg import Array
+from flower_pca.core.asks import POSITIVE, Ask
 from flower_pca.core.stage import Arrays
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import Stream
@@ -50,6 +52,7 @@ class RobustTracking(Tracker):
     """
 
     name: ClassVar[str] = "robust_tracking"
+    asks: ClassVar[Mapping[str, Ask]] = {**Tracker.asks, "smallest": POSITIVE}
 
     smallest_outlier: float | None = None
 

@@ -17,6 +17,7 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
+from flower_pca.core.asks import BLOCK, COLUMNS, FLAG, MOST_STEPS, SEED, WIDTH, Ask, index
 from flower_pca.core.kinds import COUNT, NUMBER, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stage, add
@@ -56,6 +57,18 @@ class Tracker(Stage[TrackState]):
     """
 
     by_row: ClassVar[bool] = True
+    asks: ClassVar[Mapping[str, Ask]] = {
+        "step": index(2**53),
+        "lap": index(MOST_STEPS),
+        "refine": FLAG,
+        "seed": SEED,
+        "width": WIDTH,
+        "d": COLUMNS,
+        "block": BLOCK,
+        "P": BLOCK,
+        "closing": FLAG,
+        "outside": FLAG,
+    }
 
     refine: bool = False
     reuse: int = 0

@@ -52,8 +52,7 @@ class PartyColumns(LocalData):
     def with_salt(self, split: Split) -> PartyColumns:
         """These very columns in a run with another salt, by which nothing but the digest of the ids differs."""
         view: PartyColumns = self._view()
-        view.table, view.split = self.table, split
-        view.order, view.column_frame = self.order, self.column_frame
+        view.split = split
         return view
 
     @property
@@ -88,7 +87,7 @@ class PartyColumns(LocalData):
             raise DataError("The frame of columns at different places", must=rule, got="one", then=remedy)
         return self
 
-    def asked(self, names: tuple[str, ...] | None) -> Any:
+    def select(self, names: tuple[str, ...] | None) -> Any:
         """These very columns: a run cannot name those of a party."""
         return self
 

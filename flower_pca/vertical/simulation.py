@@ -22,7 +22,7 @@ from flower_pca.core.question import Question
 from flower_pca.names.columns import difference
 from flower_pca.results import saved
 from flower_pca.results.start import Start
-from flower_pca.rows.fixed import fixed
+from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.in_process import Shards
@@ -56,7 +56,7 @@ def simulate(
     result: Any
     own: dict[int, dict[str, Array]]
     if engine is None:
-        source = None if answers == "rows" else fixed
+        source = None if answers == "rows" else FixedData.of
         there = Shards(parties.columns, seed=question.seed, source=source)
         run = assembly.run(question, judged=False, start=start)
         result = drive(run, there, checkpoint=checkpoint, on_round=watch)
@@ -117,7 +117,7 @@ class Parties:
         names = {i: party.table.names for i, party in enumerate(self.columns)}
         sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
         whole = replace(result, site_names=sites).with_parts(own, names, self.columns[0].row_ids)
-        first_lines = hints.of_first_lines(file for party in self.columns for file in party.table.guessed)
+        first_lines = hints.of_first_lines(file for party in self.columns for file in party.table.headerless)
         return replace(whole, hints=(*first_lines, *self._sizes(whole), *self._numbering()))
 
     def _sizes(self, result: ColumnsResult) -> tuple[str, ...]:

@@ -197,7 +197,7 @@ def _result(kind: str) -> str:
 def as_config(values: object) -> Config:
     """Values that came otherwise than in a record, if a record could hold them."""
     try:
-        return dict(records.Settings(values))  # type: ignore[arg-type]
+        return dict(records.ConfigRecord(values))  # type: ignore[arg-type]
     except (AttributeError, TypeError, ValueError) as error:
         remedy = "Check the sender."
         raise ProtocolError(_ANSWER, must="one whose figures are plain values", got="others", then=remedy) from error
@@ -249,9 +249,9 @@ def read_answer(
     return Answer(number, key, arrays, num_examples, heading=Heading.of(metrics), site=site, declines=declines)
 
 
-def write_packed(kind: str, packed: bytes) -> records.Settings:
+def write_packed(kind: str, packed: bytes) -> records.ConfigRecord:
     """The record that carries a "projection" or a "scaling"."""
-    return records.Settings({f"flower_pca.{kind}": packed})
+    return records.ConfigRecord({f"flower_pca.{kind}": packed})
 
 
 def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,7 @@
-"""Flower's records as plain arrays and values, both ways: nobody outside this room makes one, or takes one apart."""
+"""Flower's records as plain arrays and values, both ways: nobody outside this room makes one, or takes one apart.
+
+Where Flower's own signatures name a kind of record, as those of its strategies do, the name comes from here too.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,25 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from flwr.app import Array as FlowerArray
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord as ArrayRecord
+from flwr.app import ConfigRecord as ConfigRecord
+from flwr.app import MetricRecord as MetricRecord
+from flwr.app import RecordDict
 
 from flower_pca.base import archive
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.wire.reading import read_arrays
 
-# What Flower's own signatures name: its strategies take and return these, and contexts and messages hold the last one.
-Named: TypeAlias = ArrayRecord
-Settings: TypeAlias = ConfigRecord
-Figures: TypeAlias = MetricRecord
-Content: TypeAlias = RecordDict
+Content: TypeAlias = RecordDict  # of a message, or of a context's state
 
 
-def named(arrays: Mapping[str, Array]) -> Named:
+def named(arrays: Mapping[str, Array]) -> ArrayRecord:
     """Arrays by name, as Flower's strategies return them."""
     return ArrayRecord({name: FlowerArray(a) for name, a in arrays.items()})
 
 
-def figures(metrics: Mapping[str, Any]) -> Figures:
+def figures(metrics: Mapping[str, Any]) -> MetricRecord:
     """Figures by name, likewise."""
     return MetricRecord(dict(metrics))
 
@@ -63,6 +65,11 @@ def arrays_in(whole: Content, name: str) -> list[Array]:
         ProtocolError: If there is no such record, or numpy cannot read what is in it.
     """
     return read_arrays(whole.array_records.get(name))
+
+
+def singles(arrays: ArrayRecord) -> Arrays:
+    """The arrays of a record, by name."""
+    return {name: a.numpy() for name, a in arrays.items()}
 
 
 def put_named(whole: Content, name: str, arrays: Mapping[str, Array]) -> None:

@@ -83,7 +83,7 @@ def test_a_node_that_serves_columns_serves_no_rows():
     node = Node(0, X, split_columns=True)
     alike(node, center=False)
     text = "A message to this node must be about its columns: split_columns is set, and both kinds together tell rows"
-    for stage, arrays in [("opening", OPENING), ("krylov", {"Z": np.eye(D)}), ("covariance", {})]:
+    for stage, arrays in [("opening", OPENING), ("krylov", {"B": np.eye(D)}), ("covariance", {})]:
         with pytest.raises(RefusedError, match=text):
             node.ask(stage, arrays, algorithm="covariance" if stage == "covariance" else "krylov")
     nodes = [Node(i, X + i, split_columns=True) for i in range(3)]
@@ -141,7 +141,7 @@ def test_another_salt_means_another_digest_and_no_other_work(monkeypatch):
     assert second is node_columns.rows_or_columns(node.client._rows(), asked_with("b"))
     assert second.heading.digest != first.heading.digest
     assert second.heading.digest == ids.digest(first.row_ids, "b")
-    assert second.stored is first.stored
+    assert second.storage is first.storage
 
 
 def asked_with(salt):

@@ -95,7 +95,7 @@ def test_messages_are_counted_over_all_runs():
 REFUSED = {
     "too few rows": ({"min_rows": 1000}, {"Z": ONE}, "must be at least 1000"),
     "a block that is none": ({}, {"Z": np.full((D, 1), 1e80)}, "at most 1e"),
-    "of other columns": ({}, {"Z": np.eye(D + 1)[:, :1]}, "one that fails here"),
+    "of other columns": ({}, {"Z": np.eye(D + 1)[:, :1]}, "of 13 columns, as Z of this message. Got 12"),
     "beyond the columns": ({"max_columns": 1}, {"Z": np.eye(D)[:, :2]}, "max_columns"),
 }
 

@@ -24,7 +24,7 @@ from flower_pca import (
 )
 from flower_pca.base import archive, errors
 from flower_pca.base.errors import ProtocolError
-from flower_pca.clients.policy import limits
+from flower_pca.core import asks
 from flower_pca.core.stage import Broadcast
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -33,9 +33,10 @@ RNG = np.random.default_rng(0)
 D = 8
 X = RNG.standard_normal((60, D))
 U = np.eye(D)[:, :2]
-ROBUST = {"U": U, "lam": 0.0, "rho": 0.0, "sigma": 1.0, "inner_steps": 1}
+ROBUST = {"U": U, "lam": 0.0, "rho": 0.0, "sigma": 1.0}
 CONSENSUS = {
-    **ROBUST, "start": 1.0, "cut": 10.0, "share": 0.02, "top": 4, "seed": 1, "tag": 0, "origin": -1, "rowwise": False,
+    "U": U, "lam": 0.0, "rho": 0.0, "inner_steps": 1,
+    "start": 1.0, "cut": 10.0, "share": 0.02, "top": 4, "seed": 1, "tag": 0, "origin": -1, "rowwise": False,
     "proof": False, "last": False,
 }  # fmt: skip
 
@@ -45,8 +46,9 @@ CONSENSUS = {
 def test_no_threshold_makes_a_node_loop(stage, lam, sigma):
     """By the number of products: the path of thresholds has an end of its own, and numbers next to 0 are refused."""
     node = Node(0, X, allow="consensus_rpca")
-    asked = {**(ROBUST if stage == "low_rank" else CONSENSUS), "lam": lam, "sigma": sigma, "start": sigma}
-    if sigma < limits.SMALLEST or lam < 0.0:
+    size = "sigma" if stage == "low_rank" else "start"
+    asked = {**(ROBUST if stage == "low_rank" else CONSENSUS), "lam": lam, size: sigma}
+    if sigma < asks.SMALLEST or lam < 0.0:
         with pytest.raises(RefusedError, match="must be 0 or at least 1e-150"):
             node.ask(stage, asked, algorithm="consensus_rpca")
     else:

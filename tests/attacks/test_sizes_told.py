@@ -35,24 +35,23 @@ def all_said(n, stage, arrays, **more):
 
 @pytest.mark.parametrize(("few", "many"), [(33, 63), (129, 250)])
 def test_under_masks_a_node_of_more_rows_says_the_same(few, many):
-    asked = {**KEYS, "mask.setup": identity()}
+    stage = {"mask.step": 2, "mask.setup": identity(), "mask.stage": messages.raw(b"summed_opening")}
+    asked = {**stage, "reference": np.zeros(D), "peaks": False, "seed": 1}
     told = all_said(few, messages.STAGE, asked)
     assert "of at most" in told[-1]
     assert told == all_said(many, messages.STAGE, asked)
 
 
 def test_over_columns_a_party_of_more_columns_says_the_same():
-    asked, more = {"Z": np.eye(D, 2)}, {"split": Split(), "split_columns": True}
-    told = all_said(9, "krylov", asked, **more)
-    assert "of at most" in told[-1]
-    assert told == all_said(15, "krylov", asked, **more)
+    more = {"split": Split(), "split_columns": True}
+    few, many = (np.random.default_rng(n).standard_normal((D, n)) for n in (9, 15))
+    told = said(few, "covariance", {"columns": D}, **more)
+    assert "more memory than a node has" in told
+    assert told == said(many, "covariance", {"columns": D}, **more)
 
 
 def test_under_noise_a_node_of_any_rows_says_the_same():
-    asked = {"Z": np.eye(D, 2), **NOISE}
-    told = all_said(20, "krylov", asked)
-    assert "of at most" in told[-1]
-    assert told == all_said(260, "krylov", asked)
-    wide = all_said(20, "covariance", NOISE)
-    assert "more memory than a node has" in wide[0]
-    assert wide == all_said(260, "covariance", NOISE)
+    few, many = (np.random.default_rng(n).standard_normal((n, D)) for n in (20, 260))
+    told = said(few, "covariance", {"columns": D, **NOISE})
+    assert "more memory than a node has" in told
+    assert told == said(many, "covariance", {"columns": D, **NOISE})

@@ -198,7 +198,7 @@ def test_sparse_rows_are_never_densified(frame_name, monkeypatch):
 @pytest.mark.parametrize("direct", [True, False])
 def test_top_stops_at_the_rank_of_the_rows(shape, sparse, direct, monkeypatch):
     if not direct:
-        monkeypatch.setattr(local, "_DIRECT", 4)
+        monkeypatch.setattr(local, "DIRECT", 4)
     rng = np.random.default_rng(9)
     X = rng.integers(-3, 4, (shape[0], 3)) @ rng.integers(-3, 4, (3, shape[1])).astype(float)
     V, values = LocalData(sp.csr_array(X) if sparse else X).top(6)

@@ -12,7 +12,7 @@ from flower_pca.rows import frame as framing
 from flower_pca.rows import stored
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.spread import pays
+from flower_pca.rows.moments import pays
 from flower_pca.simulation.in_process import Shards
 
 WIDE, TALL = (12, 1200, 300), (12, 9000, 40)  # where X'X does not pay, and where it does
@@ -95,8 +95,8 @@ def test_the_gram_matrix_about_the_own_mean_serves_every_frame(far, scaled, monk
 
 def test_tall_rows_are_passed_over_once_after_they_are_checked(monkeypatch):
     passes = []
-    blocks = stored.StoredRows._stored
-    monkeypatch.setattr(stored.StoredRows, "_stored", lambda self: passes.append(self) or blocks(self))
+    blocks = stored.StoredRows._blocks
+    monkeypatch.setattr(stored.StoredRows, "_blocks", lambda self: passes.append(self) or blocks(self))
     run = assembly.run(assembly.question("krylov", n_components=2))
     result = drive(run, Shards([LocalData(X) for X in shards((3, 2000, 20), np.float64)]))
     assert len(result.history) > 2

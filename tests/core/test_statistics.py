@@ -8,7 +8,7 @@ from scipy import sparse
 
 from flower_pca.base.errors import DataError
 from flower_pca.rows import limbs, statistics
-from flower_pca.rows.fixed import fixed
+from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.limbs import WholeRows
 from flower_pca.rows.local import LocalData
@@ -42,7 +42,7 @@ def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame):
     X, rng = table(n), np.random.default_rng(1)
     d, frame = X.shape[1], FRAMES[frame](rng, X.shape[1])
     F = (X - (0.0 if frame.mean is None else frame.mean)) / (1.0 if frame.scale is None else frame.scale)
-    data = fixed(LocalData(KINDS[kind](X)).framed(frame))
+    data = FixedData.of(LocalData(KINDS[kind](X)).framed(frame))
     Z = np.linalg.qr(rng.standard_normal((d, 3)))[0]
     size = np.linalg.norm(F) ** 2 + 1e-300
     bound = {"rtol": 0, "atol": 1e-14 * size}
@@ -79,7 +79,7 @@ def test_gaps_are_filled_as_the_frame_says(kind, n, own):
     F = (np.where(there, X, fill) - frame.mean) / frame.scale
     rows = LocalData(KINDS[kind](X), missing=True).framed(frame)
     Z = np.linalg.qr(rng.standard_normal((d, 3)))[0]
-    for data in (rows, fixed(rows, gaps=not own)):
+    for data in (rows, FixedData.of(rows, gaps=not own)):
         size = np.linalg.norm(F) ** 2
         np.testing.assert_allclose(data.matmat(Z), F.T @ (F @ Z), rtol=0, atol=1e-12 * size)
         np.testing.assert_allclose(data.squared_error(Z), np.sum((F - F @ Z @ Z.T) ** 2), rtol=0, atol=1e-12 * size)
@@ -91,7 +91,7 @@ def test_gaps_are_filled_as_the_frame_says(kind, n, own):
 
 
 def test_gaps_without_a_fill_are_refused():
-    data = fixed(LocalData(table(20, gaps=0.2), missing=True))
+    data = FixedData.of(LocalData(table(20, gaps=0.2), missing=True))
     for use in (data.gram, data.root, lambda: data.matmat(np.eye(8)), lambda: data.top(2), data.norm2):
         with pytest.raises(DataError, match="The data of the client must be finite"):
             use()
@@ -164,9 +164,9 @@ def test_limbs_that_do_not_fit_are_refused_in_words(monkeypatch):
 def test_large_sparse_rows_answer_as_small_ones_do(frame, monkeypatch):
     X, rng = table(90, seed=7), np.random.default_rng(8)
     rows, frame = LocalData(sparse.csr_array(X)), FRAMES[frame](rng, 8)
-    small = fixed(rows.framed(frame))
+    small = FixedData.of(rows.framed(frame))
     monkeypatch.setattr(statistics, "_LARGEST", 10)
-    big = fixed(LocalData(sparse.csr_array(X)).framed(frame))
+    big = FixedData.of(LocalData(sparse.csr_array(X)).framed(frame))
     assert big._whole is not None
     Z = np.linalg.qr(rng.standard_normal((8, 3)))[0]
     size = np.linalg.norm(small.matmat(Z))

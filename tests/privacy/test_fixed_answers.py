@@ -19,7 +19,7 @@ from flower_pca import answering, make, registry, simulate
 from flower_pca.clients import ConsensusRPCAClient, Rules, client_app
 from flower_pca.core.stage import Stage
 from flower_pca.rows import statistics
-from flower_pca.rows.fixed import FixedData, fixed
+from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import PCAStrategy
@@ -156,13 +156,13 @@ class Sealed:
 def test_once_they_are_measured_no_half_reads_a_row(n):
     rng = np.random.default_rng(4)
     data = LocalData(rng.standard_normal((n, D)))
-    fixed(data)
+    FixedData.of(data)
     data._X = Sealed()
     for number in range(3):
         Z = np.linalg.qr(rng.standard_normal((D, 3)))[0]
         for stage, arrays in questions(rng, Z).items():
             frame = Frame(rng.standard_normal(D), np.exp(rng.standard_normal(D)))
-            up, _ = answering.unmasked(stage, arrays, data.framed(frame), {}, fixed=fixed)
+            up, _ = answering.unmasked(stage, arrays, data.framed(frame), {}, fixed=FixedData.of)
             assert up, number
 
 

@@ -22,6 +22,7 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterative, Progress
+from flower_pca.core.asks import BLOCK, FLAG, ROW_WIDTH, Ask
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays, Merge, add, stack
 from flower_pca.layers import single as apart
@@ -74,6 +75,15 @@ class Personalized(Iterative[S]):
       `given`: a block to start from, such as the transposed components of an earlier run.
     """
 
+    asks: ClassVar[Mapping[str, Ask]] = {
+        "U": BLOCK,
+        "b": BLOCK,
+        "B": BLOCK,
+        "k": ROW_WIDTH.by_client,
+        **held_out.ASKS,
+        "samples": FLAG,
+        "scaled": FLAG,
+    }
     quantity: ClassVar[str] = "first-order residual of the shared components"
     measured: ClassVar[bool] = False
     tolerant: ClassVar[bool] = False

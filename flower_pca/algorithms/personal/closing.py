@@ -17,6 +17,7 @@ from flower_pca.algorithms.personal import deflation, held_out, probe
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import BLOCK, FLAG, STEPS, Ask
 from flower_pca.core.kinds import COUNT, MEAN_SQUARES, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add, stack
@@ -46,6 +47,14 @@ class PersonalClosing(Stage[ClosingState]):
     """
 
     name: ClassVar[str] = "personal"
+    asks: ClassVar[Mapping[str, Ask]] = {
+        "U": BLOCK,
+        "b": BLOCK,
+        **held_out.ASKS,
+        "exact": FLAG,
+        "steps": STEPS,
+        "collect": FLAG,
+    }
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> ClosingState:

@@ -19,6 +19,7 @@ from flower_pca.algorithms.personal.base import Personalized, PersonalState
 from flower_pca.algorithms.personal.start import begin, weight
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
+from flower_pca.core.asks import STEPS, Ask
 from flower_pca.core.kinds import MEAN_SQUARES, NUMBER, ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
@@ -77,6 +78,7 @@ class ExactPerPCA(Personalized[ExactState]):
     """
 
     name: ClassVar[str] = "exact_per_pca"
+    asks: ClassVar[Mapping[str, Ask]] = {**Personalized.asks, "steps": STEPS}
     caches: ClassVar[bool] = True
 
     acceleration: str = "auto"

@@ -11,7 +11,7 @@ run, what is seen anew when U has moved: both hardly hang on how good a U is yet
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,12 +20,14 @@ from flower_pca.algorithms.personal import deflation
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.asks import FLAG, OWN_WIDTH, Ask
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.rows import fixed, folds
 from flower_pca.rows.local import LocalData
 
 AUTO: Final = "auto"
+ASKS: Final[Mapping[str, Ask]] = {"own": OWN_WIDTH.by_client, AUTO: FLAG}
 CHOSEN: Final = "chosen"  # in a client's memory, and in its last answer
 MOST: Final = 10  # own components that a client takes by itself
 FEW: Final = 1  # what one with too few rows to hold some out takes

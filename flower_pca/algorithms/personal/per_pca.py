@@ -18,6 +18,7 @@ from flower_pca.algorithms.personal.start import begin, weight
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.core.asks import FLAG, POSITIVE, SEED, Ask, index
 from flower_pca.core.kinds import MEAN_SQUARES, NUMBER, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge
@@ -77,6 +78,14 @@ class PerPCA(Personalized[PerState]):
     """
 
     name: ClassVar[str] = "per_pca"
+    asks: ClassVar[Mapping[str, Ask]] = {
+        **Personalized.asks,
+        "measure": FLAG,
+        "eta": POSITIVE,
+        "choice": index(2, least=1),
+        "polar": FLAG,
+        "seed": SEED,
+    }
     remembers: ClassVar[bool] = True
     additive_with: ClassVar[str] = "eta=0.1"
     quantity: ClassVar[str] = "movement of the shared components over the step"

@@ -19,6 +19,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterating, Iterative
+from flower_pca.core.asks import Ask, index
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
@@ -83,6 +84,9 @@ def sized(U: Array, sigma: float) -> Array:
 def root_mean_square(model: Model) -> float:
     """The size of an entry, if far ones count in full."""
     return float(np.sqrt(model.trace / (model.n * model.d)))
+
+
+COUNTING: Final[Mapping[str, Ask]] = {"top": index(1100, least=-1100)}  # of the message that counts entries by size
 
 
 def asked_counts(rms: float) -> Arrays:

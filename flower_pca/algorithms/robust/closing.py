@@ -16,6 +16,7 @@ from flower_pca.algorithms.robust.spectra import moments
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import BLOCK, POSITIVE, Ask, index
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
@@ -56,6 +57,11 @@ class LowRank(Stage[LowRankState]):
     """
 
     name: ClassVar[str] = "low_rank"
+    asks: ClassVar[Mapping[str, Ask]] = {
+        "U": BLOCK,
+        **dict.fromkeys(("lam", "rho", "sigma", "cut"), POSITIVE),
+        "tag": index(2**53, least=-1),
+    }
     by_row: ClassVar[bool] = True
     fixed_set: ClassVar[bool] = True
 

@@ -19,6 +19,7 @@ from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.robust import attempts, hidden, median, proof, sizes
 from flower_pca.algorithms.robust.attempts import Book
 from flower_pca.algorithms.robust.base import (
+    COUNTING,
     Robust,
     asked_counts,
     counts_bounds,
@@ -37,6 +38,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Progress
+from flower_pca.core.asks import BLOCK, FLAG, MATRIX, POSITIVE, SEED, STEPS, Ask, index
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add
@@ -89,6 +91,18 @@ class ConsensusRPCA(Robust[ConsensusState]):
     """
 
     name: ClassVar[str] = "consensus_rpca"
+    asks: ClassVar[Mapping[str, Ask]] = {
+        **COUNTING,
+        "U": BLOCK,
+        **dict.fromkeys(("lam", "rho", "cut", "start", "share"), POSITIVE),
+        "inner_steps": STEPS,
+        "seed": SEED,
+        **dict.fromkeys(("tag", "origin"), index(2**53, least=-1)),
+        **dict.fromkeys(("rowwise", "proof", "last"), FLAG),
+        "turn": MATRIX,
+        "block": BLOCK,
+        "Z": BLOCK,
+    }
 
     gamma: float = attempts.GAMMA
     ridge: float = _RIDGE

@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.robust.base import (
+    COUNTING,
     Robust,
     asked_counts,
     counts_bounds,
@@ -32,12 +33,13 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Progress
+from flower_pca.core.asks import BLOCK, FLAG, POSITIVE, SEED, STEPS, Ask
 from flower_pca.core.kinds import NUMBER, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-STEPS: Final = ("paper", "scaled")
+STEP_SIZES: Final = ("paper", "scaled")
 INITS: Final = ("random", "opening")
 _LONGEST: Final = 1e4
 _MOST: Final = 0.5  # share of outliers above which no low-rank part has been found
@@ -88,6 +90,18 @@ class DCFPCA(Robust[DCFState]):
     """
 
     name: ClassVar[str] = "dcf_pca"
+    asks: ClassVar[Mapping[str, Ask]] = {
+        **COUNTING,
+        "U": BLOCK,
+        "lam": POSITIVE,
+        "rho": POSITIVE,
+        "rho_row": POSITIVE,
+        "eta": POSITIVE,
+        "scaled": FLAG,
+        "steps": STEPS,
+        "inner_steps": STEPS,
+        "seed": SEED,
+    }
 
     local_steps: int = 2
     eta: float | None = None
@@ -103,7 +117,7 @@ class DCFPCA(Robust[DCFState]):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.integer("local_steps of dcf_pca", self.local_steps, least=1)
-        checks.choice("step of dcf_pca", self.step, STEPS)
+        checks.choice("step of dcf_pca", self.step, STEP_SIZES)
         checks.choice("init of dcf_pca", self.init, INITS)
         checks.choice("anneal of dcf_pca", self.anneal, (True, False, None))
         for what, value in (("threshold", self.threshold), ("ridge", self.ridge), ("eta", self.eta)):

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from flwr.app import Array as FlowerArray
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-
 from flower_pca.base import archive
 from flower_pca.clients.books import kept
 from flower_pca.core.stage import Arrays
+from flower_pca.wire import records
 
 _ARRAYS: Final = "flower_pca.memory"
 _HEADER: Final = "flower_pca.memory.of"
@@ -74,7 +72,7 @@ class Memory:
 class StateStore:
     """Memory in `context.state`: kept by Flower while the node and its run live."""
 
-    def __init__(self, state: RecordDict) -> None:
+    def __init__(self, state: records.Content) -> None:
         self._state = state
 
     def alone(self, run: str) -> AbstractContextManager[None]:
@@ -83,17 +81,15 @@ class StateStore:
 
     def load(self, run: str) -> Memory:
         """The newest memory, empty if there is none."""
-        if _ARRAYS not in self._state.array_records or _HEADER not in self._state.config_records:
+        header, arrays = records.values_in(self._state, _HEADER), records.named_in(self._state, _ARRAYS)
+        if not header or arrays is None:
             return Memory()
-        header = self._state.config_records[_HEADER]
-        arrays = {name: archive.from_npy(a.data) for name, a in self._state.array_records[_ARRAYS].items()}
-        return Memory.of(str(header["run"]), int(header["number"]), arrays)  # type: ignore[arg-type]
+        return Memory.of(str(header["run"]), int(header["number"]), arrays)
 
     def save(self, memory: Memory) -> None:
         """Replace the memory."""
-        arrays = {name: FlowerArray(a) for name, a in memory.to_arrays().items()}
-        self._state.array_records[_ARRAYS] = ArrayRecord(arrays)
-        self._state.config_records[_HEADER] = ConfigRecord(memory.to_header())
+        records.put_named(self._state, _ARRAYS, memory.to_arrays())
+        records.put_values(self._state, _HEADER, memory.to_header())
 
 
 class FileStore:

@@ -6,7 +6,7 @@ from collections.abc import Set
 from typing import Final
 
 import numpy as np
-from flwr.app import ConfigRecord, Context
+from flwr.app import Context
 
 from flower_pca import registry, wire
 from flower_pca.base.errors import ConfigError
@@ -20,6 +20,7 @@ from flower_pca.layers import single as apart
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.wire import records
 
 _ANSWERED: Final = "flower_pca.answered"
 _ROUNDING: Final = 1e-9  # of budgets that are added up
@@ -43,11 +44,10 @@ class Policy:
         self._rules, self._served, self._context = rules, served, context
 
     def admit(self, request: wire.Request) -> None:
-        """Refuse a message for what it is; count it."""
+        """Refuse a message for what it is."""
         self._check_algorithm(request)
         self._check_noise(request)
         self._check_masks(request)
-        self._count()
 
     def _check_algorithm(self, request: wire.Request) -> None:
         """What the message names, and the algorithms that its stage belongs to, must be served."""
@@ -103,18 +103,17 @@ class Policy:
             remedy = "Ask for one number, or ask the node's operator."
             raise RefusalError("The numbers in a masked message", must=rule, got="others for some", then=remedy)
 
-    def _count(self) -> None:
+    def count(self) -> None:
         """Count a message of this run, if there is room for one more."""
         most = self._rules.max_messages
         if most is None or self._context is None:
             return
-        records = self._context.state.config_records
-        answered = int(records[_ANSWERED]["messages"]) if _ANSWERED in records else 0  # type: ignore[arg-type]
+        answered = int(records.values_in(self._context.state, _ANSWERED).get("messages", 0))
         if answered >= most:
             rule = f"at most {most}: that is its max_messages"
             remedy = "Ask the node's operator, or for an algorithm of fewer rounds."
             raise RefusalError("The messages to this node in a run", must=rule, got="one more", then=remedy)
-        records[_ANSWERED] = ConfigRecord({"messages": answered + 1})
+        records.put_values(self._context.state, _ANSWERED, {"messages": answered + 1})
 
     def check_gaps(self, request: wire.Request, data: LocalData) -> None:
         """What a server lets stand for missing values tells of the rows with gaps: only as the node's rule has it."""

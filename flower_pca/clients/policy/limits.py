@@ -1,15 +1,18 @@
 """What every node refuses, without any rule of its own: messages that no strategy of ours sends.
 
-Every number has its range, so that none makes a node work without end, ask for memory beyond that of its rows, or
-compute with what overflows. A message makes at most `STEPS` products of the rows and a block of at most
-max(d, `WIDEST`) columns. What a few bytes of it ask for, a width or all of C_i, takes no more memory than the rows in
-float64 taken twice and `SPARE` bytes; where it is not told how many rows there are, that tells little of it: `counted`.
-What a block in the message takes is a few times as much as the block.
+A message is held against the stage of the node's own package, whose `asks` say what each array is (`core.asks`). What
+they do not name is refused by name; and every number has its range, so that none makes a node work without end, ask for
+memory beyond that of its rows, or compute with what overflows. A message makes at most `MOST_STEPS` products of the
+rows and a block of at most max(d, `WIDEST`) columns. What a few bytes of it ask for, a width or all of C_i, takes no
+more memory than the rows in float64 taken twice and `SPARE` bytes; where it is not told how many rows there are, that
+tells little of it: `counted`. What a block in the message takes is a few times as much as the block.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,55 +21,127 @@ from flower_pca import registry, wire
 from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.asks import MOST_STEPS, SMALLEST, Ask
 from flower_pca.core.stage import Arrays
-from flower_pca.layers import noise
+from flower_pca.layers import noise, precision, single
 from flower_pca.masking import messages
 from flower_pca.rows.stream import Stream, Widest
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.batch import require_columns
 
-STEPS: Final = 10_000  # products in a message at most, whatever loops it asks for
 WIDEST: Final = 1000  # columns that may be asked for at any node; more, up to d, where rows are longer
 SPARE: Final = 10**8  # bytes that a node has beside its rows taken twice
-_BLOCKS: Final = {False: 4, True: 7}  # of one width at a time; of a node's own components, and under masks
-_RANKS: Final = ("rank", "k")  # of those sizes, what is no larger than the rows are many
-_SQUARES: Final = {False: 4, True: 7}  # matrices as large as C_i at a time, where it is packed; and where it is masked
 LARGEST: Final = 1e150  # of entries: squares do not overflow
 LONGEST: Final = 1e60  # of the entries of a block: its product with rows of usual size does not overflow
-SMALLEST: Final = 1e-150  # of numbers that may be divided by, but for 0 itself, which stands for none
-_LOOPS: Final = ("steps", "inner_steps")  # arrays of a message that say how often a node repeats its work
-_SIZES: Final = ("width", "rank", "k", "own")  # how many columns a node shall make of its own
-_COUNTS: Final = {
-    "steps": (0, STEPS),
-    "inner_steps": (0, STEPS),
-    "top": (-1100, 1100),
-    "seed": (0, 2**64 - 1),
-    "guard": (0, 0.99),
-    "step": (0, 2**53),
-    "lap": (0, STEPS),
-    "d": (0, 2**53),
-}
-_REALS: Final = (
-    "lam",
-    "rho",
-    "rho_row",
-    "sigma",
-    "cut",
-    "start",
-    "share",
-    "eta",
-    "inner_tol",
-    "smallest",
-    "variances",
-    "rest",
-)  # neither negative nor next to 0
+_BLOCKS: Final = {False: 4, True: 7}  # of one width at a time; of a node's own components, and under masks
+_SQUARES: Final = {False: 4, True: 7}  # matrices as large as C_i at a time, where it is packed; and where it is masked
 _OPENINGS: Final = (Opening.name, SummedOpening.name)
+_LAYERS: Final = frozenset({precision.NAME, *noise.NAMES})  # what layers say beside the arrays of a stage
 _SENDER: Final = "Check the sender."
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a message asks of a node: its stage, what that says of the arrays, and these.
+
+    Attributes:
+        stage: The stage, also where masks carry its message; "" of a set-up of masks, which has none.
+        asks: What the stage of the node's own package says.
+        arrays: The arrays of the message but those of masks and of layers.
+        tables: The names of those of which single clients have numbers of their own.
+        masked: Whether the message is one under masks.
+    """
+
+    stage: str
+    asks: Mapping[str, Ask]
+    arrays: Arrays
+    tables: frozenset[str]
+    masked: bool
+
+    @classmethod
+    def of(cls, request: wire.Request) -> Asked:
+        """What this message asks."""
+        masked = request.stage == messages.STAGE
+        stage = (messages.inner_stage(request.arrays) or "") if masked else request.stage
+        asks = registry.STAGES[stage].asks if stage in registry.STAGES else {}
+        arrays = {name: a for name, a in messages.plain(request.arrays).items() if name not in _LAYERS}
+        tables, beside = single.tables(arrays)
+        return cls(stage, asks, {name: a for name, a in arrays.items() if name not in beside}, tables, masked)
+
+    def check(self) -> None:
+        """Refuse what the stage does not name, and what is not as it says."""
+        if unknown := sorted(self.arrays.keys() - self.asks.keys()):
+            rule = f"those of {self.stage or 'a set-up'}: {', '.join(self.asks) or 'none'}"
+            remedy = "Install the same flower_pca everywhere; an algorithm of your own names them in its asks."
+            raise ProtocolError("The arrays of a message", must=rule, got=", ".join(unknown)[:100], then=remedy)
+        for name, a in self.arrays.items():
+            ask = self.asks[name]
+            for one in a if ask.each and name in self.tables and a.ndim == 1 else [a]:
+                if wrong := ask.fault(np.asarray(one)):
+                    raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
+        loops = [name for name in self.arrays if self.asks[name].repeats]
+        steps = math.prod(max(1.0, float(self.arrays[name])) for name in loops)
+        if steps > MOST_STEPS:
+            what = f"{' times '.join(loops)} of a message"
+            raise ProtocolError(what, must=f"at most {MOST_STEPS}", got=f"{steps:g}", then="Ask for fewer steps.")
+
+    def check_sizes(self, d: int | None, n: int | None) -> None:
+        """Refuse blocks that do not go with rows of d columns, and what takes too much memory beside n rows."""
+        most = max(d or 0, WIDEST)
+        for name, a in self.arrays.items():
+            ask = self.asks[name]
+            columns = self._columns(name)
+            if columns > most or (a.ndim == 2 and not ask.by_column and len(a) > most):
+                rule = f"of at most {labels.count(most, 'column')}"
+                raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
+            if ask.by_column and d is not None and len(a) != d:
+                rule, got = f"of {len(a)} columns, as {name} of this message", d
+                raise ProtocolError("The rows of this node", must=rule, got=got, then="Align the features first.")
+            if ask.by_column and a.ndim == 2 and np.max(np.abs(a), initial=0.0) > LONGEST:
+                rule = f"at most {LONGEST:g} in size"
+                raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
+            if ask.makes_columns and d is not None and n is not None:
+                room = widest(n, d, made=_BLOCKS[self.masked or ask.own])
+                if min(columns, n if ask.of_rows else d) > room:
+                    rule = f"of at most {labels.count(room, 'column')}, for which a node of so few rows has memory"
+                    raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
+
+    def check_length(self, d: int | None) -> None:
+        """Of a run over streams, how many columns it has had so far, which a node without rows may not know."""
+        for name in (name for name, ask in self.asks.items() if ask.counts_columns and name in self.arrays):
+            asked = int(self.arrays[name])
+            if d is not None:
+                require_columns(asked, d, Stream.WHO)
+            width = min(max([1, *(self._columns(other) for other in self.arrays)]), asked)
+            if d is None and 8 * _BLOCKS[self.masked] * asked * width > SPARE:
+                columns = labels.count(width, "column")
+                rule = f"so few that a node which has seen no rows has memory for {columns} of a product"
+                raise ProtocolError("The number of columns of a run", must=rule, got=asked, then=_SENDER)
+
+    def _columns(self, name: str) -> int:
+        """How many columns an array has, or tells the node to make."""
+        a = self.arrays[name]
+        if a.ndim == 2:
+            return int(a.shape[1])
+        return int(np.max(a, initial=0)) if name in self.asks and self.asks[name].makes_columns else 0
+
+    @property
+    def tells_products(self) -> bool:
+        """Whether it asks for more than what needs no products: means, deviations and counts."""
+        return any(self._columns(name) or self.arrays[name].ndim == 2 for name in self.arrays)
+
+    @property
+    def takes_squares(self) -> bool:
+        """Whether the answer, or what it is made of, is as large as C_i."""
+        if self.stage not in registry.STAGES:
+            return False
+        parts = registry.STAGES[self.stage].parts(self.arrays, 1)  # kinds are the same for all numbers of columns
+        return any(part.kind.square for part in parts.values())
+
+
 def check(request: wire.Request) -> None:
-    """Refuse arrays that no strategy sends, before the rows are looked at."""
+    """Refuse numbers that no strategy sends, before anything is made of them."""
     for name, a in {**request.arrays, **_framed(request)}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
             got = f"dtype {a.dtype}" if a.dtype.kind not in "fiub" else "NaN or infinite entries"
@@ -74,17 +149,18 @@ def check(request: wire.Request) -> None:
         if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
             rule = f"at most {LARGEST:g} in size"
             raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
-    _check_opening(request)
-    plain = messages.plain(request.arrays)
-    steps = math.prod(max(1.0, float(np.max(plain[n], initial=1))) for n in _LOOPS if n in plain)
-    if steps > STEPS:
-        what = f"{' times '.join(n for n in _LOOPS if n in plain)} of a message"
-        raise ProtocolError(what, must=f"at most {STEPS}", got=f"{steps:g}", then="Ask for fewer steps.")
-    for name, a in plain.items():
-        if a.ndim > 2:  # products take stacks of blocks too, which no rule of the node has in view
-            rule = "a number, a vector or a matrix"
-            raise ProtocolError(f"{name} of a message", must=rule, got=f"{a.ndim} dimensions", then=_SENDER)
-        _check_number(name, a)
+    asked = Asked.of(request)
+    if asked.stage in _OPENINGS and request.frame.arrays:
+        # An opening's products are of raw rows, whatever the frame: what follows from them must be of raw rows too.
+        got = f"a frame with {', '.join(request.frame.arrays)}"
+        raise ProtocolError("What an opening asks for", must="of raw rows", got=got, then=_SENDER)
+
+
+def check_arrays(request: wire.Request) -> None:
+    """Refuse arrays that the stage of the message does not name, or that are not what it says."""
+    asked = Asked.of(request)
+    if asked.stage in registry.STAGES or not asked.stage:  # what is neither is refused by its name
+        asked.check()
 
 
 def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> None:
@@ -92,51 +168,15 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
 
     Of a stream there is no n, and no d until it has begun.
     """
-    framed = _framed(request)
-    for name, a in framed.items():
-        if a.shape != (d,) or a.dtype.kind != "f":
-            got = f"shape {a.shape} and dtype {a.dtype}"
-            raise ProtocolError(f"The {name} of a message", must=f"{d} numbers", got=got, then=_SENDER)
-    if "scale" in framed and not (framed["scale"] > 0.0).all():
-        raise ProtocolError("The scale of a message", must="above 0", got="others", then=_SENDER)
-    if "scale" in framed and framed["scale"].min() < SMALLEST:
-        raise ProtocolError("The scale of a message", must=f"at least {SMALLEST:g}", got="less", then=_SENDER)
-    most, plain = max(d or 0, WIDEST), messages.plain(request.arrays)
-    _check_length(request, plain, d)
-    n = None if n is None else counted(n, request)
-    for name, a in plain.items():
-        columns = a.shape[1] if a.ndim == 2 else int(np.max(a, initial=0)) if name in _SIZES else 0
-        if columns > most:
-            rule = f"of at most {labels.count(most, 'column')}"
-            raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
-        block = a.ndim and len(a) == d and (a.ndim == 2 or name == "block")
-        if block and np.max(np.abs(a), initial=0.0) > LONGEST:
-            rule = f"at most {LONGEST:g} in size"
-            raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
-        own = request.stage == messages.STAGE or name == "own"
-        room = columns if d is None or n is None or a.ndim == 2 else widest(n, d, made=_BLOCKS[own])
-        most_there = n if name in _RANKS else d
-        if min(columns, most_there or columns) > room:
-            rule = f"of at most {labels.count(room, 'column')}, for which a node of so few rows has memory"
-            raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
-    stage = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
-    if stage == "covariance" and n is not None and d is not None and not has_room(request.stage, n, d):
+    _check_frame(request, d)
+    asked = Asked.of(request)
+    known = None if n is None else counted(n, request)
+    if n is None:
+        asked.check_length(d)
+    asked.check_sizes(d, known)
+    if known is not None and d is not None and asked.takes_squares and not has_room(request.stage, known, d):
         rule = f"of fewer columns, or of nodes with more rows: C_i of {d} columns takes more memory than a node has"
-        raise ProtocolError("A run of covariance", must=rule, got="too many columns", then="Ask for krylov.")
-
-
-def _check_length(request: wire.Request, plain: Arrays, d: int | None) -> None:
-    """Of a run over streams, how many columns it has had so far, which a node without rows may not know."""
-    if "d" not in plain:
-        return
-    asked = int(np.max(plain["d"], initial=0))
-    if d is not None:
-        require_columns(asked, d, Stream.WHO)
-    blocks = [a.shape[1] for a in plain.values() if a.ndim == 2]
-    width = min(max([1, int(np.max(plain.get("width", 1), initial=1)), *blocks]), asked)
-    if d is None and 8 * _BLOCKS[request.stage == messages.STAGE] * asked * width > SPARE:
-        rule = f"so few that a node which has seen no rows has memory for {labels.count(width, 'column')} of a product"
-        raise ProtocolError("The number of columns of a run", must=rule, got=asked, then=_SENDER)
+        raise ProtocolError(f"A run of {asked.stage}", must=rule, got="too many columns", then="Ask for krylov.")
 
 
 def widest(n: int, d: int, *, made: int) -> int:
@@ -167,9 +207,7 @@ def counted(n: int, request: wire.Request) -> int:
 
 def tells_products(stage: str, request: wire.Request) -> bool:
     """Whether a message of this stage asks for more than what needs no products: means, deviations and counts."""
-    arrays = messages.plain(request.arrays)
-    asked = "block" in arrays or ("width" in arrays and bool(np.any(arrays["width"])))
-    return asked or stage not in (*_OPENINGS, *registry.ALONE, messages.STAGE)
+    return stage not in (*_OPENINGS, *registry.ALONE, messages.STAGE) or Asked.of(request).tells_products
 
 
 def bare(stage: str, arrays: Arrays) -> bool:
@@ -180,28 +218,19 @@ def bare(stage: str, arrays: Arrays) -> bool:
     return any(part.open or part.kind.single for part in parts.values())
 
 
-def _check_opening(request: wire.Request) -> None:
-    """An opening's products are of raw rows, whatever the frame: what is counted of them must be of raw rows too."""
-    stage = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
-    if stage in _OPENINGS and request.frame.arrays:
-        got = f"a frame with {', '.join(request.frame.arrays)}"
-        raise ProtocolError("What an opening asks for", must="of raw rows", got=got, then=_SENDER)
+def _check_frame(request: wire.Request, d: int | None) -> None:
+    framed = _framed(request)
+    for name, a in framed.items():
+        if a.shape != (d,) or a.dtype.kind != "f":
+            got = f"shape {a.shape} and dtype {a.dtype}"
+            raise ProtocolError(f"The {name} of a message", must=f"{d} numbers", got=got, then=_SENDER)
+    if "scale" in framed and not (framed["scale"] > 0.0).all():
+        raise ProtocolError("The scale of a message", must="above 0", got="others", then=_SENDER)
+    if "scale" in framed and framed["scale"].min() < SMALLEST:
+        raise ProtocolError("The scale of a message", must=f"at least {SMALLEST:g}", got="less", then=_SENDER)
 
 
-def _check_number(name: str, a: Array) -> None:
-    """A number of this name must be in its range."""
-    if name in _COUNTS:
-        least, most = _COUNTS[name]
-        if a.size and not least <= float(a.min()) <= float(a.max()) <= most:
-            raise ProtocolError(f"{name} of a message", must=f"from {least} to {most}", got=f"{a}"[:50], then=_SENDER)
-    elif name in _SIZES and a.size and a.min() < 0:
-        raise ProtocolError(f"{name} of a message", must="at least 0", got=f"{a.min()}", then=_SENDER)
-    elif name in _REALS and a.size and not ((a == 0.0) | (a >= SMALLEST)).all():
-        rule = f"0 or at least {SMALLEST:g}"
-        raise ProtocolError(f"{name} of a message", must=rule, got=f"{a}"[:50], then=_SENDER)
-
-
-def _framed(request: wire.Request) -> Arrays:
+def _framed(request: wire.Request) -> dict[str, Array]:
     frame = request.frame
     parts = (("mean", frame.mean), ("scale", frame.scale), ("fill", frame.fill))
     return {name: a for name, a in parts if a is not None}

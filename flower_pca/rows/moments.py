@@ -1,4 +1,4 @@
-"""Deviations: one pass over dense rows, less about their mean, for all that the rows' own mean centres.
+"""Dense rows about their own mean: their deviations, and what one pass over these tells, moments and X'X.
 
 `sums` is the pass before it, which rows are checked by as well: what is not finite shows in the sum of its column. The
 mean that follows is right to a few roundings. Blocks less it are formed in the same memory, one after another, and what
@@ -8,6 +8,7 @@ rounding has left in the mean (`rest`) is taken off what they add up to. Values 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from flower_pca.rows.frame import Frame, Moments
 
 _NATIVE = (np.dtype(np.float64), np.dtype(np.float32))
 _BYTE: Final = 255  # the largest number that a byte holds
+_ANYHOW: Final = 2**14  # entries of X'X that are few, however few rows there are
 
 
 def sums(blocks: Iterable[Array], d: int) -> Array:
@@ -49,10 +51,10 @@ def about(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Array | 
         part = np.subtract(block, mean, out=room[: len(block)], casting="same_kind")
         if gap is not None:
             gaps = np.isnan(part)
-            if np.ndim(gap) or gap != 0.0:
-                np.copyto(part, gap, where=gaps, casting="same_kind")
-            else:
+            if np.ndim(gap) == 0 and gap == 0.0:
                 _blank(part, gaps)
+            else:
+                np.copyto(part, gap, where=gaps, casting="same_kind")
             if count is not None:
                 count += len(part) - _by_column(gaps)
         yield part
@@ -82,20 +84,26 @@ class Less:
     def __init__(self, frame: Frame, dtype: np.dtype[Any], *, kept: bool) -> None:
         assert frame.mean is not None
         self._mean = frame.mean.astype(dtype, copy=False)
-        gap: Any = None if frame.fill is None else frame.fill - self._mean
-        self._gap = 0.0 if gap is not None and not gap.any() else gap  # as the mean itself is the fill, mostly
-        self.rest = Frame(None if dtype == np.float64 else frame.mean - self._mean, frame.scale)
-        self._kept: list[Array] | None = [] if kept else None
+        self._gap: Any = None
+        if frame.fill is not None:
+            self._gap = frame.fill - self._mean
+            if not self._gap.any():  # as the mean itself is the fill, mostly
+                self._gap = 0.0
+        rest = None if dtype == np.float64 else frame.mean - self._mean
+        self.rest = Frame(rest, frame.scale)
+        self._keep = kept
+        self._parts: list[Array] = []
 
     def of(self, stored: Iterable[Array]) -> Iterable[Array]:
         """These rows less the mean; always the same rows, where they are kept."""
-        if self._kept is None:
+        if not self._keep:
             return about(stored, self._mean, self._gap)
-        self._kept = self._kept or [part for block in stored for part in about([block], self._mean, self._gap)]
-        return self._kept
+        if not self._parts:
+            self._parts = [part for block in stored for part in about([block], self._mean, self._gap)]
+        return self._parts
 
 
-def moments(deviations: Iterable[Array], n: int, mean: Array, count: Array | None = None) -> Moments:
+def of_deviations(deviations: Iterable[Array], n: int, mean: Array, count: Array | None = None) -> Moments:
     """The moments of n rows, from their deviations from about their mean."""
     return product(deviations, n, mean, np.empty((len(mean), 0)), np.dtype(np.float64), count)[0]
 
@@ -119,3 +127,65 @@ def product(
     if count is None:
         total -= np.outer(n * rest, rest @ Z)
     return Moments(n, mean + rest, np.maximum(squares - seen * rest**2, 0.0), count), total
+
+
+def pays(n: int, d: int, p: int, reuse: int) -> bool:
+    """Whether X'X is small, and saves time in so many products X'(XZ) of n x d rows with p columns.
+
+    In one unit of measured time it takes n d^2 to form it; a product takes 30 d^2 with it, and n d (57 + 2 p) without,
+    as narrow ones wait for memory.
+    """
+    if d > n or d**2 > max(n * d // 8, _ANYHOW):
+        return False
+    return n * d <= reuse * ((57 + 2 * p) * n - 30 * d)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What one pass over dense rows without gaps tells of all products with them.
+
+    Attributes:
+        moments: Count, mean and squared deviations.
+        about: The mean, but for what rounding has left in it.
+        rest: That: beside a mean that is far from 0, its digits count.
+        gram: X'X (d x d) of the rows less their mean, in double precision.
+    """
+
+    moments: Moments
+    about: Array
+    rest: Array
+    gram: Array
+
+    @classmethod
+    def of(cls, deviations: Iterable[Array], n: int, mean: Array, dtype: np.dtype[Any]) -> Spread:
+        """That of n rows, by blocks of their deviations from about their mean, multiplied in this precision."""
+        d = len(mean)
+        left, squares, gram = np.zeros(d), np.zeros(d), np.zeros((d, d))
+        for D in deviations:
+            left += np.ones(len(D)) @ D
+            rows = D.astype(dtype, copy=False)
+            gram += rows.T @ rows
+            if dtype != np.float64:
+                squares += np.einsum("ij,ij->j", D, D)
+        rest = left / n
+        gram -= np.dot((n * rest)[:, None], rest[None])
+        squares = np.diagonal(gram) if dtype == np.float64 else squares - n * rest**2
+        return cls(Moments(n, mean + rest, np.maximum(squares, 0.0)), mean, rest, gram)
+
+    def times(self, Z: Array, frame: Frame) -> Array:
+        """X'(XZ) for the rows in a frame."""
+        Z = Z if frame.scale is None else Z / frame.scale[:, None]
+        e = self._offset(frame)
+        product = self.gram @ Z
+        product += np.dot((self.moments.n * e)[:, None], (e @ Z)[None])
+        return np.asarray(product if frame.scale is None else product / frame.scale[:, None])
+
+    def in_frame(self, frame: Frame) -> Array:
+        """X'X for the rows in a frame."""
+        e = self._offset(frame)
+        gram = self.gram + np.outer(self.moments.n * e, e)
+        return gram if frame.scale is None else gram / np.outer(frame.scale, frame.scale)
+
+    def _offset(self, frame: Frame) -> Array:
+        """How far the rows' own mean is from that of the frame."""
+        return self.moments.mean if frame.mean is None else (self.about - frame.mean) + self.rest

@@ -13,6 +13,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Progress
+from flower_pca.core.asks import BLOCK, Ask
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
@@ -59,6 +60,7 @@ class SparsePCA(Iterative[SparseState]):
     """
 
     name: ClassVar[str] = "sparse_pca"
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
     fixed_set: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     orthonormal: ClassVar[bool] = False

@@ -15,6 +15,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.asks import BLOCK, Ask
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
@@ -39,6 +40,7 @@ class Oblique(Stage[ObliqueState]):
     """
 
     name: ClassVar[str] = "oblique"
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> ObliqueState:

@@ -13,6 +13,7 @@ import inspect
 import re
 import subprocess
 import sys
+import textwrap
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ class {name}({base}):
 
     @spelt_out({kind}Keywords, {defaults}_DEFAULTS)
     def __init__(self, *, {signature}, **keywords: Unpack[{kind}Keywords]) -> None:
-        super().__init__(registry.{make}(self.name, {values}), **keywords)
+        super().__init__(registry.{make}(
+{values}
+        ), **keywords)  # fmt: skip
 '''
 _CLIENT = '''
 
@@ -93,7 +96,7 @@ def strategy(name: str, stage: type[Stage[Any]]) -> str:
         defaults="STEP" if tracks else "PCA",
         signature=", ".join(map(_parameter, fields(stage))),
         make="tracker" if tracks else "make",
-        values=", ".join(f"{name}={name}" for name in names),
+        values=textwrap.indent(textwrap.fill(", ".join(["self.name", *(f"{n}={n}" for n in names)]), 108), " " * 12),
     )
 
 

@@ -4,8 +4,8 @@ Run: python .ci/pictures.py
 
 The picture is the first PCA of docs/three-hospitals.md: what each hospital sends, and what the components are made of.
 The badges say what pyproject.toml allows, by how much that PCA differs from the PCA of all rows in one table, and how
-many items of the papers docs/reproduction.md has run at the papers' size. All are SVG, written by hand, so that the
-same numbers give the same file whatever libraries are installed.
+many items of the papers sims/reproduction.md has in full: with the papers' data, size, algorithm and repetitions. All
+are SVG, written by hand, so that the same numbers give the same file whatever libraries are installed.
 """
 
 from __future__ import annotations
@@ -96,14 +96,14 @@ def badges(angle: float) -> dict[str, str]:
         "python": badge("Python", f"{oldest} or newer"),
         "licence": badge("licence", project["license"]),
         "pooled": badge("differs from one table", differs),
-        "papers": badge("papers run again", f"{done} of {items} at full size"),
+        "papers": badge("papers run again", f"{done} of {items} in full"),
     }
 
 
 def recorded() -> tuple[int, int]:
-    """How many items of the papers have been run at the papers' size, and how many there are."""
-    page = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
-    found = re.search(r"^(\d+) items, (\d+) of them run at the paper's size", page, re.MULTILINE)
+    """How many items of the papers have been run as the papers say, and how many there are to run."""
+    page = (ROOT / "sims/reproduction.md").read_text(encoding="utf-8")
+    found = re.search(r"^(\d+) items to run, (\d+) of them with all four marks", page, re.MULTILINE)
     assert found is not None
     return int(found[2]), int(found[1])
 

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     verb("--list", help="every table and figure, a row each")
     verb("--paper", help="run at the paper's size and keep the results; what has been run is not run again")
     verb("--small", help="the same in small size, where neither has been run")
-    verb("--page", help="make docs/reproduction.md and its pictures from the results")
+    verb("--page", help="make sims/reproduction.md and its pictures from the results")
     add("--again", action="store_true", help="run also what has been run")
     add("--data-dir", type=Path, default=data.folder(), help="folder of the papers' data sets, as npz")
     given = parser.parse_args(argv)
@@ -44,11 +44,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def show() -> None:
     """Print the catalogue."""
-    rows: list[list[object]] = [["paper", "item", "program", "size", "minutes", "agreement"]]
+    rows: list[list[object]] = [["paper", "item", "program", "size", "minutes", "as the paper's", "agreement"]]
     for item in catalogue.ITEMS:
         title, minutes = catalogue.PAPERS[item.paper][0], f"{item.minutes:g}" if item.program else report.NONE
         program, agreement = item.program or report.NONE, page.agreement(item)
-        rows.append([title, item.name, program, item.size or report.NONE, minutes, agreement])
+        rows.append([title, item.name, program, item.size or report.NONE, minutes, page.marked(item), agreement])
     print("\n".join(report.lines(rows)))
     usual = catalogue.by_default()
     print(f"\n{len(usual)} programs where none is named: about {sum(usual.values()):.0f} minutes of one core.")

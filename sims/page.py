@@ -1,4 +1,4 @@
-"""docs/reproduction.md, made from the catalogue and the results and from nothing else."""
+"""sims/reproduction.md, made from the catalogue and the results and from nothing else."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from sims.common.record import Record
 from sims.judged import JUDGED
 
 UNRUN, NOTHING = "not run yet", "nothing to run"
-PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "reproduction.md"
-PICTURES: Final = PAGE.parent / "reproduction"
+PAGE: Final = Path(__file__).with_name("reproduction.md")
+PICTURES: Final = PAGE.with_name("pictures")
+MARKS: Final = ("data", "size", "algorithm", "repetitions")  # in which a run may be the paper's
 
 HEAD: Final = """# The papers' tables and figures, run again
 
@@ -28,7 +29,33 @@ runs it again, all of it or what is named behind it. `sims/README.md` tells more
 An item is *the same* if the figures agree within what shuffles and starts make them swing, or if a figure shows what
 the paper says it shows; *same order* if methods rank as in the paper but figures differ; *in part* if some of it holds;
 *differs* if not. A statement with a tick or a cross is checked by a program on the recorded numbers.
+
+*As the paper's* names in what a run is the paper's: its data, its size, its algorithm, its repetitions. Only a run with
+all four can be held against the paper number by number. Repetitions are those that ran, as the program counted them.
 """
+
+
+def marks(item: Item) -> tuple[str, ...]:
+    """In which of MARKS a recorded run is the paper's."""
+    found, judged = record.read(item.program) if item.program else None, JUDGED.get(item.program or "")
+    if found is None or judged is None:
+        return ()
+    _, _, repetitions = item.experiment()
+    held = (
+        not (judged.data or _sets(item, found)),
+        found.size == "paper",
+        not judged.algorithm,
+        found.seeds >= repetitions,
+    )
+    return tuple(mark for mark, holds in zip(MARKS, held, strict=True) if holds)
+
+
+def marked(item: Item) -> str:
+    """The same in words."""
+    held = marks(item)
+    if len(held) == len(MARKS):
+        return "all"
+    return ", ".join(held) or report.NONE
 
 
 def agreement(item: Item) -> str:
@@ -44,11 +71,21 @@ def agreement(item: Item) -> str:
 def why(item: Item) -> str:
     """What differs, and why, where it has been run; and why it has not been run at the paper's size."""
     judged, found = JUDGED.get(item.program or ""), record.read(item.program) if item.program else None
-    words = [judged.why] if judged is not None and agreement(item) != UNRUN else []
+    words = []
+    if judged is not None and found is not None:
+        words = [_sets(item, found), judged.data, judged.algorithm, judged.why]
     if item.program and (found is None or found.size != "paper"):
         reason = f": {item.apart}" if item.apart else ""
         words.append(f"At the paper's size it would take about {item.minutes:g} minutes of one core{reason}.")
     return " ".join(filter(None, words))
+
+
+def _sets(item: Item, found: Record) -> str:
+    """Of an item over many data sets, how many of the paper's the record has; "" for all."""
+    if item.sets == 0:
+        return ""
+    there = {row["data"] for row in found.table}
+    return f"{len(there)} of {item.sets} sets." if len(there) < item.sets else ""
 
 
 def text() -> str:
@@ -83,16 +120,17 @@ def picture(item: str) -> Path:
 
 def _summary() -> str:
     runnable = [item for item in ITEMS if item.program]
-    found = [record.read(str(item.program)) for item in runnable]
+    found = [item for item in runnable if record.read(str(item.program)) is not None]
     counted = Counter(agreement(item) for item in ITEMS)
-    at_size = sum(1 for r in found if r is not None and r.size == "paper")
+    whole = sum(1 for item in runnable if len(marks(item)) == len(MARKS))
     words = "; ".join(f"{how}: {count}" for how, count in sorted(counted.items()))
-    return f"{len(ITEMS)} items, {at_size} of them run at the paper's size. {words[:1].upper()}{words[1:]}.\n"
+    first = f"{len(runnable)} items to run, {whole} of them with all four marks, {len(found)} recorded."
+    return f"{first} {words[:1].upper()}{words[1:]}.\n"
 
 
 def _overview(items: list[Item]) -> str:
-    lines = ["| item | shows | the paper's size | ours | why |", "|---|---|---|---|---|"]
-    lines += [f"| {i.name} | {i.about} | {i.size} | {agreement(i)} | {why(i)} |" for i in items]
+    lines = ["| item | shows | the paper's size | as the paper's | ours | why |", "|---|---|---|---|---|---|"]
+    lines += [f"| {i.name} | {i.about} | {i.size} | {marked(i)} | {agreement(i)} | {why(i)} |" for i in items]
     return "\n".join(lines) + "\n"
 
 

@@ -90,19 +90,19 @@ def test_what_cannot_be_compared_is_refused_before_any_run():
 @pytest.mark.parametrize("kind", ["svg", "png"])
 def test_the_picture_has_a_curve_for_each_on_both_sides(courses, kind, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    from flower_pca.plots import comparison, style
+    from flower_pca.plots import course, style
 
     drawn, write = [], style.write
     monkeypatch.setattr(style, "write", lambda figure, *rest: (drawn.append(figure), write(figure, *rest)))
-    path = comparison.draw(courses, tmp_path / f"picture.{kind}")
+    path = course.compare(courses, tmp_path / f"picture.{kind}")
     assert path.read_bytes()[:5] in (b"<?xml", b"\x89PNG\r")
     for ax, places in zip(drawn[0].axes, ("messages", "traffic"), strict=True):
-        for line, course in zip(ax.lines, courses, strict=True):
-            assert line.get_label() == course.algorithm
-            assert np.array_equal(line.get_xdata(), getattr(course, places))
-            np.testing.assert_allclose(line.get_ydata(), np.maximum(course.angles, 1e-17))
+        for line, each in zip(ax.lines, courses, strict=True):
+            assert line.get_label() == each.algorithm
+            assert np.array_equal(line.get_xdata(), getattr(each, places))
+            np.testing.assert_allclose(line.get_ydata(), np.maximum(each.angles, 1e-17))
     with pytest.raises(ConfigError, match=r"one that ends in \.svg or \.png"):
-        comparison.draw(courses, tmp_path / "picture.gif")
+        course.compare(courses, tmp_path / "picture.gif")
 
 
 SSI = "ssi(oversample=0)"

@@ -11,7 +11,7 @@ from scipy import stats
 
 from flower_pca import ConfigError, NotEnoughNodes, PCAResult, ProtocolError, Question, SiteRows, make, simulate
 from flower_pca.analysis.monitor import Monitor
-from flower_pca.audit.telling import telling
+from flower_pca.audit.sentences import telling
 from flower_pca.clients import Rules
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import histograms

@@ -110,7 +110,7 @@ def test_the_columns_of_a_run_are_picked_by_nodes(mask):
     rule = "west: The columns of this node must be at least those that the run names. Got 3, without 'beat'."
     assert rule in text
     text = refused(nodes([*shards()[:2], X[50:]]), columns=NAMES, mask=mask)
-    assert "west: The columns of this node must be named, as the run names its own. Got 4 without names." in text
+    assert "west: The columns of this node must be named, as the run names its columns. Got 4 without names." in text
 
 
 def test_a_node_that_has_a_column_twice_is_left_out():

@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex, to_rgb
 from scipy import sparse
 
 from flower_pca import ConfigError, simulate
-from flower_pca.plots import PICTURES, available, figure, letters, style
+from flower_pca.plots import PICTURES, available, figure, style
 from flower_pca.results.pca import PCAResult
 
 pytestmark = pytest.mark.slow
@@ -244,16 +244,16 @@ def test_names_are_written_as_they_are_however_odd():
 def test_letters_that_one_font_lacks_come_from_another_and_are_question_marks_where_none_has_them(monkeypatch):
     from matplotlib.font_manager import fontManager
 
-    own = letters.family("Größe")
-    assert letters.legible("Größe") == "Größe"
-    (other,) = letters.family("a\ue000")[len(own) :]  # a letter of nobody's, which the fonts of formulas use
+    own = style.family("Größe")
+    assert style.legible("Größe") == "Größe"
+    (other,) = style.family("a\ue000")[len(own) :]  # a letter of nobody's, which the fonts of formulas use
     assert other in {entry.name for entry in fontManager.ttflist}
-    assert letters.legible("a\ue000") == "a\ue000"
-    letters._font.cache_clear()
+    assert style.legible("a\ue000") == "a\ue000"
+    style._font.cache_clear()
     monkeypatch.setattr(fontManager, "ttflist", [])
-    assert letters.legible("a\ue000") == "a?"
-    assert letters.family("a\ue000") == own
-    letters._font.cache_clear()
+    assert style.legible("a\ue000") == "a?"
+    assert style.family("a\ue000") == own
+    style._font.cache_clear()
 
 
 @pytest.mark.parametrize("what", ["convergence", "traffic"])

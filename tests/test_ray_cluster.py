@@ -21,7 +21,7 @@ from builders import deal, synthetic
 from results import assert_same_bits, assert_same_own
 
 from flower_pca import ConfigError, NotEnoughNodes, Ray, Stream, simulate, track
-from flower_pca.simulation.placed import Store
+from flower_pca.simulation.shards import Store
 
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
 
@@ -101,19 +101,6 @@ def test_machines_that_share_no_folder_give_the_same_bits(
     assert len(here.own) == 5
     assert stored == [{str(tmp_path / "rows.npy")}] * 2  # which both machines see
     assert not list(mine.iterdir())  # nothing is left behind
-
-
-def test_a_folder_that_all_machines_see_is_used(two_machines: str, tmp_path: Path) -> None:
-    backend = Ray(clients_per_node=2, address=two_machines, folder=tmp_path)
-    assert_same_bits(
-        simulate("krylov", five(), n_components=2, backend=backend), simulate("krylov", five(), n_components=2)
-    )
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_is_not_there_is_refused(cluster: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"folder must be a folder that is there\. Got .*none\. Make it first"):
-        simulate("krylov", five(), n_components=2, backend=Ray(address=cluster, folder=tmp_path / "none"))
 
 
 def test_an_address_where_nothing_answers_is_tried_once() -> None:

@@ -31,7 +31,6 @@ SILENT = {
     "docs/glossary.md",
     "docs/measurements.md",
     "docs/reference.md",
-    "docs/reproduction.md",
 }
 
 

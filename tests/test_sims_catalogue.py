@@ -99,10 +99,14 @@ def test_small_sizes_keep_the_recorded_order(program, tmp_path):
 
 
 def test_a_record_is_read_as_it_was_written(results):
-    made = record.made("room/name", lambda opts: found(), report.options([], about="", known=("name",), seeds=(3, 9)))
+    def experiment(opts):
+        assert list(opts.each(2)) == [0, 1]
+        return found()
+
+    made = record.made("room/name", experiment, report.options([], about="", known=("name",), seeds=(3, 9)))
     record.write(made)
     assert record.read("room/name") == made
-    assert (made.seeds, made.size, made.table) == (3, "small", [{"data": "a9a", "of": "ours", "m=20": "0.25"}])
+    assert (made.seeds, made.size, made.table) == (2, "small", [{"data": "a9a", "of": "ours", "m=20": "0.25"}])
     curve = made.picture().panels["panel"]["one"]
     assert len(made.drawing["panels"]["panel"]["one"]["errors"]) == 80
     np.testing.assert_allclose(curve, np.geomspace(1.0, 1e-4, 400)[: len(curve)], rtol=1e-2)

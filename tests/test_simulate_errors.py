@@ -36,7 +36,7 @@ def on(*shards: Any, **options: Any) -> dict[str, Any]:
 DATA_ERRORS = {
     "columns": (
         on(GOOD, GOOD[:, :4]),
-        "The columns of client 1 must be 5, as at client 0. Got 4. Align the features first.",
+        "The columns of client 1 must be 5, as those of client 0. Got 4. Align the features first.",
     ),
     "nan": (
         on(GOOD, spoilt((0, 0, np.nan), (3, 2, np.nan), (4, 4, -np.inf))),

@@ -8,8 +8,7 @@ import pytest
 from pages import text
 
 from flower_pca import SSI, cli, registry
-from flower_pca.audit.sentences import LASTING, SEEN
-from flower_pca.audit.telling import telling
+from flower_pca.audit.sentences import LASTING, SEEN, telling
 from flower_pca.clients import Rules
 from flower_pca.clients.policy.offered import everything
 from flower_pca.core.kinds import KINDS, Kind

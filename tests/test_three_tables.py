@@ -78,7 +78,7 @@ def test_simulate_matches_files_by_name(folder):
     is_pooled(simulate("krylov", shards(), n_components=3, columns=NAMES), NAMES)
     add(folder, "more")
     with pytest.raises(
-        ValueError, match=r"^The columns of client 2 \(trier\) must be those of client 0 \(bonn\)\. Got 5"
+        ValueError, match=r"^The columns of client 2 \(trier\) must be those of client 0 \(bonn\), 4 by name\. Got 5"
     ):
         simulate("krylov", shards(), n_components=3)
     is_pooled(simulate("krylov", shards(), n_components=3, columns=NAMES), NAMES)

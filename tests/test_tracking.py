@@ -417,7 +417,11 @@ def test_an_outage_at_one_client_is_a_step_without_rows_for_it():
         ),
         ([np.zeros((120, 4))], {}, "The rows of a run of steps must be there and not all zero. Got none in 2 steps."),
         ([np.ones((60, 4))], {"n_components": 9}, "n_components must be at most the columns of client 0, 4. Got 9"),
-        ([np.ones((60, 4)), np.ones((60, 3))], {}, "The columns of client 1 must be 4, as at the clients before it"),
+        (
+            [np.ones((60, 4)), np.ones((60, 3))],
+            {},
+            "The columns of client 1 must be 4, as those of the clients before it",
+        ),
         ([np.ones((2, 4))], {"n_components": 3}, "n_components must be at most the rows of the first step and their"),
         ([np.array([[1.0, np.inf]] * 5)], {"n_components": 1}, "The data of client 0 at step 0 must be finite or NaN"),
         ([np.ones(4)], {}, "The stream of client 0 must be an array of rows, batches, a function"),

@@ -14,8 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import assembly, registry
-from flower_pca.audit.attack import CONDITIONS, Attack, minimum_norm, numbers, symmetric
-from flower_pca.audit.leak import Convergence, Leak
+from flower_pca.audit.attack import CONDITIONS, Attack, Convergence, Leak, minimum_norm, numbers, symmetric
 from flower_pca.audit.report import Audit
 from flower_pca.audit.view import Pair, View, together
 from flower_pca.base import checks, linalg

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from flower_pca.audit.attack import Convergence, Leak
+from flower_pca.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 import csv
 import os
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from flower_pca.audit import picture
-from flower_pca.audit.leak import Convergence, Leak
 from flower_pca.base import archive
-from flower_pca.plots import style
 from flower_pca.results.pca import PCAResult
 
 
@@ -79,8 +85,8 @@ class Audit:
     def picture(self, path: str | os.PathLike[str]) -> Path:
         """Draw errors of the reconstruction and convergence of the components into an SVG or PNG; returns the path."""
         kind = style.suffix(path)
-        drawn = style.figure(picture.SIZE)
-        picture.course(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
+        drawn = style.figure(SIZE)
+        course(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
         style.key(drawn)
         with archive.replacing(path) as file:
             style.write(drawn, file, kind)
@@ -93,3 +99,30 @@ class Audit:
             return f"In the end C_i of client {last.client} is known up to a relative error of {last.error:.1e}."
         after = "the first message" if known == 1 else f"{known} messages"
         return f"A client's C_i is known up to 1e-5 after {after}."
+
+
+SIZE: Final = (6.4, 4.6)  # inches: a key of five curves has room below
+
+_CURVES: Final = (
+    ("minimum_norm", "solution of least norm"),
+    ("symmetric", "symmetric"),
+    ("exact", "exact answers only"),
+)
+
+
+def course(
+    ax: Axes, worst: Sequence[Leak], convergence: Sequence[Convergence], *, algorithm: str, masked: bool
+) -> None:
+    """Errors of the client known best after each message, with the convergence of the components beside them."""
+    at = [leak.message for leak in worst]
+    for (name, label), colour in zip(_CURVES, style.COLOURS, strict=False):
+        errors = [max(getattr(leak, name), style.FLOOR) for leak in worst]
+        look: dict[str, Any] = {"color": colour, "label": f"client, {label}", "clip_on": False}
+        ax.semilogy(at, errors, "o-", ms=2.5, lw=1.4, **look)
+    points = [point.message for point in convergence]
+    kkt = [max(point.kkt, style.FLOOR) for point in convergence]
+    ax.semilogy(points, kkt, "--", lw=1.4, color=style.INK, label="PCA, violation of optimality")
+    ax.axhline(worst[-1].guess, color=style.FAINT, lw=1.0, ls=":", label="client, guessed from the sum")
+    summed = ", answers summed" if masked else ""
+    style.tidy(ax, f"What {algorithm} tells about a client{summed}", "message", "relative error")
+    ax.xaxis.set_major_locator(style.integers())

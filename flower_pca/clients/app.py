@@ -13,7 +13,7 @@ from flower_pca import wire
 from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient
 from flower_pca.clients.columns import node_rows, notice
-from flower_pca.clients.mods import checked
+from flower_pca.clients.mods import require_honest
 from flower_pca.clients.policy.keywords import RuleKeywords
 from flower_pca.clients.policy.refusals import RefusalError, refusal, told
 from flower_pca.clients.policy.rules import Rules
@@ -82,53 +82,71 @@ def register(
     Raises:
         ConfigError: If a mod is one that is known to change answers.
     """
-    around = checked(app, mods)
-    ready = Ready(load, rules, keywords)
-
-    def serve(message: Message, context: Context, kind: str) -> Message:
-        try:
-            played = hosts(context) if hosts else ()
-        except Exception as error:  # whatever it is, Flower would send its words to the server
-            return Message(wire.write_reply(kind, *ready.refused(error, kind, {}, context)), reply_to=message)
-        if played:
-            from flower_pca.hosting import node as host  # which no other node needs
-
-            try:
-                content = host.serve(message.content, kind, context, played, ready.answer)
-            except Exception as error:
-                raise RefusalError(ready.told(error, context)) from None  # of which Flower sends the words
-        else:
-            content = _served(message.content, kind, context, ready)
-        return Message(content, reply_to=message)
+    around = require_honest(app, mods)
+    door = _Door(Ready(load, rules, keywords), hosts)
 
     @app.train(action, mods=around)
     def train(message: Message, context: Context) -> Message:
-        return serve(message, context, "train")
+        return door.answer(message, context, "train")
 
     @app.evaluate(action, mods=around)
     def evaluate(message: Message, context: Context) -> Message:
-        return serve(message, context, wire.EVALUATE)
+        return door.answer(message, context, wire.EVALUATE)
 
     @app.query(action, mods=around)
     def query(message: Message, context: Context) -> Message:
-        try:
-            if played := hosts(context) if hosts else ():
-                from flower_pca.hosting import messages as hosted
+        return door.introduce(message, context)
 
-                return Message(hosted.write_properties(played), reply_to=message)
-            properties = ready.client(context).get_properties({})
+
+class _Door:
+    """What becomes of a message to a node: its own client answers, or those that it hosts.
+
+    Whatever is wrong, the server gets our words for it: those of an exception that gets away Flower would send as they
+    are.
+
+    Args:
+        ready: The clients.
+        hosts: From a node's context to the numbers of the clients that it hosts.
+    """
+
+    def __init__(self, ready: Ready, hosts: Hosts | None) -> None:
+        self._ready, self._hosts = ready, hosts or (lambda context: ())
+
+    def answer(self, message: Message, context: Context, kind: str) -> Message:
+        """The answer to a message of this kind."""
+        ready, config = self._ready, wire.Config(number=0)
+        try:
+            hosted = self._hosts(context)
+            if hosted:
+                return Message(self._host(message.content, kind, context, hosted), reply_to=message)
+            parameters, config = wire.open_request(message.content, kind)
+            returned = ready.answer(kind, parameters, config, context)
+        except RefusalError:
+            raise
         except Exception as error:
-            raise RefusalError(ready.told(error, context)) from None  # of which Flower sends the words
+            returned = ready.refused(error, kind, config, context)
+        return Message(wire.write_reply(kind, *returned), reply_to=message)
+
+    def introduce(self, message: Message, context: Context) -> Message:
+        """What the node says of itself before a run."""
+        try:
+            if hosted := self._hosts(context):
+                from flower_pca.hosting import messages
+
+                return Message(messages.write_properties(hosted), reply_to=message)
+            properties = self._ready.client(context).get_properties({})
+        except Exception as error:
+            raise RefusalError(self._ready.told(error, context)) from None
         return Message(wire.write_properties(properties), reply_to=message)
 
+    def _host(self, content: Content, kind: str, context: Context, hosted: Sequence[int]) -> Content:
+        """The answers of the clients that a node hosts."""
+        from flower_pca.hosting import node  # which no other node needs
 
-def _served(content: Content, kind: str, context: Context, ready: Ready) -> Content:
-    config: wire.Config = {"number": 0}
-    try:
-        parameters, config = wire.open_request(content, kind)
-        return wire.write_reply(kind, *ready.answer(kind, parameters, config, context))
-    except Exception as error:
-        return wire.write_reply(kind, *ready.refused(error, kind, config, context))
+        try:
+            return node.serve(content, kind, context, hosted, self._ready.answer)
+        except Exception as error:
+            raise RefusalError(self._ready.told(error, context)) from None
 
 
 class Ready:

@@ -167,8 +167,16 @@ class PCAClient(NumPyClient):
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
             demands = self._account.demands(request, data)
-            sources: Any = {"fixed": self._fixed, "grain": self._grain, "who": Who(self._key, self._site)}
-            return answering.answer(request.stage, request.arrays, data, before, demands=demands, **sources)
+            return answering.answer(
+                request.stage,
+                request.arrays,
+                data,
+                before,
+                demands=demands,
+                fixed=self._fixed,
+                grain=self._grain,
+                who=Who(self._key, self._site),
+            )
         except SpentError as error:
             self._account.lose(data)
             if self._store is not None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from flower_pca import wire
 from flower_pca.base import checks, hints
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
-from flower_pca.names.columns import listed
+from flower_pca.names.columns import lacking, listed, not_named, some_only
 from flower_pca.names.sites import SiteRows
-from flower_pca.names.spelling import unlike
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.vertical import node
+
+_OURS: Final = f"The columns of {checks.NODE}"
 
 
 def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
@@ -45,26 +46,19 @@ def asked(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loca
     if isinstance(data, Stream):
         data.widest = limits.widest_of(request)
         return node.rows_or_columns(data.select(names, one_by_one=rules.share_names), request)
-    what, there = "The columns of this node", set(data.names or ())
     if names is None:
         if data.words and not rules.share_names:
-            got, remedy = f"text in {len(data.words)} of them", "Ask the node's operator, or name others."
-            raise RefusalError(what, must="numbers", got=got, then=remedy)
+            got = f"text in {len(data.words)} of them"
+            raise RefusalError(_OURS, must="numbers", got=got, then="Ask the node's operator, or name others.")
         return node.rows_or_columns(data.select(None), request)
     if data.names is None:
-        remedy = "Give all nodes names of columns, or name none."
-        raise RefusalError(what, must="named, as the run names its own", got=f"{data.d} without names", then=remedy)
-    if not rules.share_names and set(names) != there:  # else each refusal, and each answer, would confirm a guess
-        got = f"{len(names)} names, of {len(there)} columns"
-        remedy = "Name all of them, or none, or ask the node's operator."
-        raise RefusalError(what, must="all named by a run that names any: it tells no names", got=got, then=remedy)
+        raise not_named(checks.NODE, data.d).error(RefusalError, "Give all nodes names of columns, or name none.")
+    if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
+        raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
     if texts := [name for name in names if name in data.words]:
-        raise RefusalError(what, must="numbers", got=f"text in column {listed(texts)}", then="Name others.")
-    if lacking := [repr(name) for name in names if name not in there]:
-        remedy = "Ask the node's operator, or name others."
-        near = unlike([name for name in names if name not in there], there)
-        got = f"{len(there)}, without {listed(lacking)}{f' ({near})' if near else ''}"
-        raise RefusalError(what, must="at least those that the run names", got=got, then=remedy)
+        raise RefusalError(_OURS, must="numbers", got=f"text in column {listed(texts)}", then="Name others.")
+    if absent := lacking(checks.NODE, names, data.names):
+        raise absent.error(RefusalError, "Ask the node's operator, or name others.")
     return data.arrange(names)
 
 

@@ -22,7 +22,7 @@ _SPOIL: Final = {
 }
 
 
-def checked(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
+def require_honest(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
     """The mods of our functions, if they and those of the whole app leave answers as they are.
 
     Raises:

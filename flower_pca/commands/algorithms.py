@@ -57,9 +57,9 @@ def run_compare(given: argparse.Namespace) -> int:
             writer.writerow(plain)
             writer.writerows([course[name] for name in plain] for course in figures)
         if drawn:
-            from flower_pca.plots import comparison
+            from flower_pca.plots import course
 
-            comparison.draw(courses, draft / "comparison.svg")
+            course.compare(courses, draft / "comparison.svg")
     said = ", ".join(f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items())
     why = (
         f"Left out, as eigenvalues here are so close: {said}. Name them in --algorithms to run them.\n" if left else ""

@@ -46,7 +46,8 @@ def own_components(path: str, result: Any) -> tuple[Array, str]:
 
     That is the name of a site; "" where the file has none.
     """
-    from flower_pca.results.personal import OWN, PersonalResult
+    from flower_pca.algorithms.personal.closing import OWN
+    from flower_pca.results.personal import PersonalResult
 
     if not isinstance(result, PersonalResult):
         rule, got = "of a personalized run", f"a {type(result).__name__}"

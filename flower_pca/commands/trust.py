@@ -28,7 +28,7 @@ def add_rules(commands: Any) -> None:
 
 def run_rules(given: argparse.Namespace) -> int:
     """Print what the rules come to."""
-    from flower_pca.audit.telling import telling
+    from flower_pca.audit.sentences import telling
     from flower_pca.clients.policy.rules import Rules
 
     found = telling(Rules.of_node_config(_config(given.rules)))

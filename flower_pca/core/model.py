@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from flower_pca.base import hints, linalg
+from flower_pca.base import linalg
 from flower_pca.base.labels import range_of
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.layers import precision
 from flower_pca.names.columns import Heading
-from flower_pca.results import saved
 from flower_pca.rows.frame import Frame
 from flower_pca.vertical.split import Split
 
@@ -225,40 +224,3 @@ def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
     share = np.cumsum(np.maximum(values, 0.0)) / trace if trace > 0 else np.ones(len(values))
     passed = np.flatnonzero(share > fraction + _ROUNDING)
     return int(passed[0]) + 1 if len(passed) else None
-
-
-def result_fields(model: Model) -> dict[str, Any]:
-    """What a finished model says of the fields of `PCAResult`."""
-    assert model.values is not None
-    assert model.residuals is not None
-    assert model.status is not None
-    k, ddof = model.k, max(model.n - 1, 1)
-    first = float(model.values[0]) or 1.0
-    unscaled = model.sizes if model.frame.scale is None else None
-    sizes = () if unscaled is None else hints.of_sizes(unscaled, model.feature_names)
-    return {
-        "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
-        "explained_variance_": model.values[:k] / ddof,
-        "mean_": np.zeros(model.d) if model.frame.mean is None else model.frame.mean,
-        "scale_": model.frame.scale,
-        "total_variance_": model.trace / ddof,
-        "left_out_variance_": model.left_out / ddof,
-        "n_samples_": model.n,
-        "residuals_": model.residuals[:k] / first,
-        "sine_estimate_": None if "cross" in model.left else model.sine_estimate,
-        "mse_": model.mse,
-        "rounds": model.rounds,
-        "status": model.status,
-        "seed": model.seed,
-        "centered": model.center,
-        "answers": model.answers,
-        "fill_": model.frame.fill,
-        "histograms_": model.histograms,
-        "influence_": model.left.get("influence"),
-        "influence_keys_": model.left.get("influence_keys"),
-        "cross_": None if "cross" not in model.left else model.left["cross"] / ddof,
-        "feature_names_in_": saved.columns(model.feature_names),
-        "feature_digest": "" if model.heading is None else model.heading.digest,
-        "choices": tuple(model.choices.values()),
-        "hints": (*hints.of_mean(model.offset, model.values[0]), *sizes),
-    }

@@ -108,7 +108,7 @@ def collect(
             try:
                 check(reply, sent, heard)
                 if heading is not None and reply.heading is not None and not reply.heading.like(heading):
-                    raise ProtocolError(reply.heading.outvoted(name_of(reply), heading))
+                    raise reply.heading.mismatch(name_of(reply), heading).error(ProtocolError)
                 columns = _columns(telling, reply.arrays, d)
                 same = not sent.personal and columns == (d or 0)
                 parts = common if same else stage.parts(sent.arrays_for(reply.client), columns or None)
@@ -138,7 +138,7 @@ def collect(
     best = groups.get(most, _Group())
     for kind, group in groups.items():
         for client in group.clients if kind != most else ():
-            failures[str(client)] = group.said(kind).outvoted(group.name(client), best.said(most))
+            failures[str(client)] = str(group.said(kind).mismatch(group.name(client), best.said(most)))
             banned.add(client)
     total, count = best.total, len(heard - banned - answered)
     if channel is not None and count:

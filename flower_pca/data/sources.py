@@ -24,7 +24,7 @@ from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svml
 from flower_pca.data.reading import matching, no_rows, reading, require_matches, texts
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
 from flower_pca.data.table import Table
-from flower_pca.names.columns import Columns, difference, listed, no_numbers
+from flower_pca.names.columns import Columns, Heading, listed, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.sites import SiteRows
 
@@ -249,9 +249,7 @@ def _source(spec: str) -> Callable[..., Table]:
 
 
 _DROPPED: Final = "The columns to leave out"
-_NAMED: Final = "Give the files of all clients names of columns, or of none."
 _IDS: Final = "If a column says whose row it is, name it: ids='patient'."
-_ALIGN: Final = "Give every client the same features, or name those of the run with columns=[...]."
 
 
 def _parties_of_folder(
@@ -319,15 +317,8 @@ def _like(first: Table, table: Table, one: Path, other: Path) -> Table:
     if table.names and sorted(table.names) == sorted(first.names):
         arranged = rows[:, Columns(table.names).places(first.names)]
         return replace(table, parts=(arranged,), names=first.names)
-    if table.names and first.names:
-        rule, got = f"those of {one.name}", f"{len(table.names)}, {difference(table.names, first.names)}"
-    else:
-        count = f"{d} without names, as in {one.name}" if table.names else f"{d}, as in {one.name}"
-        rule = f"those of {one.name}: {listed(first.names)}" if first.names else count
-        got = listed(table.names) or f"{rows.shape[-1]}{' without names' if first.names else ''}"
-    raise DataError(
-        f"The columns of {other}", must=rule, got=got, then=_ALIGN if bool(table.names) == bool(first.names) else _NAMED
-    )
+    own, others = Heading.of_names(table.names, rows.shape[-1]), Heading.of_names(first.names, d)
+    raise own.mismatch(str(other), others, one.name).error(DataError)
 
 
 def _natural(file: Path) -> list[Any]:

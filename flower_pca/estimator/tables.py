@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_array, validate_data
 from flower_pca.base.checks import finite
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import count
-from flower_pca.names.columns import Columns, difference, listed, wanted
+from flower_pca.names.columns import Columns, Heading, no_numbers, wanted
 from flower_pca.names.sites import SiteRows
 from flower_pca.names.spelling import clean
 
@@ -62,9 +62,9 @@ def aligned(tables: list[Any], sites: dict[int, str]) -> list[Any]:
         return tables
     for i, found in enumerate(names):
         if sorted(found) != sorted(names[0]):
+            own, others = (Heading.of_names(part, len(part)) for part in (found, names[0]))
             who, first = (sites.get(j, f"client {j}") for j in (i, 0))
-            got = f"{len(found)}, {difference(found, names[0])}"
-            raise DataError(f"The columns of {who}", must=f"those of {first}", got=got, then="Align the tables.")
+            raise own.mismatch(who, others, first).error(DataError, "Align the tables.")
     return [picked(table, names[0], who=sites.get(i, f"client {i}")) for i, table in enumerate(tables)]
 
 
@@ -152,7 +152,7 @@ def _checked_rows(estimator: Any, X: SiteRows, *, reset: bool, who: str, **rules
     """Likewise of rows with names, which scikit-learn does not know to have any."""
     known = getattr(estimator, "feature_names_in_", None)
     if X.words:
-        raise _no_numbers(X.words, who)
+        raise no_numbers(who, X.words, file=False)
     if X.names is None or reset or known is None:
         rows = validate_data(estimator, X.values, reset=reset, **rules)
         if reset and X.names is not None:
@@ -170,13 +170,8 @@ def _explain(X: Any, error: Exception, who: str) -> None:
         return
     rows = SiteRows.of(X, who=who)
     if rows.words:
-        raise _no_numbers(rows.words, who) from error
+        raise no_numbers(who, rows.words, file=False) from error
     if re.search("NaN|infinity", str(error)) and getattr(rows.values, "dtype", np.dtype(object)).kind == "f":
         values = rows.values.toarray() if hasattr(rows.values, "toarray") else rows.values
         values = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf) if "NaN" not in str(error) else values
         finite(who, [values], names=rows.names)
-
-
-def _no_numbers(words: Mapping[str, str], who: str) -> DataError:
-    remedy = "Choose others with columns=[...], or encode them."
-    return DataError(f"The columns of {who}", must="numbers", got=listed(words.values()), then=remedy)

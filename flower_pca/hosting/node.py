@@ -95,7 +95,7 @@ def added(request: wire.Request, kind: str, answers: Iterable[Answered]) -> Adde
             reply = Reply(client, answer.number, answer.arrays, answer.heading, answer.site, answer.declines)
             check_arrays(reply, parts)
             if heading is not None and reply.heading is not None and not reply.heading.like(heading):
-                raise ProtocolError(reply.heading.outvoted(name_of(reply), heading))
+                raise reply.heading.mismatch(name_of(reply), heading).error(ProtocolError)
             total = merge(total, client, reply.arrays)
         except ProtocolError as error:
             failures[client] = str(error), True

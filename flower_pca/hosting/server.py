@@ -109,7 +109,7 @@ class Hosts(Nodes):
             rule, got = f"one to message {message.number}", f"one to message {total.number}"
             raise ProtocolError(_SUM, must=rule, got=got, then="It was not counted.")
         if now.model.heading is not None and heading is not None and not heading.like(now.model.heading):
-            raise ProtocolError(heading.outvoted(f"node {node}", now.model.heading))
+            raise heading.mismatch(f"node {node}", now.model.heading).error(ProtocolError)
         parts = {name: _of_sum(part) for name, part in now.stage.parts(message.arrays, now.model.d or None).items()}
         check_arrays(Reply(total.clients[0], total.number, total.arrays), parts)
         now.stage.inspect(now.state, total.arrays)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +24,7 @@ from flower_pca.masking.course import DIGEST, strayed, why
 from flower_pca.masking.group import Group
 from flower_pca.masking.messages import SIGNATURE, Phase, raw
 from flower_pca.masking.primitives import KEY
-from flower_pca.names.columns import Heading
+from flower_pca.names.columns import Heading, majority
 
 _TIGHT: Final = 2.0  # times the trace: products with rows that the opening has measured, by Cauchy and Schwarz
 _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all else are bytes
@@ -236,11 +235,6 @@ def outvoted(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[in
     """
     came = {reply.client: reply for reply in replies if int(reply.arrays["mask.d"])}
     said = {i: replace(reply.heading or Heading(0), count=int(reply.arrays["mask.d"])) for i, reply in came.items()}
-    run = known
-    if not known.count:
-        votes = Counter((heading.count, heading.digest) for heading in said.values())
-        kind = max(votes, key=votes.__getitem__, default=(0, ""))
-        same = [heading for heading in said.values() if (heading.count, heading.digest) == kind]
-        run = next((heading for heading in same if heading.names is not None), Heading(*kind))
+    run = known if known.count else majority(said.values())
     others = {i: heading for i, heading in said.items() if not heading.like(run)}
-    return run, {i: heading.outvoted(name_of(came[i]), run) for i, heading in others.items()}
+    return run, {i: str(heading.mismatch(name_of(came[i]), run)) for i, heading in others.items()}

@@ -3,6 +3,9 @@
 Columns that have names are worked on in the sorted order of these, wherever a file has them, unless a run names its own
 columns: then in the order of the run. So clients whose files differ in order agree without a message, and without the
 server having seen a name: `Heading` is what a client says of its columns, and its digest is enough to compare them.
+
+All doors compare columns here, and refuse others in the same words: `Heading.mismatch` where two tables have to have
+the same ones, `lacking` where one has to have those that are wanted.
 """
 
 from __future__ import annotations
@@ -14,16 +17,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, DataError, ProtocolError, sentence
+from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.names import ids
 from flower_pca.names.spelling import INDEX, clean, doubled, unlike
 
 COLUMNS: Final = "columns"  # what names are called in messages; and what else is said of columns
+E = TypeVar("E", bound=FlowerPCAError)
+
 _COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest", "columns.people"
 LONGEST: Final = 200  # characters of a name that is told
 _MOST: Final = 20  # names that a message lists
@@ -49,10 +54,8 @@ class Columns:
             if not isinstance(name, str) or not name:
                 rule, remedy = "text, for all of them or for none", "Rename them, or give an array."
                 raise DataError(f"The names of the columns of {self.who}", must=rule, got=repr(name), then=remedy)
-        twice = [name for name, count in Counter(self.names).items() if count > 1]
-        if twice:
-            got = listed(map(doubled, twice))
-            raise DataError(f"The columns of {self.who}", must="named differently", got=got, then="Rename them.")
+        if twice := doubles(self.names):
+            raise DataError(f"The columns of {self.who}", must="named differently", got=twice, then="Rename them.")
 
     @functools.cached_property
     def sorted(self) -> tuple[str, ...]:
@@ -72,16 +75,34 @@ class Columns:
             words: Columns beside these that hold no numbers: what is in each, by name.
         """
         place = {name: j for j, name in enumerate(self.names)}
-        lacking = [name for name in wanted if name not in place]
-        for name in lacking:
+        absent = [name for name in wanted if name not in place]
+        for name in absent:
             if words and name in words:
                 raise no_numbers(self.who, {name: words[name]}, file=False)
-        if lacking:
-            got = f"none called {listed(map(repr, lacking))} among {listed(self.names)}"
-            rule, near = "there, for all that the run names", unlike(lacking, self.names)
-            remedy = f"{near}: rename one of them." if near else "Add them, or name others."
+        if absent:
+            got = f"none called {listed(map(repr, absent))} among {listed(self.names)}"
+            rule, remedy = "there, for all that the run names", "Add them, or name others."
+            if near := unlike(absent, self.names):
+                remedy = f"{near}: rename one of them."
             raise DataError(f"The columns of {self.who}", must=rule, got=got, then=remedy)
         return np.array([place[name] for name in wanted], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Why columns are not those that they have to be, in the four parts of a sentence."""
+
+    what: str
+    must: str
+    got: object
+    then: str
+
+    def __str__(self) -> str:
+        return sentence(self.what, self.must, self.got, self.then)
+
+    def error(self, kind: type[E], then: str = "") -> E:
+        """The error of this kind; with another remedy, if there is one."""
+        return kind(self.what, must=self.must, got=self.got, then=then or self.then)
 
 
 @dataclass(frozen=True)
@@ -100,6 +121,13 @@ class Heading:
     names: tuple[str, ...] | None = None
     people: bool = False
 
+    @classmethod
+    def of_names(cls, names: Sequence[str] | None, count: int) -> Heading:
+        """That of a table with so many columns, by their names where it has any."""
+        if names is None or not len(names):
+            return cls(count)
+        return cls(len(names), digest(names), tuple(sorted(names)))
+
     def like(self, other: Heading) -> bool:
         """Whether both speak of the same columns, as far as can be told."""
         return self is other or (self.count, self.digest) == (other.count, other.digest)
@@ -110,8 +138,12 @@ class Heading:
 
     def plain(self) -> dict[str, int | str]:
         """As numbers and text, beside an answer."""
-        names = {} if self.names is None else {COLUMNS: json.dumps(self.names)}
-        return {_COUNT: self.count, _DIGEST: self.digest, **names, **({_PEOPLE: True} if self.people else {})}
+        plain: dict[str, int | str] = {_COUNT: self.count, _DIGEST: self.digest}
+        if self.names is not None:
+            plain[COLUMNS] = json.dumps(self.names)
+        if self.people:
+            plain[_PEOPLE] = True
+        return plain
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Heading | None:
@@ -133,33 +165,82 @@ class Heading:
         """Of two headings of the same columns one that has their names, if one has."""
         return other if self.names is None and other is not None else self
 
-    def outvoted(self, who: str, others: Heading) -> str:
-        """Why a client with these columns is left out, where those of the run are others."""
+    def mismatch(self, who: str, others: Heading, whose: str = "the run") -> Mismatch:
+        """In what these columns, of somebody, differ from those of the run, or of whoever else they have to be."""
         if self.people:
-            return ids.outvoted(who, (self.count, self.digest), (others.count, others.digest))
-        if self.digest or others.digest:
-            rule = f"those of the run, {others.count} by name" if others.digest else f"{others.count} without names"
-            return sentence(f"The columns of {who}", rule, self.got(others), self.remedy(others))
-        rule = f"{others.count}, as at most clients"
-        return sentence(f"The number of columns of {who}", rule, self.count, self.remedy(others))
+            parts = ids.mismatch((self.count, self.digest), (others.count, others.digest))
+            return Mismatch(f"The people of {who}", *parts)
+        if others.digest:
+            rule = f"those of {whose}, {others.count} by name"
+        elif self.digest:
+            rule = f"those of {whose}, {others.count} without names"
+        else:
+            rule = f"{others.count}, as those of {whose}"
+        return Mismatch(f"The columns of {who}", rule, self._unlike(others), self._remedy(others))
 
-    def got(self, others: Heading) -> str:
-        """In what these columns differ from those of the others."""
+    def _unlike(self, others: Heading) -> str:
         if not self.digest:
-            return f"{self.count} without names"
+            return f"{self.count} without names" if others.digest else str(self.count)
         if not others.digest:
             return f"{self.count} with names"
         if self.names is None or others.names is None:
             return f"{self.count} of other names"
         return f"{self.count}, {difference(self.names, others.names)}"
 
-    def remedy(self, others: Heading) -> str:
-        """What to do where these columns are not those of the others."""
+    def _remedy(self, others: Heading) -> str:
         if bool(self.digest) != bool(others.digest):
             return "Give all clients names of columns, or none."
         if self.names is None or others.names is None:
             return "Align the features first."
         return _NAME if set(self.names) > set(others.names) else "Align the files."
+
+
+def majority(headings: Iterable[Heading]) -> Heading:
+    """The columns that most have, those of the first if equally many have others; with names, if one tells them."""
+    every = list(headings)
+    votes = Counter((heading.count, heading.digest) for heading in every)
+    kind = max(votes, key=votes.__getitem__, default=(0, ""))
+    same = (heading for heading in every if (heading.count, heading.digest) == kind)
+    return next((heading for heading in same if heading.names is not None), Heading(*kind))
+
+
+def lacking(
+    who: str, wanted: Iterable[str], names: Sequence[str], beside: Iterable[str] = (), rule: str = ""
+) -> Mismatch | None:
+    """What is lacking of the columns that are wanted; None if all are there.
+
+    Args:
+        who: Whose columns these are.
+        wanted: Names of those that are wanted.
+        names: Names of those that are there.
+        beside: Names of columns that are there, but of no use.
+        rule: Whose columns are wanted, in words.
+    """
+    there = {*names, *beside}
+    absent = [name for name in wanted if name not in there]
+    if not absent:
+        return None
+    got = f"{len(names)}, without {listed(map(repr, absent))}"
+    if near := unlike(absent, there):
+        got = f"{got} ({near})"
+    return Mismatch(f"The columns of {who}", rule or "at least those that the run names", got, "Name others.")
+
+
+def not_named(who: str, count: int) -> Mismatch:
+    """Why columns without names will not do, where the run names its own."""
+    rule, remedy = "named, as the run names its columns", "Give data with names of columns."
+    return Mismatch(f"The columns of {who}", rule, f"{count} without names", remedy)
+
+
+def some_only(who: str, wanted: Sequence[str], names: Sequence[str]) -> Mismatch | None:
+    """Why a run may not name these columns, where it may name all or none; None if it names all.
+
+    Each refusal of others, and each answer, would confirm a guess.
+    """
+    if set(wanted) == set(names):
+        return None
+    rule, got = "all named by a run that names any: it tells no names", f"{len(wanted)} names, of {len(names)} columns"
+    return Mismatch(f"The columns of {who}", rule, got, "Name all of them, or none.")
 
 
 def digest(names: Iterable[str]) -> str:
@@ -191,18 +272,16 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
 def difference(names: Sequence[str], others: Sequence[str]) -> str:
     """What one has and the other has not, in words."""
     here, there = set(names), set(others)
-    lacking = [name for name in others if name not in here]
+    absent = [name for name in others if name not in here]
     beyond = [name for name in names if name not in there]
-    parts = ((lacking, "without"), (beyond, "with, beyond them,"))
-    near = unlike(lacking, beyond)
-    said = " and ".join(f"{word} {listed(map(repr, found))}" for found, word in parts if found)
-    return f"{said} ({near})" if near else said
-
-
-def not_named(who: str, count: int) -> DataError:
-    """The error about columns without names, where the run names its own."""
-    rule, remedy = "named, as the run names its columns", "Give data with names of columns."
-    return DataError(f"The columns of {who}", must=rule, got=f"{count} without names", then=remedy)
+    parts = []
+    if absent:
+        parts.append(f"without {listed(map(repr, absent))}")
+    if beyond:
+        parts.append(f"with, beyond them, {listed(map(repr, beyond))}")
+    words = " and ".join(parts)
+    near = unlike(absent, beyond)
+    return f"{words} ({near})" if near else words
 
 
 def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> DataError:
@@ -244,14 +323,18 @@ def wanted(columns: Any) -> tuple[str, ...] | None:
     names = tuple(clean(name) if isinstance(name, str) else name for name in names)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError("columns", must="names of columns", got=repr(columns), then="Write columns=['a', 'b'].")
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        got = listed(map(doubled, twice))
-        raise ConfigError("columns", must="different names", got=got, then="Name each of them once.")
+    if twice := doubles(names):
+        raise ConfigError("columns", must="different names", got=twice, then="Name each of them once.")
     return tuple(map(str, names))
 
 
 def listed(words: Iterable[str]) -> str:
     """A list that stays readable when it is long."""
     every = list(words)
-    return ", ".join(every[:_MOST]) + (f" and {len(every) - _MOST} more" if len(every) > _MOST else "")
+    shown = ", ".join(every[:_MOST])
+    return shown if len(every) <= _MOST else f"{shown} and {len(every) - _MOST} more"
+
+
+def doubles(names: Iterable[str]) -> str:
+    """The names that are there more than once, in words; "" if there are none."""
+    return listed(doubled(name) for name, count in Counter(names).items() if count > 1)

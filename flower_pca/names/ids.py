@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base.errors import DataError, private, sentence
+from flower_pca.base.errors import DataError, private
 from flower_pca.base.linalg import Array
 from flower_pca.names.spelling import clean, doubled
 
@@ -41,9 +41,10 @@ def order(ids: Sequence[str], who: str) -> Array:
             shown = ", ".join(map(doubled, twice[:_LISTED]))
             got = shown if len(twice) <= _LISTED else f"{shown} and {len(twice) - _LISTED} more"
             raise DataError(what, must="different ones", got=got, then="Keep one row for each person.")
-    numbers = all(name.isascii() and name.isdigit() for name in ids)
-    places = sorted(range(len(ids)), key=lambda i: (int(ids[i]), ids[i]) if numbers else ids[i])
-    return np.array(places, dtype=np.int64)
+    keys: Sequence[Any] = ids
+    if all(name.isascii() and name.isdigit() for name in ids):
+        keys = [(int(name), name) for name in ids]
+    return np.array(sorted(range(len(ids)), key=keys.__getitem__), dtype=np.int64)
 
 
 def digest(ids: Iterable[str], salt: str) -> str:
@@ -56,17 +57,22 @@ def digest(ids: Iterable[str], salt: str) -> str:
     return hashlib.scrypt(whole, salt=salt.encode(), **_SLOW, dklen=32).hex()
 
 
-def outvoted(who: str, own: tuple[int, str], others: tuple[int, str]) -> str:
-    """Why a party is left out whose people, by their number and the digest of their ids, are others than the run's."""
-    rule, got = (f"{count:,} {'by id' if known else 'without ids'}" for count, known in (others, own))
+def mismatch(own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str, str]:
+    """Why a party's people, by number and digest of ids, will not do: the rule, what it has, and the remedy."""
+    rule, got = _counted(*others), _counted(*own)
     if bool(own[1]) != bool(others[1]):
         remedy = "Give all parties ids of their rows, or none."
     elif own[1]:
-        got = got if own[0] != others[0] else f"{own[0]:,} by other ids"
+        if own[0] == others[0]:
+            got = f"{own[0]:,} by other ids"
         remedy = "Keep the rows of the same people at every party, with ids that are spelt alike."
     else:
         remedy = "Keep the rows of the same people at every party, in the same order; or give ids."
-    return sentence(f"The people of {who}", f"those of the run, {rule}", got, remedy)
+    return f"those of the run, {rule}", got, remedy
+
+
+def _counted(count: int, digest: str) -> str:
+    return f"{count:,} by id" if digest else f"{count:,} without ids"
 
 
 def _text(value: Any) -> str:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from flower_pca.analysis import parts
+from flower_pca.analysis import groups
 from flower_pca.analysis.influence import measured
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.plots import clients, course, loadings, overview, personal, robust, style, tracking, turning, variances
+from flower_pca.plots import clients, course, loadings, overview, personal, robust, style, tracking, variances
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.personal import PersonalResult
 from flower_pca.results.robust import RobustResult
@@ -50,13 +50,13 @@ PARTS: Final = Need(
 )
 TAKEN: Final = replace(PARTS, there=lambda result, shards: PARTS.there(result, shards) or result.clients_ is not None)
 SPACES: Final = Need(
-    lambda result, shards: len(parts.spaces(result)[0]) > 1,
+    lambda result, shards: len(groups.spaces(result)[0]) > 1,
     "of a run that knows the own components of two clients",
     "one that does not",
     "Draw it from the result of a simulation, before it is saved.",
 )
 SHARES: Final = Need(
-    lambda result, shards: bool(parts.known(result, shards)),
+    lambda result, shards: bool(groups.known(result, shards)),
     "given the clients' rows, of a run that knows their own components",
     "others",
     "Draw it from the result of a simulation, and add shards=[...].",
@@ -125,7 +125,7 @@ PICTURES: Final[dict[str, Picture]] = {
     ),
     "weights": Picture(loadings.heatmap, "What every column weighs in each component.", need=MANY),
     "influence": Picture(
-        turning.angles,
+        clients.angles,
         "How far the components would turn without each client; orange where a client is far off.",
         need=INFLUENCE,
     ),

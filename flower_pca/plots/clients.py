@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from flower_pca.analysis.influence import influence
+from flower_pca.results.pca import PCAResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.analysis import sites
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.names.sites import SiteRows
-from flower_pca.plots import grid, letters, style
-from flower_pca.results.pca import PCAResult
+from flower_pca.plots import grid, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +66,7 @@ def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
         ax.annotate("", (x, y), (0.0, 0.0), arrowprops={"arrowstyle": "-|>", "color": style.INK, "lw": 0.9})
         name = style.name_of(columns[j])
         side = "left" if x >= 0.0 else "right"
-        ax.text(x, y, name, fontsize=7.5, color=style.INK, ha=side, va="center", fontfamily=letters.family(name))
+        ax.text(x, y, name, fontsize=7.5, color=style.INK, ha=side, va="center", fontfamily=style.family(name))
 
 
 def _facets(drawn: Figure, result: PCAResult, parts: list[Array], title: str) -> None:
@@ -75,7 +82,7 @@ def _facets(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
         ax.scatter(*parts[i].T, s=6, lw=0, c=style.MINUS, rasterized=len(parts[i]) > _VECTOR)
         style.tidy(ax, "", "", "", grid="")
         name = style.name_of(labels.client_name(result.site_names, int(i)))
-        ax.set_title(name, loc="left", fontsize=8, color=style.INK, pad=3, fontfamily=letters.family(name))
+        ax.set_title(name, loc="left", fontsize=8, color=style.INK, pad=3, fontfamily=style.family(name))
         ax.tick_params(labelsize=7)
     words = f"{title}: the {len(furthest)} clients furthest off, of {len(parts):,}"
     drawn.suptitle(words, x=0.012, ha="left", fontsize=11, color=style.INK)
@@ -211,8 +218,20 @@ def _cloud(ax: Axes, points: Array, client: Array, count: int, *, bar: list[str]
     drawn = style.colorbar(ax, ScalarMappable(norm, colours), "" if bar else "client")
     if bar:
         places, words = (range(count), [style.name_of(name) for name in bar]) if few else style.thinned(bar)
-        drawn.set_ticks(places, labels=words, fontfamily=letters.family("".join(words)))
+        drawn.set_ticks(places, labels=words, fontfamily=style.family("".join(words)))
         drawn.ax.tick_params(length=0)
         drawn.ax.invert_yaxis()
     else:
         drawn.ax.yaxis.set_major_locator(style.integers())
+
+
+def angles(drawn: Figure, result: PCAResult) -> None:
+    """A bar for each client, in degrees, the largest first; of another colour where a client is far off."""
+    found = influence(result)
+    named = len(found) <= NAMED or bool(result.site_names)
+    degrees = np.rad2deg([one.angle for one in found])
+    names = [one.name for one in found] if named else []
+    ax = bars(drawn, degrees, names, title="Components without one client", words="turn by, degrees")
+    for bar, one in zip(ax.patches, found, strict=True):
+        if one.far:
+            bar.set_facecolor(style.MINUS)

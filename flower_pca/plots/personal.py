@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca.analysis.groups import distances, embed
-from flower_pca.analysis.parts import shares, spaces
+from flower_pca.analysis.groups import distances, embed, shares, spaces
 from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import client_name
 from flower_pca.base.linalg import Array
-from flower_pca.plots import clients, grid, letters, style
+from flower_pca.plots import clients, grid, style
 from flower_pca.results.personal import Parts, PersonalResult
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def _plane(ax: Axes, points: Array, names: Sequence[str], group: Array) -> None:
     ax.scatter(points[:, 0], points[:, 1], c=[colours[g] for g in group], s=34, edgecolors=style.WHITE)
     for name, (x, y) in zip(names, points, strict=False):
         word = style.name_of(name)
-        look: dict[str, Any] = {"fontsize": 8, "color": style.INK, "fontfamily": letters.family(word)}
+        look: dict[str, Any] = {"fontsize": 8, "color": style.INK, "fontfamily": style.family(word)}
         ax.annotate(word, (x, y), xytext=(4, 4), textcoords="offset points", **look)
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.16)

@@ -18,7 +18,6 @@ import numpy as np
 
 from flower_pca.base import extras, labels
 from flower_pca.base.errors import ConfigError
-from flower_pca.plots import letters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -160,7 +159,7 @@ def numbered(ax: Axes, count: int, *, first: int = 1, axis: Literal["x", "y"] = 
     limits(low, high)
     if names:
         places, words = thinned(names)
-        fonts: dict[str, Any] = {"fontfamily": letters.family("".join(words))}
+        fonts: dict[str, Any] = {"fontfamily": family("".join(words))}
         along.set_ticks([first + i for i in places], words, rotation=90 if axis == "x" else 0, **fonts)
     elif count <= _TICKED:
         along.set_ticks(range(first, first + count))
@@ -171,7 +170,7 @@ def numbered(ax: Axes, count: int, *, first: int = 1, axis: Literal["x", "y"] = 
 def named(ax: Axes, names: Sequence[str], *, axis: Literal["x", "y"] = "y") -> None:
     """A mark with its name at 0, 1, and so on; along y from the top."""
     words = [name_of(name) for name in names]
-    fonts: dict[str, Any] = {"fontfamily": letters.family("".join(words))}
+    fonts: dict[str, Any] = {"fontfamily": family("".join(words))}
     if axis == "x":
         ax.set_xticks(range(len(words)), words, rotation=90 if max(map(len, words), default=0) > 3 else 0, **fonts)
     else:
@@ -188,7 +187,7 @@ def thinned(names: Sequence[str]) -> tuple[list[int], list[str]]:
 
 def name_of(name: str) -> str:
     """A name as it is written into a picture: short, no formula, and of letters that some font has."""
-    return letters.legible(labels.shorten(name, _NAME)).replace("$", r"\$")
+    return legible(labels.shorten(name, _NAME)).replace("$", r"\$")
 
 
 def integers() -> Locator:
@@ -212,3 +211,39 @@ def colorbar(ax: Axes, mappable: Any, label: str) -> Any:
     bar.ax.tick_params(labelsize=8.5, color=FAINT, labelcolor=INK)
     bar.set_label(label, fontsize=9.5, color=INK)
     return bar
+
+
+_NO_SHAPES: Final = "last resort"  # a font that has a box for every letter
+
+
+def legible(text: str) -> str:
+    """The text, with a question mark for each letter that no font of this machine has."""
+    return "".join(c if ord(c) in _own() or _font(c) else "?" for c in text)
+
+
+def family(text: str) -> list[str]:
+    """The fonts that the text takes, matplotlib's own first."""
+    import matplotlib
+
+    others = {_font(c) for c in text if ord(c) not in _own()} - {None}
+    return [*matplotlib.rcParams["font.family"], *sorted(name for name in others if name)]
+
+
+@cache
+def _font(letter: str) -> str | None:
+    """The name of a font that has this letter; the first by name."""
+    from matplotlib.font_manager import fontManager, get_font
+
+    for entry in sorted(fontManager.ttflist, key=lambda entry: (entry.weight != 400, entry.name, entry.fname)):
+        plain = _NO_SHAPES not in entry.name.lower() and entry.style == "normal"
+        if plain and ord(letter) in get_font(entry.fname).get_charmap():
+            return str(entry.name)
+    return None
+
+
+@cache
+def _own() -> frozenset[int]:
+    """The characters of matplotlib's own font."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    return frozenset(get_font(findfont(FontProperties())).get_charmap())

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.analysis.parts import shares
+from flower_pca.algorithms.personal.closing import OWN
+from flower_pca.analysis.groups import shares
 from flower_pca.base import labels
 from flower_pca.plots import clients
 from flower_pca.report import html
-from flower_pca.results.personal import OWN, SEPARABLE, UNMEASURED, PersonalResult
+from flower_pca.results.personal import SEPARABLE, UNMEASURED, PersonalResult
 
 
 def words(result: PersonalResult) -> list[str]:

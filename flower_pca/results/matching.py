@@ -11,14 +11,14 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.names import columns
-from flower_pca.names.columns import Columns, difference, listed
+from flower_pca.names.columns import Columns, Heading, lacking
 from flower_pca.names.sites import SiteRows
-from flower_pca.names.spelling import clean, unlike
+from flower_pca.names.spelling import clean
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
 _WHO: Final = "the rows given"
+_FEATURES: Final = "Give all features that the run had."
 _NO_NAMES: Final = "The result has names of columns, the rows have none: they are matched by position."
 _NOT_KNOWN: Final = "The rows have names of columns, the result has none: they are matched by position."
 
@@ -82,9 +82,9 @@ def in_order(components: Array, names: Any, wanted: Any) -> Array:
     """Components of another result, with their columns in the order of those wanted, where both have names."""
     if names is None or wanted is None:
         return components
-    if set(names) != set(wanted):
-        got = f"{len(names)}, {difference(list(names), list(wanted))}"
-        raise ConfigError("The columns of the other result", must="the same", got=got, then="Compare others.")
+    own, ours = Heading.of_names(names, len(names)), Heading.of_names(wanted, len(wanted))
+    if not own.like(ours):
+        raise own.mismatch("the other result", ours, "this one").error(ConfigError, "Compare others.")
     return np.asarray(components[:, Columns(tuple(names)).places(tuple(wanted))])
 
 
@@ -102,16 +102,10 @@ def means(result: Any) -> Array:
 
 def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | None, known: str) -> None:
     if wanted is None:
-        if columns.digest(names) != known:
-            raise _others("those of the result, by name", f"{len(names)} of other names")
+        own, run = Heading.of_names(names, len(names)), Heading(len(names), known)
+        if own.digest != known:
+            raise own.mismatch(_WHO, run, "the result").error(ConfigError, _FEATURES)
         return
-    there = {*names, *rows.words}
-    if lacking := [name for name in wanted if name not in there]:
-        near = unlike(lacking, there)
-        got = f"{len(names)}, without {listed(map(repr, lacking))}{f' ({near})' if near else ''}"
-        raise _others(f"{f'the {len(wanted)}' if len(wanted) > 1 else 'that'} of the result, by name", got)
-
-
-def _others(rule: str, got: str) -> ConfigError:
-    remedy = "Give all features that the run had."
-    return ConfigError("The columns of the rows given", must=rule, got=got, then=remedy)
+    rule = f"the {len(wanted)} of the result, by name" if len(wanted) > 1 else "that of the result, by name"
+    if absent := lacking(_WHO, wanted, names, rows.words, rule):
+        raise absent.error(ConfigError, _FEATURES)

@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import archive, labels, linalg
+from flower_pca.base import archive, hints, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.model import Model, result_fields
+from flower_pca.core.model import Model
 from flower_pca.core.spent import Certainty, Spent, certainty
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
@@ -120,7 +120,7 @@ class PCAResult:
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
         """What a finished model says of the fields; a family's result adds its own."""
-        return result_fields(model)
+        return fields_of(model)
 
     @property
     def n_components_(self) -> int:
@@ -436,3 +436,40 @@ class PCAResult:
 
 
 _KINDS["PCAResult"] = PCAResult
+
+
+def fields_of(model: Model) -> dict[str, Any]:
+    """What a finished model says of the fields of `PCAResult`."""
+    assert model.values is not None
+    assert model.residuals is not None
+    assert model.status is not None
+    k, ddof = model.k, max(model.n - 1, 1)
+    first = float(model.values[0]) or 1.0
+    unscaled = model.sizes if model.frame.scale is None else None
+    sizes = () if unscaled is None else hints.of_sizes(unscaled, model.feature_names)
+    return {
+        "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
+        "explained_variance_": model.values[:k] / ddof,
+        "mean_": np.zeros(model.d) if model.frame.mean is None else model.frame.mean,
+        "scale_": model.frame.scale,
+        "total_variance_": model.trace / ddof,
+        "left_out_variance_": model.left_out / ddof,
+        "n_samples_": model.n,
+        "residuals_": model.residuals[:k] / first,
+        "sine_estimate_": None if "cross" in model.left else model.sine_estimate,
+        "mse_": model.mse,
+        "rounds": model.rounds,
+        "status": model.status,
+        "seed": model.seed,
+        "centered": model.center,
+        "answers": model.answers,
+        "fill_": model.frame.fill,
+        "histograms_": model.histograms,
+        "influence_": model.left.get("influence"),
+        "influence_keys_": model.left.get("influence_keys"),
+        "cross_": None if "cross" not in model.left else model.left["cross"] / ddof,
+        "feature_names_in_": saved.columns(model.feature_names),
+        "feature_digest": "" if model.heading is None else model.heading.digest,
+        "choices": tuple(model.choices.values()),
+        "hints": (*hints.of_mean(model.offset, model.values[0]), *sizes),
+    }

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
+from flower_pca.algorithms.personal.closing import OWN
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import ConfigError, sentence
 from flower_pca.base.history import History
@@ -17,7 +18,6 @@ from flower_pca.core.model import Model
 from flower_pca.results.facts import Fact
 from flower_pca.results.pca import PCAResult
 
-OWN: Final = "components"  # the name of a client's own components in its own result
 SEPARABLE: Final = 0.05  # theta below which shared and own components can hardly be told apart
 UNMEASURED: Final = "not measured: at most one node shares it; run with mask=True, or let nodes agree by share_own"
 

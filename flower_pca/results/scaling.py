@@ -17,7 +17,7 @@ from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.results.matching import matched
-from flower_pca.results.packed import Packed
+from flower_pca.results.projection import Packed
 from flower_pca.rows.frame import Frame
 
 

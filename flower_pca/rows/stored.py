@@ -143,7 +143,7 @@ class StoredRows:
         if names == self.names:
             return self
         if self._columns is None:
-            raise not_named(self._file, self.d)
+            raise not_named(self._file, self.d).error(DataError)
         origin = self.origin
         if origin._newest is None or origin._newest.names != names:
             origin._newest = origin._view_of(names)

@@ -13,7 +13,7 @@ import numpy as np
 from flower_pca.base import archive, checks, files
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.names.columns import Columns, Heading, listed, no_numbers, not_named
+from flower_pca.names.columns import Columns, Heading, lacking, no_numbers, not_named, some_only
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.gaps import rows_with_gaps
 
@@ -256,21 +256,17 @@ class Stream:
         heading = Heading(batch.shape[1]) if columns is None else columns.heading
         before, self._heading = self._heading, heading
         if before is not None and heading.digest != before.digest:
-            rule, remedy = "those of the batches before", heading.remedy(before)
-            raise DataError(f"The columns of {who}", must=rule, got=heading.got(before), then=remedy)
+            raise heading.mismatch(who, before, "the batches before").error(DataError)
         return batch if columns is None else np.ascontiguousarray(batch[:, columns.places(columns.sorted)])
 
     def _pick(self, batch: Array, columns: Columns | None, words: Mapping[str, str], who: str) -> Array:
         assert self.wanted is not None
-        what, there = f"The columns of {who}", () if columns is None else columns.names
         if columns is None:
-            raise not_named(who, batch.shape[1])
-        if not self._one_by_one and set(self.wanted) != set(there):
-            rule, got = "all named by a run that names any", f"{len(self.wanted)} names, of {len(there)} columns"
-            raise DataError(what, must=f"{rule}: it tells no names", got=got, then="Name all of them, or none.")
-        if lacking := [repr(name) for name in self.wanted if name not in {*there, *words}]:
-            got = f"{len(there)}, without {listed(lacking)}"
-            raise DataError(what, must="at least those that the run names", got=got, then="Name others.")
+            raise not_named(who, batch.shape[1]).error(DataError)
+        if not self._one_by_one and (some := some_only(who, self.wanted, columns.names)):
+            raise some.error(DataError)
+        if absent := lacking(who, self.wanted, columns.names, words):
+            raise absent.error(DataError)
         return np.ascontiguousarray(batch[:, columns.places(self.wanted, words)])
 
     def _check_mask(self, cut: bool) -> None:

@@ -1,13 +1,16 @@
-"""Where a simulation runs: in this process, or on Flower's Ray engine with settings of its own."""
+"""Where a simulation runs, in this process or on Flower's Ray engine with settings of its own; and how."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.core.drive import Driven
+from flower_pca.results.start import Start
 
 _TURNS: Final = 4  # of each worker in a round, so that none waits long for the last of the others
 _MOST: Final = {"stacked": 64, "summed": 2048}  # clients of a node; stacked, their answers are in memory together
@@ -25,17 +28,15 @@ class Ray:
             so that those of 100,000 clients never meet in memory; the result differs in its last bits. Not for masks,
             channels, trackers, and algorithms with messages or answers that are a client's own.
         num_cpus_per_client: The cores that one client at work takes.
-        address: The cluster to use. If left out, that of this process, or a new one on this machine.
-        folder: A folder that all machines of the cluster see, for the rows. If left out, the one for temporary files,
-            or Ray's object store where machines do not share that. Rows that are memory-mapped from files which all
-            machines see stay where they are.
+        address: The cluster to use. If left out, that of this process, or a new one on this machine. Rows go through
+            Ray's object store where its machines do not share the folder for temporary files; those that are
+            memory-mapped from files which all machines see stay where they are.
     """
 
     clients_per_node: int | str = "auto"
     answers: str = "stacked"
     num_cpus_per_client: float = 1.0
     address: str | None = None
-    folder: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         if self.clients_per_node != "auto":
@@ -68,3 +69,25 @@ class Ray:
             raise ConfigError("backend", must=rule, got=repr(backend), then=remedy)
         checks.choice("backend", backend, ("in_process", "ray"))
         return cls() if backend == "ray" else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conduct:
+    """How a simulation is carried out, whatever is asked: see `simulate`.
+
+    Args:
+        engine: Flower's engine, with its settings; None for a loop in this process.
+        answers: What clients answer from: "rows" or "fixed".
+        start: Components to begin with.
+        checkpoint: The file to keep the state of the run in.
+        on_round: The caller's own function.
+    """
+
+    engine: Ray | None
+    answers: str
+    start: Start | None
+    checkpoint: str | os.PathLike[str] | None
+    on_round: Callable[[Driven], None] | None
+
+    def __post_init__(self) -> None:
+        checks.choice("answers", self.answers, ("rows", "fixed"))

@@ -33,9 +33,9 @@ def session(engine: Ray) -> Iterator[None]:
         if address is not None:
             require_cluster(address)
         pythonpath = os.pathsep.join([*sys.path, *filter(None, [os.environ.get("PYTHONPATH")])])
-        given: dict[str, Any] = {} if engine.address is None else {"address": engine.address}
+        environment = {"env_vars": {"PYTHONPATH": pythonpath}}
         try:
-            ray.init(include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": pythonpath}}, **given)
+            ray.init(address=engine.address, include_dashboard=False, runtime_env=environment)
         except (ValueError, ConnectionError) as error:
             if address is None:
                 raise

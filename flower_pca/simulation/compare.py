@@ -17,6 +17,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.drive import Driven
 from flower_pca.core.model import fraction_rank
+from flower_pca.core.question import Question
 from flower_pca.data.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
@@ -115,30 +116,40 @@ def compare(
         raise ConfigError("algorithms", must="a list with at least one", got=repr(algorithms), then=remedy)
     stopping = {name: value for name, value in (("tol", tol), ("max_rounds", max_rounds)) if value is not None}
     chosen = [_stopping(registry.make(algorithm), stopping) for algorithm in algorithms]
-    n_components = checks.components(n_components)
-    frame: dict[str, Any] = {"center": center, "scale": scale, "missing": missing}
-    truth = pooled(shards, n_components, **frame)
-    courses = []
-    for algorithm in chosen:
-        angles: dict[int, float] = {}
+    k = checks.components(n_components)
+    truth = pooled(shards, k, center=center, scale=scale, missing=missing)
 
-        def watch(run: Driven, angles: dict[int, float] = angles) -> None:
-            if (Z := run.estimate()) is not None:
-                angles[len(run.history)] = _angle(Z, truth)
-            if on_round is not None:
-                on_round(run)
+    def run(algorithm: Algorithm[Any]) -> Course:
+        angles = _Angles(truth, on_round)
+        question = Question(algorithm, n_components=k, center=center, scale=scale, missing=missing, seed=seed)
+        return angles.course(simulate(question, shards, on_round=angles), algorithm.spec)
 
-        result = simulate(algorithm, shards, n_components=n_components, seed=seed, on_round=watch, **frame)
-        courses.append(
-            Course(
-                algorithm=algorithm.spec,
-                result=result,
-                angle=_angle(result.components_.T, truth),
-                angles=tuple(angles.values()),
-                messages=tuple(angles),
-            )
-        )
-    return tuple(courses)
+    return tuple(map(run, chosen))
+
+
+class _Angles:
+    """Called with a run after every message: the angles of its components to the pooled ones.
+
+    Args:
+        truth: The pooled ones.
+        on_round: The caller's own function.
+    """
+
+    def __init__(self, truth: Array, on_round: Callable[[Driven], None] | None) -> None:
+        self._truth, self._on_round = truth, on_round
+        self._found: dict[int, float] = {}
+
+    def __call__(self, run: Driven) -> None:
+        """After a message."""
+        if (Z := run.estimate()) is not None:
+            self._found[len(run.history)] = _angle(Z, self._truth)
+        if self._on_round is not None:
+            self._on_round(run)
+
+    def course(self, result: PCAResult, algorithm: str) -> Course:
+        """How the algorithm of this spec fared, once the run has ended."""
+        angle, angles = _angle(result.components_.T, self._truth), tuple(self._found.values())
+        return Course(algorithm=algorithm, result=result, angle=angle, angles=angles, messages=tuple(self._found))
 
 
 def lengthy(

@@ -21,7 +21,9 @@ from flower_pca.layers import single as apart
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
 from flower_pca.rows.fixed import FixedData
-from flower_pca.simulation.backend import Ray
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+from flower_pca.simulation.backend import Conduct, Ray
 from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.progress import Watch
 from flower_pca.simulation.sites import clients_of, handed_over, looked_at, room, sites_of
@@ -82,61 +84,82 @@ def simulate(
         DataError: If a shard cannot be used; the message names the client.
         NotEnoughNodes: If fewer clients are present, or answer, than the run needs.
     """
-    engine = None if backend == "in_process" else Ray.of(backend)
+    conduct = Conduct(engine=Ray.of(backend), answers=answers, start=start, checkpoint=checkpoint, on_round=on_round)
     question = assembly.question(algorithm, **asked)
     if participation is not None and not callable(participation):
         question = replace(question, fraction=participation)
     question.check_checkpoint(checkpoint)
-    checks.choice("answers", answers, ("rows", "fixed"))
+    present = participation if callable(participation) else None
     if question.split == "columns":
-        asked_how: Any = {"answers": answers, "start": start, "checkpoint": checkpoint, "on_round": on_round}
-        if callable(participation):
-            rule, remedy = "left out, as no other client has the columns of one that is away", "Leave it out."
-            raise ConfigError('participation with split="columns"', must=rule, got="a function", then=remedy)
-        return vertical.simulate(question, shards, private=private, engine=engine, **asked_how)
-    clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
-    checks.at_most(question.n_components, sum(c.n for c in clients), clients[0].d)
+        rule = "left out, as no other client has the columns of one that is away"
+        _require_none(present, 'participation with split="columns"', rule, "Leave it out.")
+        return vertical.simulate(question, shards, conduct, private=private)
+    clients = _require_clients(question, shards)
     public = handed_over(private, len(clients))
-    own = getattr(question.algorithm, "local_components", None)
-    if isinstance(own, Mapping):
-        apart.require(f"local_components of {question.algorithm.name}", own, [client.site for client in clients])
-    rows, columns = labels.count(sum(c.n for c in clients), "row"), labels.count(clients[0].d, "column")
-    words = f"{question.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
-    watch = Watch(on_round, words)
-    if engine is not None:
-        if callable(participation):
-            remedy = "Use a fraction, or the backend in_process."
-            raise ConfigError("participation with Ray", must="a fraction", got="a function", then=remedy)
+    watch = Watch(on_round, _words(question, clients))
+    if conduct.engine is None:
+        result = _in_process(question, clients, public, replace(conduct, on_round=watch), present)
+    else:
+        _require_none(present, "participation with Ray", "a fraction", "Use a fraction, or the backend in_process.")
         from flower_pca.simulation import ray
 
-        backed: Any = {
-            "engine": engine,
-            "checkpoint": checkpoint,
-            "on_round": watch,
-            "answers": answers,
-            "start": start,
-        }
-        result = ray.run(question, sites_of(shards), public, **backed)
-        frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
-        result = looked_at(result, clients, frame)
-        watch.end(result)
-        return result
-    seed = None if question.dp is None else question.dp.noise_seed
-    bits = None if seed is None else [seeded_bits(seed, i) for i in range(len(clients))]
-    present = _presence(participation, len(clients)) if callable(participation) else None
-    gaps = question.missing == "mean"
-    source = None if answers == "rows" else functools.partial(FixedData.of, gaps=gaps)
-    there = Shards(clients, present=present, bits=bits, seed=question.seed, source=source)
-    with room(clients):
-        result = drive(assembly.run(question, judged=False, start=start), there, checkpoint=checkpoint, on_round=watch)
-    stage = registry.closing(question.algorithm).name
-    frame = replace(result.frame, own=question.missing == "own_mean", names=question.columns)
-    own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
-    sites = {i: client.site for i, client in enumerate(clients) if client.site}
-    result = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
-    result = looked_at(result, clients, frame)
+        result = ray.run(question, sites_of(shards), public, replace(conduct, on_round=watch))
+    result = looked_at(result, clients, _frame(result, question))
     watch.end(result)
     return result
+
+
+def _in_process(
+    question: Question,
+    clients: Sequence[LocalData],
+    public: Collection[int],
+    conduct: Conduct,
+    present: Callable[[int], Iterable[int]] | None,
+) -> PCAResult:
+    """The result of a loop over the clients, with what it leaves the `public` ones themselves."""
+    bits, here, source = None, None, None
+    if question.dp is not None and question.dp.noise_seed is not None:
+        bits = [seeded_bits(question.dp.noise_seed, i) for i in range(len(clients))]
+    if present is not None:
+        here = _presence(present, len(clients))
+    if conduct.answers == "fixed":
+        source = functools.partial(FixedData.of, gaps=question.missing == "mean")
+    there = Shards(clients, present=here, bits=bits, seed=question.seed, source=source)
+    run = assembly.run(question, judged=False, start=conduct.start)
+    with room(clients):
+        result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, on_round=conduct.on_round)
+    stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
+    own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
+    sites = {i: client.site for i, client in enumerate(clients) if client.site}
+    return replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
+
+
+def _require_clients(question: Question, shards: Any) -> list[LocalData]:
+    """The clients, if what is asked can be had of them."""
+    clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
+    checks.at_most(question.n_components, sum(client.n for client in clients), clients[0].d)
+    numbers = getattr(question.algorithm, "local_components", None)
+    if isinstance(numbers, Mapping):
+        what = f"local_components of {question.algorithm.name}"
+        apart.require(what, numbers, [client.site for client in clients])
+    return clients
+
+
+def _words(question: Question, clients: Sequence[LocalData]) -> str:
+    """What is run, for the log."""
+    rows, columns = labels.count(sum(client.n for client in clients), "row"), labels.count(clients[0].d, "column")
+    return f"{question.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
+
+
+def _frame(result: PCAResult, question: Question) -> Frame:
+    """The frame of the result, as the clients' rows are seen in it."""
+    return replace(result.frame, own=question.missing == "own_mean", names=question.columns)
+
+
+def _require_none(present: object, what: str, rule: str, remedy: str) -> None:
+    """Refuse a function that says who is there."""
+    if present is not None:
+        raise ConfigError(what, must=rule, got="a function", then=remedy)
 
 
 def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:

@@ -60,14 +60,19 @@ class InProcess:
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """One client's answer; its memory moves on."""
-        return self._answered(i, message, self.clients[i].select(message.frame.names))
+        return self._answer(i, message, self.clients[i].select(message.frame.names))
 
-    def _answered(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
-        bits = self._bits[i] if self._bits else system_bits
-        given: Any = {"bits": bits, "grain": seeded_grain(self._seed, i), "fixed": self._source}
-        given["who"] = Who(i, getattr(self.clients[i], "site", ""))
-        arrays = message.arrays_for(i)
-        up, self.memories[i] = answering.answer(message.stage, arrays, data, self.memories[i], **given)
+    def _answer(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
+        up, self.memories[i] = answering.answer(
+            message.stage,
+            message.arrays_for(i),
+            data,
+            self.memories[i],
+            bits=self._bits[i] if self._bits else system_bits,
+            fixed=self._source,
+            grain=seeded_grain(self._seed, i),
+            who=Who(i, getattr(self.clients[i], "site", "")),
+        )
         return up
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
@@ -108,7 +113,7 @@ class Shards(InProcess):
         """One client's answer; where it fails, the error says at which client, and what it was sent."""
         data = self.clients[i].framed(message.frame)
         try:
-            return self._answered(i, message, data)
+            return self._answer(i, message, data)
         except Exception as error:
             sent = {name: array.shape for name, array in message.arrays_for(i).items()}
             where = f"at client {i} ({data.n} x {data.d}), stage {message.stage}, message {message.number}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from flower_pca.algorithms.personal import deflation
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.core.question import Question
 from flower_pca.registry import make
 from flower_pca.results import saved
 from flower_pca.results.matching import arranged
@@ -89,10 +90,11 @@ def alternatives(
     scaled = [X if result.scale_ is None else _divided(X, result.scale_) for X in shards]
     frame = Frame(result.mean_ if result.centered else None, result.scale_)
     clients = [LocalData(X).framed(frame) for X in shards]
-    settings: dict[str, Any] = {"center": result.centered, "seed": result.seed}
     k = min(r1 + r2, clients[0].d, sum(c.n for c in clients))
-    common = simulate("krylov", scaled, n_components=k, **settings).components_.T
-    upload = simulate(make("dist_pca", local_components=r1 + r2), scaled, n_components=r1, **settings).components_.T
+    alike = Question(make("krylov"), n_components=k, center=result.centered, seed=result.seed)
+    common = simulate(alike, scaled).components_.T
+    uploading = make("dist_pca", local_components=r1 + r2)
+    upload = simulate(replace(alike, algorithm=uploading, n_components=r1), scaled).components_.T
     own = [len(result.own_components(i)) for i in range(len(clients))]
     bases = {
         "personalized": [np.vstack([result.components_, result.own_components(i)]).T for i in range(len(clients))],

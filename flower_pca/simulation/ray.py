@@ -17,12 +17,11 @@ from flower_pca.core.drive import Driven
 from flower_pca.core.question import Question
 from flower_pca.core.stage import Arrays
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation import cluster
-from flower_pca.simulation.backend import Ray
-from flower_pca.simulation.placed import Placed, placed
+from flower_pca.simulation.backend import Conduct, Ray
+from flower_pca.simulation.shards import Placed, placed
 
 if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy
@@ -33,18 +32,9 @@ _DIRECT_BYTES: Final = 2**20
 _START: Final = 300.0  # seconds for all virtual nodes to register
 
 
-def run(
-    question: Question,
-    shards: Sequence[Any],
-    public: Collection[int],
-    *,
-    engine: Ray,
-    checkpoint: str | os.PathLike[str] | None,
-    on_round: Callable[[Driven], None] | None,
-    answers: str,
-    start: Start | None,
-) -> PCAResult:
+def run(question: Question, shards: Sequence[Any], public: Collection[int], conduct: Conduct) -> PCAResult:
     """Run a PCAStrategy of a question over one virtual node per shard; own results of `public` ones come back."""
+    assert conduct.engine is not None
     _require_ray()
     from flower_pca.clients.books.kept import own_file
     from flower_pca.strategies import PCAStrategy
@@ -53,10 +43,16 @@ def run(
         written = [(i, own_file(output, i)) for i in public]
         return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
 
-    given: dict[str, Any] = {"node_timeout": _START, "hosted": engine.hosted, "checkpoint": checkpoint, "start": start}
-    strategy = PCAStrategy(question, min_nodes=len(shards), **given)
-    rules: dict[str, Any] = {"answers": answers, "noise_seed": question.seed}
-    found, own = _simulated(strategy, shards, back, engine, on_round, rules)
+    strategy = PCAStrategy(
+        question,
+        min_nodes=len(shards),
+        node_timeout=_START,
+        hosted=conduct.engine.hosted,
+        checkpoint=conduct.checkpoint,
+        start=conduct.start,
+    )
+    rules: dict[str, Any] = {"answers": conduct.answers, "noise_seed": question.seed}
+    found, own = _simulated(strategy, shards, back, conduct.engine, conduct.on_round, rules)
     result: PCAResult = replace(found, own=own)
     return result
 
@@ -107,7 +103,7 @@ def _simulated(
     """The strategy's result, and what `back` makes of what the clients have left in a folder."""
     with _quiet(), _environment(), cluster.session(engine):
         each = engine.each(len(shards), cluster.actors(engine))
-        with placed(shards, each, engine) as where:
+        with placed(shards, each) as where:
             results = _run(strategy, len(shards), where, engine, on_round, rules)
             if not results:
                 raise RuntimeError("the simulation ended without a result: its server was stopped")

@@ -1,18 +1,24 @@
-"""Shards in packs: what worker processes map into memory, instead of a copy with every message.
+"""Shards in packs: what worker processes map into memory, instead of a copy with every message; and where they lie.
 
 A pack holds the clients of one virtual node: one block of bytes with all their arrays, and a text that says what is
 where. Rows that are memory-mapped already stay where they are, and only their place is written down; streams are
-pickled. Packs lie in a folder that all workers see (`Folder`), or in Ray's object store (`Store`).
+pickled. Packs lie in the folder for temporary files (`Folder`). Where machines do not share that, they go through Ray's
+object store (`Store`), but for rows that are mapped from files which all machines see; and what clients leave in the
+folder of their own machine comes back to this one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import mmap
+import os
+import shutil
+import tempfile
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,11 +29,15 @@ from flower_pca.base.linalg import Array
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.simulation.cluster import everywhere, machines
 
 _ALIGNED: Final = 64  # bytes
 _ROOM: Final = 2**28  # bytes that the clients which a process keeps ready may come to
 _LEAST: Final = 2**14  # bytes of one of them at least
 _STREAM: Final = 2**22  # bytes that a stream is taken to have
+_PREFIX: Final = "flower_pca-"
+_OWN: Final = "own"  # the folder for what clients leave
+_HERE: Final = "here"  # a file by which a machine knows this machine's folder
 
 
 class Packs(ABC):
@@ -91,6 +101,35 @@ class Folder(Packs):
 
     def _bytes(self, number: int) -> Path:
         return self.path / f"{number}.rows"
+
+
+@dataclass(frozen=True)
+class Store(Packs):
+    """Packs in Ray's object store."""
+
+    index: Any  # a reference to the references of all packs: one alone goes with every message
+    each: int
+
+    @classmethod
+    def of(cls, shards: Sequence[Any], each: int, *, seen: Callable[[str], bool]) -> Store:
+        """These shards; of files that are `seen` by all machines, only the places."""
+        import ray
+
+        packs = []
+        for first in range(0, len(shards), each):
+            text, arrays, size = packed(shards[first : first + each], seen=seen)
+            block = np.zeros(size, dtype=np.uint8)
+            for offset, a in arrays:
+                block[offset : offset + a.nbytes] = a.reshape(-1).view(np.uint8)
+            packs.append(ray.put((text, block)))
+        return cls(ray.put(packs), each)
+
+    def pack(self, number: int) -> tuple[str, Array | None]:
+        """A pack: what is where, and the bytes, which Ray has mapped into memory."""
+        import ray
+
+        text, block = ray.get(ray.get(self.index)[number])
+        return text, block.view(np.memmap)  # so that rows are worked on where they lie, block by block
 
 
 def packed(
@@ -197,3 +236,89 @@ def place_of(shard: Any) -> dict[str, Any] | None:
     offset = page + shard.__array_interface__["data"][0] - start
     shape = list(shard.shape)
     return {"filename": str(shard.filename), "dtype": shard.dtype.str, "offset": int(offset), "shape": shape}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where the shards are, and what clients keep.
+
+    Args:
+        packs: The shards.
+        name: Of the folder for what clients leave, among the temporary files of each machine.
+        shared: That folder, if all machines see it.
+    """
+
+    packs: Packs
+    name: str
+    shared: str | None
+
+    def output(self) -> Path:
+        """The folder for what clients leave, on the machine that asks."""
+        return _output(self.name) if self.shared is None else Path(self.shared) / _OWN
+
+    def bring_back(self) -> None:
+        """Have all that clients have left on other machines in this one's folder; of two files of a name, the newer."""
+        if self.shared is not None:
+            return
+        newest: dict[str, tuple[int, bytes]] = {}
+        for left in everywhere(_left, self.name).values():
+            newest |= {name: file for name, file in left.items() if name not in newest or file > newest[name]}
+        for name, (_, content) in newest.items():
+            path = self.output() / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+@contextlib.contextmanager
+def placed(shards: Sequence[Any], each: int) -> Iterator[Placed]:
+    """Shards where all machines can see them, until the end."""
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as place:
+        (Path(place) / _HERE).touch()
+        if len(machines()) == 1 or all(everywhere(_sees, place).values()):
+            yield Placed(Folder(Path(place), each).save(shards), Path(place).name, place)
+            return
+        files = {file: _mark(file) for shard in shards if (file := _file(shard)) is not None}
+        common = set(files).intersection(*everywhere(_same, files).values())
+        yield Placed(Store.of(shards, each, seen=common.__contains__), Path(place).name, None)
+
+
+def _file(shard: Any) -> str | None:
+    """The file that a shard is mapped from."""
+    place = place_of(getattr(shard, "values", shard))
+    return None if place is None else str(place["filename"])
+
+
+def _mark(file: str) -> tuple[int, int] | None:
+    """What tells a file from another of its name on another machine."""
+    try:
+        there = os.stat(file)
+    except OSError:
+        return None
+    return there.st_size, there.st_mtime_ns
+
+
+# What follows runs on every machine of the cluster.
+
+
+def _sees(place: str) -> bool:
+    """Whether a machine has this folder among its own temporary files."""
+    return Path(tempfile.gettempdir()) == Path(place).parent and (Path(place) / _HERE).is_file()
+
+
+def _same(files: Mapping[str, Any]) -> set[str]:
+    """Those of the files that a machine has too."""
+    return {file for file, mark in files.items() if _mark(file) == mark}
+
+
+def _output(name: str) -> Path:
+    return Path(tempfile.gettempdir()) / name / _OWN
+
+
+def _left(name: str) -> dict[str, tuple[int, bytes]]:
+    """What clients have left on a machine, which it keeps no longer: when, and the bytes, by the name of the file."""
+    folder = _output(name)
+    paths = [path for path in folder.rglob("*.npz") if path.is_file()]
+    left = {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
+    if not (folder.parent / _HERE).exists():
+        shutil.rmtree(folder.parent, ignore_errors=True)
+    return left

@@ -42,15 +42,10 @@ def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = 
         clients = [LocalData(X, who=f"client {i}", missing=True).arrange(columns) for i, X in found]
         for client in clients if not missing else ():
             client.require_whole()
-    first = clients[0].heading
+    first = clients[0]
     for client in clients:
-        own = client.heading
-        if not own.like(first):
-            what = f"The columns of {client.who}"
-            if not own.digest and not first.digest:
-                raise DataError(what, must=f"{first.count}, as at client 0", got=own.count, then=own.remedy(first))
-            rule = f"those of {clients[0].who}" if first.digest else f"{first.count} without names, as at client 0"
-            raise DataError(what, must=rule, got=own.got(first), then=own.remedy(first))
+        if not client.heading.like(first.heading):
+            raise client.heading.mismatch(client.who, first.heading, first.who).error(DataError)
     return clients
 
 

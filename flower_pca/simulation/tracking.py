@@ -14,7 +14,7 @@ from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.drive import Driven, drive
-from flower_pca.names.columns import wanted
+from flower_pca.names.columns import Heading, wanted
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
@@ -104,12 +104,10 @@ def _check_columns(clients: list[Stream], n_components: int) -> None:
     first = next((client.heading for client in clients if client.heading is not None), None)
     for i, client in enumerate(clients):
         if first is not None and (own := client.heading) is not None and own.digest != first.digest:
-            rule = "those of the clients before it"
-            raise DataError(f"The columns of client {i}", must=rule, got=own.got(first), then=own.remedy(first))
+            raise own.mismatch(f"client {i}", first, "the clients before it").error(DataError)
     for i, d in known:
         if n_components > d:
             rule = f"at most the columns of client {i}, {d}"
             raise ConfigError("n_components", must=rule, got=n_components, then="Ask for fewer components.")
         if d != known[0][1]:
-            rule = f"{known[0][1]}, as at the clients before it"
-            raise DataError(f"The columns of client {i}", must=rule, got=d, then="Align the features first.")
+            raise Heading(d).mismatch(f"client {i}", Heading(known[0][1]), "the clients before it").error(DataError)

@@ -184,8 +184,8 @@ class FlowerStrategy(Strategy, Generic[R]):
             if on_round is not None:
                 on_round(run)
 
-        following: Any = {"on_round": after, "before_keeping": self._follow(nodes)}
-        result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, **following)
+        following = self._follow(nodes)
+        result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, on_round=after, before_keeping=following)
         result = replace(result, site_names=nodes.named)
         if isinstance(result, PCAResult):
             result = saved.keyed(result, nodes.known)

@@ -41,18 +41,10 @@ class Krylov(PCAStrategy):
         max_basis: int = 40,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
-        super().__init__(
-            registry.make(
-                self.name,
-                oversample=oversample,
-                tol=tol,
-                min_rounds=min_rounds,
-                max_rounds=max_rounds,
-                patience=patience,
-                max_basis=max_basis,
-            ),
-            **keywords,
-        )
+        super().__init__(registry.make(
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
+            max_basis=max_basis
+        ), **keywords)  # fmt: skip
 
 
 class SSI(PCAStrategy):
@@ -79,17 +71,9 @@ class SSI(PCAStrategy):
         patience: int = 50,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
-        super().__init__(
-            registry.make(
-                self.name,
-                oversample=oversample,
-                tol=tol,
-                min_rounds=min_rounds,
-                max_rounds=max_rounds,
-                patience=patience,
-            ),
-            **keywords,
-        )
+        super().__init__(registry.make(
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience
+        ), **keywords)  # fmt: skip
 
 
 class LocalPower(PCAStrategy):
@@ -123,21 +107,10 @@ class LocalPower(PCAStrategy):
         halve_every: int = 3,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
-        super().__init__(
-            registry.make(
-                self.name,
-                oversample=oversample,
-                tol=tol,
-                min_rounds=min_rounds,
-                max_rounds=max_rounds,
-                patience=patience,
-                local_steps=local_steps,
-                align=align,
-                decay=decay,
-                halve_every=halve_every,
-            ),
-            **keywords,
-        )
+        super().__init__(registry.make(
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
+            local_steps=local_steps, align=align, decay=decay, halve_every=halve_every
+        ), **keywords)  # fmt: skip
 
 
 class FAPS(PCAStrategy):
@@ -169,20 +142,10 @@ class FAPS(PCAStrategy):
         penalty: str = "paper",
         **keywords: Unpack[PCAKeywords],
     ) -> None:
-        super().__init__(
-            registry.make(
-                self.name,
-                oversample=oversample,
-                tol=tol,
-                min_rounds=min_rounds,
-                max_rounds=max_rounds,
-                patience=patience,
-                inner_steps=inner_steps,
-                inner_tol=inner_tol,
-                penalty=penalty,
-            ),
-            **keywords,
-        )
+        super().__init__(registry.make(
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
+            inner_steps=inner_steps, inner_tol=inner_tol, penalty=penalty
+        ), **keywords)  # fmt: skip
 
 
 class UDA(PCAStrategy):
@@ -199,7 +162,9 @@ class UDA(PCAStrategy):
 
     @spelt_out(PCAKeywords, PCA_DEFAULTS)
     def __init__(self, *, oversample: int = 0, **keywords: Unpack[PCAKeywords]) -> None:
-        super().__init__(registry.make(self.name, oversample=oversample), **keywords)
+        super().__init__(registry.make(
+            self.name, oversample=oversample
+        ), **keywords)  # fmt: skip
 
 
 class WDA(PCAStrategy):
@@ -216,7 +181,9 @@ class WDA(PCAStrategy):
 
     @spelt_out(PCAKeywords, PCA_DEFAULTS)
     def __init__(self, *, oversample: int = 0, **keywords: Unpack[PCAKeywords]) -> None:
-        super().__init__(registry.make(self.name, oversample=oversample), **keywords)
+        super().__init__(registry.make(
+            self.name, oversample=oversample
+        ), **keywords)  # fmt: skip
 
 
 class DRSVD(PCAStrategy):
@@ -234,7 +201,9 @@ class DRSVD(PCAStrategy):
 
     @spelt_out(PCAKeywords, PCA_DEFAULTS)
     def __init__(self, *, oversample: int = 0, rank: int | None = None, **keywords: Unpack[PCAKeywords]) -> None:
-        super().__init__(registry.make(self.name, oversample=oversample, rank=rank), **keywords)
+        super().__init__(registry.make(
+            self.name, oversample=oversample, rank=rank
+        ), **keywords)  # fmt: skip
 
 
 class DistPCA(PCAStrategy):
@@ -254,7 +223,9 @@ class DistPCA(PCAStrategy):
     def __init__(
         self, *, oversample: int = 0, local_components: int | None = None, **keywords: Unpack[PCAKeywords]
     ) -> None:
-        super().__init__(registry.make(self.name, oversample=oversample, local_components=local_components), **keywords)
+        super().__init__(registry.make(
+            self.name, oversample=oversample, local_components=local_components
+        ), **keywords)  # fmt: skip
 
 
 class FedOAPM(PCAStrategy):
@@ -284,18 +255,10 @@ class FedOAPM(PCAStrategy):
         qr_every: int = 1,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
-        super().__init__(
-            registry.make(
-                self.name,
-                oversample=oversample,
-                tol=tol,
-                min_rounds=min_rounds,
-                max_rounds=max_rounds,
-                patience=patience,
-                qr_every=qr_every,
-            ),
-            **keywords,
-        )
+        super().__init__(registry.make(
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
+            qr_every=qr_every
+        ), **keywords)  # fmt: skip
 
 
 class Covariance(PCAStrategy):
@@ -313,7 +276,9 @@ class Covariance(PCAStrategy):
 
     @spelt_out(PCAKeywords, PCA_DEFAULTS)
     def __init__(self, *, oversample: int = 0, **keywords: Unpack[PCAKeywords]) -> None:
-        super().__init__(registry.make(self.name, oversample=oversample), **keywords)
+        super().__init__(registry.make(
+            self.name, oversample=oversample
+        ), **keywords)  # fmt: skip
 
 
 class SparsePCA(PCAStrategy):
@@ -397,26 +362,11 @@ class DCFPCA(PCAStrategy):
         ridge: float = 0.1,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
-        super().__init__(
-            registry.make(
-                self.name,
-                oversample=oversample,
-                tol=tol,
-                min_rounds=min_rounds,
-                max_rounds=max_rounds,
-                patience=patience,
-                inner_steps=inner_steps,
-                sigma=sigma,
-                local_steps=local_steps,
-                eta=eta,
-                step=step,
-                anneal=anneal,
-                init=init,
-                threshold=threshold,
-                ridge=ridge,
-            ),
-            **keywords,
-        )
+        super().__init__(registry.make(
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
+            inner_steps=inner_steps, sigma=sigma, local_steps=local_steps, eta=eta, step=step, anneal=anneal, init=init,
+            threshold=threshold, ridge=ridge
+        ), **keywords)  # fmt: skip
 
 
 class ConsensusRPCA(PCAStrategy):
@@ -457,23 +407,10 @@ class ConsensusRPCA(PCAStrategy):
         restarts: int = 4,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
-        super().__init__(
-            registry.make(
-                self.name,
-                oversample=oversample,
-                tol=tol,
-                min_rounds=min_rounds,
-                max_rounds=max_rounds,
-                patience=patience,
-                inner_steps=inner_steps,
-                sigma=sigma,
-                gamma=gamma,
-                ridge=ridge,
-                noise=noise,
-                restarts=restarts,
-            ),
-            **keywords,
-        )
+        super().__init__(registry.make(
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
+            inner_steps=inner_steps, sigma=sigma, gamma=gamma, ridge=ridge, noise=noise, restarts=restarts
+        ), **keywords)  # fmt: skip
 
 
 class PerPCA(PCAStrategy):
@@ -521,27 +458,11 @@ class PerPCA(PCAStrategy):
         eta: float | None = None,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
-        super().__init__(
-            registry.make(
-                self.name,
-                oversample=oversample,
-                tol=tol,
-                min_rounds=min_rounds,
-                max_rounds=max_rounds,
-                patience=patience,
-                local_components=local_components,
-                weights=weights,
-                init=init,
-                start_rounds=start_rounds,
-                collect=collect,
-                given=given,
-                choice=choice,
-                retraction=retraction,
-                step=step,
-                eta=eta,
-            ),
-            **keywords,
-        )
+        super().__init__(registry.make(
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
+            local_components=local_components, weights=weights, init=init, start_rounds=start_rounds, collect=collect,
+            given=given, choice=choice, retraction=retraction, step=step, eta=eta
+        ), **keywords)  # fmt: skip
 
 
 class ExactPerPCA(PCAStrategy):
@@ -585,25 +506,11 @@ class ExactPerPCA(PCAStrategy):
         local_steps: int = 0,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
-        super().__init__(
-            registry.make(
-                self.name,
-                oversample=oversample,
-                tol=tol,
-                min_rounds=min_rounds,
-                max_rounds=max_rounds,
-                patience=patience,
-                local_components=local_components,
-                weights=weights,
-                init=init,
-                start_rounds=start_rounds,
-                collect=collect,
-                given=given,
-                acceleration=acceleration,
-                local_steps=local_steps,
-            ),
-            **keywords,
-        )
+        super().__init__(registry.make(
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
+            local_components=local_components, weights=weights, init=init, start_rounds=start_rounds, collect=collect,
+            given=given, acceleration=acceleration, local_steps=local_steps
+        ), **keywords)  # fmt: skip
 
 
 class STMiss(TrackingStrategy):
@@ -640,25 +547,11 @@ class STMiss(TrackingStrategy):
         keep: int = 1000,
         **keywords: Unpack[StepKeywords],
     ) -> None:
-        super().__init__(
-            registry.tracker(
-                self.name,
-                refine=refine,
-                reuse=reuse,
-                detect=detect,
-                threshold=threshold,
-                alarm_rate=alarm_rate,
-                update_length=update_length,
-                solver=solver,
-                products=products,
-                first_products=first_products,
-                qr_every=qr_every,
-                tol=tol,
-                oversample=oversample,
-                keep=keep,
-            ),
-            **keywords,
-        )
+        super().__init__(registry.tracker(
+            self.name, refine=refine, reuse=reuse, detect=detect, threshold=threshold, alarm_rate=alarm_rate,
+            update_length=update_length, solver=solver, products=products, first_products=first_products,
+            qr_every=qr_every, tol=tol, oversample=oversample, keep=keep
+        ), **keywords)  # fmt: skip
 
 
 class RobustTracking(TrackingStrategy):
@@ -699,23 +592,8 @@ class RobustTracking(TrackingStrategy):
         smallest_outlier: float | None = None,
         **keywords: Unpack[StepKeywords],
     ) -> None:
-        super().__init__(
-            registry.tracker(
-                self.name,
-                refine=refine,
-                reuse=reuse,
-                detect=detect,
-                threshold=threshold,
-                alarm_rate=alarm_rate,
-                update_length=update_length,
-                solver=solver,
-                products=products,
-                first_products=first_products,
-                qr_every=qr_every,
-                tol=tol,
-                oversample=oversample,
-                keep=keep,
-                smallest_outlier=smallest_outlier,
-            ),
-            **keywords,
-        )
+        super().__init__(registry.tracker(
+            self.name, refine=refine, reuse=reuse, detect=detect, threshold=threshold, alarm_rate=alarm_rate,
+            update_length=update_length, solver=solver, products=products, first_products=first_products,
+            qr_every=qr_every, tol=tol, oversample=oversample, keep=keep, smallest_outlier=smallest_outlier
+        ), **keywords)  # fmt: skip

@@ -19,14 +19,14 @@ from flower_pca.base import archive, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.model import Model, result_fields
+from flower_pca.core.model import Model
 from flower_pca.core.question import Question
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.names.ids import order
 from flower_pca.results import saved
 from flower_pca.results.matching import read
-from flower_pca.results.pca import PCAResult
+from flower_pca.results.pca import PCAResult, fields_of
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
 from flower_pca.stages.ritz import RayleighRitz
@@ -89,7 +89,7 @@ class ColumnsResult(PCAResult):
         assert model.values is not None
         assert model.split is not None
         k, none = model.k, np.empty(0)
-        fields = result_fields(model)
+        fields = fields_of(model)
         choices = fields["choices"]
         if not (model.heading and model.heading.digest):
             choices = (*choices, BY_POSITION)

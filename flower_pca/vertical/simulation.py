@@ -6,8 +6,7 @@ nodes can compare digests only.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,14 +16,13 @@ from flower_pca import answering, assembly
 from flower_pca.base import checks, hints, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.core.drive import Driven, drive
+from flower_pca.core.drive import drive
 from flower_pca.core.question import Question
 from flower_pca.names.columns import difference
 from flower_pca.results import saved
-from flower_pca.results.start import Start
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.backend import Ray
+from flower_pca.simulation.backend import Conduct
 from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.progress import Watch
 from flower_pca.simulation.sites import handed_over, sites_of
@@ -38,42 +36,23 @@ _AS_IDS: Final = "Make it the ids of the rows, or leave it out."
 _ALIGN: Final = "Keep the rows of the same people at every party, in the same order; or give ids."
 
 
-def simulate(
-    question: Question,
-    shards: Any,
-    *,
-    private: Collection[int],
-    engine: Ray | None,
-    answers: str,
-    start: Start | None,
-    checkpoint: str | os.PathLike[str] | None,
-    on_round: Callable[[Driven], None] | None,
-) -> ColumnsResult:
+def simulate(question: Question, shards: Any, conduct: Conduct, *, private: Collection[int]) -> ColumnsResult:
     """Scores of the people of all shards, and the loadings of those clients that hand theirs over."""
     parties = Parties.of(shards, question)
     public = handed_over(private, len(parties.columns))
-    watch = Watch(on_round, f"{question.algorithm.spec} of {parties}")
+    watch = Watch(conduct.on_round, f"{question.algorithm.spec} of {parties}")
     result: Any
     own: dict[int, dict[str, Array]]
-    if engine is None:
-        source = None if answers == "rows" else FixedData.of
+    if conduct.engine is None:
+        source = None if conduct.answers == "rows" else FixedData.of
         there = Shards(parties.columns, seed=question.seed, source=source)
-        run = assembly.run(question, judged=False, start=start)
-        result = drive(run, there, checkpoint=checkpoint, on_round=watch)
+        run = assembly.run(question, judged=False, start=conduct.start)
+        result = drive(run, there, checkpoint=conduct.checkpoint, on_round=watch)
         own = {i: answering.own(Loadings.name, there.memories[i], parties.columns[i]) for i in public}
     else:
         from flower_pca.simulation import ray
 
-        result = ray.run(
-            question,
-            sites_of(shards),
-            public,
-            engine=engine,
-            checkpoint=checkpoint,
-            on_round=watch,
-            answers=answers,
-            start=start,
-        )
+        result = ray.run(question, sites_of(shards), public, replace(conduct, on_round=watch))
         own = dict(result.own)
     whole = parties.complete(result, own)
     watch.end(whole)

@@ -136,8 +136,9 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     arrays = precision.unpacked(by_name("A message", parameters, config))
     precision.asked(arrays)  # refused now, before anything is done for an answer that could not be sent
     own = bool(np.any(arrays.pop(_OWN, False)))
-    parts: dict[str, Any] = {part: _double(arrays.pop(name, None)) for name, part in _FRAME.items()}
-    frame = Frame(**parts, own=own, names=read_names("A message", config), split=Split.of(config))
+    mean, scale, fill = (_double(arrays.pop(name, None)) for name in _FRAME)
+    names, split = read_names("A message", config), Split.of(config)
+    frame = Frame(mean, scale, fill, own=own, names=names, split=split)
     algorithm, stage = (word_of("A message", config, name) for name in ("algorithm", "stage"))
     run, number = value_of("A message", config, "run", str), value_of("A message", config, "number", int)
     asks, instead = bool(config.get(_ASKS, False)), str(config.get(_ALTERNATIVE, ""))

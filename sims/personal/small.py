@@ -62,7 +62,7 @@ def shared_error(gamma: float, rho: float, epsilon: float = EPSILON) -> float:
     """||uu' - u_true u_true'||_F^2 / epsilon^2 of PerPCA on the perturbed covariances, run to its fixed point."""
     covariances, u = perturbed(gamma, rho, epsilon)
     shards = [2.0 * _root(C) for C in covariances]  # four rows with X'X / 4 = C
-    U, _ = fit("per_pca(local_components=1, tol=1e-12)", shards, 1, seed=0, max_rounds=20_000)
+    U, _ = fit("per_pca(local_components=1, step=1.0, tol=1e-12)", shards, 1, seed=0, max_rounds=20_000)
     return float(np.linalg.norm(U @ U.T - np.outer(u, u)) ** 2) / epsilon**2
 
 

@@ -57,13 +57,14 @@ def test_what_does_not_fit_is_named(tmp_path):
     (tmp_path / "a.csv").write_text("age,bmi\n1,2\n")
     (tmp_path / "b.csv").write_text("age,size\n1,2\n")
     with pytest.raises(
-        DataError, match=r"b\.csv must be those of a\.csv\. Got 2, without 'bmi' and with, beyond them, 'size'\."
+        DataError,
+        match=r"b\.csv must be those of a\.csv, 2 by name\. Got 2, without 'bmi' and with, beyond them, 'size'\.",
     ):
         make(str(tmp_path))
     (tmp_path / "b.csv").unlink()
     np.save(tmp_path / "c.npy", np.ones((2, 3)))
     with pytest.raises(
-        DataError, match=r"c\.npy must be those of a\.csv: age, bmi\. Got 3 without names\. Give the files of all"
+        DataError, match=r"c\.npy must be those of a\.csv, 2 by name\. Got 3 without names\. Give all clients names"
     ):
         make(str(tmp_path))
     with pytest.raises(ConfigError, match=r"^columns of .*c\.npy must be left out\."):
@@ -79,8 +80,6 @@ def test_what_does_not_fit_is_named(tmp_path):
 def test_a_file_with_names_beside_files_without_is_said_to_have_them(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((2, 2)))
     (tmp_path / "b.csv").write_text("age,bmi\n1,2\n")
-    words = (
-        r"b\.csv must be 2 without names, as in a\.npy\. Got age, bmi\. Give the files of all clients names of columns"
-    )
+    words = r"b\.csv must be those of a\.npy, 2 without names\. Got 2 with names\. Give all clients names of columns"
     with pytest.raises(DataError, match=words):
         make(str(tmp_path))

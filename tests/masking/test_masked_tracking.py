@@ -136,7 +136,7 @@ def test_columns_that_differ_are_named_at_the_set_up():
     streams[2] = lambda t: FIVE[2][t][:, :20]
     masked = track("st_miss", streams, n_components=R, steps=2, mask=True)
     assert masked.history[0].failures == {
-        "2": "The number of columns of client 2 must be 24, as at most clients. Got 20. Align the features first."
+        "2": "The columns of client 2 must be 24, as those of the run. Got 20. Align the features first."
     }
     assert masked.rows_.tolist() == [48, 48]
     assert masked.history[-1].asked == 4

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from flower_pca.core.asks import BLOCK, FLAG, STEPS, Ask
 from flower_pca.core.kinds import COUNT, MEAN_SQUARES, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add, stack
-from flower_pca.results.personal import OWN
 from flower_pca.rows.local import LocalData
+
+OWN: Final = "components"  # the name of a client's own components in its own result
 
 
 @dataclass(frozen=True)

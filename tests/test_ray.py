@@ -18,9 +18,9 @@ from scipy import sparse
 
 from flower_pca import ConfigError, DataError, FederatedPCA, Ray, RobustTracking, Stream, simulate, track
 from flower_pca.names.sites import SiteRows
+from flower_pca.results.record import StepRecord
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.shards import Folder, Ready
-from flower_pca.tracking.record import StepRecord
 from sims.over_air import moving
 
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")

@@ -105,7 +105,6 @@ UP = {
     ("flower_pca.core.stage", "flower_pca.layers.precision"),
     ("flower_pca.layers.noise", "flower_pca.dp.draw"),
     ("flower_pca.registry", "flower_pca.results.pca"),
-    ("flower_pca.tracking.record", "flower_pca.results.steps"),
 }
 LONGEST = 40  # lines of a function, without its docstring
 LONG = 9  # functions that are longer still; fewer, never more

@@ -42,6 +42,7 @@ class Need:
 ROWS: Final = Need(
     lambda result, shards: shards is not None, "given the clients' rows", "no shards", "Add shards=[...]."
 )
+SCORES: Final = replace(ROWS, there=lambda result, shards: shards is not None or clients.scored(result) is not None)
 PARTS: Final = Need(
     lambda result, shards: shards is not None or bool(result.own),
     "given the clients' rows, or of a simulation that has just been run",
@@ -101,7 +102,7 @@ class Picture:
     @property
     def rows(self) -> bool:
         """Whether it is drawn from the rows of the clients too."""
-        return self.need in (ROWS, PARTS, SHARES, TAKEN)
+        return self.need in (ROWS, SCORES, PARTS, SHARES, TAKEN)
 
     def words(self, result: Result) -> str:
         """How to read it, of this result."""
@@ -132,7 +133,7 @@ PICTURES: Final[dict[str, Picture]] = {
     "scores": Picture(
         clients.scores,
         "Every point is a row in the common components, in the colour of its client; columns pull as arrows point.",
-        need=ROWS,
+        need=SCORES,
     ),
     "means": Picture(
         clients.means,

@@ -34,13 +34,23 @@ _MAPPED: Final = 24  # clients whose means are shown
 NAMED: Final = 20  # clients up to which each has its name; of more that have names of their own, some do
 
 
-def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
+def scored(result: PCAResult) -> Array | None:
+    """The scores that a result has itself, as one of columns at different places, whose rows nobody has whole."""
+    found: Array | None = getattr(result, "scores_", None)
+    return found
+
+
+def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any] | None) -> None:
     """Rows along the first two components: in the colours of their clients, with the columns that pull them; of many
     clients those furthest off, each before all rows. Of a single component, one strip per client.
     """
-    every = sum(rows(shards))
+    own = scored(result)
+    every = sum(rows(shards or ())) if own is None else len(own)
     step = -(-every // _POINTS)
-    parts = [result.transform(SiteRows.of(shard)[::step])[:, :2] for shard in shards]
+    if own is None:
+        parts = [result.transform(SiteRows.of(shard)[::step])[:, :2] for shard in shards or ()]
+    else:
+        parts = [own[::step, :2]]
     count = sum(map(len, parts))
     title = "Scores" if every == count else f"Scores of {count:,} of {every:,} rows"
     if result.n_components_ == 1:
@@ -55,7 +65,7 @@ def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
     """All rows in one cloud, and arrows for the columns that weigh most."""
     points, client = _shuffled(parts)
     ax = drawn.subplots()
-    _cloud(ax, points, client, len(parts), bar=named(result, len(parts)))
+    _cloud(ax, points, client, len(parts), bar=named(result, len(parts)) if len(parts) > 1 else None)
     style.tidy(ax, title, "component 1", "component 2", grid="both")
     weights = result.components_[:2].T
     columns = labels.column_names(result.feature_names_in_, result.n_features_in_)

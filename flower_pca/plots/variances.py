@@ -29,7 +29,10 @@ def scree(drawn: Figure, result: PCAResult) -> None:
     ax.set_ylim(0.0, 1.12 * max(top, 1e-3))
     style.percent(ax)
     style.numbered(ax, len(ratio))
-    style.tidy(ax, "Variance of each component", "component", "share of the total variance")
+    below = "component"
+    if known is None and result.pooled:
+        below = _following(ax, result)
+    style.tidy(ax, "Variance of each component", below, "share of the total variance")
 
 
 def cumulative(drawn: Figure, result: PCAResult) -> None:
@@ -71,6 +74,17 @@ def both(ax: Axes, result: PCAResult) -> None:
     style.percent(ax)
     style.numbered(ax, len(ratio))
     style.tidy(ax, "Variance, each and together", below, "share of the total variance")
+
+
+def _following(ax: Axes, result: PCAResult) -> str:
+    """Between what the next component has: at least the mean of those left out, at most the last one's or all of it."""
+    k, total = result.n_components_, result.total_variance_
+    least, most = result.noise_variance_, min(float(result.explained_variance_[-1]), result.left_out_variance_)
+    if not 0.0 < least <= most:
+        return "component"
+    ax.errorbar([k + 1], [least / total], [[0.0], [(most - least) / total]], ecolor=style.FAINT, capsize=3)
+    ax.set_xlim(0.35, k + 1.65)
+    return f"component; component {k + 1} lies within the line"
 
 
 def _bars(ax: Axes, result: PCAResult) -> Any:

@@ -21,9 +21,9 @@ from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, FlowerPCAError
 from flower_pca.base.version import __version__
 from flower_pca.report import html, pages
+from flower_pca.results.events import Events
 from flower_pca.results.facts import Fact
-from flower_pca.tracking.events import Events
-from flower_pca.tracking.record import ClientStep, StepRecord
+from flower_pca.results.record import ClientStep, StepRecord
 
 _SHARE: Final = 4.0  # times what a page takes, between two pages
 _ENDINGS: Final = (".html", ".htm")

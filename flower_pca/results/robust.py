@@ -36,7 +36,8 @@ class RobustResult(PCAResult):
         hidden_error_: What entries were off by that the algorithm had not seen, over `spread_`; None likewise.
         attempts_: Attempts that the run has made.
         undetermined_columns_: Columns of which too few entries are clean to say what their low-rank part is. `own` has
-            such rows of a client, "undetermined".
+            such rows of a client, "undetermined", and those of them that are bad as a whole, "bad_rows". They add
+            nothing to the variances, which are as if they were like the others.
     """
 
     complete: ClassVar[bool] = False

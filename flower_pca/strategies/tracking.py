@@ -13,13 +13,13 @@ from flower_pca.base import checks
 from flower_pca.base.signature import spelt_out
 from flower_pca.core import compatible
 from flower_pca.core.drive import Driven
+from flower_pca.results.record import Following, StepRecord
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.strategies.base import FlowerStrategy
 from flower_pca.strategies.log import log
 from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits
-from flower_pca.tracking.record import Following, StepRecord
 from flower_pca.tracking.tracker import Tracker
 
 _COMPONENTS: Final = 2  # where the caller does not say

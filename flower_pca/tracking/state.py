@@ -15,7 +15,7 @@ from flower_pca.base import archive, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.stream import UNTOLD
-from flower_pca.tracking.change import Alarm, Detector, Watch, outside
+from flower_pca.tracking.change import Alarm, Detector, Hindsight, Moment, Watch, outside
 from flower_pca.tracking.solver import Solver
 
 FIGURES: Final = (  # of a step, by name
@@ -85,6 +85,7 @@ class TrackState:
         since: Steps since the last change, or the start.
         outside: The largest eigenvalue of the step under way outside of the bases before, newest first, by the row.
         watch: What is known of the stream while nothing happens, where the level of an alarm comes from the stream.
+        hindsight: What the first step with a level has shown of those before it.
         untold: Whether a client could not say, in the step before, if another one would follow.
         ended: Whether there is nothing left to do.
         closing: Whether the last message, which brings clients the last basis, is due or answered.
@@ -112,6 +113,7 @@ class TrackState:
     since: int = 0
     outside: tuple[float, ...] = ()
     watch: Watch = field(default_factory=Watch)
+    hindsight: Hindsight = field(default_factory=Hindsight)
     untold: bool = False
     ended: bool = False
     closing: bool = False
@@ -122,6 +124,11 @@ class TrackState:
         if self.P is not None:
             return len(self.P)
         return self.d if self.solver is None else len(self.solver.block)
+
+    @property
+    def number(self) -> int:
+        """The number of the step under way, among those recorded."""
+        return self.gone + len(self.record)
 
     @property
     def lasting(self) -> dict[str, Any]:
@@ -158,12 +165,20 @@ class TrackState:
 
     def figures(self) -> dict[str, Array]:
         """The steps that are kept as arrays, and the totals of all, as the result needs them."""
+        figures = {name: np.array([getattr(step, name) for step in self.record]) for name in FIGURES}
+        totals, seen = dict(self.totals), self.hindsight
+        # Steps that were judged later were written down before: what is known of them now is laid over it.
+        for number in seen.judged:
+            if number >= self.gone:
+                figures["level"][number - self.gone] = seen.level
+                figures["changed"][number - self.gone] = number in seen.changes
+        totals["changed"] = totals.get("changed", 0) + len(seen.changes)
         return {
             "bases": np.stack([step.basis for step in self.record]),
             "values": np.stack([step.values for step in self.record]),
             "gone": np.array(self.gone),
-            **{name: np.array([getattr(step, name) for step in self.record]) for name in FIGURES},
-            **{f"total.{name}": np.array(total) for name, total in self.totals.items()},
+            **figures,
+            **{f"total.{name}": np.array(total) for name, total in totals.items()},
         }
 
     def recorded(self, step: Step) -> dict[str, Any]:
@@ -173,7 +188,7 @@ class TrackState:
         totals = {name: self.totals.get(name, 0) + int(getattr(step, name)) for name in _TOTALS}
         kept = {"record": record[over:], "gone": self.gone + over, "totals": totals}
         untold = self.sums["left"] >= UNTOLD
-        return {**kept, "each": self.each, "over": self.gone + len(self.record), "untold": untold}
+        return {**kept, "each": self.each, "over": self.number, "untold": untold}
 
     def of_columns(self, columns: int) -> TrackState:
         """The same where all clients are known to have so many columns, before the first sum has told it."""
@@ -222,9 +237,17 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
 
 def judged(state: TrackState, detector: Detector, basis: Array, beyond: tuple[float, ...]) -> tuple[Alarm, Watch]:
     """Whether the step that ends with this basis is a change, and what is known of the stream after it."""
-    size = state.sums["energy"] / max(state.sums["rows"], 1.0)
-    looks, since = state.detecting, state.since
-    return detector.judge(state.watch, beyond, basis, looks=looks, since=since, size=size)
+    rows = int(state.sums["rows"])
+    now = Moment(
+        number=state.number,
+        outside=beyond,
+        basis=basis,
+        rows=rows,
+        size=state.sums["energy"] / max(rows, 1),
+        looks=state.detecting,
+        since=state.since,
+    )
+    return detector.judge(state.watch, now)
 
 
 def skipped(state: TrackState) -> TrackState:

@@ -44,7 +44,8 @@ class Tracker(Stage[TrackState]):
         threshold: A change is a step at which the largest eigenvalue of the completed rows outside the old subspace,
             divided by the rows, is at least this, in squared units of the data; the paper's is 7.5961e-4. None has it
             learnt from the stream, see `tracking.change`: a change is then told by its second batch.
-        alarm_rate: Alarms in a quiet step, where the threshold is learnt; none are raised in the first 20 steps of it.
+        alarm_rate: Alarms in a quiet step, where the threshold is learnt; the first 18 steps or so are judged when
+            there is one.
         update_length: Steps after the start, or after a change, in which none is looked for.
         solver: "krylov", a Krylov space from the old basis and random columns, which tells the statistic at no cost; or
             "power", the power method from the old basis, as over the air. It asks for changes apart.
@@ -102,7 +103,8 @@ class Tracker(Stage[TrackState]):
         state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis, keep=self.keep)
         if model.basis is None:
             return state
-        return self._begun(replace(state, watch=Watch(bases=(model.basis,)) if self._detector.learns else state.watch))
+        watch = Watch(bases=(model.basis,), rows=(0,)) if self._detector.learns else state.watch
+        return self._begun(replace(state, watch=watch))
 
     def broadcast(self, state: TrackState) -> Arrays:
         head = {"step": np.array(state.step), "lap": np.array(state.lap), "refine": np.array(int(self.refine))}
@@ -242,14 +244,19 @@ class Tracker(Stage[TrackState]):
 
     def _finished(self, state: TrackState, basis: Array, values: Array, outside: tuple[float, ...]) -> TrackState:
         alarm, watch = judged(state, self._detector, basis, outside)
-        since = 1 if alarm.changed else state.since + 1
+        seen, since = alarm.hindsight or state.hindsight, state.since + 1
+        if alarm.changed:
+            since = 1
+        elif alarm.hindsight and alarm.hindsight.changes:
+            since = state.number - alarm.hindsight.changes[-1] + 1
         over = state.step + 1 == state.steps or (state.steps is None and not state.sums["left"])
         state = TrackState(
             step=state.step + 1,
             P=basis,
             **state.lasting,
             **state.recorded(finished(state, alarm, basis, values, outside)),
-            detecting=(state.detecting and not alarm.changed) or since >= self.update_length,
+            hindsight=seen,
+            detecting=since >= self.update_length,
             since=since,
             watch=watch,
             ended=over and not self.refine,

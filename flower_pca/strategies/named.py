@@ -307,18 +307,10 @@ class SparsePCA(PCAStrategy):
         cardinality: int | tuple[int, ...] = 10,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
-        super().__init__(
-            registry.make(
-                self.name,
-                oversample=oversample,
-                tol=tol,
-                min_rounds=min_rounds,
-                max_rounds=max_rounds,
-                patience=patience,
-                cardinality=cardinality,
-            ),
-            **keywords,
-        )
+        super().__init__(registry.make(
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
+            cardinality=cardinality
+        ), **keywords)  # fmt: skip
 
 
 class DCFPCA(PCAStrategy):

@@ -13,7 +13,7 @@ import numpy as np
 
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.results.matching import matched
+from flower_pca.results.matching import match
 from flower_pca.results.pca import PCAResult
 
 _ZERO: Final = 100.0 * float(np.finfo(np.float64).eps)  # of a variance for each column, relative to the largest
@@ -45,7 +45,7 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
     Z, d = result.axes[0], result.n_features_in_
     rest = (d - result.n_components_) * np.log(weight) if weight else 0.0
     log_volume = float(np.log(variances).sum() - rest + 2.0 * np.log(_units(result)).sum())
-    rows = matched(X, result.frame, d, digest=result.feature_digest)
+    rows = match(X, result.frame, d, digest=result.feature_digest)
     distances = []
     for block in rows.dense():
         block = block.astype(np.float64, copy=False)

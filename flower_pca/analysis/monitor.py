@@ -127,7 +127,7 @@ class Monitor:
 
     def contributions(self, X: Any) -> tuple[Array, Array]:
         """What each column contributes to T2 and to SPE of each row of X, (n, d) each; rows add up to `score`."""
-        parts = [self._contributed(block) for block in self._blocks(X)]
+        parts = [self._contributions(block) for block in self._blocks(X)]
         t2, spe = (np.concatenate(column) for column in zip(*parts, strict=True))
         return t2, spe
 
@@ -177,7 +177,7 @@ class Monitor:
         for block in self._blocks(X):
             scored = Scored(*distances(block, self._Z, self._variances))
             rows = np.flatnonzero(scored.beyond(limits))
-            t2, spe = self._contributed(block[rows])
+            t2, spe = self._contributions(block[rows])
             for i, row in enumerate(rows):
                 pairs = (("T2", scored.t2[row], limits.t2, t2[i]), ("SPE", scored.spe[row], limits.spe, spe[i]))
                 for statistic, value, limit, shares in pairs:
@@ -187,7 +187,7 @@ class Monitor:
                         yield Anomaly(site, start + int(row), statistic, float(value), float(limit), largest)
             start += len(block)
 
-    def _contributed(self, X: Array) -> tuple[Array, Array]:
+    def _contributions(self, X: Array) -> tuple[Array, Array]:
         scores = X @ self._Z
         return ((scores / np.sqrt(self._variances)) @ self._Z.T) ** 2, (X - scores @ self._Z.T) ** 2
 

@@ -19,7 +19,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.spent import Certainty, Spent, certainty
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
-from flower_pca.results.matching import in_order, matched, means
+from flower_pca.results.matching import in_order, match, means
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -238,7 +238,7 @@ class PCAResult:
         """Read what `save` has written, as the class of result that was saved."""
         header, arrays = archive.read(path, "result")
         with archive.refuse_others(path, "result"):
-            kind = saved.known(path, header, _KINDS)
+            kind = saved.class_of(path, header, _KINDS)
             return kind(**saved.fields(path, header, arrays, names=kind._ARRAYS, numbers=kind._NUMBERS))
 
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
@@ -432,7 +432,7 @@ class PCAResult:
         return [Remark(str(known), "plain" if (known.signal > 1.0).all() else "warn")]
 
     def _data(self, X: Any) -> LocalData:
-        return matched(X, self.frame, self.n_features_in_, digest=self.feature_digest)
+        return match(X, self.frame, self.n_features_in_, digest=self.feature_digest)
 
 
 _KINDS["PCAResult"] = PCAResult

@@ -15,14 +15,14 @@ import numpy as np
 from flower_pca.base import archive
 from flower_pca.base.errors import DataError, harmless
 from flower_pca.base.linalg import Array
-from flower_pca.results.matching import matched
+from flower_pca.results.matching import match
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
 _REMEDY: Final = "Check the sender."
 
 
-class Packed:
+class Packet:
     """Arrays, (d,) or (k, d), and names of the d columns.
 
     Attributes:
@@ -92,7 +92,7 @@ class Packed:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Projection(Packed):
+class Projection(Packet):
     """The map from rows to their coordinates along components.
 
     Attributes:
@@ -154,7 +154,7 @@ class Projection(Packed):
         """The rows of X with the mean subtracted and the scale divided by, in the order of the columns here."""
         names = None if self.feature_names_in_ is None else tuple(self.feature_names_in_)
         frame = Frame(self.mean_, self.scale_, self.fill_, names=names)
-        return matched(X, frame, self.n_features_in_, digest=self.feature_digest)
+        return match(X, frame, self.n_features_in_, digest=self.feature_digest)
 
     def transform(self, X: Any) -> Array:
         """Coordinates of rows along the components, (n, k), with columns matched as by `PCAResult.transform`."""

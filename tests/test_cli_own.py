@@ -11,7 +11,7 @@ from test_report_kinds import COLUMNS, split, spoilt, stepped
 
 from flower_pca import DataError, PCAResult, TrackingResult, cli, simulate
 from flower_pca.base import archive
-from flower_pca.clients.books import kept
+from flower_pca.clients.books import folders as kept
 from flower_pca.commands import output
 
 

@@ -18,7 +18,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
-from flower_pca.results.matching import matched
+from flower_pca.results.matching import match
 from flower_pca.results.pca import PCAResult
 from flower_pca.stages.influence import COLUMNS, KEYS, LEFT, MESSAGES, WIDER
 from flower_pca.stages.influence import Influence as Stage
@@ -87,7 +87,7 @@ class Influence:
         return f"{np.rad2deg(self.angle):.3g} degrees{sure}"
 
 
-def measured(result: PCAResult) -> bool:
+def has_influence(result: PCAResult) -> bool:
     """Whether the run has measured the influence of several clients."""
     return result.influence_ is not None and len(result.influence_) > 1
 
@@ -114,7 +114,7 @@ def of_rows(result: PCAResult, shards: Iterable[Any]) -> PCAResult:
         rule, got = "of a run whose components are orthonormal", f"one of {result.algorithm}"
         raise ConfigError("The result", must=rule, got=got, then="Use krylov.")
     frame = replace(result.frame, own=result.asked.get("missing") == "own_mean")
-    clients = [matched(X, frame, result.n_features_in_, digest=result.feature_digest) for X in shards]
+    clients = [match(X, frame, result.n_features_in_, digest=result.feature_digest) for X in shards]
     stage = Stage()
     basis = np.ascontiguousarray(result.components_.T)
     model = Model(
@@ -170,7 +170,7 @@ def influence(result: PCAResult) -> list[Influence]:
 
 def warnings(result: PCAResult) -> list[str]:
     """Sentences on the clients that are far off, the furthest first; [] where none is, or nobody has asked."""
-    if not measured(result):
+    if not has_influence(result):
         return []
     far = [one for one in influence(result) if one.far]
     said = [f"{one.name} is far off: {one}." for one in far[:SAID]]

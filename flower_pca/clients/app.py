@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -14,7 +14,6 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient
 from flower_pca.clients.columns import node_rows, notice
 from flower_pca.clients.mods import require_honest
-from flower_pca.clients.policy.keywords import RuleKeywords
 from flower_pca.clients.policy.refusals import RefusalError, refusal, told
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.wire.records import Content
@@ -34,7 +33,7 @@ def client_app(
     rules: Given = None,
     hosts: Hosts | None = None,
     mods: Sequence[Any] = (),
-    **keywords: Unpack[RuleKeywords],
+    **keywords: Any,
 ) -> ClientApp:
     """A ClientApp that serves PCA.
 
@@ -60,7 +59,7 @@ def register(
     rules: Given = None,
     hosts: Hosts | None = None,
     mods: Sequence[Any] = (),
-    **keywords: Unpack[RuleKeywords],
+    **keywords: Any,
 ) -> None:
     """Add PCA to a ClientApp, as actions beside its own: "train.pca", "evaluate.pca", "query.pca".
 
@@ -158,7 +157,7 @@ class Ready:
         keywords: The same, rule by rule.
     """
 
-    def __init__(self, load: Load, rules: Given, keywords: RuleKeywords) -> None:
+    def __init__(self, load: Load, rules: Given, keywords: Mapping[str, Any]) -> None:
         self._load, self._rules, self._keywords = load, rules, keywords
         # Rules that are the same for all nodes are checked here, and the files they name are read once.
         self._shared = None if callable(rules) else Rules.of(rules, keywords)
@@ -169,9 +168,10 @@ class Ready:
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         if key not in self._clients:
             own = self._rules_of(context)
-            data = node_rows(self._load(context), own)
+            loaded = self._load(context)
+            data = node_rows(loaded, own)
             if own.answers != "rows":  # a node of a simulation, of whose rows the result says so
-                notice(data)
+                notice(data, loaded)
             self._clients[key] = PCAClient(data, context=context, rules=own)
             if len(self._clients) > _CACHED:
                 self._clients.popitem(last=False)

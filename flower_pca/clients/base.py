@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 from flwr.app import Context
 from flwr.client import NumPyClient
@@ -21,13 +21,12 @@ from flower_pca import answering, registry, wire
 from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.clients.books import kept
-from flower_pca.clients.books.account import Account
+from flower_pca.clients.books import folders as kept
+from flower_pca.clients.books.ledger import Account
 from flower_pca.clients.books.memory import FileStore, Memory, StateStore
 from flower_pca.clients.columns import about, asked, node_rows
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.hold import Policy
-from flower_pca.clients.policy.keywords import RuleKeywords
 from flower_pca.clients.policy.refusals import RefusalError, naming, refusal
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.core.stage import Arrays
@@ -64,7 +63,7 @@ class PCAClient(NumPyClient):
         *,
         context: Context | None = None,
         rules: Rules | None = None,
-        **keywords: Unpack[RuleKeywords],
+        **keywords: Any,
     ) -> None:
         self._rules = Rules.of(rules, keywords)
         named, allowed = frozenset(self.algorithms), self._rules.served  # the class may name them itself

@@ -48,7 +48,7 @@ class PersonalResult(PCAResult):
             keys; zero rows where a client has fewer. N = 0 if they were not asked for.
     """
 
-    pooled: ClassVar[bool] = False
+    complete: ClassVar[bool] = False
     _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "collected_")
     _NUMBERS: ClassVar[tuple[str, ...]] = (*PCAResult._NUMBERS, "error_", "theta_estimate_", "local_components")
 

@@ -20,7 +20,7 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
-from flower_pca.results.matching import arranged
+from flower_pca.results.matching import arrange
 from flower_pca.rows import gaps
 
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "missing_", "changes_")
@@ -192,7 +192,7 @@ class TrackingResult:
                 status=Status(Outcome(outcome), words),
                 history=History.from_json(header["history"]),
                 asked=header.get("asked", {}),
-                **saved.named(header),
+                **saved.names_from(header),
             )
 
     def plot(self, what: str, path: str | os.PathLike[str]) -> Path:
@@ -290,7 +290,7 @@ class TrackingResult:
         return gaps.fit(np.ascontiguousarray(self.components_[step].T), *gaps.without(rows))[0]
 
     def _rows(self, X: Any) -> Array:
-        given = arranged(X, saved.plain(self.feature_names_in_), self.feature_digest)
+        given = arrange(X, saved.plain(self.feature_names_in_), self.feature_digest)
         rows = gaps.rows_with_gaps(given, "the rows given")
         if rows.shape[1] != self.n_features_in_:
             remedy = "Give the features that the run had, in its order."

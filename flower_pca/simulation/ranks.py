@@ -16,7 +16,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.question import Question
 from flower_pca.registry import make
 from flower_pca.results import saved
-from flower_pca.results.matching import arranged
+from flower_pca.results.matching import arrange
 from flower_pca.results.personal import PersonalResult
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -81,8 +81,8 @@ def alternatives(
     """
     result, r1, r2 = _personal(result), result.n_components_, result.local_components
     names, digest = saved.plain(result.feature_names_in_), result.feature_digest
-    test = None if test is None else [arranged(X, names, digest) for X in test]
-    shards = [arranged(X, names, digest) for X in shards]
+    test = None if test is None else [arrange(X, names, digest) for X in test]
+    shards = [arrange(X, names, digest) for X in shards]
     if len(result.own) < len(shards):
         rule = f"those of {labels.count(len(shards), 'client')}"
         remedy = "Give a simulated run on these shards, without private ones."

@@ -30,7 +30,7 @@ from flower_pca.hosting.server import reached
 from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.scaling import Scaling
-from flower_pca.results.start import Known, Start
+from flower_pca.results.start import Components, Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.strategies.log import log
 from flower_pca.strategies.nodes import Nodes
@@ -188,7 +188,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, on_round=after, before_keeping=following)
         result = replace(result, site_names=nodes.named)
         if isinstance(result, PCAResult):
-            result = saved.keyed(result, nodes.known)
+            result = saved.with_keys(result, nodes.known)
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
@@ -228,7 +228,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         return nodes.run, record
 
 
-def _known(arrays: ArrayRecord | None) -> Known | None:
+def _known(arrays: ArrayRecord | None) -> Components | None:
     """The components among the arrays that a caller begins with; None where there are none, as in a model's weights."""
     if not arrays:
         return None
@@ -236,7 +236,7 @@ def _known(arrays: ArrayRecord | None) -> Known | None:
         log(WARNING, "initial_arrays are left aside: PCA begins with components alone, and none is named so.")
         return None
     known = records.singles(arrays)
-    return Known(known["components"], known.get("scale"))
+    return Components(known["components"], known.get("scale"))
 
 
 def _components(run: Driven) -> ArrayRecord | None:

@@ -268,7 +268,9 @@ class Personalized(Iterative[S]):
     @property
     def additive(self) -> bool:
         # `collect` asks every client for its own components, and so does every start but those in _SUMMED.
-        return not self.collect and (self.given is not None or self.init in _SUMMED)
+        # And of answers that hang on a number, a sum in which one client has another one is that client's.
+        alike = not isinstance(self.local_components, Mapping)
+        return alike and not self.collect and (self.given is not None or self.init in _SUMMED)
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
         w, _ = self.largest(model)

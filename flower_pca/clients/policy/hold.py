@@ -11,9 +11,8 @@ from flwr.app import Context
 from flower_pca import registry, wire
 from flower_pca.base.errors import ConfigError
 from flower_pca.clients.policy import limits
-from flower_pca.clients.policy.offered import everything
 from flower_pca.clients.policy.refusals import RefusalError
-from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import noise
 from flower_pca.layers import single as apart
@@ -97,11 +96,10 @@ class Policy:
             rule = "with self-masks: single_masks is not set"
             remedy = "Leave self_masks=False out, or ask the node's operator."
             raise RefusalError("A set-up of masks at this node", must=rule, got="one without", then=remedy)
-        if masked and not self._rules.unequal_numbers and apart.unequal(messages.plain(request.arrays)):
+        if masked and apart.unequal(messages.plain(request.arrays)):
             # Of answers that hang on a number, a sum in which one client has another is that client's.
-            rule = "the same for all: unequal_numbers is not set"
-            remedy = "Ask for one number, or ask the node's operator."
-            raise RefusalError("The numbers in a masked message", must=rule, got="others for some", then=remedy)
+            what, got = "The numbers in a masked message", "others for some"
+            raise RefusalError(what, must="the same for all", got=got, then="Ask for one number.")
 
     def count(self) -> None:
         """Count a message of this run, if there is room for one more."""

@@ -168,9 +168,10 @@ class Ready:
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         if key not in self._clients:
             own = self._rules_of(context)
-            data = node_rows(self._load(context), own)
+            loaded = self._load(context)
+            data = node_rows(loaded, own)
             if own.answers != "rows":  # a node of a simulation, of whose rows the result says so
-                notice(data)
+                notice(data, loaded)
             self._clients[key] = PCAClient(data, context=context, rules=own)
             if len(self._clients) > _CACHED:
                 self._clients.popitem(last=False)

@@ -21,8 +21,8 @@ from flower_pca import answering, registry, wire
 from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.clients.books import kept
-from flower_pca.clients.books.account import Account
+from flower_pca.clients.books import folders as kept
+from flower_pca.clients.books.ledger import Account
 from flower_pca.clients.books.memory import FileStore, Memory, StateStore
 from flower_pca.clients.columns import about, asked, node_rows
 from flower_pca.clients.policy import limits

@@ -187,6 +187,16 @@ class Model:
         return f"; {which}, and the {by} is {off}: which of their directions was found cannot be told"
 
     @property
+    def axes(self) -> tuple[Array, Array]:
+        """Orthonormal axes of the span of the wanted components, (d, r), and the sums of squares along them.
+
+        They are the components and their values, but for components that are not orthonormal.
+        """
+        assert self.values is not None
+        Z, cross = self.columns[:, : self.k], self.left.get("cross")
+        return (Z, self.values[: self.k]) if cross is None else linalg.span_axes(Z, cross)
+
+    @property
     def columns(self) -> Array:
         """The basis, which the opening has set."""
         if self.basis is None:

@@ -152,7 +152,8 @@ class Standing:
     def estimate(self, *, whole: bool) -> Array | None:
         """The basis (d x k) that is known now."""
         model = self.known(whole=whole)
-        if model.basis is None or model.product is None or model.values is not None:
+        turned = self.algorithm.orthonormal and model.values is None
+        if model.basis is None or model.product is None or not turned:
             return None if model.basis is None else model.basis[:, : model.k]
         return linalg.rayleigh_ritz(model.basis, model.product)[1][:, : model.k]
 

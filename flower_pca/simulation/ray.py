@@ -36,7 +36,7 @@ def run(question: Question, shards: Sequence[Any], public: Collection[int], cond
     """Run a PCAStrategy of a question over one virtual node per shard; own results of `public` ones come back."""
     assert conduct.engine is not None
     _require_ray()
-    from flower_pca.clients.books.kept import own_file
+    from flower_pca.clients.books.folders import own_file
     from flower_pca.strategies import PCAStrategy
 
     def back(output: Path) -> dict[int, Arrays]:
@@ -70,7 +70,7 @@ def track(
     if not all(stream.repeatable for stream in streams):
         remedy = "Give a list or a function."
         raise ConfigError("A stream on Ray", must="one for other processes", got="an iterator", then=remedy)
-    from flower_pca.clients.books.kept import own_file
+    from flower_pca.clients.books.folders import own_file
 
     def back(output: Path) -> None:
         for i, stream in enumerate(streams):
@@ -147,7 +147,7 @@ def _run(
 def _app(where: Placed, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
     """The ClientApp of all virtual nodes, which allow everything: a simulation has no foe."""
     from flower_pca.clients import Rules, client_app
-    from flower_pca.clients.policy.offered import everything
+    from flower_pca.clients.policy.rules import everything
 
     each, packs, hosting = where.packs.each, where.packs, engine.hosted is not None
     allowed = {"allow": everything(), "missing": "mean", "split_columns": "any", **rules}

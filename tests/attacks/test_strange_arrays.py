@@ -14,7 +14,7 @@ from dishonest import NUMBERS, Node, RefusedError, request
 from test_mutated import GAPPY, SPLIT, D, Watch, X, at_every_phase, genuine, long_loops
 
 from flower_pca import Stream, registry, wire
-from flower_pca.clients.policy.offered import everything
+from flower_pca.clients.policy.rules import everything
 from flower_pca.masking import messages
 from flower_pca.masking.messages import Phase
 from flower_pca.rows.frame import Frame

@@ -11,9 +11,8 @@ from flwr.app import Context
 from flower_pca import registry, wire
 from flower_pca.base.errors import ConfigError
 from flower_pca.clients.policy import limits
-from flower_pca.clients.policy.offered import everything
 from flower_pca.clients.policy.refusals import RefusalError
-from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, SINGLE, noise
 from flower_pca.layers import single as apart

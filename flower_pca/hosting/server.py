@@ -113,8 +113,8 @@ class Hosts(Nodes):
         parts = {name: _of_sum(part) for name, part in now.stage.parts(message.arrays, now.model.d or None).items()}
         check_arrays(Reply(total.clients[0], total.number, total.arrays), parts)
         now.stage.inspect(now.state, total.arrays)
-        if message.stage == Opening.name:
-            check_opening(total.arrays, block_of(message.arrays, len(total.arrays["mean"])), bits=now.model.bits)
+        if isinstance(now.stage, Opening):
+            check_opening(total.arrays, block_of(message.arrays, len(total.arrays["mean"])), bits=now.stage.bits)
         elif said := self._said.get(node):
             self._hold(said, total, message, parts)
 

@@ -25,8 +25,7 @@ from flwr.serverapp import Grid, ServerApp
 from flower_pca import clients, registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
-from flower_pca.clients.policy.offered import everything
-from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.data import partition, sources
 from flower_pca.data.sources import Arrivals
 from flower_pca.data.table import take

@@ -10,7 +10,7 @@ from pages import text
 from flower_pca import SSI, cli, registry
 from flower_pca.audit.sentences import LASTING, SEEN, telling
 from flower_pca.clients import Rules
-from flower_pca.clients.policy.offered import everything
+from flower_pca.clients.policy.rules import everything
 from flower_pca.core.kinds import KINDS, Kind
 
 NEUTRAL = {"memory_dir", "output_dir", "sign_key"}  # where a node keeps what is its own, and by what others know it
@@ -138,7 +138,7 @@ def test_the_page_of_a_node_without_rules(capsys):
         "dcf_pca, consensus_rpca, st_miss, robust_tracking, monitor: it compares rows, and is not named in allow"
         in page
     )
-    assert "krylov, ssi, fed_oapm: C Z for any block Z of the server's" in page
+    assert "krylov, ssi, fed_oapm, sparse_pca: C Z for any block Z of the server's" in page
     assert max(map(len, page.splitlines())) < 400
 
 

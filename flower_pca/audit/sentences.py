@@ -9,8 +9,7 @@ from typing import Final
 from flower_pca import registry
 from flower_pca.audit.view import comparing, has_noise, kinds, peaks, why_not
 from flower_pca.base import labels
-from flower_pca.clients.policy.offered import everything
-from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core.kinds import KINDS, Kind
 
 _COUNTED: Final = {"messages": "message", "messages_ever": "message", "columns": "column"}

@@ -19,8 +19,7 @@ import numpy as np
 from flower_pca import assembly, registry
 from flower_pca.algorithms.covariance import unpacked
 from flower_pca.base.linalg import Array
-from flower_pca.clients.policy.offered import everything
-from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core.drive import rounds
 from flower_pca.core.kinds import Kind
 from flower_pca.core.stage import Arrays, Broadcast

@@ -10,14 +10,14 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
-from flower_pca.clients.policy.offered import WithoutRows, everything
 from flower_pca.dp.gaussian import calibrated
 from flower_pca.layers.noise import Floor
 
@@ -34,6 +34,28 @@ _UNSIGNED: Final = (
     "to unmask what this node sends. Give trusted_keys against a server that is not honest."
 )
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
+
+
+def everything() -> tuple[str, ...]:
+    """All that a node can be asked for by name: algorithms, trackers, the counts of monitoring, and scaling alone."""
+    return (*registry.ALGORITHMS, *registry.TRACKERS, *registry.BESIDE, *registry.ALONE)
+
+
+class WithoutRows(Set[str]):
+    """All names of algorithms that compare no rows; to look one up imports that one only."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in everything() and not registry.STAGES[str(name)].by_row
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in everything() if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[Any]) -> frozenset[Any]:
+        return frozenset(it)
 
 
 @dataclass(frozen=True, kw_only=True)

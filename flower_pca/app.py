@@ -25,18 +25,17 @@ from flwr.serverapp import Grid, ServerApp
 from flower_pca import clients, registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
-from flower_pca.clients.policy.offered import everything
-from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.data import partition, sources
 from flower_pca.data.sources import Arrivals
 from flower_pca.data.table import take
 from flower_pca.names import columns
 from flower_pca.results.pca import PCAResult
+from flower_pca.results.record import StepRecord
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 from flower_pca.strategies.log import log
-from flower_pca.tracking.record import StepRecord
 
 server_app = ServerApp()
 

@@ -13,9 +13,10 @@ from typing import Final, NoReturn
 
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.base.version import __version__
-from flower_pca.commands import algorithms, common, report, rows, run, show, track, trust
+from flower_pca.commands import algorithms, check, common, report, rows, run, show, track, trust
 
 _COMMANDS: Final = (  # in the order of the help
+    check.add,
     run.add,
     algorithms.add_compare,
     rows.add_transform,

@@ -24,7 +24,7 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     from flwr.supercore.task_identity import TaskIdentity
 
     from flower_pca.clients import client_app
-    from flower_pca.clients.policy.offered import everything
+    from flower_pca.clients.policy.rules import everything
     from flower_pca.strategies import exchange
 
 Array = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ import pytest
 
 from flower_pca import TrackingResult, cli, track
 from flower_pca.base import archive
-from flower_pca.tracking.events import Events
+from flower_pca.results.events import Events
 
 D, R, BATCH, STEPS = 12, 2, 30, 8
 

@@ -47,7 +47,7 @@ def test_a_column_alone_that_does_not_is_hinted_at_for_its_size(values):
 
 
 def test_columns_of_very_different_size_are_hinted_at():
-    rows = np.hstack([ROWS * [1.0, 1.0, 300.0, 400.0], ROWS[:, ::-1]])
+    rows = np.hstack([ROWS * [1.0, 1.0, 300.0, 400.0], np.roll(ROWS, 1, axis=0)[:, ::-1]])
     (hint,) = simulate("krylov", shards(rows), n_components=2).hints
     assert hint.startswith("Columns differ much in size: column 2 has a deviation of ")
     assert hint.endswith('Use scale="std" if they are measured in different units.')

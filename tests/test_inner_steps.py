@@ -22,7 +22,7 @@ def test_counts_read_off_the_bits_are_those_of_a_histogram(dtype: type, top: int
     edges = np.concatenate([[0.0], octaves, [2.0**top, np.inf]])
     expected = np.histogram(np.abs(R.astype(np.float64)), edges)[0]
     expected = np.concatenate([expected[:240], [expected[240] + expected[241]]])
-    found = sizes.counted(R, top)
+    found = sizes.count(R, top)
     assert found.shape == (sizes.BINS,)
     np.testing.assert_array_equal(found, expected)
     share = np.mean(np.abs(R.astype(np.float64)) > 2.0 ** (top - 5))

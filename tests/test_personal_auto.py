@@ -17,7 +17,7 @@ from test_personal_span import shards as degenerate
 
 from flower_pca import ConfigError, ExactPerPCA, PCAResult, PerPCA, PersonalResult, ProtocolError, registry, simulate
 from flower_pca.algorithms.personal import held_out
-from flower_pca.clients.books.kept import own_file
+from flower_pca.clients.books.folders import own_file
 from flower_pca.rows import fixed, folds
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData

@@ -11,9 +11,9 @@ from builders import Array, sine
 from fake_grid import FakeGrid, app_of, in_a_run
 
 from flower_pca import ConfigError, DataError, ExactPerPCA, PCAResult, PersonalResult, make, simulate
-from flower_pca.clients.books.kept import own_file
+from flower_pca.clients.books.folders import own_file
+from flower_pca.core.layer import Who, Work
 from flower_pca.layers import single as apart
-from flower_pca.layers.single import Who
 from flower_pca.report import pages, write
 from flower_pca.simulation.ranks import alternatives
 from flower_pca.strategies import PCAStrategy
@@ -82,11 +82,9 @@ def test_the_optimum_for_these_numbers_is_found(algorithm: str, answers: str) ->
     assert result.local_components == 3
 
 
-def test_masks_hide_the_same_run() -> None:
-    plain, masked = run(MAPPED, NAMED), run(f"exact_per_pca(local_components={MIXED})", NAMED, mask=True)
-    assert counts(masked) == list(TRUE)
-    assert sine(plain.components_, masked.components_) <= 1e-8
-    assert masked.theta_ == pytest.approx(plain.theta_, abs=1e-6)
+def test_under_masks_there_is_one_number_for_all() -> None:
+    with pytest.raises(ConfigError, match=r"whose answers add up: .*exact_per_pca.*Use exact_per_pca, with its other"):
+        run(f"exact_per_pca(local_components={MIXED})", NAMED, mask=True)
 
 
 def test_a_name_and_a_position_say_the_same() -> None:
@@ -151,7 +149,7 @@ def test_a_saved_result_keeps_the_numbers(tmp_path: Path) -> None:
 def test_the_report_and_the_alternatives_take_unequal_numbers() -> None:
     result = run(MAPPED, NAMED)
     body, _ = pages.of(result, list(SHARDS))
-    assert "beside them each has 0 to 3 of its own" in " ".join(body)
+    assert "beside them each has 0 to 3 of its own" in body
     errors = alternatives(result, SHARDS)
     for i, (X, r) in enumerate(zip(SHARDS, TRUE, strict=True)):
         values = np.linalg.eigvalsh(X.T @ X / len(X))
@@ -169,10 +167,9 @@ def test_the_page_of_a_run_has_its_pictures_where_a_client_has_no_own_component(
 @pytest.mark.slow
 @pytest.mark.xdist_group("ray")
 @pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
-@pytest.mark.parametrize("masked", [False, True])
-def test_ray_gives_the_bits_of_a_run_in_process(masked: bool) -> None:
+def test_ray_gives_the_bits_of_a_run_in_process() -> None:
     algorithm = f"exact_per_pca(local_components={MIXED}, max_rounds=6)"
-    a, b = (run(algorithm, NAMED, mask=masked, backend=backend) for backend in ("in_process", "ray"))
+    a, b = (run(algorithm, NAMED, backend=backend) for backend in ("in_process", "ray"))
     np.testing.assert_array_equal(a.components_, b.components_)
 
 
@@ -220,11 +217,27 @@ def test_clients_that_are_unknown_or_left_out_are_named(value: Any, words: str) 
 
 
 def test_a_client_reads_its_own_line() -> None:
-    arrays = apart.table("own", {0: 5, "Bonn": 7, "others": 2})
+    tables = apart.table("own", {0: 5, "Bonn": 7, "others": 2})
     for who, number in ((Who(0), 5), (Who(1, "Bonn"), 7), (Who(0, "Bonn"), 7), (Who(3, "Trier"), 2), (Who(), 2)):
-        read = apart.mine({**arrays, "U": np.eye(2)}, who)
+        work = Work(ExactPerPCA, {"U": np.eye(2)}, None, {}, who)
+        read = apart.Single.read(tables, work).arrays
         assert sorted(read) == ["U", "own"]
         assert int(read["own"]) == number
     lacking = apart.table("own", {0: 5})
     with pytest.raises(DataError, match=r"What the run asks of each client must be told to all\. Got nothing for this"):
-        apart.mine(lacking, Who(1))
+        apart.Single.read(lacking, Work(ExactPerPCA, {}, None, {}, Who(1)))
+
+
+def test_a_newcomer_finds_own_components_beside_the_shared_ones() -> None:
+    """As it would have with the same shared ones in the run: of what these leave of its rows."""
+    result = run(f"exact_per_pca(local_components={BY_POSITION}, tol=1e-9)", SHARDS)
+    for i, rows in enumerate(SHARDS):
+        found = result.fit_own(rows, TRUE[i])
+        np.testing.assert_allclose(found, result.own_components(i), atol=1e-7)
+    own = result.fit_own(SHARDS[-1])
+    assert len(own) == result.local_components
+    np.testing.assert_allclose(own @ result.components_.T, 0.0, atol=1e-12)
+    assert result.transform(SHARDS[-1], client=own).shape[1] == result.n_components_ + len(own)
+    assert result.fit_own(SHARDS[0], 0).shape == (0, D)
+    with pytest.raises(ConfigError, match="n_components of own components must be a whole number of at least 0"):
+        result.fit_own(SHARDS[0], D)

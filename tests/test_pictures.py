@@ -35,7 +35,7 @@ def test_a_picture_is_that_of_today(name, drawn):
 
 
 def test_the_badge_of_the_papers_claims_no_more_than_was_recorded():
-    done, items = map(int, re.search(r"(\d+) of (\d+) at full size", stored("papers")).groups())
+    done, items = map(int, re.search(r"(\d+) of (\d+) in full", stored("papers")).groups())
     assert items == pictures.recorded()[1]
     assert done <= pictures.recorded()[0]
 

@@ -2,6 +2,7 @@
 
 import functools
 import io
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from test_report import CUT, Reader, page, tables
 
 from flower_pca import DP, PCAResult, TrackingResult, simulate, track
 from flower_pca.names.sites import SiteRows
-from flower_pca.plots import telling
+from flower_pca.plots import figure, telling
 
 pytestmark = pytest.mark.xdist_group("browser")  # one for all pages
 
@@ -277,3 +278,31 @@ def test_of_rows_that_are_nothing_noise_makes_no_more_than_is_said(algorithm, ma
 
 def test_a_run_without_noise_has_no_bounds():
     assert case("plain")[0].certainty is None
+
+
+def test_a_result_that_cannot_be_told_from_noise_is_red(tmp_path):
+    rng = np.random.default_rng(0)
+    dp = DP(epsilon=0.02, delta=1e-7, clip=1.0, noise_seed=1)
+    given = simulate("covariance", [rng.standard_normal((200, 6)) for _ in range(2)], n_components=2, dp=dp)
+    assert (given.certainty.signal <= 1.0).all()
+    text = tables(given, tmp_path)
+    assert '<p class="ended bad">There is noise on what the server has seen.' in text
+    assert given.table().startswith("There is noise")
+
+
+def test_a_doubt_is_never_in_the_green_box(tmp_path):
+    rng = np.random.default_rng(0)
+    given = simulate("krylov", [rng.standard_normal((60, 1)) @ rng.standard_normal((1, 6))], n_components=3)
+    assert "; beside the first, components 2 to 3 have no" in given.status.words.replace("2 and 3", "2 to 3")
+    text = tables(given, tmp_path)
+    (green,) = re.findall('<p class="ended ok">(.*?)</p>', text)
+    assert "no variance" not in green
+    assert '<p class="ended">Beside the first, components' in text
+
+
+def test_of_columns_at_different_places_the_page_shows_the_scores(tmp_path):
+    table = np.random.default_rng(0).standard_normal((40, 6))
+    given = simulate("krylov", [table[:, :4], table[:, 4:]], n_components=2, split="columns")
+    drawn = figure(given, "scores").axes[0]
+    np.testing.assert_allclose(np.sort(drawn.collections[0].get_offsets()[:, 0]), np.sort(given.scores_[:, 0]))
+    assert "scores" in telling(given)

@@ -1,6 +1,5 @@
 """The rules of a node: said once, checked once, and the same however they are given."""
 
-import typing
 from dataclasses import fields
 
 import numpy as np
@@ -12,7 +11,6 @@ from pages import text
 
 from flower_pca import ConfigError, keys, strategies
 from flower_pca.clients import PCAClient, Rules, client_app
-from flower_pca.clients.policy.keywords import RuleKeywords
 from flower_pca.masking import identity
 
 SHARDS = unequal()
@@ -20,10 +18,6 @@ NAMES = [f.name for f in fields(Rules)]
 
 
 pytestmark = pytest.mark.usefixtures("lines")
-
-
-def test_the_short_form_has_the_rules_and_their_types():
-    assert typing.get_type_hints(RuleKeywords) == typing.get_type_hints(Rules)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -112,7 +112,7 @@ def test_a_node_tells_no_product_for_it_and_may_refuse_it():
     Standardize(min_nodes=3).fit(grid)
     (asked,) = {m.content.config_records["fitins.config"]["stage"] for m in grid.sent}
     assert asked == "opening"
-    told = view.asked("standardize")
+    told = view.kinds_asked_of("standardize")
     assert Kind.COLUMNS in {kind for kind, _ in told}
     assert "standardize" in " ".join(telling(Rules()).served)
     scaling = Standardize(min_nodes=3).fit(grid_of(SHARDS, max_columns=3))

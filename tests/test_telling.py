@@ -10,7 +10,7 @@ from pages import text
 from flower_pca import SSI, cli, registry
 from flower_pca.audit.sentences import LASTING, SEEN, telling
 from flower_pca.clients import Rules
-from flower_pca.clients.policy.offered import everything
+from flower_pca.clients.policy.rules import everything
 from flower_pca.core.kinds import KINDS, Kind
 
 NEUTRAL = {"memory_dir", "output_dir", "sign_key"}  # where a node keeps what is its own, and by what others know it
@@ -42,7 +42,7 @@ def test_the_tables_of_the_page_name_every_rule_that_bounds_what_is_told():
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = {rule for row in rows for rule in re.findall(r"`(\w+)(?:=\w+)?`", row)} | {"min_peers", "max_colluders"}
     assert all(f"`{rule}`" in table for rule in ("min_peers", "max_colluders"))
-    assert named == {f.name for f in fields(Rules)} - NEUTRAL - {"single_masks", "unequal_numbers", "noise_seed"}
+    assert named == {f.name for f in fields(Rules)} - NEUTRAL - {"single_masks", "noise_seed"}
     ways = page[page.index("| way |") : page.index("The rest of the page")]
     closed = set(re.findall(r"\| `?(\w+)`? \|$", ways, re.MULTILINE))
     assert closed <= named | {"default"}
@@ -111,7 +111,6 @@ CASES = [
         "No n",
     ),
     ({"single_masks": True}, "a server that lies about who dropped out", "max_lost"),
-    ({"unequal_numbers": True}, "a server asks this node alone for another number of own components", "max_lost"),
     ({"answers": "rows"}, 'with answers="rows" a server can make rounding compare', "no number of the server meets"),
     ({"missing": "mean", "min_rows": 9}, "where there are 9 such rows or more", "its own means fill them"),
     ({"allow": ["krylov", "st_miss"]}, "under masks too, by st_miss: they compare rows by design", "dcf_pca: they"),
@@ -139,7 +138,7 @@ def test_the_page_of_a_node_without_rules(capsys):
         "dcf_pca, consensus_rpca, st_miss, robust_tracking, monitor: it compares rows, and is not named in allow"
         in page
     )
-    assert "krylov, ssi, fed_oapm: C Z for any block Z of the server's" in page
+    assert "krylov, ssi, fed_oapm, sparse_pca: C Z for any block Z of the server's" in page
     assert max(map(len, page.splitlines())) < 400
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from flower_pca import AirChannel, DataError, RobustTracking, STMiss, Stream, TrackingResult, track
 from flower_pca.base.errors import ConfigError
-from flower_pca.tracking.modified_cs import modified_cs
+from flower_pca.tracking.robust_tracking import modified_cs
 from flower_pca.tracking.solver import beside
 from sims.over_air import moving, trackers
 

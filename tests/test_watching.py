@@ -23,8 +23,8 @@ from flower_pca import (
 )
 from flower_pca.base import archive, linalg
 from flower_pca.clients import client_app
-from flower_pca.tracking.events import Events
-from flower_pca.tracking.record import ClientStep, StepRecord
+from flower_pca.results.events import Events
+from flower_pca.results.record import ClientStep, StepRecord
 
 D, R, STEPS = 10, 2, 6
 pytestmark = pytest.mark.usefixtures("lines")

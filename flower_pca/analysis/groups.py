@@ -102,14 +102,14 @@ class Shares:
         return np.asarray(self.own + self.rest)
 
 
-def known(result: PersonalResult, shards: Sequence[Any] | None) -> list[int]:
+def clients_at_hand(result: PersonalResult, shards: Sequence[Any] | None) -> list[int]:
     """The clients whose rows and own components are at hand."""
     return [i for i in sorted(result.own) if OWN in result.own[i] and shards is not None and i < len(shards)]
 
 
 def shares(result: PersonalResult, shards: Sequence[Any] | None) -> Shares | None:
     """What the rows of the clients consist of, where rows and own components are at hand; else None."""
-    clients = known(result, shards)
+    clients = clients_at_hand(result, shards)
     if shards is None or not clients:
         return None
     shared = np.array([np.mean(np.sum(result.transform(shards[i]) ** 2, axis=1)) for i in clients])

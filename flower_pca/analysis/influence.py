@@ -18,7 +18,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
-from flower_pca.results.matching import matched
+from flower_pca.results.matching import match
 from flower_pca.results.pca import PCAResult
 from flower_pca.stages.influence import COLUMNS, KEYS, LEFT, MESSAGES, WIDER
 from flower_pca.stages.influence import Influence as Stage
@@ -27,6 +27,7 @@ TURN: Final = float(np.deg2rad(10.0))  # below which no client is far off
 _APART: Final = 3.0  # times the turn that clients of its size do by chance
 TIMES: Final = 5.0  # of how far out a column's values lie: beyond, or below a fifth, it may be in other units
 _ROOM: Final = 2**25  # numbers that all answers may be for it to be worked out unasked, 256 MB
+_SQUARE: Final = 1e-6  # of what rounding may leave between orthonormal components
 SAID: Final = 3  # clients of which there is a sentence each; a table has the rest
 
 
@@ -86,7 +87,7 @@ class Influence:
         return f"{np.rad2deg(self.angle):.3g} degrees{sure}"
 
 
-def measured(result: PCAResult) -> bool:
+def has_influence(result: PCAResult) -> bool:
     """Whether the run has measured the influence of several clients."""
     return result.influence_ is not None and len(result.influence_) > 1
 
@@ -97,16 +98,23 @@ def cheap(result: PCAResult, clients: int) -> bool:
     hidden = result.privacy is not None or bool(asked.get("mask")) or bool(asked.get("channel"))
     width = (1 + WIDER * (MESSAGES - 1)) * (result.n_components_ + 2)
     room = clients * result.n_features_in_ * width <= _ROOM
-    return result.pooled and not hidden and asked.get("split") != "columns" and clients > 1 and room
+    apart = asked.get("split") == "columns" or not _orthonormal(result)
+    return result.pooled and not hidden and not apart and clients > 1 and room
 
 
 def of_rows(result: PCAResult, shards: Iterable[Any]) -> PCAResult:
     """The result with the influence of its clients, worked out from their rows, which are in the order of their keys.
 
     It is what the messages of a run would say, but for columns that the algorithm has beside its components.
+
+    Raises:
+        ConfigError: If its components are not orthonormal: those without a client, which are, are other ones anyway.
     """
+    if not _orthonormal(result):
+        rule, got = "of a run whose components are orthonormal", f"one of {result.algorithm}"
+        raise ConfigError("The result", must=rule, got=got, then="Use krylov.")
     frame = replace(result.frame, own=result.asked.get("missing") == "own_mean")
-    clients = [matched(X, frame, result.n_features_in_, digest=result.feature_digest) for X in shards]
+    clients = [match(X, frame, result.n_features_in_, digest=result.feature_digest) for X in shards]
     stage = Stage()
     basis = np.ascontiguousarray(result.components_.T)
     model = Model(
@@ -162,13 +170,18 @@ def influence(result: PCAResult) -> list[Influence]:
 
 def warnings(result: PCAResult) -> list[str]:
     """Sentences on the clients that are far off, the furthest first; [] where none is, or nobody has asked."""
-    if not measured(result):
+    if not has_influence(result):
         return []
     far = [one for one in influence(result) if one.far]
     said = [f"{one.name} is far off: {one}." for one in far[:SAID]]
     if len(far) > SAID:
         said[-1] += f" So are {labels.count(len(far) - SAID, 'more client')}."
     return said
+
+
+def _orthonormal(result: PCAResult) -> bool:
+    Z = result.components_
+    return bool(np.abs(Z @ Z.T - np.eye(len(Z))).max(initial=0.0) <= _SQUARE)
 
 
 def _chance(n: Array, angles: Array) -> Array:

@@ -94,8 +94,8 @@ def audit(
     if data[0].d > _WIDEST:
         raise DataError("The columns in an audit", must=f"at most {_WIDEST}", got=data[0].d, then="Take fewer.")
     checks.at_most(n_components, sum(c.n for c in data), data[0].d)
-    attacked = _attacked(clients, len(data))
-    there = _Watched(data, range(len(data)) if masked else attacked)
+    attacked = _attack(clients, len(data))
+    there = _Observer(data, range(len(data)) if masked else attacked)
     result: PCAResult = drive(assembly.run(question), there, on_round=there.after(on_round))
     records = there.records
     grams = {i: data[i].framed(result.frame).gram().astype(np.float64) for i in attacked}
@@ -105,7 +105,7 @@ def audit(
     return Audit(chosen.spec, data[0].d, len(data), n_components, masked, leaks, course, result)
 
 
-def _attacked(clients: Sequence[int] | None, n: int) -> list[int]:
+def _attack(clients: Sequence[int] | None, n: int) -> list[int]:
     chosen = range(n) if clients is None else clients
     for client in chosen:
         checks.integer("Every client to attack", client, most=n - 1, remedy="Name positions in shards.")
@@ -114,7 +114,7 @@ def _attacked(clients: Sequence[int] | None, n: int) -> list[int]:
     return [int(client) for client in chosen]
 
 
-class _Watched(Shards):
+class _Observer(Shards):
     """Clients in this process, whose answers are recorded for those that are `kept`."""
 
     def __init__(self, clients: Sequence[LocalData], kept: Sequence[int]) -> None:
@@ -154,7 +154,7 @@ def _leaks(
     leaks: list[Leak] = []
     for client, C in grams.items():
         everything, exact = Attack(d), Attack(d)
-        for position, pair in enumerate(_shared(whole, len(views)) if masked else seen[client]):
+        for position, pair in enumerate(_share(whole, len(views)) if masked else seen[client]):
             if pair is not None:
                 everything.learn(pair.Z, pair.Y)
                 if pair.exact:
@@ -166,7 +166,7 @@ def _leaks(
     return tuple(sorted(leaks, key=lambda leak: (leak.message, leak.client)))
 
 
-def _shared(whole: list[Pair | None], clients: int) -> list[Pair | None]:
+def _share(whole: list[Pair | None], clients: int) -> list[Pair | None]:
     """The sums as what the server has to take for any single client's: nothing tells one from another."""
     return [None if pair is None else Pair(pair.Z, pair.Y / clients, pair.exact) for pair in whole]
 
@@ -241,7 +241,7 @@ def _course(records: list[_Record], C: Array, k: int) -> tuple[Convergence, ...]
     course = []
     for record in records:
         if record.Z is not None:
-            Z = record.Z
+            Z = linalg.orth(record.Z)
             kkt = float(np.linalg.norm(linalg.complement(C @ Z, Z)))
             wide = linalg.principal_angles(Z, true)[-1] if Z.shape[1] >= k else np.pi / 2.0
             sine, relative = float(np.sin(wide)), kkt / (float(np.linalg.norm(C @ Z)) or size or 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from flower_pca.audit.attack import Convergence, Leak
 from flower_pca.plots import style
@@ -117,8 +117,7 @@ def course(
     at = [leak.message for leak in worst]
     for (name, label), colour in zip(_CURVES, style.COLOURS, strict=False):
         errors = [max(getattr(leak, name), style.FLOOR) for leak in worst]
-        look: dict[str, Any] = {"color": colour, "label": f"client, {label}", "clip_on": False}
-        ax.semilogy(at, errors, "o-", ms=2.5, lw=1.4, **look)
+        style.log_curve(ax, at, errors, colour=colour, size=2.5, label=f"client, {label}", width=1.4)
     points = [point.message for point in convergence]
     kkt = [max(point.kkt, style.FLOOR) for point in convergence]
     ax.semilogy(points, kkt, "--", lw=1.4, color=style.INK, label="PCA, violation of optimality")

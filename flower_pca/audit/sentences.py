@@ -7,10 +7,9 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from flower_pca import registry
-from flower_pca.audit.view import comparing, kinds, noised, peaks, why_not
+from flower_pca.audit.view import comparing, has_noise, kinds, peaks, why_not
 from flower_pca.base import labels
-from flower_pca.clients.policy.offered import everything
-from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core.kinds import KINDS, Kind
 
 _COUNTED: Final = {"messages": "message", "messages_ever": "message", "columns": "column"}
@@ -70,13 +69,6 @@ SEEN: Final = (
         left_open=True,
     ),
     Line(
-        ("unequal_numbers",),
-        lambda r: r.unequal_numbers,
-        "Sums for which a server asks this node alone for another number of own components: they tell its answer. "
-        "Leave unequal_numbers out.",
-        left_open=True,
-    ),
-    Line(
         ("min_noise",),
         lambda r: r.min_noise is not None,
         "Noise on every answer, under masks on every sum: its deviation is {min_noise} times the clip squared or more.",
@@ -84,12 +76,12 @@ SEEN: Final = (
     Line(("max_clip",), lambda r: r.max_clip is not None, "Rows clipped to a length of {max_clip} at most, and noise."),
     Line(
         ("min_noise", "max_epsilon"),
-        lambda r: not noised(r),
+        lambda r: not has_noise(r),
         "No noise, unless the run asks for it: min_noise or max_epsilon would insist on it.",
     ),
     Line(
         ("max_colluders",),
-        lambda r: noised(r) and r.masked_only,
+        lambda r: has_noise(r) and r.masked_only,
         "Under masks noise that is whole as long as no more than {max_colluders} of those who share it are in league "
         "with the server.",
     ),
@@ -106,13 +98,13 @@ SEEN: Final = (
     Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
     Line(
         ("split_columns",),
-        lambda r: bool(r.split_columns) and not noised(r),
+        lambda r: bool(r.split_columns) and not has_noise(r),
         "The scores of each person, told to all parties of a run over columns; without masks how alike any two people "
         "are by this node's columns, and so few columns up to a rotation: split_columns agrees to that.",
     ),
     Line(
         ("split_columns",),
-        lambda r: r.split_columns == "any" and not noised(r),
+        lambda r: r.split_columns == "any" and not has_noise(r),
         "All rows, by runs over columns that are scaled in two ways, or by these beside runs over rows: "
         "split_columns=any serves all of them. Name one scale.",
         left_open=True,
@@ -133,18 +125,18 @@ LASTING: Final = (
     Line(("min_rows",), lambda r: r.min_rows > 1, "Nothing while it has fewer than {min_rows} rows."),
     Line(
         ("min_rows",),
-        lambda r: r.min_rows == 1 and not noised(r),
+        lambda r: r.min_rows == 1 and not has_noise(r),
         "A node with one row tells that row, and one with two nearly so. min_rows keeps it from answering then.",
         left_open=True,
     ),
     Line(
         ("answers",),
-        lambda r: r.answers != "rows" and not noised(r),
+        lambda r: r.answers != "rows" and not has_noise(r),
         "Of single rows what C and the means tell: no number of the server meets a row (answers={answers}).",
     ),
     Line(
         ("answers",),
-        lambda r: r.answers == "rows" and not noised(r),
+        lambda r: r.answers == "rows" and not has_noise(r),
         'Single rows, by some twenty messages: with answers="rows" a server can make rounding compare them. '
         'answers="fixed" prevents it.',
         left_open=True,
@@ -156,7 +148,7 @@ LASTING: Final = (
     ),
     Line(
         (),
-        lambda r: not noised(r),
+        lambda r: not has_noise(r),
         "All of C by enough messages: with no more rows than columns the rows up to a rotation. Masks hide it in "
         "the C of all nodes, noise blurs it; max_columns bounds only how many numbers leave.",
         left_open=True,
@@ -168,7 +160,7 @@ LASTING: Final = (
     ),
     Line(
         ("max_epsilon",),
-        lambda r: noised(r) and r.max_epsilon is None,
+        lambda r: has_noise(r) and r.max_epsilon is None,
         "What noise hides, by asking again and again: max_epsilon bounds all runs together.",
         left_open=True,
     ),
@@ -259,8 +251,8 @@ class Telling:
         blocks = [f"Rules: {own}"]
         for head, lines in (
             ("What the server sees", self.seen),
-            (f"What runs of these algorithms can bring out, with {_WHOLE}", _listed(self.served)),
-            ("Not served", _listed(self.refused)),
+            (f"What runs of these algorithms can bring out, with {_WHOLE}", _list(self.served)),
+            ("Not served", _list(self.refused)),
             ("What all messages together tell", self.lasting),
             ("What these rules leave open", self.open),
         ):
@@ -269,7 +261,7 @@ class Telling:
         return "\n\n".join(blocks) + "\n"
 
 
-def _listed(named: dict[str, str]) -> tuple[str, ...]:
+def _list(named: dict[str, str]) -> tuple[str, ...]:
     """Names that have the same words come together."""
     alike: dict[str, list[str]] = {}
     for name, words in named.items():

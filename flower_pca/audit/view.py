@@ -19,8 +19,7 @@ import numpy as np
 from flower_pca import assembly, registry
 from flower_pca.algorithms.covariance import unpacked
 from flower_pca.base.linalg import Array
-from flower_pca.clients.policy.offered import everything
-from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core.drive import rounds
 from flower_pca.core.kinds import Kind
 from flower_pca.core.stage import Arrays, Broadcast
@@ -56,7 +55,7 @@ class View:
         parts = registry.STAGES[message.stage].parts(sent, self.d)
         told = {part.kind: up[name] for name, part in parts.items()}
         if Kind.LOCAL_PRODUCT in told:
-            self.opening = opened(block_of(sent, self.d), up, self.frame)
+            self.opening = open_answer(block_of(sent, self.d), up, self.frame)
             return self.opening
         for name, part in parts.items():
             if part.kind is Kind.PRODUCT:
@@ -67,7 +66,7 @@ class View:
             self.factor = told[Kind.FACTOR]
             return None
         if Kind.LIFTED in told:
-            return self._lifted(sent, told[Kind.LIFTED])
+            return self._lift(sent, told[Kind.LIFTED])
         if Kind.GRAM in told:
             C = unpacked(told[Kind.GRAM])
             return Pair(np.eye(len(C)), C, exact=True)
@@ -80,14 +79,14 @@ class View:
         size = np.sum(ours**2, axis=1)
         return Pair(V, V * (np.sum(ours * theirs, axis=1) / np.where(size > 0.0, size, 1.0)), exact=True)
 
-    def _lifted(self, sent: Arrays, B: Array) -> Pair:
+    def _lift(self, sent: Arrays, B: Array) -> Pair:
         """B = X'Q part and X block = Q R, so that C block = B part^-1 R."""
         assert self.factor is not None
         Y = B @ np.linalg.lstsq(sent["part"], self.factor, rcond=None)[0]
         return Pair(sent["block"], Y, exact=True)
 
 
-def opened(B: Array, up: Arrays, frame: Frame) -> Pair:
+def open_answer(B: Array, up: Arrays, frame: Frame) -> Pair:
     """A client's product in its own local frame, as one in the frame of all: C_i (D B), with D the scale."""
     shift = up["mean"] if frame.mean is None else up["mean"] - frame.mean
     Y = up["product"].astype(np.float64) + float(up["n"]) * np.outer(shift, shift @ B)
@@ -121,27 +120,27 @@ def why_not(rules: Rules, name: str) -> str:
         return "it compares rows, and is not named in allow" if rules.allow is None else "it is not named in allow"
     if rules.masked_only and not stage().additive:
         return "its answers are no sums, and masked_only is set"
-    if noised(rules) and not stage.bounded:
+    if has_noise(rules) and not stage.bounded:
         return "noise cannot cover it, and the rules insist on noise"
     return ""
 
 
-def noised(rules: Rules) -> bool:
+def has_noise(rules: Rules) -> bool:
     """Whether the node answers runs with noise only."""
     return rules.floor.noise is not None or rules.floor.clip is not None
 
 
 def kinds(rules: Rules, name: str) -> frozenset[Kind]:
     """The kinds that answers to an algorithm's messages are made of, opening and closing included."""
-    own = asked(name, masked=rules.masked_only, noised=noised(rules))
+    own = kinds_asked_of(name, masked=rules.masked_only, noised=has_noise(rules))
     found = frozenset(kind for kind, shows_own in own if not shows_own or rules.share_own or rules.masked_only)
-    if noised(rules):  # the number of rows then counts clients
+    if has_noise(rules):  # the number of rows then counts clients
         return frozenset(kind for kind in found if not kind.counts_rows)
     return found
 
 
 @functools.cache
-def asked(name: str, *, masked: bool = False, noised: bool = False) -> frozenset[tuple[Kind, bool]]:
+def kinds_asked_of(name: str, *, masked: bool = False, noised: bool = False) -> frozenset[tuple[Kind, bool]]:
     """The kinds of parts in a small run, and whether they show a node's own results."""
     found = set[tuple[Kind, bool]]()
     for stage, arrays in _run("krylov" if name in registry.BESIDE else name, masked, noised, beside=name):
@@ -177,14 +176,14 @@ def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tupl
 def peaks(rules: Rules) -> bool:
     """Whether an opening can be asked for peaks, which masks and noise do not carry."""
     told = Opening.parts({"peaks": np.array(True), "seed": np.array(0), "width": np.array(1)}, 1)
-    return "peak" in told and not rules.masked_only and not noised(rules)
+    return "peak" in told and not rules.masked_only and not has_noise(rules)
 
 
-def answered(rules: Rules) -> list[str]:
+def algorithms(rules: Rules) -> list[str]:
     """What is served of all that a node can be asked for by name."""
     return [name for name in everything() if not why_not(rules, name)]
 
 
 def comparing(rules: Rules) -> list[str]:
     """The algorithms that compare rows, but for the budget's, whose noise covers that."""
-    return [name for name in answered(rules) if registry.STAGES[name].by_row]
+    return [name for name in algorithms(rules) if registry.STAGES[name].by_row]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -14,7 +14,6 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient
 from flower_pca.clients.columns import node_rows, notice
 from flower_pca.clients.mods import require_honest
-from flower_pca.clients.policy.keywords import RuleKeywords
 from flower_pca.clients.policy.refusals import RefusalError, refusal, told
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.wire.records import Content
@@ -34,7 +33,7 @@ def client_app(
     rules: Given = None,
     hosts: Hosts | None = None,
     mods: Sequence[Any] = (),
-    **keywords: Unpack[RuleKeywords],
+    **keywords: Any,
 ) -> ClientApp:
     """A ClientApp that serves PCA.
 
@@ -60,7 +59,7 @@ def register(
     rules: Given = None,
     hosts: Hosts | None = None,
     mods: Sequence[Any] = (),
-    **keywords: Unpack[RuleKeywords],
+    **keywords: Any,
 ) -> None:
     """Add PCA to a ClientApp, as actions beside its own: "train.pca", "evaluate.pca", "query.pca".
 
@@ -124,7 +123,7 @@ class _Door:
         except RefusalError:
             raise
         except Exception as error:
-            returned = ready.refused(error, kind, config, context)
+            returned = ready.refuse(error, kind, config, context)
         return Message(wire.write_reply(kind, *returned), reply_to=message)
 
     def introduce(self, message: Message, context: Context) -> Message:
@@ -136,7 +135,7 @@ class _Door:
                 return Message(messages.write_properties(hosted), reply_to=message)
             properties = self._ready.client(context).get_properties({})
         except Exception as error:
-            raise RefusalError(self._ready.told(error, context)) from None
+            raise RefusalError(self._ready.words(error, context)) from None
         return Message(wire.write_properties(properties), reply_to=message)
 
     def _host(self, content: Content, kind: str, context: Context, hosted: Sequence[int]) -> Content:
@@ -146,7 +145,7 @@ class _Door:
         try:
             return node.serve(content, kind, context, hosted, self._ready.answer)
         except Exception as error:
-            raise RefusalError(self._ready.told(error, context)) from None
+            raise RefusalError(self._ready.words(error, context)) from None
 
 
 class Ready:
@@ -158,7 +157,7 @@ class Ready:
         keywords: The same, rule by rule.
     """
 
-    def __init__(self, load: Load, rules: Given, keywords: RuleKeywords) -> None:
+    def __init__(self, load: Load, rules: Given, keywords: Mapping[str, Any]) -> None:
         self._load, self._rules, self._keywords = load, rules, keywords
         # Rules that are the same for all nodes are checked here, and the files they name are read once.
         self._shared = None if callable(rules) else Rules.of(rules, keywords)
@@ -169,9 +168,10 @@ class Ready:
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         if key not in self._clients:
             own = self._rules_of(context)
-            data = node_rows(self._load(context), own)
+            loaded = self._load(context)
+            data = node_rows(loaded, own)
             if own.answers != "rows":  # a node of a simulation, of whose rows the result says so
-                notice(data)
+                notice(data, loaded)
             self._clients[key] = PCAClient(data, context=context, rules=own)
             if len(self._clients) > _CACHED:
                 self._clients.popitem(last=False)
@@ -183,14 +183,14 @@ class Ready:
         try:
             served = self.client(context)
         except Exception as error:  # the rows cannot be used: the server is told which node, and why
-            return self.refused(error, kind, config, context)
+            return self.refuse(error, kind, config, context)
         return served.evaluate(parameters, config) if kind == wire.EVALUATE else served.fit(parameters, config)
 
-    def told(self, error: Exception, context: Context) -> str:
+    def words(self, error: Exception, context: Context) -> str:
         """What the server is told of an error."""
         return told(error, discreet=self._discreet(context))
 
-    def refused(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
+    def refuse(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
         """What a node returns that has no client to answer."""
         first: Any = 0.0 if kind == wire.EVALUATE else []
         return first, 0, refusal(error, config, _key(context), discreet=self._discreet(context))

@@ -11,6 +11,7 @@ from flower_pca.base import checks, hints
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
+from flower_pca.data import faults
 from flower_pca.names.columns import lacking, listed, not_named, some_only
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.local import LocalData
@@ -32,14 +33,22 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     return LocalData(rows, who=checks.NODE, missing=True)  # whether NaN may be says the message
 
 
-def notice(data: LocalData | Stream) -> None:
-    """Say in the node's own log which columns number its rows. No server is told."""
-    if isinstance(data, LocalData):
-        for hint in hints.of_identifiers(hints.find_identifiers([data], data.names), data.names):
-            logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
+def notice(data: LocalData | Stream, loaded: Any) -> None:
+    """Say in the node's own log which columns number its rows, and what faults the file has. No server is told.
+
+    Args:
+        data: The node's rows, of which nothing is kept that no message may tell.
+        loaded: The same as they were read, with the lines that they are on.
+    """
+    if not isinstance(data, LocalData):
+        return
+    said = hints.of_identifiers(hints.find_identifiers([data], data.names), data.names)
+    whole = loaded if isinstance(loaded, LocalData) else LocalData(loaded, who=checks.NODE, missing=True)
+    for hint in (*said, *faults.find([whole], most=faults.CHEAP)):
+        logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
 
 
-def asked(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
+def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
     """The columns that a message asks for: those it names, or all, which must then all be numbers."""
     names = request.frame.names
     node.check(request, rules)

@@ -38,8 +38,8 @@ def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespa
     return added
 
 
-def arguments_of_data(added: argparse.ArgumentParser) -> None:
-    """DATA and how it is dealt out and framed."""
+def arguments_of_rows(added: argparse.ArgumentParser) -> None:
+    """DATA and how it is dealt out, and what of it is left out."""
     text = "a path, a folder of one file per client, or a spec such as \"csv(path='x.csv', columns=['a', 'b'])\""
     added.add_argument("data", metavar="DATA", help=text)
     added.add_argument(
@@ -47,14 +47,19 @@ def arguments_of_data(added: argparse.ArgumentParser) -> None:
     )
     text = "who gets which rows: contiguous, \"dirichlet(0.3, column='y')\", \"by_column('site')\", ..."
     added.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
-    text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%% (default: 2)"
-    added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
     text = "names of the columns to use, with commas between them (default: all)"
     added.add_argument("--columns", metavar="NAMES", help=text)
     text = 'columns to leave out, whatever they hold: names or patterns with commas between them, such as "name,lab_*"'
     added.add_argument("--drop", type=_names, action="extend", default=[], metavar="COLUMNS", help=text)
     text = 'sites to leave out, whatever their files hold: names or patterns, such as "trier,test_*"'
     added.add_argument("--without", type=_names, action="extend", default=[], metavar="SITES", help=text)
+
+
+def arguments_of_data(added: argparse.ArgumentParser) -> None:
+    """DATA and how it is dealt out and framed."""
+    arguments_of_rows(added)
+    text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%% (default: 2)"
+    added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"
     added.add_argument("--center", action=argparse.BooleanOptionalAction, help=text)
     added.add_argument(

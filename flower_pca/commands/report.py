@@ -13,7 +13,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, rows
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.saved import keyed
+from flower_pca.results.saved import with_keys
 
 
 def add(commands: Any) -> None:
@@ -63,4 +63,4 @@ def _by_position(result: PCAResult, sites: Sequence[str | int]) -> PCAResult:
     position = {str(site): i for i, site in enumerate(sites)}
     moved = {key: position[name] for key, name in result.site_names.items() if name in position}
     names = {i: site for i, site in enumerate(sites) if isinstance(site, str)}
-    return replace(keyed(result, moved), site_names=names)
+    return replace(with_keys(result, moved), site_names=names)

@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from typing import Any, Final
 
-from flower_pca.analysis.influence import Influence, influence, measured, warnings
+from flower_pca.analysis.influence import Influence, has_influence, influence, warnings
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import labels
 from flower_pca.commands import common
@@ -81,7 +81,7 @@ def _limits(result: PCAResult) -> list[str]:
 
 def _influence(result: PCAResult) -> list[str]:
     """How far each client turns the components, if the run was asked for it; and who is far off."""
-    if not measured(result):
+    if not has_influence(result):
         return []
     found = influence(result)
     most = ", ".join(f"{one.name} {one.degrees}" for one in found[:_TURNING])
@@ -100,7 +100,7 @@ def as_json(result: PCAResult) -> dict[str, Any]:
     return {
         **facts.in_json(result.facts()),
         "limits": None if result.histograms_ is None else asdict(Monitor(result).limits()),
-        "influence": [_plain(one) for one in influence(result)] if measured(result) else None,
+        "influence": [_plain(one) for one in influence(result)] if has_influence(result) else None,
     }
 
 

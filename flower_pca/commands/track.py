@@ -13,8 +13,8 @@ from flower_pca.commands import common
 
 if TYPE_CHECKING:
     from flower_pca.data.table import Table
+    from flower_pca.results.record import StepRecord
     from flower_pca.results.steps import TrackingResult
-    from flower_pca.tracking.record import StepRecord
     from flower_pca.tracking.tracker import Tracker
 
 _EPILOG = """\

@@ -74,9 +74,9 @@ def folder(
     apart = tuple(name for name in texts("beside", beside) if name != "file")
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options |= {name: value for name, value in (("columns", columns), ("beside", apart)) if value}
-    place, files = _files(path, pattern, texts("without", without))
+    place, files = files_of(path, pattern, texts("without", without))
     tables = _tables(files, options, texts("drop", drop))
-    tables = [_like(tables[0], table, files[0], file) for table, file in zip(tables, files, strict=True)]
+    tables = [like(tables[0], table, files[0], file) for table, file in zip(tables, files, strict=True)]
     names = _sites(files)
     parts = tuple(table.parts[0] for table in tables)
     sizes = [int(part.shape[0]) for part in parts]
@@ -256,7 +256,7 @@ def _parties_of_folder(
     path: str, pattern: str, ids: str | None, options: Mapping[str, Any], drop: Sequence[str], without: Sequence[str]
 ) -> list[SiteRows]:
     """The table of each party, one for each file: different columns of the same people."""
-    _, files = _files(path, pattern, without)
+    _, files = files_of(path, pattern, without)
     wanted, remedy = dict(options), _IDS
     if ids is not None:
         wanted, remedy = {"ids": ids, **options}, ""
@@ -264,7 +264,8 @@ def _parties_of_folder(
     return [table.site_rows(table.rows, site=site) for table, site in zip(tables, _sites(files), strict=True)]
 
 
-def _files(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path, list[Path]]:
+def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path, list[Path]]:
+    """The folder, and its files in the order of their names, numbers by their size; but for those to leave out."""
     with reading(path, "a folder with one file per client") as place:
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
@@ -309,7 +310,7 @@ def _sites(files: Sequence[Path]) -> list[str]:
     return whole if len(set(whole)) == len(whole) else [file.name for file in files]
 
 
-def _like(first: Table, table: Table, one: Path, other: Path) -> Table:
+def like(first: Table, table: Table, one: Path, other: Path) -> Table:
     """The columns in the order of the first file's, by their names."""
     rows, d = table.parts[0], first.parts[0].shape[-1]
     if table.names == first.names and rows.shape[-1] == d:

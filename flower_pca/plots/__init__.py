@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from flower_pca.analysis import groups
-from flower_pca.analysis.influence import measured
+from flower_pca.analysis.influence import has_influence
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.plots import clients, course, loadings, overview, personal, robust, style, tracking, variances
@@ -30,7 +30,7 @@ Shards: TypeAlias = Sequence[Any] | None
 
 
 @dataclass(frozen=True)
-class Need:
+class Requirement:
     """What a picture cannot do without: whether it is there, of a result and rows, and the words where it is not."""
 
     there: Callable[[Any, Shards], bool]
@@ -39,47 +39,48 @@ class Need:
     remedy: str
 
 
-ROWS: Final = Need(
+ROWS: Final = Requirement(
     lambda result, shards: shards is not None, "given the clients' rows", "no shards", "Add shards=[...]."
 )
-PARTS: Final = Need(
+SCORES: Final = replace(ROWS, there=lambda result, shards: shards is not None or clients.own_scores(result) is not None)
+PARTS: Final = Requirement(
     lambda result, shards: shards is not None or bool(result.own),
     "given the clients' rows, or of a simulation that has just been run",
     "neither",
     "Add shards=[...].",
 )
 TAKEN: Final = replace(PARTS, there=lambda result, shards: PARTS.there(result, shards) or result.clients_ is not None)
-SPACES: Final = Need(
+SPACES: Final = Requirement(
     lambda result, shards: len(groups.spaces(result)[0]) > 1,
     "of a run that knows the own components of two clients",
     "one that does not",
     "Draw it from the result of a simulation, before it is saved.",
 )
-SHARES: Final = Need(
-    lambda result, shards: bool(groups.known(result, shards)),
+SHARES: Final = Requirement(
+    lambda result, shards: bool(groups.clients_at_hand(result, shards)),
     "given the clients' rows, of a run that knows their own components",
     "others",
     "Draw it from the result of a simulation, and add shards=[...].",
 )
-INFLUENCE: Final = Need(
-    lambda result, shards: measured(result),
+INFLUENCE: Final = Requirement(
+    lambda result, shards: has_influence(result),
     "of a run of several clients that measured their influence",
     "one that did not",
     "Run with influence=True.",
 )
-COLUMNS: Final = Need(
+COLUMNS: Final = Requirement(
     lambda result, shards: result.n_features_in_ > 0, "of a result with loadings", "none", "Ask each party for its own."
 )
-MANY: Final = Need(
+MANY: Final = Requirement(
     lambda result, shards: result.n_features_in_ > 0 and not loadings.enough(result),
     "of more weights than the bars of the loadings show",
     "fewer",
     "Draw loadings.",
 )
-STATISTICS: Final = Need(
+STATISTICS: Final = Requirement(
     lambda result, shards: bool(result.statistics_), "of a run that looked for changes", "another", "Set detect=True."
 )
-OUTLIERS: Final = Need(
+OUTLIERS: Final = Requirement(
     lambda result, shards: bool(result.outliers_.any()), "of a run with outliers", "one without", "Draw movement."
 )
 
@@ -96,12 +97,12 @@ class Picture:
     at_once: str = ""
     noisy: str = ""
     of: type[Any] = PCAResult
-    need: Need | None = None
+    need: Requirement | None = None
 
     @property
     def rows(self) -> bool:
         """Whether it is drawn from the rows of the clients too."""
-        return self.need in (ROWS, PARTS, SHARES, TAKEN)
+        return self.need in (ROWS, SCORES, PARTS, SHARES, TAKEN)
 
     def words(self, result: Result) -> str:
         """How to read it, of this result."""
@@ -132,7 +133,7 @@ PICTURES: Final[dict[str, Picture]] = {
     "scores": Picture(
         clients.scores,
         "Every point is a row in the common components, in the colour of its client; columns pull as arrows point.",
-        need=ROWS,
+        need=SCORES,
     ),
     "means": Picture(
         clients.means,
@@ -177,10 +178,12 @@ PICTURES: Final[dict[str, Picture]] = {
         of=PersonalResult, need=SPACES,
     ),
     "movement": Picture(
-        tracking.alone(tracking.moved), "How far the subspace turns from one step to the next.", of=TrackingResult
+        tracking.alone(tracking.movement_panel),
+        "How far the subspace turns from one step to the next.",
+        of=TrackingResult,
     ),
     "fit": Picture(
-        tracking.alone(tracking.left), "What the basis of the step before leaves of a batch.", of=TrackingResult
+        tracking.alone(tracking.fit_panel), "What the basis of the step before leaves of a batch.", of=TrackingResult
     ),
     "statistic": Picture(
         tracking.alone(tracking.statistic), "How much of a batch lies outside the basis before: a change shows here.",

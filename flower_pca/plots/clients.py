@@ -34,13 +34,23 @@ _MAPPED: Final = 24  # clients whose means are shown
 NAMED: Final = 20  # clients up to which each has its name; of more that have names of their own, some do
 
 
-def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
+def own_scores(result: PCAResult) -> Array | None:
+    """The scores that a result has itself, as one of columns at different places, whose rows nobody has whole."""
+    found: Array | None = getattr(result, "scores_", None)
+    return found
+
+
+def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any] | None) -> None:
     """Rows along the first two components: in the colours of their clients, with the columns that pull them; of many
     clients those furthest off, each before all rows. Of a single component, one strip per client.
     """
-    every = sum(rows(shards))
+    own = own_scores(result)
+    every = sum(rows(shards or ())) if own is None else len(own)
     step = -(-every // _POINTS)
-    parts = [result.transform(SiteRows.of(shard)[::step])[:, :2] for shard in shards]
+    if own is None:
+        parts = [result.transform(SiteRows.of(shard)[::step])[:, :2] for shard in shards or ()]
+    else:
+        parts = [own[::step, :2]]
     count = sum(map(len, parts))
     title = "Scores" if every == count else f"Scores of {count:,} of {every:,} rows"
     if result.n_components_ == 1:
@@ -53,9 +63,9 @@ def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
 
 def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) -> None:
     """All rows in one cloud, and arrows for the columns that weigh most."""
-    points, client = _shuffled(parts)
+    points, client = _shuffle(parts)
     ax = drawn.subplots()
-    _cloud(ax, points, client, len(parts), bar=named(result, len(parts)))
+    _cloud(ax, points, client, len(parts), bar=names_of(result, len(parts)) if len(parts) > 1 else None)
     style.tidy(ax, title, "component 1", "component 2", grid="both")
     weights = result.components_[:2].T
     columns = labels.column_names(result.feature_names_in_, result.n_features_in_)
@@ -92,9 +102,9 @@ def _facets(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
 
 def _strips(drawn: Figure, result: PCAResult, parts: list[Array], title: str) -> None:
     """A strip for each client."""
-    score, client = _shuffled(parts)
+    score, client = _shuffle(parts)
     height = client + np.random.default_rng(1).uniform(-0.3, 0.3, len(client))
-    names = named(result, len(parts))
+    names = names_of(result, len(parts))
     few = 0 < len(names) <= NAMED
     if few:
         drawn.set_size_inches(style.SINGLE[0], max(style.SINGLE[1], 1.2 + 0.26 * len(names)))
@@ -102,12 +112,12 @@ def _strips(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
     _cloud(ax, np.column_stack([score[:, 0], height]), client, len(parts), bar=None)
     style.tidy(ax, title, "component 1", "" if names else "client", grid="both")
     if few:
-        style.named(ax, names)
+        style.name_ticks(ax, names)
     else:
-        style.numbered(ax, len(parts), first=0, axis="y", names=names)
+        style.number_ticks(ax, len(parts), first=0, axis="y", names=names)
 
 
-def _shuffled(parts: list[Array]) -> tuple[Array, Array]:
+def _shuffle(parts: list[Array]) -> tuple[Array, Array]:
     """All rows and whose they are, in an order in which no client lies on top of the others."""
     points, client = np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     order = np.random.default_rng(0).permutation(len(points))
@@ -134,10 +144,10 @@ def means(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
 
 def errors(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
     """A bar for each client, and a line for all rows together."""
-    each = measured(result, shards)
+    each = errors_of(result, shards)
     overall = float(np.average(each, weights=rows(shards)))
     words = "mean squared error of a row"
-    names = named(result, len(each))
+    names = names_of(result, len(each))
     ax = bars(drawn, each, names, title="Reconstruction error", words=words)
     line = ax.axvline if 0 < len(names) <= NAMED else ax.axhline
     line(overall, color=style.COLOURS[1], lw=1.4, label=f"all rows {overall:.3g}")
@@ -153,12 +163,12 @@ def bars(drawn: Figure, values: Array, names: list[str], *, title: str, words: s
         ax.barh(range(len(values)), values, height=0.62, color=style.BAR)
         ax.set_xlim(0.0, reach)
         style.tidy(ax, title, words, "", grid="x")
-        style.named(ax, names)
+        style.name_ticks(ax, names)
         return ax
     ax = drawn.subplots()
     ax.bar(range(len(values)), values, width=0.62 if len(values) <= style.DENSE else 0.9, color=style.BAR)
     ax.set_ylim(0.0, reach)
-    style.numbered(ax, len(values), first=0, names=names)
+    style.number_ticks(ax, len(values), first=0, names=names)
     style.tidy(ax, title, "" if names else "client", words)
     return ax
 
@@ -178,20 +188,20 @@ def pairs(drawn: Figure, values: Mapping[str, Array], names: list[str], *, title
     below = "" if names else "client"
     style.tidy(ax, title, words if few else below, "" if few else words, grid="x" if few else "y")
     if few:
-        style.named(ax, names)
+        style.name_ticks(ax, names)
     else:
-        style.numbered(ax, count, first=0, names=names)
+        style.number_ticks(ax, count, first=0, names=names)
     style.key(drawn)
 
 
-def named(result: PCAResult, clients: int) -> list[str]:
+def names_of(result: PCAResult, clients: int) -> list[str]:
     """What each client is called, where they have names of their own, or are few; else none: they go by number."""
     if clients > NAMED and not result.site_names:
         return []
     return [labels.client_name(result.site_names, i) for i in range(clients)]
 
 
-def measured(result: PCAResult, shards: Sequence[Any]) -> Array:
+def errors_of(result: PCAResult, shards: Sequence[Any]) -> Array:
     """The mean squared reconstruction error of a row, for each client."""
     return np.array([result.reconstruction_error(shard) for shard in shards])
 
@@ -217,7 +227,7 @@ def _cloud(ax: Axes, points: Array, client: Array, count: int, *, bar: list[str]
         return
     drawn = style.colorbar(ax, ScalarMappable(norm, colours), "" if bar else "client")
     if bar:
-        places, words = (range(count), [style.name_of(name) for name in bar]) if few else style.thinned(bar)
+        places, words = (range(count), [style.name_of(name) for name in bar]) if few else style.thin(bar)
         drawn.set_ticks(places, labels=words, fontfamily=style.family("".join(words)))
         drawn.ax.tick_params(length=0)
         drawn.ax.invert_yaxis()

@@ -74,9 +74,8 @@ def _curve(ax: Axes, history: History, place: np.ndarray[Any, Any]) -> None:
         label = "clients changed" if i == reopened[0] else None
         ax.axvline(place[i], color=style.FAINT, lw=1.0, ls=(0, (4, 3)), label=label)
     size = 4.5 if len(measured) <= style.DENSE else 2.5
-    look: dict[str, Any] = {"color": style.COLOURS[0], "lw": 1.8, "marker": "o", "ms": size, "clip_on": False}
     for part in np.split(np.arange(len(measured)), np.searchsorted(measured, reopened)):  # none across a new opening
-        ax.semilogy(place[measured[part]], error[part], **look)
+        style.log_curve(ax, place[measured[part]], error[part], colour=style.COLOURS[0], size=size, width=1.8)
     style.decades(ax, error)
 
 
@@ -85,7 +84,7 @@ def _residuals(ax: Axes, result: PCAResult) -> None:
     residual = np.maximum(result.residuals_, style.FLOOR)
     ax.semilogy(number, residual, color=style.COLOURS[0], lw=0, marker="o", ms=6 if len(number) <= style.DENSE else 3)
     style.decades(ax, residual)
-    style.numbered(ax, len(number))
+    style.number_ticks(ax, len(number))
     style.tidy(ax, "Residuals", "component", "true residual / first eigenvalue")
 
 
@@ -96,7 +95,7 @@ def _bytes(ax: Axes, history: History) -> None:
     size, unit = _unit(max(float((up + down).max()), 1.0))
     ax.bar(number, up / size, width=0.62, color=style.COLOURS[0], label="up")
     ax.bar(number, down / size, width=0.62, bottom=up / size, color=style.BAR, label="down")
-    style.numbered(ax, len(number))
+    style.number_ticks(ax, len(number))
     style.tidy(ax, "Bytes of each message", "message", f"{unit}, all clients together")
     style.legend(ax)
 
@@ -105,7 +104,7 @@ def _unit(largest: float) -> tuple[float, str]:
     return next((size, unit) for size, unit in _UNITS if largest >= size)
 
 
-class Measured(Protocol):
+class Course(Protocol):
     """One algorithm's course, as `flower_pca.simulation.compare` returns it."""
 
     @property
@@ -125,7 +124,7 @@ class Measured(Protocol):
         """The angles, in radians."""
 
 
-def compare(courses: Sequence[Measured], path: str | os.PathLike[str]) -> Path:
+def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
     """Draw them into an SVG or PNG file, as the path's suffix says; whole, or not at all."""
     from matplotlib.ticker import EngFormatter
 
@@ -133,10 +132,11 @@ def compare(courses: Sequence[Measured], path: str | os.PathLike[str]) -> Path:
     figure = style.figure((9.6, 3.9))
     left, right = figure.subplots(1, 2, sharey=True)
     for index, (course, colour) in enumerate(zip(courses, style.curves(len(courses)), strict=True)):
-        angles, dash = np.maximum(np.array(course.angles), style.FLOOR), ("-", "--", ":")[index % 3]
-        look = {"color": colour, "ls": dash if len(courses) > len(style.COLOURS) else "-", "label": course.algorithm}
-        _line(left, np.array(course.messages), angles, look)
-        _line(right, np.array(course.traffic), angles, look)
+        angles = np.maximum(np.array(course.angles), style.FLOOR)
+        dash = ("-", "--", ":")[index % 3] if len(courses) > len(style.COLOURS) else "-"
+        size = 4.0 if len(angles) <= style.DENSE else 0.0
+        for ax, place in ((left, course.messages), (right, course.traffic)):
+            style.log_curve(ax, place, angles, colour=colour, size=size, label=course.algorithm, width=1.7, dash=dash)
     every = np.concatenate([np.maximum(np.array(course.angles), style.FLOOR) for course in courses])
     style.decades(left, every)
     for ax in (left, right):
@@ -149,8 +149,3 @@ def compare(courses: Sequence[Measured], path: str | os.PathLike[str]) -> Path:
     with archive.replacing(path) as file:
         style.write(figure, file, kind)
     return Path(path)
-
-
-def _line(ax: Axes, place: Any, angles: Any, look: dict[str, Any]) -> None:
-    size = 4.0 if len(angles) <= style.DENSE else 0.0
-    ax.semilogy(place, angles, lw=1.7, marker="o", ms=size, clip_on=False, **look)

@@ -46,11 +46,9 @@ def draw(
     if len(shown) < len(values):
         title = f"{title}, the first {len(shown)} of {len(values)}"
     reach = float(np.abs(shown).max()) or 1.0
-    look: dict[str, Any] = {"aspect": "auto", "cmap": style.scale(kind), "vmax": reach}
-    look["vmin"] = -reach if kind == "signed" else 0.0
     if d > _COLUMNS and columns is None:
         ax = drawn.subplots()
-        image = _across(ax, shown, others, look)
+        image = _across(ax, shown, others)
     else:
         order = np.argsort(-np.abs(shown).max(axis=0), kind="stable")
         chosen = np.arange(d) if d <= _COLUMNS else np.sort(order[:_COLUMNS])
@@ -58,42 +56,43 @@ def draw(
         drawn.set_size_inches(style.SINGLE[0], max(style.SINGLE[1], 1.3 + 0.165 * len(chosen)))
         ax = drawn.subplots()
         names = labels.column_names(columns, d)
-        image = _down(ax, shown[:, chosen], [names[j] for j in chosen], others, look)
+        image = _down(ax, shown[:, chosen], [names[j] for j in chosen], others)
+    image.set(cmap=style.scale(kind), clim=(-reach if kind == "signed" else 0.0, reach))
     ax.set_title(title, loc="left", fontsize=11, color=style.INK, pad=9)
     bar = style.colorbar(ax, image, label)
     if kind == "share":
         style.percent(bar.ax)
 
 
-def _across(ax: Axes, shown: Array, others: str | Sequence[str], look: dict[str, Any]) -> Any:
+def _across(ax: Axes, shown: Array, others: str | Sequence[str]) -> Any:
     d, first = shown.shape[1], 1 if isinstance(others, str) else 0
     image = ax.imshow(
         shown,
+        aspect="auto",
         interpolation="nearest" if d <= 400 else "antialiased",
         extent=(-0.5, d - 0.5, len(shown) + first - 0.5, first - 0.5),
-        **look,
     )
     style.tidy(ax, "", "column", others if isinstance(others, str) else "", grid="")
     ax.xaxis.set_major_locator(style.integers())
     if isinstance(others, str):
         ax.yaxis.set_major_locator(style.integers())
     else:
-        style.named(ax, others[: len(shown)])
+        style.name_ticks(ax, others[: len(shown)])
         ax.set_ylim(len(shown) - 0.5, -0.5)
     return image
 
 
-def _down(ax: Axes, shown: Array, names: list[str], others: str | Sequence[str], look: dict[str, Any]) -> Any:
+def _down(ax: Axes, shown: Array, names: list[str], others: str | Sequence[str]) -> Any:
     first = 1 if isinstance(others, str) else 0
     extent = (first - 0.5, len(shown) + first - 0.5, len(names) - 0.5, -0.5)
-    image = ax.imshow(shown.T, interpolation="nearest", extent=extent, **look)
+    image = ax.imshow(shown.T, interpolation="nearest", extent=extent, aspect="auto")
     style.tidy(ax, "", others if isinstance(others, str) else "", "", grid="")
-    style.named(ax, names)
+    style.name_ticks(ax, names)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.tick_params(axis="y", labelsize=8)
     if isinstance(others, str):
-        style.numbered(ax, len(shown))
+        style.number_ticks(ax, len(shown))
         ax.set_xlim(0.5, len(shown) + 0.5)
     else:
-        style.named(ax, others[: len(shown)], axis="x")
+        style.name_ticks(ax, others[: len(shown)], axis="x")
     return image

@@ -33,8 +33,15 @@ def last(drawn: Figure, result: TrackingResult) -> None:
 def heatmap(drawn: Figure, result: PCAResult) -> None:
     """Every weight at once."""
     names = None if result.feature_names_in_ is None else [str(name) for name in result.feature_names_in_]
-    words = {"others": "component", "title": "Weights", "label": "weight"}
-    grid.draw(drawn, result.components_, columns=names, kind="signed", **words)
+    grid.draw(
+        drawn,
+        result.components_,
+        columns=names,
+        others="component",
+        title="Weights",
+        label="weight",
+        kind="signed",
+    )
 
 
 def enough(result: PCAResult) -> bool:
@@ -65,7 +72,7 @@ def one(ax: Axes, row: Array, names: list[str], title: str, *, reach: float) -> 
     ax.axvline(0.0, color=style.FAINT, lw=0.8)
     style.tidy(ax, "", "", "", grid="x")
     ax.set_title(title, loc="right", fontsize=10, color=style.INK, pad=6)  # over the names too, where bars are short
-    style.named(ax, [names[j] for j in order])
+    style.name_ticks(ax, [names[j] for j in order])
     ax.set_xlim(-1.08 * reach, 1.08 * reach)
     ax.tick_params(axis="y", labelsize=8.5)
     mark = float(f"{0.7 * reach:.0e}")

@@ -35,7 +35,7 @@ def draw(scored: Mapping[Any, Scored], limits: Limits, path: str | os.PathLike[s
     """
     kind, figure = style.suffix(path), style.figure(_SIZE)
     ax = figure.subplots()
-    points = {site: np.column_stack([_shown(s.t2, limits.t2), _shown(s.spe, limits.spe)]) for site, s in scored.items()}
+    points = {site: np.column_stack([_clip(s.t2, limits.t2), _clip(s.spe, limits.spe)]) for site, s in scored.items()}
     beyond = {site: s.beyond(limits) for site, s in scored.items()}
     _within(ax, np.concatenate([points[site][~far] for site, far in beyond.items()]))
     far = {site: points[site][beyond[site]] for site in scored if beyond[site].any()}
@@ -69,5 +69,5 @@ def _within(ax: Axes, points: Any) -> None:
     ax.scatter(points[::step, 0], points[::step, 1], s=8, lw=0, alpha=0.7, c=style.BAR, rasterized=many, zorder=1)
 
 
-def _shown(values: Any, limit: float) -> Any:
+def _clip(values: Any, limit: float) -> Any:
     return np.maximum(values, _LOWEST * limit)

@@ -60,11 +60,11 @@ def between(drawn: Figure, result: PersonalResult) -> None:
     _matrix(ax, distances(own), np.arange(len(own)), "client")
     names = _names(result, keys)
     if len(own) <= clients.NAMED:
-        style.named(ax, names)
-        style.named(ax, names, axis="x")
+        style.name_ticks(ax, names)
+        style.name_ticks(ax, names, axis="x")
     elif result.site_names:
-        style.numbered(ax, len(own), first=0, names=names)
-        style.numbered(ax, len(own), first=0, names=names, axis="y")
+        style.number_ticks(ax, len(own), first=0, names=names)
+        style.number_ticks(ax, len(own), first=0, names=names, axis="y")
     else:
         return
     ax.set(xlabel="", ylabel="", xlim=(-0.5, len(own) - 0.5), ylim=(len(own) - 0.5, -0.5))
@@ -124,10 +124,10 @@ def split(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
     style.tidy(ax, "What rows consist of", words if few else below, "" if few else words, grid="x" if few else "y")
     style.percent(ax, axis="x" if few else "y")
     if few:
-        style.named(ax, names)
+        style.name_ticks(ax, names)
         ax.set_xlim(0.0, 1.0)
     else:
-        style.numbered(ax, count, first=0, names=names)
+        style.number_ticks(ax, count, first=0, names=names)
         ax.set_ylim(0.0, 1.0)
     style.key(drawn, ncols=3)
 
@@ -149,8 +149,8 @@ def _plane(ax: Axes, points: Array, names: Sequence[str], group: Array) -> None:
     ax.scatter(points[:, 0], points[:, 1], c=[colours[g] for g in group], s=34, edgecolors=style.WHITE)
     for name, (x, y) in zip(names, points, strict=False):
         word = style.name_of(name)
-        look: dict[str, Any] = {"fontsize": 8, "color": style.INK, "fontfamily": style.family(word)}
-        ax.annotate(word, (x, y), xytext=(4, 4), textcoords="offset points", **look)
+        mark = ax.annotate(word, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8, color=style.INK)
+        mark.set_fontfamily(style.family(word))
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.16)
     style.tidy(ax, "Clients in the plane", "by the distance of their own components", "", grid="both")

@@ -40,15 +40,15 @@ def far(drawn: Figure, result: RobustResult) -> None:
 
 def by_client(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
     """A bar for each client."""
-    share = _known(result, shards).by_client if result.clients_ is None else result.clients_[:, 1]
-    names = clients.named(result, len(share))
+    share = _entries(result, shards).by_client if result.clients_ is None else result.clients_[:, 1]
+    names = clients.names_of(result, len(share))
     ax = clients.bars(drawn, share, names, title="Entries taken out, by client", words="share of the entries")
     style.percent(ax, axis="x" if 0 < len(names) <= clients.NAMED else "y")
 
 
 def where(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
     """The share of each column at each client."""
-    known = _known(result, shards)
+    known = _entries(result, shards)
     names = [labels.client_name(result.site_names, key) for key in known.clients]
     columns = None if result.feature_names_in_ is None else [str(name) for name in result.feature_names_in_]
     grid.draw(
@@ -64,13 +64,13 @@ def where(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> 
 
 def sizes(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
     """The two parts of each client's rows side by side."""
-    known = _known(result, shards)
-    names = clients.named(result, len(known.clients))
+    known = _entries(result, shards)
+    names = clients.names_of(result, len(known.clients))
     pairs = {"low-rank part": known.low_rank, "sparse part": known.sparse}
     clients.pairs(drawn, pairs, names, title="Size of the two parts", words="root mean square of an entry")
 
 
-def _known(result: RobustResult, shards: Sequence[Any] | None) -> TakenOut:
+def _entries(result: RobustResult, shards: Sequence[Any] | None) -> TakenOut:
     known = taken_out(result, shards)
     assert known is not None
     return known

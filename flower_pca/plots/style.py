@@ -41,13 +41,7 @@ FLOOR: Final = 1e-17  # what an error of zero is drawn at
 _FORMATS: Final = ("svg", "png")
 _TICKED: Final = 12  # bars up to which every one has its number
 _NAME: Final = 18  # characters of a name beside an axis
-_QUIET: Final[dict[str, Any]] = {
-    "frameon": False,
-    "fontsize": 9,
-    "labelcolor": INK,
-    "handlelength": 1.1,
-    "handletextpad": 0.4,
-}
+_SMALL, _HANDLE, _PAD = 9, 1.1, 0.4  # of a key: its letters, its marks, and what lies between
 _SHEET: Final = "\n".join(
     ["@media screen and (prefers-color-scheme: dark) {"]
     + [f'[style*="fill: {light}"] {{ fill: {dark} !important }}' for light, dark in DARK.items()]
@@ -110,16 +104,43 @@ def tidy(ax: Axes, title: str, xlabel: str, ylabel: str, *, grid: Literal["x", "
     ax.minorticks_off()
 
 
+def log_curve(
+    ax: Axes, x: Any, y: Any, *, colour: Any, size: float, label: str = "", width: float = 1.6, dash: str = "-"
+) -> None:
+    """A curve with a mark at each point, on an axis of powers of ten."""
+    ax.semilogy(x, y, color=colour, lw=width, ls=dash, marker="o", ms=size, clip_on=False, label=label or None)
+
+
 def legend(ax: Axes) -> None:
     """Beside the title, where it hides nothing: for a word or two."""
-    place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.015, 1.0), "borderaxespad": 0.2}
-    ax.legend(**{"ncols": len(COLOURS), "columnspacing": 0.9, **_QUIET, **place})
+    ax.legend(
+        ncols=len(COLOURS),
+        columnspacing=0.9,
+        frameon=False,
+        fontsize=_SMALL,
+        labelcolor=INK,
+        handlelength=_HANDLE,
+        handletextpad=_PAD,
+        loc="lower right",
+        bbox_to_anchor=(1.015, 1.0),
+        borderaxespad=0.2,
+    )
 
 
 def key(drawn: Figure, *, ncols: int = 2) -> None:
     """Below the picture, where it hides nothing: for curves whose names are long."""
     every = {word: mark for ax in drawn.axes for mark, word in zip(*ax.get_legend_handles_labels(), strict=True)}
-    drawn.legend(every.values(), every, loc="outside lower center", ncols=min(ncols, len(every)), **_QUIET)
+    drawn.legend(
+        list(every.values()),
+        list(every),
+        loc="outside lower center",
+        ncols=min(ncols, len(every)),
+        frameon=False,
+        fontsize=_SMALL,
+        labelcolor=INK,
+        handlelength=_HANDLE,
+        handletextpad=_PAD,
+    )
 
 
 def curves(count: int) -> list[Any]:
@@ -152,34 +173,46 @@ def decades(ax: Axes, values: np.ndarray[Any, Any]) -> None:
     ax.set_ylim(10.0**low, 10.0**high)
 
 
-def numbered(ax: Axes, count: int, *, first: int = 1, axis: Literal["x", "y"] = "x", names: Sequence[str] = ()) -> None:
+def number_ticks(
+    ax: Axes, count: int, *, first: int = 1, axis: Literal["x", "y"] = "x", names: Sequence[str] = ()
+) -> None:
     """Room for `count` marks along an axis; each with its number while they are few; or some with names."""
     low, high = first - 0.65, first + count - 0.35
     limits, along = (ax.set_xlim, ax.xaxis) if axis == "x" else (ax.set_ylim, ax.yaxis)
     limits(low, high)
     if names:
-        places, words = thinned(names)
-        fonts: dict[str, Any] = {"fontfamily": family("".join(words))}
-        along.set_ticks([first + i for i in places], words, rotation=90 if axis == "x" else 0, **fonts)
+        places, words = thin(names)
+        upright = 90 if axis == "x" else 0
+        along.set_ticks([first + i for i in places], words, rotation=upright)
+        _use_letters(along.get_ticklabels(), words)
     elif count <= _TICKED:
         along.set_ticks(range(first, first + count))
     else:
         along.set_major_locator(integers())
 
 
-def named(ax: Axes, names: Sequence[str], *, axis: Literal["x", "y"] = "y") -> None:
+def name_ticks(ax: Axes, names: Sequence[str], *, axis: Literal["x", "y"] = "y") -> None:
     """A mark with its name at 0, 1, and so on; along y from the top."""
     words = [name_of(name) for name in names]
-    fonts: dict[str, Any] = {"fontfamily": family("".join(words))}
     if axis == "x":
-        ax.set_xticks(range(len(words)), words, rotation=90 if max(map(len, words), default=0) > 3 else 0, **fonts)
+        upright = 90 if max(map(len, words), default=0) > 3 else 0
+        ax.set_xticks(range(len(words)), words, rotation=upright)
+        _use_letters(ax.get_xticklabels(), words)
     else:
-        ax.set_yticks(range(len(words)), words, **fonts)
+        ax.set_yticks(range(len(words)), words)
         ax.set_ylim(len(words) - 0.4, -0.6)
+        _use_letters(ax.get_yticklabels(), words)
     ax.tick_params(axis=axis, length=0)
 
 
-def thinned(names: Sequence[str]) -> tuple[list[int], list[str]]:
+def _use_letters(texts: Sequence[Any], words: Sequence[str]) -> None:
+    """Fonts that have all letters of the words."""
+    fonts = family("".join(words))
+    for text in texts:
+        text.set_fontfamily(fonts)
+
+
+def thin(names: Sequence[str]) -> tuple[list[int], list[str]]:
     """Where some of the names stand, as many as have room, and these."""
     places = list(range(0, len(names), -(-len(names) // _TICKED)))
     return places, [name_of(names[i]) for i in places]
@@ -218,14 +251,14 @@ _NO_SHAPES: Final = "last resort"  # a font that has a box for every letter
 
 def legible(text: str) -> str:
     """The text, with a question mark for each letter that no font of this machine has."""
-    return "".join(c if ord(c) in _own() or _font(c) else "?" for c in text)
+    return "".join(c if ord(c) in _letters() or _font(c) else "?" for c in text)
 
 
 def family(text: str) -> list[str]:
     """The fonts that the text takes, matplotlib's own first."""
     import matplotlib
 
-    others = {_font(c) for c in text if ord(c) not in _own()} - {None}
+    others = {_font(c) for c in text if ord(c) not in _letters()} - {None}
     return [*matplotlib.rcParams["font.family"], *sorted(name for name in others if name)]
 
 
@@ -242,7 +275,7 @@ def _font(letter: str) -> str | None:
 
 
 @cache
-def _own() -> frozenset[int]:
+def _letters() -> frozenset[int]:
     """The characters of matplotlib's own font."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 

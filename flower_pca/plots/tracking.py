@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def movement(result: TrackingResult, path: str | os.PathLike[str], *, truth: Arr
 
 def overview(result: TrackingResult) -> Figure:
     """The curves side by side under a line that sums up the run; without their key."""
-    panels = [moved, left, *([statistic] if result.statistics_ else [])]
+    panels = [movement_panel, fit_panel, *([statistic] if result.statistics_ else [])]
     drawn = style.figure((5.0 * len(panels), 4.2))
     for ax, panel in zip(drawn.subplots(1, len(panels)), panels, strict=True):
         panel(ax, result)
@@ -67,13 +67,13 @@ def alone(panel: Callable[[Axes, TrackingResult], None]) -> Callable[[Figure, Tr
     return draw
 
 
-def moved(ax: Axes, result: TrackingResult) -> None:
+def movement_panel(ax: Axes, result: TrackingResult) -> None:
     """The sine of the largest angle between the bases of a step and the one before."""
     _curve(ax, _numbers(result)[1:], result.movement_[1:], 0, "movement from step to step")
     _steps(ax, result, "Movement of the subspace", "sine of the largest angle")
 
 
-def left(ax: Axes, result: TrackingResult) -> None:
+def fit_panel(ax: Axes, result: TrackingResult) -> None:
     """How badly the basis before fits each batch."""
     _curve(ax, _numbers(result), result.residuals_, 2, "part of a batch that the old basis leaves")
     _steps(ax, result, "What the old basis leaves of a batch", "relative norm")
@@ -96,8 +96,8 @@ def sizes(drawn: Figure, result: TrackingResult) -> None:
     values = result.values_ / np.maximum(result.rows_, 1)[:, None]
     for j, colour in enumerate(style.curves(result.n_components_)):
         known = values[:, j] > 0.0
-        look: dict[str, Any] = {"color": colour, "label": f"component {j + 1}", "clip_on": False}
-        ax.semilogy(steps[known], values[known, j], marker="o", ms=_size(result), lw=1.6, **look)
+        words = f"component {j + 1}"
+        style.log_curve(ax, steps[known], values[known, j], colour=colour, size=_size(result), label=words)
     _steps(ax, result, "Size along the components", "mean square of a row", label=False)
     style.key(drawn, ncols=3)
 
@@ -111,8 +111,7 @@ def outliers(drawn: Figure, result: TrackingResult) -> None:
 
 def _curve(ax: Axes, x: Array, y: Array, colour: int, label: str) -> None:
     size = 4.0 if len(x) <= style.DENSE else 2.0
-    look: dict[str, Any] = {"color": style.COLOURS[colour], "label": label, "clip_on": False}
-    ax.semilogy(x, np.maximum(y, style.FLOOR), lw=1.6, marker="o", ms=size, **look)
+    style.log_curve(ax, x, np.maximum(y, style.FLOOR), colour=style.COLOURS[colour], size=size, label=label)
 
 
 def _steps(ax: Axes, result: TrackingResult, title: str, words: str, *, label: bool = True) -> None:

@@ -28,8 +28,11 @@ def scree(drawn: Figure, result: PCAResult) -> None:
     top = float((ratio if known is None else known.shares).max())
     ax.set_ylim(0.0, 1.12 * max(top, 1e-3))
     style.percent(ax)
-    style.numbered(ax, len(ratio))
-    style.tidy(ax, "Variance of each component", "component", "share of the total variance")
+    style.number_ticks(ax, len(ratio))
+    below = "component"
+    if known is None and result.pooled:
+        below = _following(ax, result)
+    style.tidy(ax, "Variance of each component", below, "share of the total variance")
 
 
 def cumulative(drawn: Figure, result: PCAResult) -> None:
@@ -40,7 +43,7 @@ def cumulative(drawn: Figure, result: PCAResult) -> None:
     size, below = (4.5 if len(together) <= style.DENSE else 0.0), "components"
     ax.plot(number, together, color=style.COLOURS[0], lw=1.8, marker="o", ms=size, clip_on=False)
     if known is None:
-        passed = _passed(together)
+        passed = _marks(together)
         ax.fill_between(number, together, color=style.BAR, alpha=0.25, lw=0)
         for first in passed.values():
             ax.plot([first, first], [0.0, together[first - 1]], color=style.FAINT, lw=0.8, ls=(0, (3, 3)))
@@ -52,7 +55,7 @@ def cumulative(drawn: Figure, result: PCAResult) -> None:
         below += "\nthe band is what can be said: there is noise on the variances"
     ax.set(ylim=(0.0, 1.12), yticks=np.linspace(0.0, 1.0, 5))
     style.percent(ax)
-    style.numbered(ax, len(together))
+    style.number_ticks(ax, len(together))
     style.tidy(ax, "Variance of the first components together", below, "share of the total variance")
 
 
@@ -69,8 +72,19 @@ def both(ax: Axes, result: PCAResult) -> None:
         below += "; bands and bars are what noise leaves to be said"
     ax.set(ylim=(0.0, 1.12), yticks=np.linspace(0.0, 1.0, 5))
     style.percent(ax)
-    style.numbered(ax, len(ratio))
+    style.number_ticks(ax, len(ratio))
     style.tidy(ax, "Variance, each and together", below, "share of the total variance")
+
+
+def _following(ax: Axes, result: PCAResult) -> str:
+    """Between what the next component has: at least the mean of those left out, at most the last one's or all of it."""
+    k, total = result.n_components_, result.total_variance_
+    least, most = result.noise_variance_, min(float(result.explained_variance_[-1]), result.left_out_variance_)
+    if not 0.0 < least <= most:
+        return "component"
+    ax.errorbar([k + 1], [least / total], [[0.0], [(most - least) / total]], ecolor=style.FAINT, capsize=3)
+    ax.set_xlim(0.35, k + 1.65)
+    return f"component; component {k + 1} lies within the line"
 
 
 def _bars(ax: Axes, result: PCAResult) -> Any:
@@ -91,7 +105,7 @@ def _band(ax: Axes, known: Certainty) -> None:
     ax.fill_between(at, *wide.T, color=style.BAR, alpha=0.25, lw=0)
 
 
-def _passed(together: np.ndarray[Any, Any]) -> dict[float, int]:
+def _marks(together: np.ndarray[Any, Any]) -> dict[float, int]:
     """How many components pass each mark; of marks that as many pass, the last."""
     first = {guide: int(np.searchsorted(together, guide)) + 1 for guide in _GUIDES if guide <= together[-1]}
     return {guide: count for guide, count in first.items() if count not in [first[g] for g in first if g > guide]}

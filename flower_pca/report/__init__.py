@@ -53,7 +53,7 @@ def write(
         html.section("What was found", pictures(result, rows, [what for what in every if what not in _COURSE])),
         html.facts(fact for fact in result.facts() if not fact.run),
         *pages.of(result, rows),
-        html.folded("How the run went", *_course(result, rows, [what for what in every if what in _COURSE])),
+        html.fold("How the run went", *_course(result, rows, [what for what in every if what in _COURSE])),
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
     ]
     with archive.replacing(path) as file:

@@ -111,7 +111,7 @@ def remarks(found: Iterable[Remark], *tones: Tone) -> str:
     return "".join(paragraph(remark.words, _BOXES[remark.tone]) for remark in found if remark.tone in tones)
 
 
-def folded(title: str, *parts: str) -> str:
+def fold(title: str, *parts: str) -> str:
     """What a reader opens; it is printed open."""
     return f"<details><summary>{escape(title)}</summary>\n{''.join(parts)}</details>\n"
 

@@ -21,9 +21,9 @@ from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, FlowerPCAError
 from flower_pca.base.version import __version__
 from flower_pca.report import html, pages
+from flower_pca.results.events import Events
 from flower_pca.results.facts import Fact
-from flower_pca.tracking.events import Events
-from flower_pca.tracking.record import ClientStep, StepRecord
+from flower_pca.results.record import ClientStep, StepRecord
 
 _SHARE: Final = 4.0  # times what a page takes, between two pages
 _ENDINGS: Final = (".html", ".htm")
@@ -82,7 +82,7 @@ class Live:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._write(_ended(self._newest, error), None, well=error is None)
+        self._write(_ending(self._newest, error), None, well=error is None)
 
     def _write(self, words: str, reloads: int | None, *, well: bool = True) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -118,7 +118,7 @@ def watching(*, events: Path | None, live: Path | None, title: str, resume: bool
         yield after
 
 
-def _ended(newest: StepRecord | None, error: BaseException | None) -> str:
+def _ending(newest: StepRecord | None, error: BaseException | None) -> str:
     if error is None:
         words = "" if newest is None else f": {newest.result_so_far().status.words}"
         return f"The run has ended{words}."

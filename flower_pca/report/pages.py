@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from flower_pca.analysis import sites
-from flower_pca.analysis.influence import influence, measured
+from flower_pca.analysis.influence import has_influence, influence
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import labels
 from flower_pca.base.history import History, Round
@@ -112,7 +112,7 @@ def _clients(result: PCAResult, shards: Shards) -> list[str]:
         return personal.tables(result, shards)
     if shards is None:
         return []
-    errors, sizes = clients.measured(result, shards), clients.rows(shards)
+    errors, sizes = clients.errors_of(result, shards), clients.rows(shards)
     order = _worst(errors)
     rows = [[labels.client_name(result.site_names, int(i)), f"{sizes[i]:,}", f"{errors[i]:.4g}"] for i in order]
     worst = f", the {html.SHOWN} with the largest error" if len(errors) > html.SHOWN else ""
@@ -167,7 +167,7 @@ def _furthest(result: PCAResult, shards: Sequence[Any]) -> str:
 
 def _influence(result: PCAResult) -> list[str]:
     """What the components would be without each client, if it is known."""
-    if not measured(result):
+    if not has_influence(result):
         return []
     head = ["without", "rows", "turn by, degrees", "by chance, up to", "explained", "column that differs most", "times"]
     lines = []

@@ -47,7 +47,7 @@ def tables(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
     if known is None:
         return [*_by_client(result), _columns(result)]
     head = ["client", "rows", "entries taken out", "size of an entry, low-rank part", "sparse part"]
-    told = _told(result)
+    told = _by_key(result)
     taken = [told[key][1] if key in told else share for key, share in zip(known.clients, known.by_client, strict=True)]
     columns = zip(known.clients, known.rows, taken, known.low_rank, known.sparse, strict=True)
     rows = [
@@ -56,7 +56,7 @@ def tables(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
     ]
     if shards is not None:
         head.append("mean squared error of a row, far entries included")
-        errors = clients.measured(result, shards)
+        errors = clients.errors_of(result, shards)
         rows = [[*row, f"{errors[key]:.4g}"] for row, key in zip(rows, known.clients, strict=True)]
     return [
         html.table("Clients: what was taken out", head, rows, words=[0]),
@@ -64,7 +64,7 @@ def tables(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
     ]
 
 
-def _told(result: RobustResult) -> dict[int, Array]:
+def _by_key(result: RobustResult) -> dict[int, Array]:
     """Rows, and shares taken out and far off, of each client; {} where the server has seen sums only."""
     if result.client_keys_ is None or result.clients_ is None:
         return {}
@@ -76,7 +76,7 @@ def _by_client(result: RobustResult) -> list[str]:
     head = ["client", "rows", "entries taken out", "far off"]
     rows = [
         [labels.client_name(result.site_names, key), f"{int(n):,}", f"{taken:.2%}", f"{far:.2%}"]
-        for key, (n, taken, far) in _told(result).items()
+        for key, (n, taken, far) in _by_key(result).items()
     ]
     return [html.table("Clients: what was taken out", head, rows, words=[0])] if rows else []
 

@@ -55,7 +55,7 @@ class Listing(NamedTuple):
     lines: list[list[str]]
 
 
-class Stated(Protocol):
+class AnyResult(Protocol):
     """A result, as those who tell of it see it."""
 
     @property
@@ -126,14 +126,14 @@ def weights(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
     return [{"column": names[j], "weight": float(row[j])} for j in labels.leading(row, _WEIGHTS)]
 
 
-def in_text(result: Stated, *more: str) -> str:
+def in_text(result: AnyResult, *more: str) -> str:
     """The components as plain text; before them what is bad news, after them what else there is to say."""
     heads, lines = result.listing()
     bad = [remark.words for remark in of_kind(result.remarks(), "bad")]
     return "\n".join([*bad, labels.in_columns(heads, lines), *(words for words in more if words not in bad)])
 
 
-def in_html(result: Stated) -> str:
+def in_html(result: AnyResult) -> str:
     """The components as a notebook shows them, in its own colours, with all remarks."""
     heads, lines = result.listing()
     head = _row("th", heads)

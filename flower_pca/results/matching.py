@@ -23,7 +23,7 @@ _NO_NAMES: Final = "The result has names of columns, the rows have none: they ar
 _NOT_KNOWN: Final = "The rows have names of columns, the result has none: they are matched by position."
 
 
-def matched(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
+def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
     """The rows in the frame of a result, with its columns.
 
     Args:
@@ -36,7 +36,7 @@ def matched(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
         ConfigError: If a column is missing, by its name.
     """
     names = None if frame.names is None else tuple(map(clean, frame.names))
-    rows = named(X, names, digest)
+    rows = rows_by_name(X, names, digest)
     frame = replace(frame, names=None if rows.names is None else names)
     data = LocalData(rows, who=_WHO, missing=True).framed(frame, keep=False)
     if frame.fill is None:
@@ -47,7 +47,7 @@ def matched(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
     return data
 
 
-def named(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
+def rows_by_name(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
     """The rows; with names if their columns are to be matched by these, and all that are needed are there."""
     rows = read(X, names)
     by_name = names is not None or bool(known)
@@ -68,10 +68,10 @@ def read(X: Any, names: tuple[str, ...] | None = None) -> SiteRows:
     return SiteRows.of(X, who=_WHO)
 
 
-def arranged(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
+def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
     """The rows as they are, with their columns in the order of these names, or of their own sorted ones."""
     names = None if names is None else tuple(map(clean, names))
-    rows = named(X, names, known)
+    rows = rows_by_name(X, names, known)
     if rows.names is None:
         return rows.values
     own = Columns(rows.names, _WHO)

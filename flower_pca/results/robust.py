@@ -36,10 +36,11 @@ class RobustResult(PCAResult):
         hidden_error_: What entries were off by that the algorithm had not seen, over `spread_`; None likewise.
         attempts_: Attempts that the run has made.
         undetermined_columns_: Columns of which too few entries are clean to say what their low-rank part is. `own` has
-            such rows of a client, "undetermined".
+            such rows of a client, "undetermined", and those of them that are bad as a whole, "bad_rows". They add
+            nothing to the variances, which are as if they were like the others.
     """
 
-    pooled: ClassVar[bool] = False
+    complete: ClassVar[bool] = False
     variance_of: ClassVar[str] = "the variance of the low-rank part"
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *(*PCAResult._NUMBERS, "threshold_", "spread_", "outlier_share_", "cut_"),
@@ -99,11 +100,11 @@ class RobustResult(PCAResult):
         Not a projection: Huber's regression, whose threshold falls from `spread_` to `threshold_`, on what is not NaN.
         """
         Z, data = self.components_.T, self._data(X)
-        path = {"start": self.spread_, "lam": self.threshold_, "rho": 0.0, "cut": self._cut}
         unseen, start, found = hidden.unseen(data, seed=0, share=0.0), 0, []
         for block in data.dense():
             gaps = unseen.of_rows(start, start + len(block))[0]
-            found.append(huber.recover(block, Z, **path, out=gaps))
+            scores = huber.recover(block, Z, start=self.spread_, lam=self.threshold_, rho=0.0, cut=self._cut, out=gaps)
+            found.append(scores)
             start += len(block)
         return np.concatenate(found)
 

@@ -20,10 +20,19 @@ R = TypeVar("R")
 
 _BY_CLIENT: Final = {"influence_keys_": "influence_", "client_keys_": "clients_"}  # keys, and a line for each
 # Arrays that are None in some results.
-_MAY_LACK: Final = {"scale_", "fill_", "histograms_", "influence_", "influence_keys_", "clients_", "client_keys_"}
+_MAY_LACK: Final = {
+    "scale_",
+    "fill_",
+    "histograms_",
+    "cross_",
+    "influence_",
+    "influence_keys_",
+    "clients_",
+    "client_keys_",
+}
 
 
-def keyed(result: R, keys: Mapping[int, int]) -> R:
+def with_keys(result: R, keys: Mapping[int, int]) -> R:
     """The result with other keys of those clients that it has lines of, which are then in the order of these."""
     changed: dict[str, Any] = {}
     for named, lines in _BY_CLIENT.items():
@@ -50,7 +59,7 @@ def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def known(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Mapping[str, type[R]]) -> type[R]:
+def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Mapping[str, type[R]]) -> type[R]:
     """The class of the result in a file, of these that have been imported; the registry can import all of the package.
 
     Another one is defined elsewhere, and no file may choose what is imported.
@@ -72,7 +81,7 @@ def names_of(result: Any) -> dict[str, Any]:
     return {"feature_names": None if names is None else list(names), **words}
 
 
-def named(header: Mapping[str, Any]) -> dict[str, Any]:
+def names_from(header: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that `names_of` has taken apart."""
     sites = {int(key): name for key, name in header.get("site_names", {}).items()}
     names, digest = columns(header.get("feature_names")), header.get("feature_digest", "")
@@ -101,7 +110,7 @@ def fields(
         "choices": tuple(header.get("choices", ())),
         "hints": tuple(header.get("hints", ())),
         "privacy": None if spent is None else Spent(**spent),
-        **named(header),
+        **names_from(header),
     }
 
 

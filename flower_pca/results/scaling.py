@@ -16,13 +16,13 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.results.matching import matched
-from flower_pca.results.projection import Packed
+from flower_pca.results.matching import match
+from flower_pca.results.projection import Packet
 from flower_pca.rows.frame import Frame
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scaling(Packed):
+class Scaling(Packet):
     """What subtracting the mean and dividing by the deviation of all rows together takes.
 
     Attributes:
@@ -92,7 +92,7 @@ class Scaling(Packed):
         """
         names = None if self.feature_names_in_ is None else tuple(self.feature_names_in_)
         frame = Frame(self.mean_, self.scale_, self.fill_, names=names)
-        data = matched(X, frame, self.n_features_in_, digest=self.feature_digest)
+        data = match(X, frame, self.n_features_in_, digest=self.feature_digest)
         return np.concatenate(list(data.dense()))
 
     def inverse_transform(self, X: Any) -> Array:

@@ -22,14 +22,14 @@ from flower_pca.core.model import Model
 from flower_pca.results.pca import PCAResult
 
 
-class Known(NamedTuple):
+class Components(NamedTuple):
     """What a start is made of, by the names that a result has: components as rows; scale and names of their columns."""
 
     components_: Array
     scale_: Array | None = None
     feature_names_in_: Any = None
 
-    def arranged(self, order: Sequence[str]) -> Known:
+    def arranged(self, order: Sequence[str]) -> Components:
         """With these columns, in this order, and without their names."""
         place = {str(name): j for j, name in enumerate(self.feature_names_in_)}
         missing = [name for name in order if name not in place]
@@ -37,15 +37,15 @@ class Known(NamedTuple):
             remedy = "Start from a result that has it, or leave start out."
             raise ConfigError("The basis to start from", must=f"one with column {missing[0]}", got="none", then=remedy)
         places = [place[name] for name in order]
-        return Known(self.components_[:, places], None if self.scale_ is None else self.scale_[places])
+        return Components(self.components_[:, places], None if self.scale_ is None else self.scale_[places])
 
 
-Start: TypeAlias = "Array | PCAResult | Known | str | os.PathLike[str]"
+Start: TypeAlias = "Array | PCAResult | Components | str | os.PathLike[str]"
 
 
 def basis(start: Start, r: int) -> Array:
     """The r columns, orthonormal, that a tracker begins with."""
-    rows = known(start).components_
+    rows = components_of(start).components_
     if rows.shape[0] != r or rows.shape[1] < r:
         raise _refusal(f"n_components={r} finite rows", rows)
     return linalg.orth(rows.T)
@@ -63,7 +63,7 @@ def block(
         seed: As asked.
         wanted: The columns that the run names.
     """
-    given = known(start)
+    given = components_of(start)
     if given.feature_names_in_ is not None:  # a run that names no columns takes them in the order of their names
         given = given.arranged(sorted(map(str, given.feature_names_in_)) if wanted is None else wanted)
     rows, scale = given.components_, given.scale_
@@ -74,14 +74,14 @@ def block(
     return mixed if scale is None else mixed / scale[:, None]
 
 
-def known(start: Start) -> Known:
+def components_of(start: Start) -> Components:
     """The components of a start, and what is known of their columns."""
     found: Any = PCAResult.load(start) if isinstance(start, str | os.PathLike) else start
     given = np.asarray(getattr(found, "components_", found), dtype=np.float64)
     rows = given[-1] if given.ndim == 3 else given
     if rows.ndim != 2 or 0 in rows.shape or not np.isfinite(rows).all():
         raise _refusal("finite rows", rows)
-    return Known(rows, getattr(found, "scale_", None), getattr(found, "feature_names_in_", None))
+    return Components(rows, getattr(found, "scale_", None), getattr(found, "feature_names_in_", None))
 
 
 def _refusal(rule: str, rows: Array) -> ConfigError:

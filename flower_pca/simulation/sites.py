@@ -12,6 +12,7 @@ import numpy as np
 
 from flower_pca.base import checks, hints
 from flower_pca.base.errors import DataError
+from flower_pca.data import faults
 from flower_pca.names.sites import SiteRows
 from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
@@ -74,16 +75,17 @@ def handed_over(private: Collection[int], n_clients: int) -> list[int]:
 def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> PCAResult:
     """The result, with hints about what is seen of the rows, under a budget of noise without.
 
-    They are about columns that number the rows, and about first lines that may be names.
+    They are about columns that number the rows, about first lines that may be names, and about faults of files.
     """
     if result.privacy is not None:  # nothing else is said of rows then
         return result
     lines = hints.of_first_lines(file for client in clients for file in client.headerless)
     names = saved.plain(result.feature_names_in_)
     found = hints.find_identifiers(clients, names)
+    odd = faults.find(clients, names, most=faults.CHEAP)
     if not result.hints:
-        return replace(result, hints=(*lines, *hints.of_identifiers(found, names)))
+        return replace(result, hints=(*lines, *hints.of_identifiers(found, names), *odd))
     m = functools.reduce(merge, (client.framed(frame, keep=False).moments() for client in clients))
     sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
     first = hints.of_largest(sizes, names, clients) or result.hints
-    return replace(result, hints=(*lines, *first, *hints.of_identifiers(found, names, hints.alone(sizes))))
+    return replace(result, hints=(*lines, *first, *hints.of_identifiers(found, names, hints.alone(sizes)), *odd))

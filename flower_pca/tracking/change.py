@@ -7,12 +7,23 @@ so two batches are held against the two bases before both, and the least of
     lambda(j-1, j-2), lambda(j-1, j-3), lambda(j, j-2), lambda(j, j-3)
 
 is the statistic of step j: large only if the rows have left for good. A change is told by the second batch that it is
-in. What the statistic is like otherwise is learnt from the stream: its logarithms are kept with weights that fall from
-step to step, and above a quantile u they are taken to fall off like an exponential with their mean excess b, so the
-statistic itself like a power of itself, which log-normal and lighter data stay below. Of k excesses in effect, a share
-p of all, the chance of one beyond u + x is p (1 + x / (k b))^-k; the level of an alarm is where that is `alarm_rate`,
-for the quantile where it is highest. After a change the first half of the steps in which none is looked for is left
-out; what comes later counts up to the level, so that a stream that stays louder is known after a few alarms.
+in. What the statistic is like otherwise is learnt from the stream: its logarithms are kept, with weights that fall from
+step to step, less those of (1 + sqrt(d/n))^2 / m, with which noise of batches of n rows outside of bases of m rows goes
+along.
+
+| steps known | an alarm is raised above                                                                  |
+| ----------- | ----------------------------------------------------------------------------------------- |
+| below 15    | nothing: there is no level. They are judged all together by the first one that there is   |
+| below 30    | median + 8 MAD: so few tell nothing of a tail, and one change among them does not move it |
+| from 30 on  | above a quantile u logarithms are taken to fall off like an exponential with their mean   |
+|             | excess b, so the statistic itself like a power of itself, which log-normal and lighter    |
+|             | data stay below. Of k excesses in effect, a share p of all, the chance of one beyond u + x |
+|             | is p (1 + x / (k b))^-k; the level is where that is `alarm_rate`, for the quantile where  |
+|             | it is highest                                                                             |
+
+A step counts up to the level, one with an alarm too, so that a stream that stays louder is known after a few alarms; at
+first up to median + 6 MAD, so that what has happened while the level was learnt makes the watch deaf to nothing. After
+an alarm the first half of the steps in which none is looked for is left out.
 """
 
 from __future__ import annotations
@@ -26,7 +37,9 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.tracking.solver import Solver
 
-_LEAST: Final = 20  # quiet steps from which a level is worked out
+_LEAST: Final = 15  # steps from which a level is worked out
+_MANY: Final = 30  # steps from which a tail is fitted
+_FAR, _COUNTED = 8.0, 6.0  # MADs over the median: an alarm before that, and up to where a step counts
 _NEWEST: Final = 600  # steps that are kept of them
 _FORGET: Final = 0.995  # by which a step's weight falls with every step after it
 _SHARES: Final = (0.5, 0.25, 0.1)  # of the steps, above which an exponential is fitted
@@ -36,12 +49,26 @@ _OLDER: Final = 3  # bases that a batch is held against
 
 
 @dataclass(frozen=True)
+class Hindsight:
+    """What the step `number`, the first with a level, has shown of those before it.
+
+    `judged` are these steps, `level` what all of them were held against, `changes` those of them that are changes.
+    """
+
+    number: int = -1
+    level: float = np.nan
+    judged: tuple[int, ...] = ()
+    changes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Alarm:
-    """The statistic of a step, what it was held against if it was, and whether it is a change."""
+    """The statistic of a step, what it was held against if it was, and whether it is a change; and what of others."""
 
     statistic: float | None
     level: float | None
     changed: bool
+    hindsight: Hindsight | None = None
 
 
 @dataclass(frozen=True)
@@ -50,13 +77,17 @@ class Watch:
 
     Attributes:
         bases: Those of the newest steps, newest first.
+        rows: How many rows these are from.
         before: What the step before has had outside of the bases before it, newest first.
-        quiet: Logarithms of the statistic while nothing happened, oldest first.
+        quiet: Logarithms of the statistic while nothing happened, oldest first, for batches of any size.
+        waiting: The numbers of these steps, while there is no level.
     """
 
     bases: tuple[Array, ...] = ()
+    rows: tuple[int, ...] = ()
     before: tuple[float, ...] = ()
     quiet: Array = field(default_factory=lambda: np.zeros(0))
+    waiting: tuple[int, ...] = ()
 
     def statistic(self, outside: tuple[float, ...]) -> float | None:
         """Of the step that has this outside of `bases`; None while there are too few steps before it."""
@@ -64,21 +95,54 @@ class Watch:
             return None
         return min(*self.before[: _OLDER - 1], *outside[1:])
 
-    def level(self, rate: float, mean_square: float) -> float | None:
-        """What the statistic exceeds in a quiet step at this rate; None while too few are known."""
+    def usual(self, rows: int) -> float:
+        """The logarithm of what noise in a batch of so many rows is in proportion to."""
+        if len(self.rows) < _OLDER:
+            return 0.0
+        batch, basis, d = max(rows, self.rows[0], 1), max(*self.rows[1:], 1), len(self.bases[0])
+        return float(2.0 * np.log1p(np.sqrt(d / batch)) - np.log(basis))
+
+    def level(self, rate: float) -> float | None:
+        """The logarithm that a quiet step exceeds at this rate; None while too few are known."""
         if len(self.quiet) < _LEAST:
             return None
-        return float(np.exp(_level(self.quiet, rate))) - _NOTHING * mean_square
+        if len(self.quiet) < _MANY:
+            return _above_median(self.quiet, _FAR)
+        return _above_tail(self.quiet, rate)
 
-    def learnt(self, statistic: float, level: float | None, mean_square: float) -> Watch:
+    def learnt(self, value: float, level: float | None) -> Watch:
         """With a quiet step more, which counts up to the level."""
-        counted = statistic if level is None else min(statistic, level)
-        value = np.log(max(counted, 0.0) + max(_NOTHING * mean_square, np.finfo(float).tiny))
+        if level is not None:
+            few = len(self.quiet) < _MANY
+            value = min(value, _above_median(self.quiet, _COUNTED) if few else level)
         return replace(self, quiet=np.append(self.quiet, value)[-_NEWEST:])
 
-    def onward(self, basis: Array, outside: tuple[float, ...]) -> Watch:
+    def onward(self, basis: Array, outside: tuple[float, ...], rows: int) -> Watch:
         """After a step with this basis."""
-        return replace(self, bases=(basis, *self.bases)[:_OLDER], before=outside)
+        bases, counts = (basis, *self.bases)[:_OLDER], (rows, *self.rows)[:_OLDER]
+        return replace(self, bases=bases, rows=counts, before=outside)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """A step that is over, as a detector sees it.
+
+    Attributes:
+        number: Of the step.
+        outside: What its batch has outside of the bases before, newest first.
+        basis: The one that it ends with; rows: those of its batch.
+        size: The mean square of a row.
+        looks: Whether a change is looked for.
+        since: Steps since the last one.
+    """
+
+    number: int
+    outside: tuple[float, ...]
+    basis: Array
+    rows: int
+    size: float
+    looks: bool
+    since: int
 
 
 @dataclass(frozen=True)
@@ -95,24 +159,49 @@ class Detector:
         """Whether the level of an alarm comes from the stream."""
         return self.detect and self.threshold is None
 
-    def judge(
-        self, watch: Watch, outside: tuple[float, ...], basis: Array, *, looks: bool, since: int, size: float
-    ) -> tuple[Alarm, Watch]:
-        """Whether the step that ends with this basis is a change, and what is known of a quiet stream after it.
+    def judge(self, watch: Watch, now: Moment) -> tuple[Alarm, Watch]:
+        """Whether a step is a change, and what is known of a quiet stream after it."""
+        if self.learns:
+            alarm, watch = self._by_stream(watch, now)
+            return alarm, watch.onward(now.basis, now.outside, now.rows)
+        statistic = now.outside[0] if now.outside else None
+        if statistic is None or not (now.looks and self.detect):
+            return Alarm(statistic, None, False), watch
+        return Alarm(statistic, self.threshold, statistic >= (self.threshold or 0.0)), watch
 
-        `looks`: whether one is looked for; `since`: steps since the last one; `size`: the mean square of a row.
-        """
-        looks = looks and self.detect
-        if not self.learns:
-            statistic = outside[0] if outside else None
-            level = self.threshold if looks and statistic is not None else None
-            return Alarm(statistic, level, level is not None and statistic is not None and statistic >= level), watch
-        statistic, level = watch.statistic(outside), watch.level(self.alarm_rate, size)
-        changed = looks and statistic is not None and level is not None and statistic > level
-        settled = since >= self.update_length // (2 if len(watch.quiet) else 1)
-        if statistic is not None and settled and not changed:
-            watch = watch.learnt(statistic, level, size)
-        return Alarm(statistic, level if looks else None, changed), watch.onward(basis, outside)
+    def _by_stream(self, watch: Watch, now: Moment) -> tuple[Alarm, Watch]:
+        statistic = watch.statistic(now.outside)
+        if statistic is None:
+            return Alarm(None, None, False), watch
+        nothing, usual = _NOTHING * now.size, watch.usual(now.rows)
+        value = float(np.log(max(statistic, 0.0) + max(nothing, np.finfo(float).tiny))) - usual
+        level = watch.level(self.alarm_rate)
+        if level is None:
+            watch = replace(watch.learnt(value, None), waiting=(*watch.waiting, now.number))
+            return self._first(watch, statistic, usual, nothing)
+        changed = now.looks and value > level
+        if changed or now.since >= self.update_length // 2:
+            watch = watch.learnt(value, level)
+        limit = float(np.exp(level + usual)) - nothing
+        return Alarm(statistic, limit if now.looks else None, changed), watch
+
+    def _first(self, watch: Watch, statistic: float, usual: float, nothing: float) -> tuple[Alarm, Watch]:
+        """The alarm of a step that is learnt from; with the first level all of these steps are judged."""
+        level, now = watch.level(self.alarm_rate), watch.waiting[-1]
+        if level is None:
+            return Alarm(statistic, None, False), watch
+        judged, changes = list[int](), list[int]()
+        for number, value in zip(watch.waiting, watch.quiet, strict=True):
+            following = changes[-1] + self.update_length if changes else self.update_length
+            if number >= following:
+                judged.append(number)
+            if number >= following and value > level:
+                changes.append(number)
+        limit = float(np.exp(level + usual)) - nothing
+        before = Hindsight(now, limit, tuple(j for j in judged if j < now), tuple(j for j in changes if j < now))
+        alarm = Alarm(statistic, limit if now in judged else None, now in changes, before)
+        quiet = np.minimum(watch.quiet, _above_median(watch.quiet, _COUNTED))
+        return alarm, replace(watch, quiet=quiet, waiting=())
 
 
 def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
@@ -122,7 +211,12 @@ def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
     return tuple(linalg.norm2(linalg.complement(scaled, P)) ** 2 for P in bases)
 
 
-def _level(quiet: Array, rate: float) -> float:
+def _above_median(quiet: Array, deviations: float) -> float:
+    median = float(np.median(quiet))
+    return median + deviations * max(float(np.median(np.abs(quiet - median))), _FLATTEST)
+
+
+def _above_tail(quiet: Array, rate: float) -> float:
     weights = _FORGET ** np.arange(len(quiet))[::-1]
     order = np.argsort(quiet, kind="stable")
     reached = np.cumsum(weights[order])

@@ -10,9 +10,9 @@ import pytest
 from flower_pca import DataError, FlowerPCAError, Stream, assembly, registry
 from flower_pca.base import archive
 from flower_pca.core.drive import drive
+from flower_pca.results.events import Events
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import InProcess, Shards
-from flower_pca.tracking.events import Events
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 6)) * 0.7 ** np.arange(6)

@@ -37,7 +37,7 @@ ROBUST = {"U": U, "lam": 0.0, "rho": 0.0, "sigma": 1.0}
 CONSENSUS = {
     "U": U, "lam": 0.0, "rho": 0.0, "inner_steps": 1,
     "start": 1.0, "cut": 10.0, "share": 0.02, "top": 4, "seed": 1, "tag": 0, "origin": -1, "rowwise": False,
-    "proof": False, "last": False,
+    "proof": False,
 }  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def test_no_threshold_makes_a_node_loop(stage, lam, sigma):
     else:
         assert node.ask(stage, asked, algorithm="consensus_rpca")["G"].shape == (2, 2)
     data = LocalData(X)  # nor without the check
-    answering.unmasked(stage, {name: np.asarray(a, dtype=float) for name, a in asked.items()}, data, {})
+    answering.answer(stage, {name: np.asarray(a, dtype=float) for name, a in asked.items()}, data, {})
 
 
 def longer(stage="ssi"):

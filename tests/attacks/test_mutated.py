@@ -13,7 +13,7 @@ import pytest
 from dishonest import NUMBERS, Node, RefusedError, Sums
 
 from flower_pca import Stream, assembly, make, registry
-from flower_pca.clients.policy.offered import everything
+from flower_pca.clients.policy.rules import everything
 from flower_pca.core import asks
 from flower_pca.core.drive import rounds
 from flower_pca.masking import messages

@@ -14,9 +14,9 @@ from flower_pca import ConfigError, DataError, Stream, assembly, registry
 from flower_pca.base import archive, files
 from flower_pca.clients.books.memory import FileStore
 from flower_pca.core.drive import drive
+from flower_pca.results.events import Events
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import InProcess, Shards
-from flower_pca.tracking.events import Events
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="users and links as POSIX has them")
 

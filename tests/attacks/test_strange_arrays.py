@@ -14,7 +14,7 @@ from dishonest import NUMBERS, Node, RefusedError, request
 from test_mutated import GAPPY, SPLIT, D, Watch, X, at_every_phase, genuine, long_loops
 
 from flower_pca import Stream, registry, wire
-from flower_pca.clients.policy.offered import everything
+from flower_pca.clients.policy.rules import everything
 from flower_pca.masking import messages
 from flower_pca.masking.messages import Phase
 from flower_pca.rows.frame import Frame
@@ -29,7 +29,7 @@ BITS = [NAN, -0.0, 5e-324, -5e-324, 2.2e-308, 1e-310, np.nextafter(1.0, 2.0), -n
 NAMES = [
     "", " ", "\x00", "\x1b[2Jx", "U\n", "a" * 5000, "frame.mean", "frame.own", "frame.scale", "wire.bits", "auto", "d",
     "U.exponents", "own.others", "steps.others", "own.positions", "own.names", "mask.bound.Y", "mask.whole.Y", "seed",
-    "mask.stage", "dp.budget", "dp.clip", "layers.noise", "gaps", "block", "\u202e", "名",
+    "mask.stage", "dp.budget", "dp.clip", "dp.noise", "gaps", "block", "\u202e", "名",
 ]  # fmt: skip
 VALUES = [None, [], [1], ["U"], {"a": {"b": 1}}, b"\xff", -1, 2**70, float("nan"), True, "", "x" * 5000, "\x1b[31m"]
 
@@ -121,7 +121,7 @@ def test_strange_messages_are_answered_or_refused(said, monkeypatch):
         if loops(arrays):
             continue
         tracked = algorithm in registry.TRACKERS and rng.random() < 0.9
-        rules = {"allow": everything(), "missing": "mean", "split_columns": "any", "unequal_numbers": True}
+        rules = {"allow": everything(), "missing": "mean", "split_columns": "any"}
         node = Node(0, Stream(GAPPY, batch=20) if tracked else GAPPY if rng.random() < 0.1 else X, **rules)
         split = SPLIT if rng.random() < (0.9 if stage in vertical.BOTH else 0.05) else None
         _, config = request(stage, {}, Frame(split=split), "r", next(NUMBERS), algorithm)

@@ -22,7 +22,7 @@ DEALT = ((), (1, 3, 20), tuple(range(1, 30)))
 def found(parts):
     rms = np.sqrt(sum(np.sum(X**2) for X in parts) / sum(X.size for X in parts))
     top = median.top(rms)
-    return median.median(sum(median.counted(LocalData(X), top) for X in parts), top)
+    return median.median(sum(median.count(LocalData(X), top) for X in parts), top)
 
 
 @pytest.mark.parametrize("scale", [1e-140, 1e-6, 1.0, 3e6, 1e140])
@@ -39,16 +39,16 @@ def test_it_is_the_median_up_to_the_width_of_a_bin(name, scale):
 @pytest.mark.parametrize("name", ROWS)
 def test_it_is_the_same_to_the_bit_however_the_rows_are_dealt_out(name, kind):
     X, top = ROWS[name], median.top(np.sqrt(np.mean(ROWS[name] ** 2)))
-    whole = median.counted(LocalData(X), top)
+    whole = median.count(LocalData(X), top)
     assert whole.sum() == X.size
     for cuts in DEALT:
-        counts = sum(median.counted(LocalData(kind(part)), top) for part in np.split(X, cuts))
+        counts = sum(median.count(LocalData(kind(part)), top) for part in np.split(X, cuts))
         np.testing.assert_array_equal(counts, whole)
 
 
 def test_single_precision_is_counted_as_it_is():
     X = ROWS["normal"].astype(np.float32)
-    np.testing.assert_array_equal(median.counted(LocalData(X), 4), median.counted(LocalData(X.astype(float)), 4))
+    np.testing.assert_array_equal(median.count(LocalData(X), 4), median.count(LocalData(X.astype(float)), 4))
 
 
 def test_it_is_zero_where_most_entries_are():
@@ -65,5 +65,5 @@ def test_no_median_is_above_the_bins_even_if_others_answer_than_were_counted_on(
     X = np.where(RNG.random((40, 20)) < 0.6, 5.0, 0.0)
     for rms in (np.sqrt(np.mean(X**2)), 0.1 * np.sqrt(np.mean(X**2))):
         top = median.top(rms)
-        counts = median.counted(LocalData(X), top)
+        counts = median.count(LocalData(X), top)
         assert abs(np.log2(median.median(counts, top) / 5.0)) <= 1 / 32

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from flower_pca.algorithms.robust import hidden, sizes
-from flower_pca.algorithms.robust.determined import pairs, squared, weak_rows
+from flower_pca.algorithms.robust.proof import pairs, squared, weak_rows
 from flower_pca.rows.local import LocalData
 
 X = np.random.default_rng(8).standard_normal((300, 40))
@@ -64,11 +64,11 @@ def test_the_size_of_ordinary_entries_is_seen_beside_far_ones(deviation, top):
     rng = np.random.default_rng(8)
     R = deviation * 2.0**top / 16 * rng.standard_normal(20_000)
     far = np.where(rng.random(R.shape) < 0.1, 2.0**top, R) if deviation < 1.0 else R
-    assert sizes.scale(sizes.counted(R, top), top) == pytest.approx(np.std(R), rel=0.03)
-    assert sizes.scale(sizes.counted(far, top), top) == pytest.approx(np.std(R), rel=0.15)
+    assert sizes.scale(sizes.count(R, top), top) == pytest.approx(np.std(R), rel=0.03)
+    assert sizes.scale(sizes.count(far, top), top) == pytest.approx(np.std(R), rel=0.15)
     lam = 2.0 * np.std(R)
     C = np.where(np.abs(R) > 1.5 * lam, 0.0, np.clip(R, -lam, lam))
-    assert sizes.squares(sizes.counted(R, top), top, lam, 1.5) == pytest.approx(np.sum(C**2), rel=0.03)
+    assert sizes.squares(sizes.count(R, top), top, lam, 1.5) == pytest.approx(np.sum(C**2), rel=0.03)
 
 
 @pytest.mark.parametrize("top", [-40, 0, 7])
@@ -80,12 +80,12 @@ def test_an_entry_has_its_bin_in_its_own_bits(dtype, top):
     quarters = np.outer(2.0 ** np.arange(top - 60.0, top), [1.0, 1.25, 1.5, 1.75]).ravel()
     places = np.searchsorted(quarters, np.abs(R.astype(float)), side="right")
     places[np.abs(R) >= 2.0**top] = sizes.BINS - 1
-    np.testing.assert_array_equal(sizes.counted(R, top), np.bincount(places, minlength=sizes.BINS))
+    np.testing.assert_array_equal(sizes.count(R, top), np.bincount(places, minlength=sizes.BINS))
 
 
 def test_counts_add_up_and_nothing_is_of_size_nothing():
-    whole = sizes.counted(X, 4)
-    np.testing.assert_array_equal(sum(sizes.counted(part, 4) for part in np.split(X, (3, 100))), whole)
+    whole = sizes.count(X, 4)
+    np.testing.assert_array_equal(sum(sizes.count(part, 4) for part in np.split(X, (3, 100))), whole)
     assert whole.sum() == X.size
     assert sizes.scale(np.zeros(sizes.BINS), 4) == 0.0
 

@@ -318,9 +318,8 @@ def test_files_of_ordinary_rows_without_names_are_read(tmp_path):
 
 
 def test_that_the_first_line_was_taken_for_a_row_is_hinted_at(tmp_path):
-    rows = np.random.default_rng(7).standard_normal((60, 3))
-    for name in ("a", "b", "c"):
-        np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",")
+    for i, name in enumerate(("a", "b", "c")):
+        np.savetxt(tmp_path / f"{name}.csv", np.random.default_rng(i).standard_normal((60, 3)), delimiter=",")
     shards = [make(str(tmp_path / f"{name}.csv")) for name in ("a", "b", "c")]
     words = "was taken for a row of numbers; header=True makes it names."
     assert simulate("krylov", shards[:1], n_components=2).hints == (f"The first line of a.csv {words}",)

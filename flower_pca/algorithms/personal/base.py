@@ -15,23 +15,128 @@ from typing import Any, ClassVar, Final, TypeVar
 import numpy as np
 
 from flower_pca.algorithms.personal import held_out
-from flower_pca.algorithms.personal.probe import BOUNDS, Probe
-from flower_pca.algorithms.personal.start import Start
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.asks import BLOCK, FLAG, ROW_WIDTH, Ask
+from flower_pca.core.kinds import NUMBER, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays, Merge, add, stack
 from flower_pca.layers import single as apart
+from flower_pca.rows.local import LocalData
 
 INITS: Final = ("projection", "upload", "qu", "random")
 WEIGHTS: Final = ("equal", "samples")
 _SUMMED: Final = ("projection", "random")
 _LATER: Final = 4.0  # times the sum of squares of all clients: a client's mean square, rarely near that sum at all
 _CLEAR: Final = 1e-3  # residual of the projector average's wanted eigenvectors at which the start is good enough
+_LENGTH: Final = 4  # products that a Rayleigh-Ritz step of the probe looks back on: older ones are of spaces given up
+_VANISHED: Final = 1e-8
+
+
+@dataclass(frozen=True)
+class Start:
+    """The way to a first U: the blocks Q sent so far, their products with the projector average, the block to send."""
+
+    Q: Array
+    PQ: Array
+    block: Array
+    rounds: int = 0
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        """What a client answers to a message with these arrays."""
+        if "B" not in arrays:
+            return {
+                "E": Part((d, None), Kind.COMPONENTS, own=True)
+            }  # fewer than asked for, where rows have not that rank
+        return {"w": NUMBER, "P": Part(arrays["B"].shape, Kind.ESTIMATE)}
+
+    @staticmethod
+    def answer(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        """A client's half of the start: the top of its own S_i, projected on or uploaded."""
+        w = weight(arrays, data)
+        if "B" not in arrays:
+            V, values = data.top(held_out.leading(arrays, data))
+            E = V.astype(np.float64) * (np.sqrt(values / data.n) if arrays["scaled"] else 1.0)
+            return {"E": np.sqrt(w) * E}, memory
+        kept = (
+            "top" if held_out.AUTO in arrays else "E"
+        )  # E alone has all that the rows span, where that is less than k
+        E = memory.get(kept, np.empty((0, 0)))
+        if len(E) != data.d:  # the first message, or a node that has lost its memory
+            E = data.top(held_out.leading(arrays, data))[0].astype(np.float64)
+        return {"w": np.array(w), "P": w * (E @ (E.T @ arrays["B"]))}, {kept: E}
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Lanczos for lambda_max of P = mean_i V_iV_i': b is sent, Pb = mean_i V_i(V_i'b) comes back.
+
+    The own spaces still change meanwhile, so that it starts afresh from its best vector every few rounds. The mean is
+    over the clients that answer; a round in which none does counts among the rounds, and teaches nothing.
+
+    Attributes:
+        b: The vector to send, d x 1.
+        best: The best vector known.
+        Q, PQ: Vectors sent since the last fresh start, and what came back.
+        steps: Rounds so far.
+    """
+
+    BOUNDS: ClassVar[Mapping[str, float]] = {"Vb": 2.0, "probed": 1.0}
+
+    b: Array
+    best: Array
+    Q: Array
+    PQ: Array
+    steps: int = 0
+
+    @staticmethod
+    def parts(arrays: Arrays) -> dict[str, Part]:
+        """What `answer` to a message with these arrays is made of."""
+        return {"Vb": Part(arrays["b"].shape, Kind.ESTIMATE, own=True), "probed": Part(kind=Kind.COUNT, own=True)}
+
+    @staticmethod
+    def answer(V: Array, b: Array) -> Arrays:
+        """A client's half: V(V'b), and a one to count it by, which is 0 where a node keeps this to itself.
+
+        It lies in the space of V, so that a few of them tell V; and more columns than one would tell it at once.
+        """
+        if b.shape != (len(V), 1):
+            rule = f"one vector of {len(V)} numbers"
+            raise ProtocolError(
+                "The probe of own components", must=rule, got=f"shape {b.shape}", then="Check the sender."
+            )
+        return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
+
+    @property
+    def settled(self) -> bool:
+        """Whether its estimate has had the rounds that it needs."""
+        return self.steps >= _LENGTH
+
+    @classmethod
+    def random(cls, d: int, seed: int) -> Probe:
+        """At the beginning."""
+        b, none = linalg.random_basis(d, 1, seed), np.empty((d, 0))
+        return cls(b, b, none, none)
+
+    def skipped(self) -> Probe:
+        """After a round in which nobody has answered it."""
+        return replace(self, steps=self.steps + 1)
+
+    def step(self, Pb: Array) -> tuple[Probe, float]:
+        """After a round, with the estimate of lambda_max; never above it, if the own spaces stay as they are."""
+        Q, PQ = np.hstack([self.Q, self.b]), np.hstack([self.PQ, Pb])
+        values, ritz, images, _ = linalg.rayleigh_ritz(Q, PQ)
+        best = linalg.orth(ritz[:, :1])
+        rest = linalg.complement(images[:, :1], Q)
+        length = float(np.linalg.norm(rest))
+        if Q.shape[1] >= _LENGTH or length <= _VANISHED:
+            none = Q[:, :0]
+            return Probe(best, best, none, none, self.steps + 1), float(values[0])
+        return Probe(rest / length, best, Q, PQ, self.steps + 1), float(values[0])
 
 
 @dataclass(frozen=True)
@@ -163,13 +268,15 @@ class Personalized(Iterative[S]):
     @property
     def additive(self) -> bool:
         # `collect` asks every client for its own components, and so does every start but those in _SUMMED.
-        return not self.collect and (self.given is not None or self.init in _SUMMED)
+        # And of answers that hang on a number, a sum in which one client has another one is that client's.
+        alike = not isinstance(self.local_components, Mapping)
+        return alike and not self.collect and (self.given is not None or self.init in _SUMMED)
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
         w, _ = self.largest(model)
         if state.start is not None:
             return {"w": w, "P": w}
-        return {"w": w, **BOUNDS, **self.limits(model)}
+        return {"w": w, **Probe.BOUNDS, **self.limits(model)}
 
     def largest(self, model: Model) -> tuple[float, float]:
         """How large w_i and w_i ||S_i|| can be: n_i S_i is X_i'X_i, and a client that comes later may bring more."""
@@ -202,6 +309,12 @@ class Personalized(Iterative[S]):
         numbers = {"exact": exact, "steps": steps, "collect": self.collect}
         told = {name: np.array(value) for name, value in numbers.items()}
         return {"b": state.probe.best, **self._each("own"), **told}
+
+    @property
+    def by_client(self) -> Mapping[int | str, int] | None:
+        """The numbers of own components by client, where they differ; else None."""
+        own = self.local_components
+        return own if isinstance(own, Mapping) else None
 
     def restart(self, model: Model) -> Array:
         return model.columns
@@ -255,3 +368,8 @@ class Personalized(Iterative[S]):
         done = way.rounds + 1 >= self.start_rounds or residuals[:r].max() <= _CLEAR or block.shape[1] == 0
         following = None if done else Start(Q, PQ, block, way.rounds + 1)
         return replace(state, U=linalg.orth(ritz[:, :r]), start=following, progress=progress)
+
+
+def weight(arrays: Arrays, data: LocalData) -> float:
+    """w_i: 1, or n_i."""
+    return float(data.n) if arrays["samples"] else 1.0

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms.personal import deflation, held_out, probe
+from flower_pca.algorithms.personal import deflation, held_out
+from flower_pca.algorithms.personal.base import Probe
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
@@ -69,7 +70,7 @@ class PersonalClosing(Stage[ClosingState]):
         U = arrays["U"]
         common: dict[str, Part] = {
             "Y": Part(U.shape, Kind.PRODUCT, of="U"),
-            **probe.parts(arrays),
+            **Probe.parts(arrays),
             "error": MEAN_SQUARES,
             "clients": COUNT,
         }
@@ -86,7 +87,7 @@ class PersonalClosing(Stage[ClosingState]):
         V = linalg.fix_signs(V)
         up = {
             "Y": data.matmat(U).astype(np.float64),
-            **probe.answer(V, arrays["b"]),
+            **Probe.answer(V, arrays["b"]),
             "error": np.array(data.squared_error(np.hstack([U, V])) / data.n),
             "clients": np.array(1.0),
         }
@@ -104,7 +105,7 @@ class PersonalClosing(Stage[ClosingState]):
         return stack if state.left["collect"] else add
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
-        known = {"Y": MARGIN * model.trace, **probe.BOUNDS, "error": 0.0, "clients": 1.0}
+        known = {"Y": MARGIN * model.trace, **Probe.BOUNDS, "error": 0.0, "clients": 1.0}
         return {**known, held_out.CHOSEN: 1.0} if held_out.AUTO in state.left else known
 
     def server(self, state: ClosingState, total: Any, answered: frozenset[int]) -> ClosingState:
@@ -114,7 +115,7 @@ class PersonalClosing(Stage[ClosingState]):
         collected = np.zeros((len(spaces), int(np.max(state.left["own"])), len(state.U)))
         for rows, V in zip(collected, spaces, strict=True):
             rows[: V.shape[1]] = V.T
-        names = ("Y", *probe.ANSWER, "error", "clients", *([held_out.CHOSEN] if held_out.AUTO in state.left else []))
+        names = ("Y", *Probe.BOUNDS, "error", "clients", *([held_out.CHOSEN] if held_out.AUTO in state.left else []))
         sums = {name: np.asarray(sum(reply[name] for reply in total.values())) for name in names}
         return replace(state, total=sums, collected=collected)
 
@@ -135,8 +136,15 @@ class PersonalClosing(Stage[ClosingState]):
             counts = state.total[held_out.CHOSEN]
             left["own"] = np.array(held_out.largest(counts))
             choices = {**choices, "own": held_out.words(counts)}
-        known: dict[str, Any] = {"values": np.maximum(values, 0.0), "residuals": residuals, "choices": choices}
-        return replace(model, basis=U, product=Y, left=left, **known)
+        return replace(
+            model,
+            basis=U,
+            product=Y,
+            left=left,
+            values=np.maximum(values, 0.0),
+            residuals=residuals,
+            choices=choices,
+        )
 
 
 def _own(arrays: Arrays, data: LocalData, memory: Arrays, r: int) -> Array:

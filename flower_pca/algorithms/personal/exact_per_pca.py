@@ -14,9 +14,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.cached import CachedSums
-from flower_pca.algorithms.personal import deflation, extrapolation, held_out, probe, start
-from flower_pca.algorithms.personal.base import Personalized, PersonalState
-from flower_pca.algorithms.personal.start import begin, weight
+from flower_pca.algorithms.personal import deflation, held_out
+from flower_pca.algorithms.personal.base import Personalized, PersonalState, Probe, Start, weight
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.asks import STEPS, Ask
@@ -24,6 +23,28 @@ from flower_pca.core.kinds import MEAN_SQUARES, NUMBER, ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
 from flower_pca.rows.local import LocalData
+
+
+def anderson(points: tuple[Array, ...], images: tuple[Array, ...]) -> Array:
+    """Anderson 1965: of all affine combinations of the pairs (point, image), the one whose residual is least.
+
+    The pairs are turned to the newest point first, as a basis and its rotations are the same subspace.
+    """
+    turns = [linalg.procrustes(X, points[-1]) for X in points]
+    G = np.stack([image @ O for image, O in zip(images, turns, strict=True)])
+    R = G - np.stack([X @ O for X, O in zip(points, turns, strict=True)])
+    if len(G) == 1:
+        return images[-1]
+    differences = (R[:-1] - R[-1]).reshape(len(R) - 1, -1).T
+    gamma = np.linalg.lstsq(differences, -R[-1].ravel(), rcond=1e-12)[0]
+    return linalg.polar(G[-1] + np.tensordot(gamma, G[:-1] - G[-1], axes=1))
+
+
+def nesterov(before: Array, image: Array, step: int) -> Array:
+    """The newest image and (step - 1) / (step + 2) of the way that led to it from the image before, once more."""
+    turned = before @ linalg.procrustes(before, image)
+    return linalg.polar(image + (step - 1.0) / (step + 2.0) * (image - turned))
+
 
 ACCELERATIONS: Final = ("auto", "anderson", "nesterov", "none")
 _PAIRS: Final = 5  # that Anderson's extrapolation looks back on
@@ -98,9 +119,9 @@ class ExactPerPCA(Personalized[ExactState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         if "k" in arrays:
-            return start.parts(arrays, d)
+            return Start.parts(arrays, d)
         Z = Part(arrays["U"].shape, Kind.ESTIMATE)
-        return {"w": NUMBER, **probe.parts(arrays), "n": ROWS, "Z": Z, "f": MEAN_SQUARES}
+        return {"w": NUMBER, **Probe.parts(arrays), "n": ROWS, "Z": Z, "f": MEAN_SQUARES}
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
         return {"n": MOST_ROWS, "Z": self.largest(model)[1], "f": 0.0}  # f to the last bit: it decides
@@ -108,7 +129,7 @@ class ExactPerPCA(Personalized[ExactState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if "k" in arrays:
-            return begin(arrays, data, memory)
+            return Start.answer(arrays, data, memory)
         U, steps, w = arrays["U"], int(arrays["steps"]), weight(arrays, data)
         own, chosen = held_out.number(arrays, data, memory)
         span = deflation.narrow(data, U.shape[1] + own, memory) if steps else None
@@ -116,7 +137,7 @@ class ExactPerPCA(Personalized[ExactState]):
         SW = deflation.product(data, np.hstack([U, V]))
         SU, SV = SW[:, : U.shape[1]], SW[:, U.shape[1] :]
         up = {"Z": w * (SU - V @ (V.T @ SU)), "f": np.array(w * (np.sum(U * SU) + np.sum(V * SV)))}
-        up |= {"n": np.array(data.n), "w": np.array(w), **probe.answer(V, arrays["b"])}
+        up |= {"n": np.array(data.n), "w": np.array(w), **Probe.answer(V, arrays["b"])}
         return up, chosen if span is None else {**chosen, "V": V, "narrow": span}
 
     def merging(self, state: ExactState) -> Merge:
@@ -168,8 +189,8 @@ class ExactPerPCA(Personalized[ExactState]):
         if chosen == "none" or len(state.images) < 2:
             return image
         if chosen == "anderson":
-            return extrapolation.anderson(state.points, state.images)
-        return extrapolation.nesterov(state.images[-2], image, state.step)
+            return anderson(state.points, state.images)
+        return nesterov(state.images[-2], image, state.step)
 
     def metrics(self, state: ExactState) -> dict[str, float]:
         objective = {"objective": state.best} if np.isfinite(state.best) else {}

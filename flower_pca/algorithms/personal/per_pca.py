@@ -12,9 +12,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms.personal import deflation, held_out, probe, start
-from flower_pca.algorithms.personal.base import Personalized, PersonalState
-from flower_pca.algorithms.personal.start import begin, weight
+from flower_pca.algorithms.personal import deflation, held_out
+from flower_pca.algorithms.personal.base import Personalized, PersonalState, Probe, Start, weight
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
@@ -119,10 +118,10 @@ class PerPCA(Personalized[PerState]):
         if "measure" in arrays:
             return {"norm": Part(kind=Kind.EIGENVALUES)}
         if "k" in arrays:
-            return start.parts(arrays, d)
+            return Start.parts(arrays, d)
         return {
             "w": NUMBER,
-            **probe.parts(arrays),
+            **Probe.parts(arrays),
             "M": Part(arrays["U"].shape, Kind.ESTIMATE),
             "f": MEAN_SQUARES,
         }
@@ -154,7 +153,7 @@ class PerPCA(Personalized[PerState]):
         if "measure" in arrays:
             return {"norm": np.array(data.norm2() / data.n)}, memory
         if "k" in arrays:
-            return begin(arrays, data, memory)
+            return Start.answer(arrays, data, memory)
         U, eta, w = arrays["U"], float(arrays["eta"]), weight(arrays, data)
         own, chosen = held_out.number(arrays, data, memory)
         V, span = memory.get("V", U[:, :0]), deflation.narrow(data, U.shape[1] + own, memory)
@@ -164,7 +163,7 @@ class PerPCA(Personalized[PerState]):
         G = deflation.product(data, W)
         U_i, V = _step(W, G, eta, U.shape[1], arrays)
         up = {"w": np.array(w), "M": w * U_i, "f": np.array(w * np.sum(W * G))}
-        return {**up, **probe.answer(V, arrays["b"])}, {**chosen, "V": V, "narrow": span}
+        return {**up, **Probe.answer(V, arrays["b"])}, {**chosen, "V": V, "narrow": span}
 
     def learn(self, state: PerState, mean: Arrays, share: float) -> PerState:
         M = mean["M"]

@@ -23,10 +23,85 @@ from typing import Final
 import numpy as np
 
 from flower_pca.algorithms.robust import sizes
-from flower_pca.algorithms.robust.problem import Problem
-from flower_pca.algorithms.robust.spectra import change, gap, narrow, spectrum
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
+
+
+def moments(U: Array, G: Array) -> tuple[Array, Array]:
+    """An orthonormal basis Z of span(U), and L'L Z for L'L = U G U'."""
+    Z, R = linalg.qr(U)
+    return Z, Z @ (R @ ((G + G.T) / 2) @ R.T)
+
+
+def change(old: Array, new: Array, G: Array) -> float:
+    """|A - ZZ'A| / |A| for A = U_new G^(1/2), Z = orth(U_old): free of gauge, weak components weigh little."""
+    E = linalg.complement(new, linalg.orth(old))
+    whole = float(np.sum((new @ G) * new))
+    return float(np.sqrt(max(float(np.sum((E @ G) * E)), 0.0) / whole)) if whole > 0.0 else 0.0
+
+
+def spectrum(U: Array, G: Array) -> Array:
+    """The singular values of VU', largest first, for G = V'V."""
+    values = linalg.rayleigh_ritz(*moments(U, G))[0]
+    return np.asarray(np.sqrt(np.maximum(values, 0.0)))
+
+
+def gap(s: Array, least: float) -> int | None:
+    """How many singular values come before the widest gap, if that is a ratio of `least` at least."""
+    s = np.maximum(s, np.finfo(np.float64).tiny)
+    ratios = s[:-1] / s[1:]
+    return int(np.argmax(ratios)) + 1 if len(ratios) and ratios.max() >= least else None
+
+
+def apart(U: Array, G: Array, other: Array, others: Array) -> float:
+    """How far two low-rank parts are apart: the second's share off the first's columns, or of the singular values."""
+    s, t = spectrum(U, G), spectrum(other, others)
+    width = max(len(s), len(t))
+    s, t = (np.pad(values, (0, width - len(values))) for values in (s, t))
+    return max(change(U, other, others), float(np.linalg.norm(s - t) / (np.linalg.norm(s) or 1.0)))
+
+
+def narrow(U: Array, G: Array, r: int) -> tuple[Array, Array, Array]:
+    """U and G of the r leading components, balanced, and T, by which V becomes VT: U = QR <- QW sqrt(s)."""
+    Q, R = linalg.qr(U)
+    values, W = linalg.eigh_descending(R @ G @ R.T)
+    root = np.sqrt(np.sqrt(np.maximum(values[:r], np.finfo(np.float64).tiny)))
+    return Q @ W[:, :r] * root, np.diag(root**2), R.T @ W[:, :r] / root
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is known before the first attempt, and what was asked for.
+
+    Attributes:
+        n, d: Rows of all clients, and columns.
+        sigma: The size of an ordinary entry.
+        top: Where bins of entries by size end, as a power of two.
+        floor: Of sigma: where lam ends without noise.
+        tol: At which change of the basis it counts as at rest.
+        noise: The deviation of dense noise; None if it is to be estimated.
+        ridge: rho / (lam sqrt(max(n, d))).
+        patience: Rounds at the end of an attempt, in which the basis should come to rest.
+        least_rounds, most_rounds: Of all attempts together.
+    """
+
+    n: int
+    d: int
+    sigma: float
+    top: int
+    floor: float
+    tol: float
+    noise: float | None
+    ridge: float
+    patience: int
+    least_rounds: int
+    most_rounds: int
+
+    @property
+    def edge(self) -> float:
+        """sqrt(n) + sqrt(d): the norm of so many independent entries of deviation one."""
+        return float(np.sqrt(self.n) + np.sqrt(self.d))
+
 
 FAR: Final = 10.0  # thresholds beyond which an entry pulls no more, where there is no noise
 MOST_NOISE: Final = 0.4  # of an ordinary entry, in what hidden entries are off by
@@ -128,7 +203,7 @@ class Attempt:
         return spectrum(self.U, self.G)
 
 
-def moved(
+def advance(
     attempt: Attempt,
     problem: Problem,
     *,
@@ -151,10 +226,10 @@ def moved(
         left, Z = float(linalg.eigh_descending(Z.T @ image)[0][0]), linalg.orth(image)
     now = replace(attempt, U=U, G=G, visible=visible, hidden=hidden, stop=stop, squares=squares, left=left, Z=Z)
     now = replace(now, pulled=sizes.beyond(counts[0], problem.top, attempt.lam))
-    return _noisy(now, problem, early) if now.phase is Phase.NOISY else _fallen(now, problem, share, early)
+    return _settle(now, problem, early) if now.phase is Phase.NOISY else _fall(now, problem, share, early)
 
 
-def _fallen(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
+def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
     course = (*now.course, (now.lam, now.hidden))
     floor = _floor(now, problem)
     before = _before(course, now.lam / now.gamma**_BACK) if problem.noise is None else None
@@ -167,23 +242,23 @@ def _fallen(now: Attempt, problem: Problem, share: float, early: bool) -> Attemp
     if problem.noise:
         return _with_noise(now, problem, now.lam)
     rounds = now.rounds + 1
-    if early or (not resting(now, problem) and rounds < problem.patience):
+    if early or (not rests(now, problem) and rounds < problem.patience):
         return replace(now, rounds=rounds)
     if now.rowwise:  # once more in the rows' own units
         own = replace(now, rowwise=False, rounds=0)
         return replace(own, lam=_floor(own, problem))
     r = int(np.sum(now.spectrum > _SPECTRUM * now.lam * problem.edge))
-    return replace(_narrowed(now, r) if 0 < r < now.p else now, phase=Phase.PROVING if r else Phase.LOST)
+    return replace(_narrow_to(now, r) if 0 < r < now.p else now, phase=Phase.PROVING if r else Phase.LOST)
 
 
-def _noisy(now: Attempt, problem: Problem, early: bool) -> Attempt:
+def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
     rounds, s = now.rounds + 1, now.noise
     if problem.noise is None and rounds % _EVERY == 0:
         newer = _between(now)
         if newer > 0.0 and (rounds <= _AT_FIRST or newer < _FALLS * s):
             s = newer
     now = replace(now, rounds=rounds, noise=s, lam=_WIDE * s)
-    rest = rounds >= _AT_LEAST and resting(now, problem)
+    rest = rounds >= _AT_LEAST and rests(now, problem)
     if early or (not rest and rounds < problem.patience):
         return now
     if now.rowwise:
@@ -196,19 +271,28 @@ def _noisy(now: Attempt, problem: Problem, early: bool) -> Attempt:
         return replace(now, phase=Phase.LOST)
     if r == now.p:
         return replace(now, phase=Phase.PROVING)
-    return replace(_narrowed(now, r), rounds=0, whole_basis=now.U, whole_gram=now.G, whole_left=now.left)
+    return replace(_narrow_to(now, r), rounds=0, whole_basis=now.U, whole_gram=now.G, whole_left=now.left)
 
 
-def resting(now: Attempt, problem: Problem) -> bool:
+def rests(now: Attempt, problem: Problem) -> bool:
     """Whether the basis is at rest."""
     return now.stop <= max(problem.tol, _ROUGH * now.noise / _unit(now, problem))
 
 
-def widened(now: Attempt) -> Attempt:
+def widen(now: Attempt) -> Attempt:
     """With all columns back, to be proven so."""
     assert now.whole_basis is not None
-    kept = {"U": now.whole_basis, "G": now.whole_gram, "left": now.whole_left, "whole_basis": None, "whole_gram": None}
-    return replace(now, **kept, tag=now.tag + 1, turn=None, phase=Phase.PROVING)  # type: ignore[arg-type]
+    return replace(
+        now,
+        U=now.whole_basis,
+        G=now.whole_gram,
+        left=now.whole_left,
+        whole_basis=None,
+        whole_gram=None,
+        tag=now.tag + 1,
+        turn=None,
+        phase=Phase.PROVING,
+    )
 
 
 def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
@@ -217,7 +301,7 @@ def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
     return replace(now, phase=Phase.NOISY, noise=s, lam=_WIDE * s, cut=_NEAR, rounds=0, Z=Z)
 
 
-def _narrowed(now: Attempt, r: int) -> Attempt:
+def _narrow_to(now: Attempt, r: int) -> Attempt:
     """On the r leading components, U and V balanced: U = QR <- QW sqrt(s), V <- V R'W / sqrt(s)."""
     assert now.G is not None
     U, G, turn = narrow(now.U, now.G, r)
@@ -230,9 +314,7 @@ def _between(now: Attempt) -> float:
 
 def _floor(now: Attempt, problem: Problem) -> float:
     """Where lam ends."""
-    least = (
-        problem.floor * problem.sigma if problem.noise is None else max(problem.noise, problem.floor * problem.sigma)
-    )
+    least = max(problem.noise or 0.0, problem.floor * problem.sigma)
     return least / problem.sigma * _unit(now, problem)
 
 

@@ -10,19 +10,40 @@ Each attempt has a block of its own to start from; the first whose proof passes 
 | 3       | .95   | 3 sigma      |                                                                                   |
 | 4       | .95   | sigma        | on rows divided by the size of their own entries, and at the end as they are      |
 | 5, ...  | .95   | 10 sigma     |                                                                                   |
+
+Two attempts that come to the same end the run too, where no further one would do better: their low-rank parts agree
+although both leave a little structure; or one names few columns as not determined, and the other names them too. Rows
+that are not determined hurt nobody else, and no attempt would help them: they have had a search of their own, see
+`proof.once_more`. So an attempt that leaves nothing but a few of them is the answer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
-from flower_pca.algorithms.robust.attempt import Attempt, Phase
-from flower_pca.algorithms.robust.problem import Problem
+import numpy as np
+
+from flower_pca.algorithms.cached import CachedSums
+from flower_pca.algorithms.robust import proof, sizes
+from flower_pca.algorithms.robust.attempt import (
+    MOST_NOISE,
+    Attempt,
+    Phase,
+    Problem,
+    advance,
+    apart,
+    gap,
+    rests,
+    spectrum,
+    widen,
+)
+from flower_pca.algorithms.robust.base import scale_start
 from flower_pca.algorithms.robust.proof import Verdict
-from flower_pca.algorithms.robust.spectra import apart, gap, spectrum
+from flower_pca.base import labels, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
+from flower_pca.core.algorithm import Progress
 
 GAMMA: Final = 0.9
 _SLOWER: Final = 0.95
@@ -41,10 +62,12 @@ _SAME: Final = 1e-2  # relative distance of two low-rank parts that agree
 # correlated, look alike in whatever attempt; but so does a block of far entries that was taken for low rank, and that
 # leaves much more than this.
 _SMALL: Final = 0.1
+_TINY: Final = float(np.finfo(np.float64).tiny)
+_STREAM: Final = 2**61
 
 
 @dataclass(frozen=True)
-class Found:
+class Record:
     """An attempt that has ended, with its verdict."""
 
     attempt: Attempt
@@ -62,8 +85,8 @@ class Book:
         number: Attempts so far, without the probe.
         probed: Whether there was a probe.
         best: The best that has ended.
-        two: The first two attempts that have left structure, and nothing else.
-        agree: Whether these have found the same.
+        alike: The first two attempts that have left structure, and nothing else.
+        weak: The columns that each attempt has named, of those that have left nothing but a few of them, and rows.
     """
 
     k: int
@@ -72,8 +95,9 @@ class Book:
     restarts: int
     number: int = 0
     probed: bool = False
-    best: Found | None = None
-    two: tuple[Found, ...] = ()
+    best: Record | None = None
+    alike: tuple[Record, ...] = ()
+    weak: tuple[tuple[int, ...], ...] = ()
 
     @property
     def count(self) -> int:
@@ -83,12 +107,24 @@ class Book:
     @property
     def agree(self) -> bool:
         """Whether two attempts have found the same, and what structure both have left is small."""
-        if len(self.two) < 2 or any(found.verdict.error > _SMALL for found in self.two):
+        if len(self.alike) < 2 or any(record.verdict.error > _SMALL for record in self.alike):
             return False
-        (one, other), grams = (found.attempt for found in self.two), [found.attempt.G for found in self.two]
-        assert grams[0] is not None
-        assert grams[1] is not None
-        return apart(one.U, grams[0], other.U, grams[1]) <= _SAME
+        one, other = (record.attempt for record in self.alike)
+        assert one.G is not None
+        assert other.G is not None
+        return apart(one.U, one.G, other.U, other.G) <= _SAME
+
+    @property
+    def succeeds(self) -> bool:
+        """Whether the best attempt is the answer: it passes, or but for rows, or for columns that another names too."""
+        if self.best is None:
+            return False
+        verdict = self.best.verdict
+        if not verdict.nearly:
+            return verdict.passes
+        # The best one is among these: a column that each attempt misses in its own way is missed, not undetermined.
+        others = [weak for weak in self.weak if set(verdict.columns) <= set(weak)]
+        return not verdict.columns or len(others) > 1
 
     def begin(self, problem: Problem, U: Array, tag: int) -> tuple[Book, Attempt]:
         """The next attempt, from this block: as many columns as `columns` says."""
@@ -96,39 +132,80 @@ class Book:
             attempt = Attempt(U=U, lam=problem.sigma, start=problem.sigma, gamma=GAMMA, probe=True, tag=tag)
             return replace(self, probed=True), attempt
         gamma, factor, rowwise = self._next
-        gamma = self.gamma if self.number == 0 else max(gamma, self.gamma)
-        lam = factor * (1.0 if rowwise else problem.sigma)
+        # The first attempt falls as it was asked to, the others no faster than that.
+        gamma = max(gamma, self.gamma) if self.number else self.gamma
+        lam = factor * self.unit(problem)
         attempt = Attempt(U=U, lam=lam, start=lam, gamma=gamma, rowwise=rowwise, units=rowwise, tag=tag)
         return replace(self, number=self.number + 1), attempt
 
-    def rowwise_next(self, problem: Problem) -> bool:
-        """Whether the next attempt divides rows by the size of their own entries."""
-        return not self._probe_next(problem) and self._next[2]
+    def unit(self, problem: Problem) -> float:
+        """The size of an ordinary entry in the next attempt: 1 where rows are divided by the size of their own."""
+        rowwise = self._next[2] and not self._probe_next(problem)
+        return 1.0 if rowwise else problem.sigma
 
     def columns(self, problem: Problem) -> int:
         """How many columns the next attempt has."""
         return 2 * self.k + 2 if self._probe_next(problem) else self.p
 
-    def add(self, found: Found) -> Book:
+    def add(self, record: Record) -> Book:
         """With an attempt more that has ended."""
-        attempt, verdict = found.attempt, found.verdict
-        better = self.best is None or verdict.order < self.best.verdict.order
-        best = found if better and (verdict.passes or not attempt.probe) else self.best
-        p, two = self.p, self.two
-        if not verdict.passes and not attempt.probe and attempt.G is not None:
-            r = gap(spectrum(attempt.U, attempt.G), _CLEAR)
-            p = r if r is not None and r < p else p
-        if verdict.structured and verdict.predicted and verdict.determined and not attempt.probe and len(two) < 2:
-            two = (*two, found)
-        return replace(self, best=best, p=p, two=two)
+        verdict = record.verdict
+        if record.attempt.probe:  # it has more columns than were asked for: an answer only if it passes
+            return replace(self, best=record) if verdict.passes and self._better(verdict) else self
+        book = replace(self, best=record) if self._better(verdict) else self
+        if not verdict.passes:
+            book = replace(book, p=min(_rank(record.attempt) or self.p, self.p))
+        if verdict.nearly:
+            book = replace(book, weak=(*self.weak, verdict.columns))
+        if verdict.structured and verdict.predicted and verdict.determined:
+            book = replace(book, alike=(*self.alike, record)[:2])
+        return book
 
     def over(self, problem: Problem) -> bool:
         """Whether there is nothing left to try."""
-        if self.best is not None and self.best.verdict.passes:
+        if self.succeeds:
             return True
         if self._probe_next(problem):
             return False
         return self.number > self.restarts or (self.agree and self.count >= _PROBED)
+
+    def status(self, rounds: int) -> Status:
+        """In which words a run ends that has tried all there is to try."""
+        assert self.best is not None
+        verdict, attempt = self.best.verdict, self.best.attempt
+        noise = f"dense noise of deviation {attempt.noise:.2g}" if attempt.noise else "no dense noise was found"
+        end = f"after {labels.count(rounds, 'round')}"
+        words = f"{noise}; the low-rank part has rank {verdict.rank} of at most {self.k}, {end}"
+        if self.succeeds and verdict.rank > self.k:
+            more = f"a low-rank part of rank {verdict.rank} was found: ask for n_components={verdict.rank}"
+            return Status(Outcome.STALLED, more)
+        # A column that is not determined never comes to rest.
+        if self.succeeds and not verdict.rest and not verdict.columns:
+            return Status(Outcome.MAX_ROUNDS, f"the basis still changes by {attempt.stop:.2g} in a round; {words}")
+        if self.succeeds:
+            return Status(Outcome.CONVERGED, "; ".join(part for part in (words, verdict.exceptions) if part))
+        if self.agree:
+            note = f"structure of {verdict.structure:.1%} is left, as two attempts agree"
+            return Status(Outcome.CONVERGED, f"{words}; {note}")
+        return Status(Outcome.STALLED, self._failure(verdict))
+
+    def _failure(self, verdict: Verdict) -> str:
+        """Why no attempt is an answer."""
+        if not verdict.predicted:
+            why = f"more noise than {MOST_NOISE:g} of an entry, too many outliers, or too few entries for the rank"
+            off = f"they are off by {verdict.error:.2g} of an ordinary entry"
+            return f"no low-rank part of rank up to {self.k} predicts hidden entries ({off}): {why}"
+        if verdict.structured:
+            left = f"structure of {verdict.structure:.1%} is left of what should be noise"
+            return f"{left}, in {labels.count(self.count, 'attempt')}: ask for more components"
+        named = [labels.count(len(verdict.columns), "column"), labels.count(verdict.rows, "row")]
+        but = " and ".join(one for one in named if not one.startswith("0 "))
+        return (
+            f"a low-rank part of rank {verdict.rank} was found but for {but}, whose clean entries do not determine them"
+        )
+
+    def _better(self, verdict: Verdict) -> bool:
+        return self.best is None or verdict.order < self.best.verdict.order
 
     @property
     def _next(self) -> tuple[float, float, bool]:
@@ -140,47 +217,129 @@ class Book:
         verdict = self.best.verdict
         return (not verdict.predicted or verdict.structured) and 2 * self.k + 2 <= min(problem.n, problem.d) / 2
 
-    def status(self, rounds: int) -> Status:
-        """In which words a run ends that has tried all there is to try."""
-        assert self.best is not None
-        v, attempt = self.best.verdict, self.best.attempt
-        noise = f"dense noise of deviation {attempt.noise:.2g}" if attempt.noise > 0.0 else "no dense noise was found"
-        found = f"{noise}; the low-rank part has rank {v.rank} of at most {self.k}, after {_many(rounds, 'round')}"
-        if v.passes and v.rank > self.k:
-            words = f"a low-rank part of rank {v.rank} was found: ask for n_components={v.rank}"
-            return Status(Outcome.STALLED, words)
-        if v.passes and not v.rest:
-            return Status(Outcome.MAX_ROUNDS, f"the basis still changes by {attempt.stop:.2g} in a round; {found}")
-        if v.passes:
-            return Status(Outcome.CONVERGED, found)
-        if self.agree:
-            note = f"structure of {v.structure:.1%} is left, as two attempts agree"
-            return Status(Outcome.CONVERGED, f"{found}; {note}")
-        if not v.predicted:
-            why = f"more noise than {0.4:g} of an entry, too many outliers, or too few entries for the rank"
-            missed = f"predicts hidden entries (they are off by {v.error:.2g} of an ordinary entry)"
-            return Status(Outcome.STALLED, f"no low-rank part of rank up to {self.k} {missed}: {why}")
-        if v.structured:
-            left = f"structure of {v.structure:.1%} is left of what should be noise, in {_many(self.count, 'attempt')}"
-            return Status(Outcome.STALLED, f"{left}: ask for more components")
-        shown = ", ".join(str(j) for j in v.columns[:10]) + (", ..." if len(v.columns) > 10 else "")
-        columns = f"{_many(len(v.columns), 'column')} ({shown})" if v.columns else ""
-        both = " and ".join(part for part in (columns, _many(v.rows, "row") if v.rows else "") if part)
-        words = f"a low-rank part of rank {v.rank} was found but for {both}, whose clean entries do not determine them"
-        return Status(Outcome.STALLED, words)
 
-
-def lost(attempt: Attempt, problem: Problem) -> Found:
+def abandon(attempt: Attempt, problem: Problem) -> Record:
     """An attempt that was left at once."""
     unit = 1.0 if attempt.rowwise else problem.sigma
-    return Found(replace(attempt, phase=Phase.LOST), Verdict(rank=0, error=attempt.hidden / unit))
+    return Record(replace(attempt, phase=Phase.LOST), Verdict(rank=0, error=attempt.hidden / unit))
 
 
-def unfinished(rounds: int) -> Status:
+def out_of_rounds(rounds: int) -> Status:
     """The end of a run whose first attempt has used up its rounds."""
-    words = f"{_many(rounds, 'round')} were not enough for one attempt: nothing is proven. Raise max_rounds"
+    words = f"{labels.count(rounds, 'round')} were not enough for one attempt: nothing is proven. Raise max_rounds"
     return Status(Outcome.MAX_ROUNDS, words)
 
 
-def _many(number: int, thing: str) -> str:
-    return f"1 {thing}" if number == 1 else f"{number} {thing}s"
+def _rank(attempt: Attempt) -> int | None:
+    """The rank of a failed attempt, if its singular values have a clear gap."""
+    return None if attempt.G is None else gap(spectrum(attempt.U, attempt.G), _CLEAR)
+
+
+@dataclass(frozen=True)
+class ConsensusState:
+    """What the run knows of its problem, the attempt under way with those before it, and the sums held.
+
+    `sigma` is the size of an ordinary entry, None while it is asked for; `first` the block of the first attempt. `x`,
+    `steps` and `weak` belong to the proof under way: its power steps, and the columns that are not determined.
+    """
+
+    problem: Problem
+    sigma: float | None
+    rms: float
+    seed: int
+    first: Array
+    cache: CachedSums
+    progress: Progress
+    book: Book
+    attempt: Attempt | None = None
+    x: Array | None = None
+    steps: int = 0
+    verdict: Status | None = None
+
+    @property
+    def everyone(self) -> bool:
+        """Whether the coming message is for all clients: a proof is."""
+        return self.proving
+
+    @property
+    def last(self) -> bool:
+        """Whether the coming message is the last one of a proof."""
+        return self.proving and (self.x is None or self.steps + 1 >= proof.STEPS)
+
+    @property
+    def proving(self) -> bool:
+        """Whether the attempt is to be proven."""
+        return self.attempt is not None and self.attempt.phase is Phase.PROVING
+
+    def with_sigma(self, sigma: float) -> ConsensusState:
+        """When the size of an ordinary entry has become known."""
+        state = replace(self, sigma=sigma, problem=replace(self.problem, sigma=sigma))
+        if sigma == 0.0:
+            return replace(state, verdict=Status(Outcome.CONVERGED, "all entries are 0"))
+        return state.next_attempt()
+
+    def next_attempt(self) -> ConsensusState:
+        """At the next attempt."""
+        problem, U, tag = self.problem, self.first, 0
+        if self.attempt is not None:
+            tag = self.attempt.tag + 1
+            U = np.array(linalg.random_block(problem.d, self.book.columns(problem), self.seed + _STREAM + tag))
+        book, attempt = self.book.begin(problem, scale_start(U, self.book.unit(problem)), tag)
+        return replace(self, book=book, attempt=attempt, cache=replace(self.cache, last=None))
+
+    def after_round(self, total: Any) -> ConsensusState:
+        """With the answers to a round: U = (sum B)(sum G + rho I)^-1."""
+        before, problem = self.attempt, self.problem
+        assert before is not None
+        cache, sums, share = self.cache.add(total)
+        G = sums["G"] + max(before.rho(problem), _TINY) * np.eye(before.p)
+        U = np.linalg.solve(G, sums["B"].T).T
+        attempt = advance(
+            before,
+            problem,
+            U=U,
+            G=sums["G"],
+            counts=sums["counts"],
+            image=sums.get("image"),
+            share=share,
+            early=self.progress.rounds + 1 < problem.least_rounds,
+        )
+        if (attempt.phase, attempt.tag) != (before.phase, before.tag):
+            cache = replace(cache, last=None)
+        state = replace(self, attempt=attempt, cache=cache, progress=self.progress.step(attempt.stop))
+        if attempt.phase is Phase.LOST:
+            return state._end(abandon(attempt, problem))
+        if attempt.phase is Phase.PROVING:
+            return replace(state, x=proof.power_block(attempt), steps=0)
+        if state.progress.rounds < problem.most_rounds:
+            return state
+        if state.book.best is not None:
+            return replace(state, verdict=state.book.status(state.progress.rounds))
+        book = state.book.add(abandon(attempt, problem))
+        return replace(state, book=book, verdict=out_of_rounds(state.progress.rounds))
+
+    def after_proof(self, total: Any) -> ConsensusState:
+        """With the answers to a message of a proof."""
+        attempt, problem, steps = self.attempt, self.problem, self.steps + 1
+        assert attempt is not None
+        attempt = replace(attempt, G=total["G"])
+        if self.x is None:
+            weak = proof.weak_columns(total["G"], total["F"])
+        else:
+            x, weak = proof.power_step(total["G"], self.x, total["image"])
+            if not self.last:
+                return replace(self, attempt=attempt, x=x, steps=steps)
+        error, state = sizes.scale(total["counts"][1], problem.top), replace(self, x=None, steps=0)
+        verdict = proof.verdict(attempt, problem, total=total, weak=weak, error=error, rest=rests(attempt, problem))
+        if verdict.structured and attempt.whole_basis is not None:
+            attempt = widen(attempt)
+            return replace(state, attempt=attempt, x=proof.power_block(attempt))
+        return state._end(Record(attempt, verdict))
+
+    def _end(self, record: Record) -> ConsensusState:
+        """At the next attempt, or at the end."""
+        book, rounds = self.book.add(record), self.progress.rounds
+        state = replace(self, book=book)
+        if book.over(self.problem) or rounds >= self.problem.most_rounds:
+            return replace(state, verdict=book.status(rounds))
+        return state.next_attempt()

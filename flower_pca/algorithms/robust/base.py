@@ -8,13 +8,13 @@ the walk over blocks of rows with what is remembered of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, TypeVar
 
 import numpy as np
 
 from flower_pca.algorithms.robust import median
-from flower_pca.base import checks, linalg
+from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
@@ -29,6 +29,7 @@ S = TypeVar("S", bound=Iterating)
 
 NORMAL: Final = 1.4826  # a normal entry's deviation over the median of its absolute value
 _STREAM: Final = 2**62
+_MOST: Final = 0.5  # share of a client's entries
 _NOTHING: Final = 1e-6  # of the squares of ordinary entries, below which a low-rank part is none
 
 
@@ -64,7 +65,26 @@ class Robust(Iterative[S]):
         if model.trace <= _NOTHING * sigma**2 * model.n * model.d and sigma > 0.0:
             words = "the low-rank part has collapsed to zero: the ridge rho is above the spectral norm of the rows"
             return Status(Outcome.STALLED, f"{words} clipped at the threshold. Lower the ridge.")
-        return model.status
+        status = model.status
+        if status is None:
+            return None
+        return replace(status, words="; ".join((status.words, *exceptions(model))))
+
+
+def exceptions(model: Model) -> list[str]:
+    """In words: rows that are not determined, and clients of which most entries are far from the low-rank part.
+
+    Clients are known where the server has seen single answers.
+    """
+    said = []
+    rows, bad = model.left.get("weak", np.zeros(2))
+    if rows:
+        whole = f" ({bad:.0f} bad as a whole)" if bad else ""
+        said.append(f"too few entries are clean of {labels.count(round(float(rows)), 'row')}{whole}")
+    if "clients" in model.left:
+        keys = model.left["keys"][model.left["clients"][:, 2] > _MOST]
+        said += [f"most entries are far at client {key}" for key in keys]
+    return said
 
 
 def start_block(model: Model) -> Array:
@@ -73,7 +93,7 @@ def start_block(model: Model) -> Array:
     return model.columns * np.sqrt(d) if model.restarts else np.array(linalg.random_block(d, p, model.seed + _STREAM))
 
 
-def sized(U: Array, sigma: float) -> Array:
+def scale_start(U: Array, sigma: float) -> Array:
     """U at first, in proportion to the root of the entries' size, as V will be: then no unit is better than another.
 
     sigma is near sqrt(p) for factors of N(0, 1) entries, which keep their U so.
@@ -89,7 +109,7 @@ def root_mean_square(model: Model) -> float:
 COUNTING: Final[Mapping[str, Ask]] = {"top": index(1100, least=-1100)}  # of the message that counts entries by size
 
 
-def asked_counts(rms: float) -> Arrays:
+def counts_message(rms: float) -> Arrays:
     """The message that asks clients to count their entries by size."""
     return {"top": np.array(median.top(rms))}
 
@@ -106,7 +126,7 @@ def counts_bounds(model: Model) -> Mapping[str, Array | float]:
 
 def counts_reply(arrays: Arrays, data: LocalData) -> Arrays:
     """A client's answer."""
-    return {"counts": median.counted(data, int(arrays["top"]))}
+    return {"counts": median.count(data, int(arrays["top"]))}
 
 
 def spread(counts: Array, rms: float) -> float:

@@ -9,10 +9,10 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.robust import hidden, huber
+from flower_pca.algorithms.robust.attempt import moments
 from flower_pca.algorithms.robust.base import rows_with
-from flower_pca.algorithms.robust.determined import undetermined
 from flower_pca.algorithms.robust.huber import Regression
-from flower_pca.algorithms.robust.spectra import moments
+from flower_pca.algorithms.robust.proof import once_more, undetermined
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
@@ -82,53 +82,62 @@ class LowRank(Stage[LowRankState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         wide, p = arrays["U"].shape
         columns = Part((wide,), Kind.COUNT)
-        return {"n": ROWS, "G": Part((p, p), Kind.SCORES), "far": columns, "taken": columns}
+        weak = {"weak": Part((2,), Kind.COUNT)} if "cut" in arrays else {}  # rows not determined, and bad as a whole
+        return {"n": ROWS, **weak, "G": Part((p, p), Kind.SCORES), "far": columns, "taken": columns}
 
     def bounds(self, state: LowRankState, model: Model) -> Mapping[str, Array | float]:
-        return {"n": MOST_ROWS, "G": 0.0, "far": 0.0, "taken": 0.0}
+        known = {"n": MOST_ROWS, "G": 0.0, "far": 0.0, "taken": 0.0}
+        return {**known, "weak": MOST_ROWS} if np.isfinite(state.cut) else known
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        U, lam, rho, sigma = arrays["U"], *(float(arrays[name]) for name in ("lam", "rho", "sigma"))
-        cut, parts, start = float(arrays.get("cut", np.inf)), [], 0
-        regression, beyond = Regression(U, lam, rho, cut), lam * min(cut, FAR)
+        U, lam = arrays["U"], float(arrays["lam"])
+        cut = float(arrays.get("cut", np.inf))
+        unseen, Q = hidden.unseen(data, seed=0, share=0.0), linalg.orth(U)
         far, taken = np.zeros((2, len(U)), dtype=np.int64)
-        unseen = hidden.unseen(data, seed=0, share=0.0)
-        late = float(memory.get("lam", lam)) > huber.LATE * lam
-        before = None if late or int(memory.get("tag", -1)) != int(arrays.get("tag", -1)) else memory.get("V")
-        for X, V in rows_with(before, data, U.shape[1]):
+        G, weak, found, start = np.zeros((U.shape[1], U.shape[1])), np.zeros(2), [], 0
+        for X, before in rows_with(_known(arrays, memory), data, U.shape[1]):
             gaps = unseen.of_rows(start, start + len(X))[0]
-            if V is None:  # a node that has been started anew has none to start from
-                V = huber.recover(X, U, start=sigma, lam=lam, rho=rho, cut=cut, out=gaps)
-            else:
-                V = regression.settle(X, V, gaps)
-            parts.append(V)
+            V = _solved(arrays, X, before, gaps)
             off = np.abs(X - V @ U.T)
             off.reshape(-1)[gaps] = 0.0
-            far += np.sum(off > beyond, axis=0)
+            far += np.sum(off > lam * min(cut, FAR), axis=0)
             taken += np.sum(off > lam, axis=0)
+            sound = V
+            if np.isfinite(cut):  # what such a row has for V follows from its far entries, and would outweigh others
+                out, bad = undetermined(off, Q, lam * cut, gaps)
+                weak += len(out), len(bad)
+                sound = np.delete(V, out, axis=0)
+            G += sound.T @ sound
+            found.append(V)
             start += len(X)
-        V = np.concatenate(parts)
-        kept = {"V": V, "U": U, "lam": np.array(lam)}
-        kept |= {"cut": arrays["cut"]} if "cut" in arrays else {}
-        return {"n": np.array(data.n), "G": V.T @ V, "far": far, "taken": taken}, kept
+        kept = {"V": np.concatenate(found), "U": U, "lam": np.array(lam)}
+        sums = {"n": np.array(data.n), "G": G, "far": far, "taken": taken}
+        if "cut" in arrays:
+            kept["cut"], sums["weak"] = arrays["cut"], weak
+        return sums, kept
 
     @staticmethod
     def own(memory: Arrays, data: LocalData) -> Arrays:
         if "U" not in memory:  # a client that was gone before the end
             return {}
         V, U, lam, cut = memory["V"], memory["U"], float(memory["lam"]), float(memory.get("cut", np.inf))
-        mean, scale = data.frame.mean, data.frame.scale
         L, gaps = V @ U.T, hidden.unseen(data, seed=0, share=0.0).gaps
         R = np.concatenate(list(data.dense())) - L
         R.reshape(-1)[gaps] = 0.0  # there is nothing to be told from the low-rank part
-        found = {} if np.isinf(cut) else {"undetermined": undetermined(R, U, lam * cut, gaps)}
-        sparse = huber.sparse(R, lam, cut)
-        L, sparse = (L, sparse) if scale is None else (L * scale, sparse * scale)
-        return {"V": V, "L": L if mean is None else L + mean, "S": sparse, **found}
+        found = {}
+        if np.isfinite(cut):
+            weak, bad = undetermined(np.abs(R), linalg.orth(U), lam * cut, gaps)
+            found = {"undetermined": weak, "bad_rows": bad}
+        S = huber.sparse(R, lam, cut)
+        if data.frame.scale is not None:
+            L, S = L * data.frame.scale, S * data.frame.scale
+        if data.frame.mean is not None:
+            L = L + data.frame.mean
+        return {"V": V, "L": L, "S": S, **found}
 
     def merging(self, state: LowRankState) -> Merge:
-        return add if state.summed else _kept
+        return add if state.summed else _apart
 
     @property
     def additive(self) -> bool:
@@ -143,12 +152,15 @@ class LowRank(Stage[LowRankState]):
     def finish(self, state: LowRankState, model: Model) -> Model:
         assert state.total is not None
         total, n = state.total, int(state.total["n"])
-        values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, total["G"]))
+        weak = float(total["weak"][0]) if "weak" in total else 0.0
+        # The rows that are not determined count as if they were like the others.
+        G = total["G"] * (n / (n - weak)) if 0.0 < weak < n else total["G"]
+        values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, G))
         values = np.maximum(values, 0.0)
         told = {"lam": state.lam, "sigma": state.sigma, **state.told, "outliers": total["far"].sum() / (n * model.d)}
         told |= {"far": total["far"] / n, "taken": total["taken"] / n}
         told |= _by_client(total, model.d)
-        told |= {"cut": state.cut} if np.isfinite(state.cut) else {}
+        told |= {"cut": state.cut, "weak": total["weak"]} if np.isfinite(state.cut) else {}
         return replace(
             model,
             n=n,
@@ -162,7 +174,25 @@ class LowRank(Stage[LowRankState]):
         )
 
 
-def _kept(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
+def _known(arrays: Arrays, memory: Arrays) -> Array | None:
+    """V as the client remembers it, if it belongs to this basis and to a threshold near this one."""
+    late = float(memory.get("lam", arrays["lam"])) > huber.LATE * float(arrays["lam"])
+    if late or int(memory.get("tag", -1)) != int(arrays.get("tag", -1)):
+        return None
+    return memory.get("V")
+
+
+def _solved(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
+    """V of these rows for the last basis; from nothing at a node that has been started anew."""
+    U, lam, rho, cut = arrays["U"], float(arrays["lam"]), float(arrays["rho"]), float(arrays.get("cut", np.inf))
+    if V is None:
+        V = huber.recover(X, U, start=float(arrays["sigma"]), lam=lam, rho=rho, cut=cut, out=gaps)
+    else:
+        V = Regression(U, lam, rho, cut).settle(X, V, gaps)
+    return once_more(X, V, U, gaps, lam=lam, rho=rho, cut=cut)[0] if np.isfinite(cut) else V
+
+
+def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """The sum of the answers; beside it the key of each client, its rows, entries taken out, and far ones."""
     line = np.array([[reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])]], dtype=np.float64)
     keys = np.empty(0, dtype=np.uint64) if total is None else total.pop(_KEYS)

@@ -17,22 +17,20 @@ import numpy as np
 
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.robust import attempts, hidden, median, proof, sizes
-from flower_pca.algorithms.robust.attempts import Book
+from flower_pca.algorithms.robust.attempt import Problem, moments
+from flower_pca.algorithms.robust.attempts import Book, ConsensusState
 from flower_pca.algorithms.robust.base import (
     COUNTING,
     Robust,
-    asked_counts,
     counts_bounds,
+    counts_message,
     counts_parts,
     counts_reply,
     root_mean_square,
     spread,
     start_block,
 )
-from flower_pca.algorithms.robust.problem import Problem
 from flower_pca.algorithms.robust.rounds import Task
-from flower_pca.algorithms.robust.spectra import moments
-from flower_pca.algorithms.robust.state import ConsensusState
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
@@ -98,7 +96,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         "inner_steps": STEPS,
         "seed": SEED,
         **dict.fromkeys(("tag", "origin"), index(2**53, least=-1)),
-        **dict.fromkeys(("rowwise", "proof", "last"), FLAG),
+        **dict.fromkeys(("rowwise", "proof"), FLAG),
         "turn": MATRIX,
         "block": BLOCK,
         "Z": BLOCK,
@@ -140,18 +138,18 @@ class ConsensusRPCA(Robust[ConsensusState]):
         book = Book(k=p, p=p, gamma=self.gamma, restarts=self.restarts)
         cache = CachedSums(model.n, summed=model.summed)
         state = ConsensusState(problem, self.sigma, rms, model.seed, start_block(model), cache, progress, book)
-        return state if self.sigma is None else state.begun()
+        return state if self.sigma is None else state.next_attempt()
 
     def broadcast(self, state: ConsensusState) -> Arrays:
         if state.attempt is None:
-            return asked_counts(state.rms)
+            return counts_message(state.rms)
         attempt, problem = state.attempt, state.problem
         numbers = {
             "lam": attempt.lam, "rho": attempt.rho(problem), "cut": attempt.cut, "start": attempt.start,
             "share": hidden.share(problem.n, problem.d), "top": problem.top, "seed": state.seed,
             "inner_steps": 0 if state.steps else attempt.steps(self.inner_steps),  # V stays while it is proven
             "tag": attempt.tag, "origin": attempt.origin, "rowwise": attempt.rowwise,
-            "proof": state.proving, "last": state.last,
+            "proof": state.proving,
         }  # fmt: skip
         blocks = {"turn": attempt.turn, "block": state.x, "Z": None if state.proving else attempt.Z}
         sent = {name: np.array(value) for name, value in numbers.items()}
@@ -199,7 +197,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     def server(self, state: ConsensusState, total: Any, answered: frozenset[int]) -> ConsensusState:
         if state.attempt is None:
-            return state.measured(spread(total["counts"], state.rms))
+            return state.with_sigma(spread(total["counts"], state.rms))
         return state.after_proof(total) if state.proving else state.after_round(total)
 
     def status(self, state: ConsensusState) -> Status | None:

@@ -17,13 +17,13 @@ import numpy as np
 from flower_pca.algorithms.robust.base import (
     COUNTING,
     Robust,
-    asked_counts,
     counts_bounds,
+    counts_message,
     counts_parts,
     counts_reply,
     root_mean_square,
     rows_with,
-    sized,
+    scale_start,
     spread,
     start_block,
 )
@@ -126,12 +126,12 @@ class DCFPCA(Robust[DCFState]):
 
     def start(self, model: Model) -> DCFState:
         U = start_block(model) if self.init == "random" else model.powered() * np.sqrt(model.d)
-        U = sized(U, self.sigma) if self.step == "scaled" and self.sigma is not None else U
+        U = scale_start(U, self.sigma) if self.step == "scaled" and self.sigma is not None else U
         return DCFState(U, self.sigma, model.n, root_mean_square(model), model.seed, Progress.begin(self.tol, model))
 
     def broadcast(self, state: DCFState) -> Arrays:
         if state.sigma is None:
-            return asked_counts(state.rms)
+            return counts_message(state.rms)
         lam, rho = self._weights(state)
         eta = _ETA[self.step] if self.eta is None else self.eta
         anneal = self.step == "paper" if self.anneal is None else self.anneal
@@ -167,7 +167,7 @@ class DCFPCA(Robust[DCFState]):
             for X, known in rows_with(V, data, U.shape[1]):
                 assert known is not None
                 part, R = regression.steps(X, known, int(arrays["inner_steps"]))
-                C = regression.clipped(R)
+                C = regression.clip(R)
                 gradient -= C.T @ part.astype(X.dtype, copy=False)
                 parts.append(part)
             V = np.concatenate(parts)
@@ -181,7 +181,7 @@ class DCFPCA(Robust[DCFState]):
         if state.sigma is None:
             sigma = spread(total["counts"], state.rms)
             progress = state.progress if sigma > 0.0 else state.progress.step(0.0)  # nothing but zeros
-            U = sized(state.U, sigma) if self.step == "scaled" else state.U  # the paper's is of N(0, 1) entries
+            U = scale_start(state.U, sigma) if self.step == "scaled" else state.U  # the paper's is of N(0, 1) entries
             return replace(state, U=U, sigma=sigma, progress=progress)
         U = total["U"] / float(total["weight"])
         moved = float(np.linalg.norm(U - state.U)) / (float(np.linalg.norm(U)) or 1.0)

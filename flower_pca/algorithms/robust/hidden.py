@@ -45,12 +45,12 @@ def unseen(data: LocalData, *, seed: int, share: float) -> Unseen:
     """What is not looked at of these rows; found once."""
     key: Any = ("unseen", seed, share)
     if key not in data.known:
-        data.known[key] = _drawn(data, seed, share)
+        data.known[key] = _draw(data, seed, share)
     found: Unseen = data.known[key]
     return found
 
 
-def _drawn(data: LocalData, seed: int, share: float) -> Unseen:
+def _draw(data: LocalData, seed: int, share: float) -> Unseen:
     gaps = _gaps(data)
     hidden = _hidden(data, seed, share) if share > 0.0 else _NONE
     return Unseen(gaps, np.setdiff1d(hidden, gaps, assume_unique=True), data.d)
@@ -74,12 +74,12 @@ def _hidden(data: LocalData, seed: int, share: float) -> Array:
         known = np.nan_to_num(block.astype(np.float64), nan=0.0)
         size = np.max(np.abs(known), axis=1, keepdims=True)
         whole = np.rint(known / np.where(size > 0.0, size, 1.0) * _FINE).astype(np.int64).view(np.uint64)
-        rows.append(_mixed(whole @ (of_column[0] | np.uint64(1))))
+        rows.append(_mix(whole @ (of_column[0] | np.uint64(1))))
     row = np.concatenate(rows)
-    row = _mixed(row + _NEXT * _occurrence(row))
+    row = _mix(row + _NEXT * _occurrence(row))
     limit, step = np.uint64(int(min(share, _MOST) * 2.0**64)), max(1, 2**20 // d)
     for i in range(0, len(row), step):
-        drawn = _mixed(row[i : i + step, None] ^ of_column[1]) < limit
+        drawn = _mix(row[i : i + step, None] ^ of_column[1]) < limit
         hidden.append(np.flatnonzero(drawn) + i * d)
     return np.concatenate(hidden)
 
@@ -94,7 +94,7 @@ def _occurrence(row: Array) -> Array:
     return counts
 
 
-def _mixed(x: Array) -> Array:
+def _mix(x: Array) -> Array:
     """The finalizer of splitmix64: every bit of x in every bit."""
     x = (x ^ (x >> np.uint64(30))) * _MIX[0]
     x = (x ^ (x >> np.uint64(27))) * _MIX[1]

@@ -61,7 +61,7 @@ class Regression:
             W = V + ((old - 1.0) / t * moving)[:, None] * moved
         return V
 
-    def clipped(self, R: Array, out: Array | None = None) -> Array:
+    def clip(self, R: Array, out: Array | None = None) -> Array:
         """C in the place of R = X - VU', which is R - S."""
         far = np.abs(R) > self._far if self._far < np.inf else None
         R.clip(-self._lam, self._lam, out=R)
@@ -72,7 +72,7 @@ class Regression:
         return R
 
     def _step(self, X: Array, V: Array, R: Array, out: Array | None) -> Array:
-        pull = self.clipped(self._residual(X, V, R), out) @ self._U.astype(X.dtype, copy=False)
+        pull = self.clip(self._residual(X, V, R), out) @ self._U.astype(X.dtype, copy=False)
         return np.asarray((pull - self._rho * V) @ self._inverse)
 
     def _residual(self, X: Array, V: Array, R: Array) -> Array:

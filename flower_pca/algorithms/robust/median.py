@@ -25,7 +25,7 @@ def top(rms: float) -> int:
     return math.ceil(math.log2(rms)) + _ABOVE if rms > 0.0 else 0
 
 
-def counted(data: LocalData, top: int) -> Array:
+def count(data: LocalData, top: int) -> Array:
     """How many |x| of a client lie in each bin."""
     before, counts = (top - _OCTAVES) * _FINE - 1, np.zeros(BINS)
     for X in data.dense():

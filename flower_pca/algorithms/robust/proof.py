@@ -4,6 +4,7 @@ What is asked of a basis at rest (clean: within the cut of the low-rank part):
 (a) predicted: as large a share of hidden entries is clean as of visible ones, and half of these at least;
 (b) determined: the clean entries of every row and of every column determine it: the least eigenvalue of sum P_i P_i'
     over them, P an orthonormal basis of the column space of VU', is not far below 1 (likewise for rows);
+    rows and columns that fail are named, and those rows among them counted that are bad as a whole;
 (c) no structure: with noise, the largest singular value of what is left is that of independent entries.
 Rows are for each client to look at. For columns clients send sum v_i v_i' over clean entries while that is short, else
 what power steps need: x <- G^-1 (G - F_j) x, in which the largest eigenvalue is 1 less the least of G^-1 F_j.
@@ -11,21 +12,115 @@ what power steps need: x <- G^-1 (G - F_j) x, in which the largest eigenvalue is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from flower_pca.algorithms.robust.attempt import MOST_NOISE, Attempt
-from flower_pca.algorithms.robust.determined import EXACT, LEAST, LEAST_BOUND, SEED, pairs, squared, weak_rows
-from flower_pca.algorithms.robust.problem import Problem
-from flower_pca.base import linalg
+from flower_pca.algorithms.robust import huber
+from flower_pca.algorithms.robust.attempt import MOST_NOISE, Attempt, Problem
+from flower_pca.base import labels, linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import ROWS, Kind, Part
 
+EXACT: Final = 16  # columns up to which matrices are formed
+LEAST, LEAST_BOUND = 0.06, 0.1  # eigenvalues below which a row or column is not determined; of power steps
+STEPS: Final = 8  # power steps
+BAD: Final = 0.3  # share of clean entries of a row below which these may be clean by chance
+SEED: Final = 20
+
+
+def weak_rows(W: Array, Q: Array) -> Array:
+    """Which rows their clean entries, 1 in W, do not determine."""
+    r = Q.shape[1]
+    if r <= EXACT:
+        return np.asarray(np.linalg.eigvalsh(squared(W @ pairs(Q), r))[:, 0] < LEAST)
+    x = np.repeat(np.array(linalg.random_block(1, r, SEED)), len(W), axis=0)
+    value, others, along = np.zeros(len(W)), 1.0 - W, np.empty_like(W)
+    for _ in range(STEPS):
+        x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        np.multiply(others, np.matmul(x, Q.T, out=along), out=along)
+        image = along @ Q
+        value, x = np.sum(x * image, axis=1), image
+    return np.asarray(1.0 - value < LEAST_BOUND)
+
+
+def bad_rows(W: Array, seen: Array, share: float = 0.5) -> Array:
+    """Which rows have a smaller share of clean entries, 1 in W, among those `seen`."""
+    return np.asarray(W.sum(axis=1) < share * seen)
+
+
+def unsound_rows(W: Array, Q: Array, seen: Array) -> Array:
+    """Which rows clean entries do not determine, or so few that they may be clean by chance."""
+    return weak_rows(W, Q) | bad_rows(W, seen, BAD)
+
+
+def undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
+    """The rows that their entries within `far`, but for gaps, do not determine; and those of them bad as a whole.
+
+    `off` is how far entries lie from the low-rank part, Q an orthonormal basis of its rows.
+    """
+    clean = off <= far
+    clean.reshape(-1)[gaps] = False
+    W = clean.astype(np.float64)
+    seen = len(Q) - np.bincount(gaps // len(Q), minlength=len(off))
+    weak = unsound_rows(W, Q, seen)
+    return np.flatnonzero(weak), np.flatnonzero(weak & bad_rows(W, seen))
+
+
+def once_more(X: Array, V: Array, U: Array, out: Array, *, lam: float, rho: float, cut: float) -> tuple[Array, Array]:
+    """V and X - VU', with rows that clean entries do not determine found anew from a threshold of their own size.
+
+    While U was on its way such a row may have been taken in by its far entries, as large ones among smaller rows are.
+    `out` are the places of entries that do not count. There is no ridge in that search: it goes with the threshold, and
+    would hold a large row at 0. Of a U that the ridge has taken to 0 nothing is found.
+    """
+    R = X - V @ U.T
+    if rho >= np.sum(U**2):
+        return V, R
+    there = np.ones(X.shape, dtype=bool)
+    there.reshape(-1)[out] = False
+    clean = there & (np.abs(R) <= cut * lam)
+    weak = unsound_rows(clean.astype(np.float64), linalg.orth(U), there.sum(axis=1))
+    rows = np.flatnonzero(weak & there.any(axis=1))
+    if not len(rows):
+        return V, R
+    X, there = X[rows], there[rows]
+    start = float(np.abs(X[there]).max())
+    anew = huber.recover(X, U, start=start, lam=lam, rho=0.0, cut=cut, out=np.flatnonzero(~there))
+    left = X - anew @ U.T
+    before, after = (np.nanmedian(np.where(there, np.abs(E), np.nan), axis=1) for E in (R[rows], left))
+    better = after < before
+    V, R = V.copy(), R.copy()
+    V[rows[better]], R[rows[better]] = anew[better], left[better]
+    return V, R
+
+
+def pairs(A: Array) -> Array:
+    """a_i a_j of every row, i <= j, one after the other."""
+    return np.concatenate([A[:, i : i + 1] * A[:, i:] for i in range(A.shape[1])], axis=1)
+
+
+def squared(packed: Array, r: int) -> Array:
+    """The symmetric matrices that `pairs` are the upper halves of."""
+    full = np.empty((len(packed), r, r))
+    for i, start in _starts(r):
+        full[:, i, i:] = full[:, i:, i] = packed[:, start : start + r - i]
+    return full
+
+
+def _starts(r: int) -> Iterator[tuple[int, int]]:
+    start = 0
+    for i in range(r):
+        yield i, start
+        start += r - i
+
+
 _CLEAN: Final = 0.5  # share of visible entries
+_FEW_ROWS, _FEW_COLUMNS = 0.3, 0.1  # shares of rows and of columns that may be left undetermined
+_SHOWN: Final = 10  # columns
 _SLACK, _DEVIATIONS = 0.05, 3.0  # by which fewer hidden entries may be clean
 _STRUCTURE: Final = 1.8  # square of the largest singular value of what is left, over that of independent entries
 
@@ -41,6 +136,8 @@ class Verdict:
         structured: Whether dense noise leaves more in one direction than independent entries would.
         structure: The share of the squares of what is left that lies in it.
         columns: Those that clean entries do not determine; `rows`: how many rows.
+        bad_rows: How many of these rows are bad as a whole: most of what there is of them is far.
+        few: Whether these rows and columns are so few that the others can be right without them.
         rest: Whether the basis was at rest.
     """
 
@@ -51,6 +148,8 @@ class Verdict:
     structure: float = 0.0
     columns: tuple[int, ...] = ()
     rows: int = 0
+    bad_rows: int = 0
+    few: bool = True
     rest: bool = True
 
     @property
@@ -64,12 +163,25 @@ class Verdict:
         return self.predicted and self.determined and not self.structured
 
     @property
-    def order(self) -> tuple[bool, bool, int, float]:
-        """The smaller, the better."""
-        return not self.predicted, self.structured, len(self.columns) + self.rows, self.error
+    def nearly(self) -> bool:
+        """Whether nothing speaks against the low-rank part but a few rows and columns, which it names."""
+        return self.predicted and not self.structured and not self.determined and self.few
+
+    @property
+    def exceptions(self) -> str:
+        """In words, the columns that clean entries do not determine; "" if there are none."""
+        if not self.columns:
+            return ""
+        shown = ", ".join(str(j) for j in self.columns[:_SHOWN]) + ", ..." * (len(self.columns) > _SHOWN)
+        return f"too few entries are clean of {labels.count(len(self.columns), 'column')} ({shown})"
+
+    @property
+    def order(self) -> tuple[bool, bool, int, int, float]:
+        """The smaller, the better: a row may be bad as a whole, but a column that is taken for such spoils all rows."""
+        return not self.predicted, self.structured, len(self.columns), self.rows, self.error
 
 
-def block(attempt: Attempt) -> Array | None:
+def power_block(attempt: Attempt) -> Array | None:
     """What power steps begin with; None where matrices are sent."""
     d, r = attempt.U.shape
     return np.array(linalg.random_block(d, r, SEED)) if r > EXACT else None
@@ -78,23 +190,28 @@ def block(attempt: Attempt) -> Array | None:
 def parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
     """What a message about a basis of r columns is answered by, beside counts."""
     about = {"image": Part((d, r), Kind.ESTIMATE)} if stepwise else {"F": Part((d, r * (r + 1) // 2), Kind.SCORES)}
-    return {"n": ROWS, "G": Part((r, r), Kind.SCORES), "count": Part((3,), Kind.COUNT), **about}
+    return {"n": ROWS, "G": Part((r, r), Kind.SCORES), "count": Part((4,), Kind.COUNT), **about}
 
 
-def told(V: Array, Q: Array | None, clean: Array, hidden: Array, x: Array | None) -> dict[str, Array]:
+def answer(V: Array, Q: Array, clean: Array, hidden: Array, seen: Array, x: Array | None) -> dict[str, Array]:
     """What a client says of a block of rows: V, an orthonormal basis Q of span(U), and what is clean and not hidden.
 
-    Q is None where rows are not asked for, as before the last message.
-    `hidden` says of each hidden entry whether it is clean.
+    `hidden` says of each hidden entry whether it is clean, `seen` of each row how many are neither gaps nor hidden.
     """
     if x is None and V.shape[1] > EXACT:
         rule, got = f"a block for more than {EXACT} columns", "none"
         raise ProtocolError("The message of a proof", must=rule, got=got, then="Check the sender.")
     W = clean.astype(np.float64)
-    count = np.array([clean.sum(), hidden.sum(), 0 if Q is None else weak_rows(W, Q).sum()], dtype=np.float64)
+    weak = unsound_rows(W, Q, seen)
+    bad = weak & bad_rows(W, seen)
+    count = np.array([clean.sum(), hidden.sum(), weak.sum(), bad.sum()], dtype=np.float64)
+    # What such a row has for V follows from its far entries: it would outweigh the others, and columns would be taken
+    # for undetermined where they have nothing but it to lack.
+    V = np.where(weak[:, None], 0.0, V)
+    sums = {"count": count, "G": V.T @ V}
     if x is None:
-        return {"count": count, "F": W.T @ pairs(V)}
-    return {"count": count, "image": ((1.0 - W) * (V @ x.T)).T @ V}
+        return {**sums, "F": W.T @ pairs(V)}
+    return {**sums, "image": ((1.0 - W) * (V @ x.T)).T @ V}
 
 
 def weak_columns(G: Array, F: Array) -> Array:
@@ -106,7 +223,7 @@ def weak_columns(G: Array, F: Array) -> Array:
     return np.asarray(values[:, 0] < LEAST)
 
 
-def stepped(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
+def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
     """A power step for every column, and which ones are not determined as far as it can be told."""
     G = _regular(G)
     whole, not_clean = np.sum(x * (x @ G), axis=1), np.sum(x * image, axis=1)
@@ -122,7 +239,8 @@ def verdict(
 ) -> Verdict:
     """What the last message of a proof comes to; `error` is the size of what hidden entries are off by."""
     seen, unseen = (float(c.sum()) for c in total["counts"])
-    clean, clean_hidden, rows = (float(c) for c in total["count"])
+    clean, clean_hidden, rows, bad = (float(c) for c in total["count"])
+    columns = tuple(int(j) for j in np.flatnonzero(weak))
     share = clean / max(seen, 1.0)
     slack = _SLACK + _DEVIATIONS * np.sqrt(share * (1.0 - share) / max(unseen, 1.0))
     predicted = share >= _CLEAN and clean_hidden >= (share - slack) * unseen and error <= MOST_NOISE * problem.sigma
@@ -134,8 +252,10 @@ def verdict(
         predicted=bool(predicted),
         structured=bool(noisy and attempt.left > _STRUCTURE * independent),
         structure=attempt.left / attempt.squares if noisy else 0.0,
-        columns=tuple(int(j) for j in np.flatnonzero(weak)),
+        columns=columns,
         rows=round(rows),
+        bad_rows=round(bad),
+        few=rows <= _FEW_ROWS * problem.n and len(columns) <= _FEW_COLUMNS * problem.d,
         rest=rest,
     )
 

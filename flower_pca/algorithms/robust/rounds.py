@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
+
+_LOW: Final = 0.1  # of the first threshold: from here on far entries stand out even where V is rough
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,21 @@ class Block:
     out: Array
     gaps: Array
     hidden: Array
+
+    @property
+    def seen(self) -> Array:
+        """How many entries of each row are neither gaps nor hidden."""
+        n, d = self.X.shape
+        return np.asarray(d - np.bincount(self.out // d, minlength=n))
+
+    def count(self, R: Array, top: int) -> Array:
+        """How many |r| lie in each bin, of entries that are visible and of those that are hidden."""
+        flat, counts = R.reshape(-1), np.empty((2, sizes.BINS))
+        counts[1] = sizes.count(flat[self.hidden], top)
+        counts[0] = sizes.count(flat, top) - counts[1]
+        if len(self.gaps):
+            counts[0] -= sizes.count(flat[self.gaps], top)
+        return counts
 
 
 @dataclass(frozen=True)
@@ -44,40 +62,54 @@ class Task:
         """A number of the message."""
         return float(self.arrays[name])
 
+    @property
+    def proving(self) -> bool:
+        """Whether the message asks for a proof."""
+        return bool(self.arrays["proof"])
+
     def answer(self) -> tuple[Arrays, Arrays]:
         """What the client says, and what it keeps."""
-        arrays, U = self.arrays, self.arrays["U"]
+        U, steps = self.arrays["U"], int(self.arrays["inner_steps"])  # no steps once a proof is under way
         regression = Regression(U, self.number("lam"), self.number("rho"), self.number("cut"))
-        proving, top = bool(arrays["proof"]), int(arrays["top"])
-        steps = int(arrays["inner_steps"])  # 0 once a proof is under way
-        Q = linalg.orth(U) if proving and arrays["last"] else None
-        up, kept = {"n": np.array(self.data.n)}, []
+        Q = linalg.orth(U)
+        sums, found = {"n": np.array(self.data.n)}, []
         for block in self.blocks():
-            V = regression.settle(block.X, block.V, block.out) if proving and steps else block.V
+            V = regression.settle(block.X, block.V, block.out) if self.proving and steps else block.V
             V, R = regression.steps(block.X, V, steps, block.out)
-            flat, counts = R.reshape(-1), np.empty((2, sizes.BINS))
-            counts[1] = sizes.counted(flat[block.hidden], top)
-            counts[0] = sizes.counted(flat, top) - counts[1]
-            if len(block.gaps):
-                counts[0] -= sizes.counted(flat[block.gaps], top)
-            said: Arrays = {"G": V.T @ V, "counts": counts}
-            if proving:
-                clean = np.abs(R) <= self.number("cut") * self.number("lam")
-                of_hidden = clean.reshape(-1)[block.hidden]
-                clean.reshape(-1)[block.out] = False
-                said.update(proof.told(V, Q, clean, of_hidden, arrays.get("block")))
-            else:
-                C = regression.clipped(R, block.out)
-                said["rest"] = C.T @ V.astype(C.dtype, copy=False)
-                if "Z" in arrays:
-                    said["image"] = C.T @ (C @ arrays["Z"].astype(C.dtype, copy=False))
-            for name, a in said.items():
-                up[name] = up[name] + a if name in up else a.astype(np.float64)
-            kept.append(V * block.unit)
-        if not proving:
-            up["B"] = U @ up["G"] + up.pop("rest")  # X - S = VU' + C
-        remembered = {"tag": np.array(int(arrays["tag"])), "lam": np.array(self.number("lam"))}
-        return up, {"V": np.concatenate(kept), **remembered}
+            if self.proving and steps:
+                lam, rho, cut = (self.number(name) for name in ("lam", "rho", "cut"))
+                V, R = proof.once_more(block.X, V, U, block.out, lam=lam, rho=rho, cut=cut)
+            part = {"counts": block.count(R, int(self.arrays["top"]))}
+            part |= self._proof(block, V, R, Q) if self.proving else self._round(block, V, R, regression)
+            for name, a in part.items():
+                sums[name] = sums[name] + a if name in sums else a.astype(np.float64)
+            found.append(V * block.unit)
+        if not self.proving:
+            sums["B"] = U @ sums["G"] + sums.pop("rest")  # X - S = VU' + C
+        memory = {"tag": np.array(int(self.arrays["tag"])), "lam": np.array(self.number("lam"))}
+        return sums, {"V": np.concatenate(found), **memory}
+
+    def _round(self, block: Block, V: Array, R: Array, regression: Regression) -> Arrays:
+        """The sums of a round, to which rows that are bad as a whole add nothing once that can be told."""
+        if self.number("lam") <= _LOW * self.number("start"):
+            bad = proof.bad_rows(self._clean(block, R), block.seen, proof.BAD)
+            V = np.where(bad[:, None], 0.0, V) if bad.any() else V
+        C = regression.clip(R, block.out)
+        sums: Arrays = {"G": V.T @ V, "rest": C.T @ V.astype(C.dtype, copy=False)}
+        if "Z" in self.arrays:
+            sums["image"] = C.T @ (C @ self.arrays["Z"].astype(C.dtype, copy=False))
+        return sums
+
+    def _proof(self, block: Block, V: Array, R: Array, Q: Array) -> Arrays:
+        """The sums of a proof."""
+        of_hidden = np.abs(R.reshape(-1)[block.hidden]) <= self.number("cut") * self.number("lam")
+        return proof.answer(V, Q, self._clean(block, R), of_hidden, block.seen, self.arrays.get("block"))
+
+    def _clean(self, block: Block, R: Array) -> Array:
+        """Which entries lie near the low-rank part, of those that are neither gaps nor hidden."""
+        clean = np.abs(R) <= self.number("cut") * self.number("lam")
+        clean.reshape(-1)[block.out] = False
+        return clean
 
     def blocks(self) -> Iterator[Block]:
         """The rows, block by block."""
@@ -87,16 +119,17 @@ class Task:
         for X in self.data.dense():
             stop = start + len(X)
             gaps, places = unseen.of_rows(start, stop)
-            out = np.concatenate([gaps, places])
-            unit = row_sizes(X, gaps) if self.arrays["rowwise"] else np.ones((len(X), 1))
-            X = (X / unit).astype(X.dtype, copy=False) if self.arrays["rowwise"] else X
-            path = {name: self.number(name) for name in ("start", "lam", "rho", "cut")}
+            out, unit = np.concatenate([gaps, places]), np.ones((len(X), 1))
+            if self.arrays["rowwise"]:
+                unit = row_sizes(X, gaps)
+                X = (X / unit).astype(X.dtype, copy=False)
+            beginning, lam, rho, cut = (self.number(name) for name in ("start", "lam", "rho", "cut"))
             if V is not None:
                 first = V[start:stop] / unit
-            elif self.number("lam") >= self.number("start"):  # at the start of an attempt
+            elif lam >= beginning:  # at the start of an attempt
                 first = np.zeros((len(X), p))
             else:  # late: the threshold's fall is made up for
-                first = huber.recover(X, U, **path, out=out)
+                first = huber.recover(X, U, start=beginning, lam=lam, rho=rho, cut=cut, out=out)
             yield Block(X, first, unit, out, gaps, places)
             start = stop
 

@@ -30,7 +30,7 @@ _EDGES: Final = np.concatenate(
 )
 
 
-def counted(R: Array, top: int) -> Array:
+def count(R: Array, top: int) -> Array:
     """How many |r| lie in each bin."""
     behind, bias = _LAYOUTS[R.dtype.itemsize]
     parts = np.ascontiguousarray(R).reshape(-1).view(np.uint16).reshape(-1, R.dtype.itemsize // 2)

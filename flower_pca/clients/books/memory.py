@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flower_pca.base import archive
-from flower_pca.clients.books import kept
+from flower_pca.clients.books import folders as kept
 from flower_pca.core.stage import Arrays
 from flower_pca.wire import records
 

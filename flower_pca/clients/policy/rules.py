@@ -10,14 +10,14 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
-from flower_pca.clients.policy.offered import WithoutRows, everything
 from flower_pca.dp.gaussian import calibrated
 from flower_pca.layers.noise import Floor
 
@@ -34,6 +34,28 @@ _UNSIGNED: Final = (
     "to unmask what this node sends. Give trusted_keys against a server that is not honest."
 )
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
+
+
+def everything() -> tuple[str, ...]:
+    """All that a node can be asked for by name: algorithms, trackers, the counts of monitoring, and scaling alone."""
+    return (*registry.ALGORITHMS, *registry.TRACKERS, *registry.BESIDE, *registry.ALONE)
+
+
+class WithoutRows(Set[str]):
+    """All names of algorithms that compare no rows; to look one up imports that one only."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in everything() and not registry.STAGES[str(name)].by_row
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in everything() if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[Any]) -> frozenset[Any]:
+        return frozenset(it)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +81,6 @@ class Rules:
         max_clip: The largest norm to which a run with dp may clip its rows; the node then answers no others.
         masked_only: Whether the node answers under masks only.
         single_masks: Whether it takes part in masked sums without self-masks, if the server asks for that.
-        unequal_numbers: Whether it takes part in masked sums for which nodes are asked for different numbers of own
-            components: a server that chooses them can have a sum tell the answer of one node.
         sign_key: The node's own private key, in OpenSSH or PEM format: the file that its SuperNode has. With it the
             node signs the keys of masked sums.
         trusted_keys: A file with the public keys of the federation's nodes, in OpenSSH format, one on every line, or a
@@ -111,7 +131,6 @@ class Rules:
     max_clip: float | None = None
     masked_only: bool = False
     single_masks: bool = False
-    unequal_numbers: bool = False
     sign_key: str | os.PathLike[str] | None = None
     trusted_keys: str | os.PathLike[str] | None = None
     max_messages: int | None = None
@@ -142,7 +161,7 @@ class Rules:
         checks.integer("max_colluders", self.max_colluders)
         if self.max_lost is not None:
             checks.integer("max_lost", self.max_lost)
-        for name in ("share_own", "masked_only", "single_masks", "unequal_numbers", "share_names"):
+        for name in ("share_own", "masked_only", "single_masks", "share_names"):
             checks.choice(name, getattr(self, name), (True, False))
         checks.choice("split_columns", self.split_columns, SPLITS)
         self._check_budget()

@@ -128,7 +128,7 @@ def _record(
         batch=state.step - 1,
         statistic=statistic,
         level=level,
-        change=_words(state.over, step) if step.changed else None,
+        change=_change(state, step),
         movement=None if before is None else linalg.sin_theta(before, step.basis),
         deficient=step.deficient,
         clients=dict(sorted(clients.items())),
@@ -147,8 +147,20 @@ def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
     return dict(zip(_FIGURES, (rows, *shares), strict=True))
 
 
+def _change(state: TrackState, step: Step) -> str | None:
+    """The changes that a step has shown, in words: at this one or, with the first level, at steps before it."""
+    seen, shown = state.hindsight, []
+    if seen.number == state.over:
+        shown = [
+            (number, replace(state.record[number - state.gone], level=seen.level))
+            for number in seen.changes
+            if number >= state.gone
+        ]
+    if step.changed:
+        shown.append((state.over, step))
+    return " ".join(_words(number, one) for number, one in shown) or None
+
+
 def _words(number: int, step: Step) -> str:
-    return (
-        f"The subspace has changed at step {number}: the statistic is {step.statistic:.3g}, and an alarm begins at "
-        f"{step.level:.3g}."
-    )
+    held = f"the statistic is {step.statistic:.3g}, and an alarm begins at {step.level:.3g}"
+    return f"The subspace has changed at step {number}: {held}."

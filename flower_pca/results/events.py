@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from flower_pca.base import files
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.tracking.record import StepRecord
+from flower_pca.results.record import StepRecord
 
 _BEGIN: Final = b'{"time"'  # of a line
 _SAME: Final = ("rows", "missing_share")  # alike to the last bit in a step that is told again, masks or none

@@ -1,0 +1,107 @@
+"""`flower-pca check`: what in the files of sites a PCA would take for measurements by mistake."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flower_pca.base import hints, labels
+from flower_pca.base.errors import FlowerPCAError
+from flower_pca.commands import common
+from flower_pca.names.columns import wanted
+from flower_pca.rows.local import LocalData
+
+_EPILOG = """\
+exit codes: 0 nothing was found; 1 hints; 2 a file cannot be used as it is
+
+examples:
+  flower-pca check hospitals
+  flower-pca check hospitals --drop patient_id,note --without trier
+  flower-pca check patients.csv --partition "by_column('site')"
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    words = "look into the files of sites for gaps in disguise, totals, doubles, dates, other units and the like"
+    parser = common.parser(commands, "check", words, run)
+    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    common.arguments_of_rows(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print what was found; 1 if there are hints, 2 if there are errors."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        shards, errors = _shards(given)
+    found = [str(warning.message) for warning in said]
+    sites: list[LocalData] = []
+    for i, shard in enumerate(shards):
+        try:
+            sites.append(LocalData(shard, who=f"client {i}", missing=True))
+        except FlowerPCAError as error:
+            errors.append(str(error))
+    found += _hints(sites)
+    errors = [common.spoken(error, given.data, drops=True) for error in errors]
+    found = [common.spoken(hint, given.data, drops=True) for hint in dict.fromkeys(found)]
+    if given.json:
+        common.print_json({"sites": len(sites), "errors": errors, "hints": found})
+    else:
+        lines = [*(f"error: {error}" for error in errors), *(f"hint: {hint}" for hint in found)]
+        counts = f"{labels.count(len(errors), 'error')} and {labels.count(len(found), 'hint')}"
+        rows = labels.count(sum(site.n for site in sites), "row")
+        lines.append(f"{counts} about {rows} at {labels.count(len(sites), 'site')}")
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+    if errors:
+        return 2
+    return int(bool(found))
+
+
+def _shards(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
+    """The rows of each site that can be read; and of the others why not, each by itself where they are files."""
+    if Path(given.data).expanduser().is_dir() and given.partition is None:
+        return _of_files(given)
+    try:
+        return common.clients_of(given), []
+    except FlowerPCAError as error:
+        return [], [str(error)]
+
+
+def _of_files(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
+    from flower_pca.data import sources
+    from flower_pca.data.reading import matching, require_matches
+
+    _, files = sources.files_of(given.data, "*", given.without)
+    tables, errors = {}, []
+    for file in files:
+        try:
+            tables[file] = sources.table(str(file), columns=wanted(given.columns))
+        except FlowerPCAError as error:
+            errors.append(str(error))
+    require_matches("The columns to leave out", [n for table in tables.values() for n in table.columns], given.drop)
+    shards: list[Any] = []
+    first = None
+    for file, table in tables.items():
+        try:
+            table = table.without(matching(table.columns, given.drop)).whole()
+            first = first or (file, table)
+            table = sources.like(first[1], table, first[0], file)
+            shards.append(table.site_rows(table.rows, site=file.stem))
+        except FlowerPCAError as error:
+            errors.append(str(error))
+    return shards, errors
+
+
+def _hints(sites: Sequence[LocalData]) -> list[str]:
+    from flower_pca.data import faults
+
+    if not sites:
+        return []
+    names = sites[0].names
+    first_lines = hints.of_first_lines(file for site in sites for file in site.headerless)
+    identifiers = hints.of_identifiers(hints.find_identifiers(sites, names), names)
+    return [*first_lines, *identifiers, *faults.find(sites)]

@@ -1,0 +1,463 @@
+"""Faults: what files hold by mistake, and a PCA takes for measurements without a word.
+
+A value that stands for a gap, a line of totals, the same rows twice, a date in digits, one site in other units: each
+leaves a table of finite numbers, and components that are wrong. Here they are looked for where rows are at hand, and
+each becomes a sentence that names line or column. They are hints: only the owner of the rows knows whether it is one.
+So each kind is bounded by what ordinary rows do by accident, as far as that can be said.
+
+`find` goes through the kinds over all sites together. A site's columns are sorted once (`Site.sorted`), and most kinds
+read quantiles off that.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.linalg import Array
+from flower_pca.names.sites import SiteRows
+from flower_pca.rows.local import LocalData
+
+MOST: Final = 2**26  # entries of all sites that are looked at in full
+CHEAP: Final = 2**21  # likewise, where nobody has asked for a look
+_SAID: Final = 3  # sentences of one kind
+_FEW: Final = 3  # rows of a site that hide nobody
+_LEAST: Final = 5  # values from which something can be said of a column at a site
+_MANY: Final = 10  # different values of a column that measures, and does not only tell kinds apart
+_RARE: Final = 1e-3  # the chance at which ordinary rows may look like a line of totals, in a whole run
+_OFTEN: Final = 900.0  # codes below are measurements as well: they have to be there twice
+_SITES: Final = 30  # beyond them one site hardly changes the median of all
+_GAP: Final = 'If it stands for a gap, empty the cell and use missing="mean".'
+_CODES: Final = np.array(  # that files write for a gap
+    [*(sign * (10.0**k - 1) for k in range(2, 7) for sign in (1, -1)), -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1]
+)
+_TIME: Final = re.compile(r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admi|aufnahme|dob", re.IGNORECASE)
+_WIDE: Final = 500  # columns beyond which they are wave lengths, genes or pixels, and some look odd by accident
+_CELSIUS: Final = 60.0  # degrees at most of what is measured in either scale
+_APART: Final = 0.25  # of the spread: how far a median may lie from that of the other sites in another unit
+_WIDER: Final = 1.6  # how far a spread may differ from theirs
+_UNITS: Final = (  # a factor and what is added: how one unit becomes another
+    (10.0, 0.0, "a factor of 10"),
+    (100.0, 0.0, "a factor of 100"),
+    (1000.0, 0.0, "a factor of 1000"),
+    (18.016, 0.0, "as between mg/dl and mmol/l of glucose"),
+    (38.67, 0.0, "as between mg/dl and mmol/l of cholesterol"),
+    (88.5, 0.0, "as between mg/dl and umol/l of creatinine, or mmol/l of triglycerides"),
+    (17.1, 0.0, "as between mg/dl and umol/l of bilirubin"),
+    (59.48, 0.0, "as between mg/dl and umol/l of uric acid"),
+    (6.006, 0.0, "as between mg/dl and mmol/l of urea"),
+    (2.20462, 0.0, "as between pounds and kilograms"),
+    (2.54, 0.0, "as between inches and centimetres"),
+    (7.50062, 0.0, "as between mmHg and kPa"),
+    (1.8, 32.0, "as between Fahrenheit and Celsius"),
+    (1.0, 273.15, "as between Kelvin and Celsius"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """The rows of one site.
+
+    Attributes:
+        who: What it is called.
+        rows: The rows, n x d, with NaN in gaps.
+        place: Where a row is, in words.
+    """
+
+    who: str
+    rows: Array
+    place: Callable[[int], str]
+
+    @classmethod
+    def of(cls, site: SiteRows | LocalData, who: str) -> Site:
+        """From rows as a source gives them, or as a client holds them."""
+        if isinstance(site, LocalData):
+            return cls(site.site or who, np.concatenate([*site.blocks()]).astype(np.float64), site.place)
+        rows = np.asarray(site.values, dtype=np.float64)
+        place = functools.partial("row {} (from 0 on)".format) if site.origin is None else site.origin.place
+        return cls(site.site or who, rows, place)
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return len(self.rows)
+
+    @functools.cached_property
+    def sorted(self) -> Array:
+        """The values of each column, ascending, gaps last."""
+        return np.sort(self.rows, axis=0)
+
+    @functools.cached_property
+    def seen(self) -> Array:
+        """How many values each column has."""
+        return np.asarray(self.n - np.isnan(self.sorted).sum(axis=0))
+
+    @functools.cached_property
+    def different(self) -> Array:
+        """How many different values each column has."""
+        steps = np.diff(self.sorted, axis=0)
+        return np.asarray((steps > 0.0).sum(axis=0) + (self.seen > 0))
+
+    @functools.cached_property
+    def levels(self) -> Array:
+        """A tenth, the median and nine tenths of each column, 3 x d."""
+        places = np.rint(np.multiply.outer([0.1, 0.5, 0.9], np.maximum(self.seen - 1, 0))).astype(int)
+        return np.take_along_axis(self.sorted, places, axis=0)
+
+    @functools.cached_property
+    def marks(self) -> Array:
+        """A number for each row, alike for rows that are alike."""
+        bits = np.ascontiguousarray(np.where(np.isnan(self.rows), np.nan, self.rows + 0.0)).view(np.uint64)
+        odd = np.random.default_rng(0).integers(2**62, size=self.rows.shape[1], dtype=np.uint64) * np.uint64(2) + 1
+        return np.asarray(((bits ^ (bits >> np.uint64(29))) * odd).sum(axis=1, dtype=np.uint64))
+
+
+def find(
+    tables: Sequence[SiteRows | LocalData], names: Sequence[str] | None = None, *, most: int = MOST
+) -> tuple[str, ...]:
+    """Hints about these sites, whose columns are the same; of more than `most` entries only about their sizes.
+
+    Args:
+        tables: The rows of each site.
+        names: Names of the columns; those of the first site, if left out.
+        most: How many entries are looked at.
+    """
+    few = _few([(table.site or f"client {i}", len_of(table)) for i, table in enumerate(tables)])
+    size = sum(len_of(table) * width_of(table) for table in tables)
+    if any(map(is_sparse, tables)) or not 0 < size <= most:
+        return tuple(few)
+    sites = [Site.of(table, f"client {i}") for i, table in enumerate(tables)]
+    columns = labels.column_names(tables[0].names if names is None else names, sites[0].rows.shape[1])
+    columns = [name if name.startswith("column ") else f"column {name}" for name in columns]
+    found = [few]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # what cannot be told of a column compares NaN, which is false
+        found += [list(kind(sites, columns)) for kind in _OF_ROWS]
+        if len(columns) <= _WIDE:
+            found += [list(kind(sites, columns)) for kind in _OF_COLUMNS]
+    return tuple(sentence for sentences in found for sentence in _shortened(sentences))
+
+
+def len_of(table: SiteRows | LocalData) -> int:
+    """Rows of a site."""
+    return table.n if isinstance(table, LocalData) else len(table)
+
+
+def width_of(table: SiteRows | LocalData) -> int:
+    """Columns of a site."""
+    return table.d if isinstance(table, LocalData) else table.shape[1]
+
+
+def is_sparse(table: SiteRows | LocalData) -> bool:
+    """Whether the rows of a site are a sparse matrix, whose zeros are no values that anybody has written."""
+    return table.sparse if isinstance(table, LocalData) else hasattr(table.values, "tocsr")
+
+
+def _shortened(sentences: list[str]) -> list[str]:
+    beyond = len(sentences) - _SAID
+    if beyond <= 0:
+        return sentences
+    first = sentences[_SAID - 1]
+    return [*sentences[: _SAID - 1], f"{first} And {labels.count(beyond, 'more hint')} of this kind."]
+
+
+def _few(sizes: Sequence[tuple[str, int]]) -> list[str]:
+    """Sites of so few rows that their sums are nearly the rows themselves."""
+    few = [f"{who} has {labels.count(n, 'row')}" for who, n in sizes if n <= _FEW]
+    if not few or len(sizes) < 2:
+        return []
+    if len(few) > _SAID:
+        few = [*few[: _SAID - 1], f"{len(few) - _SAID + 1} more have as few"]
+    return [f"{_capital(', '.join(few))}: what they send is nearly the rows themselves. Join them to other sites."]
+
+
+def _empty(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+    """Rows without any value, which become patients of nothing but means; and columns that a site does not have."""
+    for site in sites:
+        rows = np.flatnonzero(np.isnan(site.rows).all(axis=1))
+        if len(rows):
+            more = f", and so do {len(rows) - 1} more" if len(rows) > 1 else ""
+            first = site.place(int(rows[0]))
+            yield f"{first[0].upper()}{first[1:]} holds no value{more}. Take it out: it would become a row of means."
+        missing = np.flatnonzero(site.seen == 0).tolist()
+        if site.n <= _FEW or len(missing) == len(columns):
+            continue
+        for j in missing:
+            yield f"{_capital(columns[j])} has no value at {site.who}. Leave it out, or leave out the site."
+
+
+def _sentinels(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+    """Values such as -999 that lie further from all others of their column than these from each other."""
+    low = np.nanmin([site.sorted[0] for site in sites], axis=0)
+    high = np.nanmax([_highest(site) for site in sites], axis=0)
+    for j in np.flatnonzero(np.isin(low, _CODES) | np.isin(high, _CODES)).tolist():
+        values = np.sort(np.concatenate([site.sorted[: site.seen[j], j] for site in sites]))
+        for code in _codes_of(values):
+            where = [(site, np.flatnonzero(site.rows[:, j] == code)) for site in sites]
+            site, rows = next((site, rows) for site, rows in where if len(rows))
+            count = labels.count(sum(len(rows) for _, rows in where), "time")
+            what = f"{_capital(columns[j])} holds {code:g} {count}, far from all other values"
+            yield f"{what}: {_first(site, rows)}. {_GAP}"
+
+
+def _codes_of(values: Array) -> list[float]:
+    """Those at the ends of sorted values that stand far from the rest."""
+    codes: list[float] = []
+    for end in (0, -1, 0, -1):
+        code = values[end]
+        rest = values[values != code]
+        if code in _CODES and len(rest) >= _LEAST:
+            gap = min(abs(rest[0] - code), abs(rest[-1] - code))
+            often = len(values) - len(rest) > 1 or abs(code) > _OFTEN
+            if often and gap > max(rest[-1] - rest[0], 1.0):
+                codes.append(float(code))
+                values = rest
+    return codes
+
+
+def _zeros(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+    """Zeros in a column whose other values lie together, far from 0: no blood pressure is 0."""
+    low = np.nanmin([site.sorted[0] for site in sites], axis=0)
+    for j in np.flatnonzero(low == 0.0).tolist():
+        values = np.concatenate([site.sorted[: site.seen[j], j] for site in sites])
+        rest = values[values != 0.0]
+        if len(rest) < max(2 * _LEAST, len(values) / 2) or len(np.unique(rest)) < _MANY:
+            continue
+        lower, middle, upper = np.quantile(rest, [0.25, 0.5, 0.75])
+        if rest.min() > max(0.3 * middle, upper - lower):
+            where = [(site, np.flatnonzero(site.rows[:, j] == 0.0)) for site in sites]
+            site, rows = next((site, rows) for site, rows in where if len(rows))
+            count = labels.count(len(values) - len(rest), "time")
+            what = f"{_capital(columns[j])} holds 0 {count}, and no other value below {rest.min():g}"
+            yield f"{what}: {_first(site, rows)}. {_GAP}"
+
+
+def _first(site: Site, rows: Array) -> str:
+    return f"the first is {site.place(int(rows[0]))}"
+
+
+def _highest(site: Site) -> Array:
+    """The largest value of each column."""
+    last = np.maximum(site.seen - 1, 0)
+    return np.asarray(np.take_along_axis(site.sorted, last[None], axis=0)[0])
+
+
+def _dates(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+    """Columns of days as numbers: 20240131, days since 1900 as Excel counts them, or seconds since 1970."""
+    least = np.nanmin([site.sorted[0] for site in sites], axis=0)
+    most = np.nanmax([_highest(site) for site in sites], axis=0)
+    varies = (most > least) & (np.sum([site.seen for site in sites], axis=0) >= _LEAST)
+    for j in np.flatnonzero(varies & (least >= 18000101) & (most <= 21001231)).tolist():
+        values = np.concatenate([site.rows[:, j] for site in sites])
+        values = values[~np.isnan(values)]
+        month, day = values // 100 % 100, values % 100
+        if (values == np.rint(values)).all() and ((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all():
+            yield _date(columns[j], f"dates such as {values[0]:.0f}")
+    for j in np.flatnonzero(varies & (least >= 15000) & (most <= 60000)).tolist():
+        if _TIME.search(columns[j].removeprefix("column ")):
+            yield _date(columns[j], "days as Excel counts them")
+    for j in np.flatnonzero(varies & (least >= 9.4e8) & (most <= 2.2e9)).tolist():
+        values = np.concatenate([site.rows[:, j] for site in sites])
+        if (values == np.rint(values))[~np.isnan(values)].all():
+            yield _date(columns[j], "times in seconds since 1970")
+
+
+def _date(column: str, what: str) -> str:
+    return f"{_capital(column)} holds {what}, as numbers. Leave it out: name the others with columns=[...]."
+
+
+def _twins(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+    """Columns that are the same, or the same in another unit."""
+    measures = np.flatnonzero(np.max([site.different for site in sites], axis=0) > _MANY)
+    if len(measures) < 2:
+        return
+    rows = np.concatenate([site.rows[:, measures] for site in sites])
+    few = rows[:: -(-len(rows) // 2000)]
+    centred = few - few.mean(axis=0)
+    sizes = np.sqrt((centred**2).sum(axis=0))
+    alike = np.abs((centred / sizes).T @ (centred / sizes)) > 1.0 - 1e-12
+    for i, j in np.argwhere(np.triu(alike, 1)).tolist():
+        same = np.array_equal(rows[:, i], rows[:, j])
+        what = "holds the same values as" if same else "is the same, in another unit, as"
+        pair = f"{_capital(columns[measures[j]])} {what} {columns[measures[i]]}"
+        yield f"{pair}. Leave one of them out: together they count twice."
+
+
+def _totals(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+    """A last line that is the sum or the mean of those above, as spreadsheets have it."""
+    for site in sites:
+        if site.n > _LEAST:
+            last, above = site.rows[-1], site.rows[:-1]
+            what = _sum_or_mean(last, above, len(sites))
+            if what:
+                place = site.place(site.n - 1)
+                yield f"{_capital(place)} is the {what} of the lines above it, and no row of its own. Take it out."
+
+
+def _sum_or_mean(last: Array, above: Array, several: int) -> str:
+    steps = _rounding(last)
+    there = ~np.isnan(last) & (np.nanmax(above, axis=0) > np.nanmin(above, axis=0))
+    total, mean = np.nansum(above, axis=0), np.nanmean(above, axis=0)
+    close = steps / 2.0 * (1.0 + 1e-9) + 1e-9 * np.abs(total)
+    far = there & (np.abs(total) > 1.5 * np.nanmax(np.abs(above), axis=0))
+    if far.any() and (np.abs(last - total) <= close)[far].all():
+        return "sum"
+    if there.any() and (np.abs(last - mean) <= steps / 2.0 + 1e-12 * np.abs(mean))[there].all():
+        spread = _spread_given_others(above[:, there])
+        chance = np.prod(np.minimum(0.4 * steps[there] / spread, 1.0))
+        if chance * several < _RARE:
+            return "mean"
+    return ""
+
+
+def _rounding(values: Array) -> Array:
+    """The last decimal place of each number: .01 of 3.14, 1 of 7."""
+    steps = np.full(len(values), 1e-12)
+    for places in range(10, -1, -1):
+        step = 10.0**-places
+        steps[np.abs(values - np.rint(values / step) * step) <= 1e-9 * np.maximum(np.abs(values), step)] = step
+    return steps
+
+
+def _spread_given_others(rows: Array) -> Array:
+    """The deviation of each column about what those before it say of it; 0 where they say all."""
+    whole = rows[~np.isnan(rows).any(axis=1)][:, : 2**6]
+    if len(whole) <= whole.shape[1] + 1:
+        return np.zeros(rows.shape[1])
+    upper = np.linalg.qr(whole - whole.mean(axis=0), mode="r")
+    spread = np.abs(np.diag(upper)) / np.sqrt(len(whole) - 1)
+    return np.concatenate([spread, np.zeros(rows.shape[1] - len(spread))])
+
+
+def _doubles(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+    """The same rows at two sites, or twice at one."""
+    whose = np.repeat(np.arange(len(sites)), [site.n for site in sites])
+    marks = np.concatenate([site.marks for site in sites])
+    order = np.argsort(marks, kind="stable")
+    again = np.flatnonzero(marks[order][1:] == marks[order][:-1])
+    if not len(again):
+        return
+    telling = [_tells_rows_apart(site) for site in sites]
+    pairs: dict[tuple[int, int], int] = {}
+    for first, second in zip(whose[order][again].tolist(), whose[order][again + 1].tolist(), strict=True):
+        pairs[first, second] = pairs.get((first, second), 0) + 1
+    for (i, j), count in pairs.items():
+        one, other = sites[i], sites[j]
+        if i != j and np.array_equal(one.marks, other.marks) and len(np.unique(one.marks)) > _FEW:
+            yield f"{other.who} holds the same rows as {one.who}. Leave one of them out."
+        elif telling[i] and telling[j] and count >= max(_FEW, 0.05 * min(one.n, other.n)):
+            row = int(np.flatnonzero(np.isin(other.marks, one.marks))[0])
+            if i == j:
+                row = _first_repeated(one.marks)
+            where = f"of {other.who} are" if i == j else f"of {other.who} are rows of {one.who} as well, and are"
+            yield f"{labels.count(count, 'row')} {where} there twice: the first is {other.place(row)}. Take them out."
+
+
+def _first_repeated(marks: Array) -> int:
+    _, first = np.unique(marks, return_index=True)
+    return int(np.setdiff1d(np.arange(len(marks)), first)[0])
+
+
+def _tells_rows_apart(site: Site) -> bool:
+    """Whether two rows of a site are hardly ever alike by accident, by how often each column's values come again."""
+    measures = np.flatnonzero(site.different > _MANY)
+    if len(measures) < 2:
+        return False
+    again = 2.0 * np.log(max(site.n, 2))
+    for j in measures[:64]:
+        _, counts = np.unique(site.sorted[: site.seen[j], j], return_counts=True)
+        again += float(np.log(np.sum((counts / counts.sum()) ** 2)))
+    return bool(again < np.log(0.01))
+
+
+def _units(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+    """Columns that lie at one site where those of all the others would lie in another unit."""
+    measured = [site for site in sites if site.n >= _LEAST]
+    if len(measured) < 2:
+        return
+    levels = np.stack([site.levels for site in measured])
+    usual = np.stack([_of_others(levels, i) for i in range(len(measured))])
+    alone = _alone(levels, usual)
+    pair = len(measured) == 2
+    for i, site in enumerate(measured[:1] if pair else measured):
+        columns_alone = np.flatnonzero(alone[i] & (usual[i, 2] > usual[i, 0]) & (site.different > _LEAST)).tolist()
+        units = {j: _unit(levels[i, :, j], usual[i, :, j]) for j in columns_alone}
+        odd = {j: words for j, words in units.items() if words}
+        if len(odd) > max(2, len(columns) // 4) and len(set(odd.values())) > 1:
+            continue  # other people, who differ in most of what is measured
+        for j, words in odd.items():
+            others = measured[1].who if pair else "the other sites"
+            median = f"its median is {levels[i, 1, j]:.4g}, against {usual[i, 1, j]:.4g} at {others}, {words}"
+            yield f"{_capital(columns[j])} looks as if {site.who} had other units: {median}. Convert it."
+
+
+def _alone(levels: Array, usual: Array) -> Array:
+    """Which columns lie at a site apart from all others, which lie together, sites x d."""
+    if len(levels) > _SITES:
+        apart = (levels[:, 0] > usual[:, 2]) | (levels[:, 2] < usual[:, 0])
+        return np.asarray(apart & (apart.sum(axis=0) == 1))
+    above = levels[:, None, 0] > levels[None, :, 2]
+    apart = (above | above.swapaxes(0, 1)).sum(axis=1)  # from how many others
+    others = len(levels) - 1
+    return np.asarray((apart == others) & (apart.sum(axis=0) == 2 * others))
+
+
+def _of_others(levels: Array, i: int) -> Array:
+    """The levels of the sites but one; of many sites those of all, which one does not change."""
+    if len(levels) <= _SITES:
+        levels = np.delete(levels, i, axis=0)
+    return np.asarray(np.nanmedian(levels, axis=0))
+
+
+def _unit(here: Array, usual: Array) -> str:
+    """Which unit makes the one of the other, in words; "" for none."""
+    best, words = _APART, ""
+    for factor, shift, what in _UNITS:
+        for to, since in ((here, usual), (usual, here)):
+            as_to = since * factor + shift
+            off = abs(to[1] - as_to[1]) / (as_to[2] - as_to[0])
+            wide = (to[2] - to[0]) / (as_to[2] - as_to[0])
+            likely = abs(since[1]) < _CELSIUS if shift else min(here[0], usual[0]) > 0.0
+            if likely and off < best and 1.0 / _WIDER < wide < _WIDER:
+                best, words = off, what
+    return words
+
+
+def _constants(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+    """Columns of one value at a site that others hardly ever have: a default, or another meaning."""
+    if len(sites) < 2:
+        return
+    for site in sites:
+        still = np.flatnonzero((site.different == 1) & (site.seen >= _LEAST)).tolist()
+        odd = [j for j in still if _seldom_elsewhere(site, j, sites)]
+        if len(odd) > max(2, len(columns) // 4):
+            continue  # rows of another kind, such as those of one district
+        for j in odd:
+            what = f"{_capital(columns[j])} is {site.sorted[0, j]:g} in all rows of {site.who}"
+            yield f"{what}, and hardly ever elsewhere. Check that file."
+
+
+def _seldom_elsewhere(site: Site, j: int, sites: Sequence[Site]) -> bool:
+    """Whether the one value of a column at a site is so rare at others that it is no accident."""
+    others = np.concatenate([other.rows[:, j] for other in sites if other is not site])
+    others = others[~np.isnan(others)]
+    if not len(others) or others.min() == others.max():
+        return False
+    share = float((others == site.sorted[0, j]).mean())
+    return share <= 0.5 and float(site.seen[j]) * np.log(max(share, 1e-300)) < np.log(1e-6)
+
+
+def _capital(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
+
+
+_Kind = Callable[[Sequence[Site], Sequence[str]], Iterable[str]]
+_OF_ROWS: Final[tuple[_Kind, ...]] = (_empty, _totals, _doubles)
+_OF_COLUMNS: Final[tuple[_Kind, ...]] = (_sentinels, _zeros, _twins, _dates, _units, _constants)

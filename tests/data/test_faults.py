@@ -1,0 +1,282 @@
+"""Files with one fault each: `check` and `run` name it, by file and line or column; of clean files nothing is said."""
+
+import re
+
+import numpy as np
+import pytest
+from test_cli import flower_pca
+
+from flower_pca import from_frame, simulate
+from flower_pca.data import faults, partition, sources
+
+pd = pytest.importorskip("pandas")
+NAMES = ["age", "weight", "height", "glucose", "temperature", "platelets", "smoker"]
+SITES = ("bonn", "jena", "trier")
+
+
+def patients(site, n=40):
+    rng = np.random.default_rng(site)
+    common = rng.standard_normal(n)
+    age = np.rint(np.clip(rng.normal(52.0, 15.0, n), 18, 95))
+    weight = np.round(rng.normal(76.0, 13.0, n) + 4.0 * common, 1)
+    height = np.round(rng.normal(170.0, 9.0, n) + 3.0 * common, 1)
+    glucose = np.round(rng.lognormal(np.log(98.0), 0.22, n), 1)
+    temperature = np.round(rng.normal(36.9, 0.6, n), 1)
+    platelets = np.rint(rng.normal(250.0, 60.0, n))
+    return np.c_[age, weight, height, glucose, temperature, platelets, rng.random(n) < 0.3]
+
+
+def lines_of(rows, names=NAMES):
+    return [",".join(names), *(",".join(f"{value:.12g}" for value in row) for row in rows)]
+
+
+def table(rows, names=NAMES):
+    return lines_of(rows, names)
+
+
+def changed(column, change, rows=slice(None)):
+    """A site's file whose column is changed in some rows."""
+
+    def fault(site):
+        found = patients(site)
+        found[rows, NAMES.index(column)] = change(found[rows, NAMES.index(column)])
+        return lines_of(found)
+
+    return fault
+
+
+def cell(line, column, text):
+    """A site's file with this text in a cell."""
+
+    def fault(site):
+        lines = lines_of(patients(site))
+        cells = lines[line - 1].split(",")
+        cells[NAMES.index(column)] = text
+        lines[line - 1] = ",".join(cells)
+        return lines
+
+    return fault
+
+
+def with_line(text, at=None):
+    def fault(site):
+        lines = lines_of(patients(site))
+        lines.insert(len(lines) if at is None else at, text if isinstance(text, str) else text(patients(site)))
+        return lines
+
+    return fault
+
+
+def with_column(name, values):
+    return lambda site: lines_of(np.c_[patients(site), values(patients(site), site)], [*NAMES, name])
+
+
+def total(rows):
+    return ",".join(f"{value:g}" for value in rows.sum(axis=0).round(1))
+
+
+def mean(rows):
+    return ",".join(f"{value:.1f}" for value in rows.mean(axis=0))
+
+
+def days(rows, site):
+    return 20240101 + 100 * (np.arange(len(rows)) % 12) + np.arange(len(rows)) % 28
+
+
+def german(site, number=lambda value: f"{value:g}".replace(".", ",")):
+    return [";".join(NAMES), *(";".join(map(number, row)) for row in patients(site))]
+
+
+def thousand(site):
+    """All numbers a thousand times as large, with points between thousands and no decimals."""
+    values = np.rint(patients(site) * 10.0 + 900.0)
+    return [";".join(NAMES), *(";".join(f"{value:,.0f}".replace(",", ".") for value in row) for row in values)]
+
+
+# What the file of one site is (of all, where a fault is in all of them), and what is said of it: a hint, or an error.
+FAULTS = {
+    "-999": (cell(6, "glucose", "-999"), r"hint: Column glucose holds -999 1 time.* line 6 of .*jena\.csv"),
+    "9999": (cell(9, "platelets", "9999"), r"hint: Column platelets holds 9999 1 time.* line 9 of .*jena\.csv"),
+    "999 in several rows": (
+        changed("weight", lambda w: 999.0, slice(4, 7)),
+        r"hint: Column weight holds 999 3 times.*line 6 of .*jena\.csv",
+    ),
+    "-9 for a word": (
+        changed("smoker", lambda s: -9.0, slice(2, 4)),
+        r"hint: Column smoker holds -9 2 times.*line 4 of .*jena\.csv",
+    ),
+    "0 for a gap": (
+        changed("temperature", lambda t: 0.0, slice(10, 12)),
+        r"hint: Column temperature holds 0 2 times.*line 12 of .*jena\.csv",
+    ),
+    "a line of totals": (with_line(total), r"hint: Line 42 of .*jena\.csv is the sum of the lines above it"),
+    "a line of means": (with_line(mean), r"hint: Line 42 of .*jena\.csv is the mean of the lines above it"),
+    "a line of totals with a word": (
+        with_line("Total,1,2,3,4,5,6"),
+        r"error: .*jena\.csv.*'Total' in column age \(line 42\)",
+    ),
+    "empty lines of Excel": (
+        lambda site: [*lines_of(patients(site)), ",,,,,,", ",,,,,,"],
+        r"hint: Lines 42 to 43 of .*jena\.csv hold separators only",
+    ),
+    "an empty line between others": (with_line(",,,,,,", 7), r"hint: Line 8 of .*jena\.csv holds no value"),
+    "the file of another site": (lambda site: lines_of(patients(0)), r"hint: jena holds the same rows as bonn"),
+    "rows of another site": (
+        lambda site: lines_of(np.r_[patients(site), patients(0)[5:20]]),
+        r"hint: 15 rows of jena are rows of bonn as well.*line 42 of .*jena\.csv",
+    ),
+    "rows twice": (
+        lambda site: lines_of(np.r_[patients(site), patients(site)]),
+        r"hint: 40 rows of jena are there twice: the first is line 42 of .*jena\.csv",
+    ),
+    "a column twice": ("all", with_column("mass", lambda rows, site: rows[:, 1]), r"hint: Column weight .*column mass"),
+    "a column in two units": (
+        "all",
+        with_column("stones", lambda rows, site: rows[:, 1] / 8.0),
+        r"hint: Column weight is the same, in another unit, as column stones",
+    ),
+    "dates": ("all", with_column("visit", days), r"hint: Column visit holds dates such as 20240101, as numbers"),
+    "dates of Excel": (
+        "all",
+        with_column("admission_date", lambda rows, site: 45000 + 7 * np.arange(len(rows)) % 300),
+        r"hint: Column admission_date holds days as Excel counts them",
+    ),
+    "seconds": (
+        "all",
+        with_column("taken", lambda rows, site: 1.7e9 + 86413 * (np.arange(len(rows)) % 37)),
+        r"hint: Column taken holds times in seconds since 1970",
+    ),
+    "dates as text": (cell(5, "age", "2024-01-31"), r"error: .*jena\.csv.*'2024-01-31' in column age \(line 5\)"),
+    "numbers of patients": (
+        "all",
+        with_column("patient_id", lambda rows, site: 7000 + 13 * np.arange(len(rows)) + 1000 * site),
+        r"hint: Column patient_id holds whole numbers, no two alike",
+    ),
+    "numbered rows": (
+        "all",
+        with_column("n", lambda rows, site: np.arange(len(rows)) + 1),
+        r"hint: Column n holds whole numbers, no two alike, which go up by one",
+    ),
+    "mmol/l": (
+        changed("glucose", lambda g: np.round(g / 18.016, 1)),
+        r"hint: Column glucose looks as if jena had other units.*mmol/l of glucose",
+    ),
+    "Fahrenheit": (
+        changed("temperature", lambda t: np.round(1.8 * t + 32.0, 1)),
+        r"hint: Column temperature looks as if jena had other units.*Fahrenheit",
+    ),
+    "pounds": (
+        changed("weight", lambda w: np.round(2.20462 * w, 1)),
+        r"hint: Column weight looks as if jena had other units.*pounds",
+    ),
+    "metres": (
+        changed("height", lambda h: h / 100.0),
+        r"hint: Column height looks as if jena had other units.*a factor of 100",
+    ),
+    "a default": (
+        changed("platelets", lambda p: 100.0),
+        r"hint: Column platelets is 100 in all rows of jena, and hardly ever elsewhere",
+    ),
+    "an empty column": (
+        lambda site: [re.sub(r"^(\d+),[^,]*,", r"\1,,", line) for line in lines_of(patients(site))],
+        r"hint: Column weight has no value at jena",
+    ),
+    "a site of two rows": (lambda site: lines_of(patients(site, 2)), r"hint: Jena has 2 rows: what they send is near"),
+    "a point between thousands": (thousand, r"error: .*jena\.csv must be clear about decimals.*'1\.\d+' in column age"),
+    "commas between thousands": (cell(4, "platelets", '"1 008"'), r"error: .*'1 008' in column platelets \(line 4\)"),
+    "a decimal comma among points": (cell(4, "weight", '"76,5"'), r"error: .*'76,5' in column weight \(line 4\)"),
+    "a cell too many": (with_line("1,2,3,4,5,6,7,8", 9), r"error: Line 10 of .*jena\.csv must be of 7 cells"),
+    "another name": (lambda site: ["Age" + lines_of(patients(site))[0][3:], *lines_of(patients(site))[1:]],
+                     r"error: The columns of .*jena\.csv.*'age' and 'Age' differ only by case"),
+}  # fmt: skip
+
+
+def write(folder, fault=None, whose="jena"):
+    folder.mkdir()
+    for i, site in enumerate(SITES):
+        lines = fault(i) if fault is not None and whose in (site, "all") else lines_of(patients(i))
+        (folder / f"{site}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_fault_is_named_with_its_file_and_line_or_column(case, tmp_path, capsys):
+    *whose, fault, said = FAULTS[case]
+    folder = write(tmp_path / "sites", fault, *whose)
+    code, out, err = flower_pca(capsys, "check", folder)
+    assert re.search(said, out), out
+    assert not err
+    assert code == (2 if said.startswith("error") else 1)
+    options = ["--missing", "mean", "--scale", "std", "--components", 2, "--out", tmp_path / "out"]
+    code, out, err = flower_pca(capsys, "run", folder, *options)
+    assert re.search(said.removeprefix("error: ").removeprefix("hint: "), out + err), out + err
+    assert code == (2 if said.startswith("error") else 0)
+
+
+def test_the_same_file_twice_is_named(tmp_path, capsys):
+    folder = write(tmp_path / "sites")
+    (folder / "bonn (1).csv").write_text((folder / "bonn.csv").read_text())
+    assert "Bonn (1) holds" not in flower_pca(capsys, "check", folder, "--without", "bonn (1)")[1]
+    _, out, _ = flower_pca(capsys, "check", folder)
+    assert re.search(r"bonn(?: \(1\))? holds the same rows as bonn", out)
+
+
+CLEAN = {
+    "as they are": lambda site: lines_of(patients(site)),
+    "German": german,
+    "other people": lambda site: lines_of(patients(site) * [1.15, 1.1, 1, 1.1, 1, 1, 1]),
+    "without rare kinds": lambda site: lines_of(patients(site) * [1, 1, 1, 1, 1, 1, 0]),
+    "gaps": cell(8, "glucose", ""),
+    "few rows": lambda site: lines_of(patients(site, 9)),
+    "one column": lambda site: lines_of(patients(site)[:, :1], NAMES[:1]),
+}
+
+
+@pytest.mark.parametrize("case", CLEAN)
+def test_nothing_is_said_of_clean_files(case, tmp_path, capsys):
+    folder = write(tmp_path / "sites", CLEAN[case], "all" if case == "one column" else "jena")
+    code, out, err = flower_pca(capsys, "check", folder)
+    assert (code, err) == (0, "")
+    assert re.fullmatch(r"0 errors and 0 hints about \d+ rows at 3 sites\n", out)
+    assert flower_pca(capsys, "check", folder, "--json")[1].count("hint") == 1
+
+
+READY = [
+    *(f"sklearn(name={name!r})" for name in ("iris", "wine", "breast_cancer", "diabetes", "digits")),
+    *("synthetic(n=2000, d=30, clients=10)", "geometric(n=500, d=20)", "arithmetic(n=500, d=20)"),
+]
+
+
+@pytest.mark.parametrize("spec", READY)
+@pytest.mark.parametrize("deal", [None, "iid(seed=1)", "contiguous", "by_label(column='y')"])
+def test_nothing_is_said_of_ready_data(spec, deal):
+    found = sources.table(spec)
+    if deal is not None and "y" in deal and "y" not in found.beside:
+        pytest.skip("it has no labels")
+    shards = partition.deal(found, deal, 10)
+    assert simulate("krylov", shards, n_components=2, scale="max_abs").hints == ()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ordinary_sites_are_hardly_ever_accused(seed):
+    """Many draws at once: alike sites, unlike ones, few rows, rare codes, heavy tails, counts, and rounded numbers."""
+    rng = np.random.default_rng(seed)
+    n, kinds = int(rng.integers(8, 60)), []
+    for _ in range(6):
+        site = np.c_[
+            rng.normal(50.0 + rng.normal(0.0, 3.0), 12.0, n).round(1),
+            rng.lognormal(1.0 + rng.normal(0.0, 0.2), 0.8, n).round(2),
+            rng.poisson(3.0, n), rng.random(n) < 0.05, rng.standard_t(2, n), rng.integers(1, 6, n),
+            rng.normal(120.0, 15.0, n).round(),
+        ]  # fmt: skip
+        kinds.append(site)
+    assert faults.find([faults.SiteRows(site) for site in kinds]) == ()
+
+
+def test_simulate_names_the_site_and_the_row_of_data_frames():
+    frames = {site: pd.DataFrame(patients(i), columns=NAMES) for i, site in enumerate(SITES)}
+    frames["jena"].loc[3, "glucose"] = -999.0
+    (hint,) = simulate("krylov", frames, n_components=2, scale="std").hints
+    assert hint.startswith("Column glucose holds -999 1 time, far from all other values: the first is row 3")
+    whole = pd.concat([frame.assign(site=site) for site, frame in frames.items()])
+    assert len(simulate("krylov", from_frame(whole, by="site"), n_components=2, scale="std").hints) == 1

@@ -12,8 +12,8 @@ from fake_grid import FakeGrid, app_of, in_a_run
 
 from flower_pca import ConfigError, DataError, ExactPerPCA, PCAResult, PersonalResult, make, simulate
 from flower_pca.clients.books.folders import own_file
+from flower_pca.core.layer import Who, Work
 from flower_pca.layers import single as apart
-from flower_pca.layers.single import Who
 from flower_pca.report import pages, write
 from flower_pca.simulation.ranks import alternatives
 from flower_pca.strategies import PCAStrategy
@@ -217,14 +217,15 @@ def test_clients_that_are_unknown_or_left_out_are_named(value: Any, words: str) 
 
 
 def test_a_client_reads_its_own_line() -> None:
-    arrays = apart.table("own", {0: 5, "Bonn": 7, "others": 2})
+    tables = apart.table("own", {0: 5, "Bonn": 7, "others": 2})
     for who, number in ((Who(0), 5), (Who(1, "Bonn"), 7), (Who(0, "Bonn"), 7), (Who(3, "Trier"), 2), (Who(), 2)):
-        read = apart.mine({**arrays, "U": np.eye(2)}, who)
+        work = Work(ExactPerPCA, {"U": np.eye(2)}, None, {}, who)
+        read = apart.Single.read(tables, work).arrays
         assert sorted(read) == ["U", "own"]
         assert int(read["own"]) == number
     lacking = apart.table("own", {0: 5})
     with pytest.raises(DataError, match=r"What the run asks of each client must be told to all\. Got nothing for this"):
-        apart.mine(lacking, Who(1))
+        apart.Single.read(lacking, Work(ExactPerPCA, {}, None, {}, Who(1)))
 
 
 def test_a_newcomer_finds_own_components_beside_the_shared_ones() -> None:

@@ -24,7 +24,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.books import folders as kept
 from flower_pca.clients.books.ledger import Account
 from flower_pca.clients.books.memory import FileStore, Memory, StateStore
-from flower_pca.clients.columns import about, asked, node_rows
+from flower_pca.clients.columns import about, node_rows, select
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.hold import Policy
 from flower_pca.clients.policy.refusals import RefusalError, naming, refusal
@@ -127,9 +127,9 @@ class PCAClient(NumPyClient):
         if isinstance(rows, LocalData):
             data = rows.framed(self._policy.frame_of(request, rows))
         with nullcontext() if self._store is None else self._store.alone(request.run):
-            before = self._remembered(request)
+            before = self._recall(request)
             with naming(request):
-                up, after = self._answered(request, data, before)
+                up, after = self._half(request, data, before)
                 up = self._policy.withheld(request, up, data.d)
                 self._account.weigh(request, rows, up)
             self._keep(request, before, after)
@@ -145,7 +145,7 @@ class PCAClient(NumPyClient):
             self._account.count(self._rows())
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
-        data = asked(self._rows(), request, self._rules)
+        data = select(self._rows(), request, self._rules)
         with naming(request):
             limits.check_sizes(request, data.d, getattr(data, "n", None))
         if isinstance(data, LocalData) and size(data) < self._rules.min_rows:
@@ -154,7 +154,7 @@ class PCAClient(NumPyClient):
             raise RefusalError("The rows of this node", must=rule, got="fewer", then=remedy)
         return data
 
-    def _remembered(self, request: wire.Request) -> Arrays:
+    def _recall(self, request: wire.Request) -> Arrays:
         memory = Memory() if self._store is None else self._store.load(request.run)
         if NOISE in request.layers:  # what has been told is told, whichever message comes again
             return dict(memory.after or {}) if memory.run == request.run else {}
@@ -162,7 +162,7 @@ class PCAClient(NumPyClient):
             return memory.newest(request.run)
         return memory.at(request.run, request.number)
 
-    def _answered(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
+    def _half(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
             return answering.answer(

@@ -119,7 +119,7 @@ def write_request(
         config.update(message.frame.split.plain())
     ins, content = "evaluateins" if message.stage == EVALUATE else "fitins", RecordDict()
     records.put_arrays(content, f"{ins}.parameters", arrays.values())
-    records.put_values(content, f"{ins}.config", records.filled(config))
+    records.put_values(content, f"{ins}.config", records.without_empty(config))
     return content
 
 
@@ -197,7 +197,7 @@ def write_fit(
     """
     arrays = _packed(arrays, layers or {})
     metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
-    return [np.asarray(a) for a in arrays.values()], num_examples, records.filled(metrics)
+    return [np.asarray(a) for a in arrays.values()], num_examples, records.without_empty(metrics)
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
@@ -210,7 +210,7 @@ def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> 
 def refusal(reason: str, number: int, key: int, about: Config | None = None, *, lasting: bool = True) -> Config:
     """The metrics of a client that gives no answer, and says why; `lasting` if no message of the run gets one."""
     said: Config = {"number": number, "key": key, "names": "", "refusal": reason, _LASTING: lasting}
-    return records.filled({**(about or {}), **SPOKEN, **said})
+    return records.without_empty({**(about or {}), **SPOKEN, **said})
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:

@@ -55,6 +55,8 @@ def _finds(stage: type[Stage[object]]) -> str:
     """In words, by the kind of result."""
     if stage.name in registry.TRACKERS:
         return "a moving subspace"
+    if not stage.orthonormal:
+        return "sparse PCA"
     return FINDS.get(registry.TABLE[stage.name].result, "the PCA")
 
 

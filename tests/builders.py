@@ -79,7 +79,8 @@ def svd(X: Array) -> tuple[Array, Array]:
 
 
 def sine(A: Array, B: Array) -> float:
-    """The sine of the largest angle between the spans of equally many orthonormal rows."""
+    """The sine of the largest angle between the spans of equally many rows."""
+    A, B = (np.linalg.qr(rows.T)[0].T for rows in (A, B))
     return min(1.0, float(np.linalg.norm(A - (A @ B.T) @ B, 2)))
 
 

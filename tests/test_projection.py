@@ -115,7 +115,10 @@ def squeezed():
             packed(mean_=np.ones(2)),
             "The arrays of a projection must be those of its fields. Got mean_. Check the sender",
         ),
-        (packed(components_=np.ones(3)), r"The shapes of a projection must be \(k, d\) for components_ and \(d,\) for"),
+        (
+            packed(components_=np.ones(3)),
+            r"The shapes of a projection must be \(k, d\) for components_ and weights_, and",
+        ),
         (
             packed(components_=np.eye(2), mean_=np.ones(3)),
             r"Got {'components_': \(2, 2\), 'mean_': \(3,\)}. Take it of",

@@ -7,8 +7,8 @@ import pytest
 from checks import changed
 
 from flower_pca import ConfigError, Krylov, LocalPower, ProtocolError, make
-from flower_pca.answering import unmasked as answer
-from flower_pca.registry import ALGORITHMS, STAGES, TRACKERS
+from flower_pca.answering import answer
+from flower_pca.registry import ALGORITHMS, STAGES, TABLE, TRACKERS
 from flower_pca.rows.local import LocalData
 
 TOGETHER = {"per_pca": {"choice": 1}}  # a QR goes with that only
@@ -69,12 +69,9 @@ def test_an_instance_is_taken_as_it_is_or_changed_in_a_copy():
     assert algorithm.max_basis == 40
 
 
-SERVED = (
-    "krylov, ssi, local_power, faps, uda, wda, dr_svd, dist_pca, fed_oapm, covariance, dcf_pca, "
-    "consensus_rpca, per_pca, exact_per_pca"
-)
+SERVED = ", ".join(ALGORITHMS)
 LIST = f"{SERVED}, auto"
-TRACKED = "st_miss, robust_tracking"
+TRACKED = ", ".join(TRACKERS)
 
 
 @pytest.mark.parametrize(
@@ -188,15 +185,13 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "opening",
         "private_opening",
         "summed_opening",
-        "ritz",
+        *(entry.closing.name for entry in TABLE.values()),
         "standardize",
         "evaluate",
         "influence",
         "monitor",
-        "low_rank",
         "columns_opening",
         "loadings",
-        "personal",
     }
     X = np.arange(6.0).reshape(3, 2)
     up, memory = answer("ritz", {"Z": np.eye(2)}, LocalData(X), {"kept": np.ones(1)})
@@ -206,6 +201,6 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
         f"The stage must be one of {SERVED}, {TRACKED}, monitor, standardize, opening, private_opening, "
-        "summed_opening, ritz, evaluate, influence, columns_opening, loadings, low_rank, personal. Got 'ritzy'. "
-        "Install the same flower_pca everywhere."
+        "summed_opening, ritz, oblique, evaluate, influence, columns_opening, loadings, low_rank, personal. "
+        "Got 'ritzy'. Install the same flower_pca everywhere."
     )

@@ -138,7 +138,7 @@ def test_the_page_of_a_node_without_rules(capsys):
         "dcf_pca, consensus_rpca, st_miss, robust_tracking, monitor: it compares rows, and is not named in allow"
         in page
     )
-    assert "krylov, ssi, fed_oapm: C Z for any block Z of the server's" in page
+    assert "krylov, ssi, fed_oapm, sparse_pca: C Z for any block Z of the server's" in page
     assert max(map(len, page.splitlines())) < 400
 
 

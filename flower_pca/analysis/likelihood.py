@@ -22,7 +22,7 @@ _ZERO: Final = 100.0 * float(np.finfo(np.float64).eps)  # of a variance for each
 def covariance(result: PCAResult) -> Array:
     """Z (L - s I) Z' + s I in the data's own units, (d, d): Z the components, L their variances, s the noise."""
     noise = result.noise_variance_
-    return _in_units(result, np.maximum(result.explained_variance_ - noise, 0.0), noise, _units(result))
+    return _in_units(result, np.maximum(result.axes[1] - noise, 0.0), noise, _units(result))
 
 
 def precision(result: PCAResult) -> Array:
@@ -42,7 +42,7 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
         DataError: If there is none, as there is no variance in some direction.
     """
     variances, weight = _positive(result)
-    Z, d = result.components_.T, result.n_features_in_
+    Z, d = result.axes[0], result.n_features_in_
     rest = (d - result.n_components_) * np.log(weight) if weight else 0.0
     log_volume = float(np.log(variances).sum() - rest + 2.0 * np.log(_units(result)).sum())
     rows = match(X, result.frame, d, digest=result.feature_digest)
@@ -58,7 +58,7 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
 def _positive(result: PCAResult) -> tuple[Array, float]:
     """The variances along the components, none below the noise; and one over the noise, 0 if no direction is left."""
     d, noise = result.n_features_in_, result.noise_variance_
-    variances = np.maximum(result.explained_variance_, noise)
+    variances = np.maximum(result.axes[1], noise)
     zero = d * _ZERO * float(variances[0])
     rank = int(np.sum(variances > zero)) if noise <= zero else d
     if rank < d:
@@ -68,7 +68,7 @@ def _positive(result: PCAResult) -> tuple[Array, float]:
 
 
 def _in_units(result: PCAResult, beyond: Array, noise: float, units: Array) -> Array:
-    Z = result.components_.T * units[:, None]
+    Z = result.axes[0] * units[:, None]
     return np.asarray((Z * beyond) @ Z.T + np.diag(noise * units**2))
 
 

@@ -28,8 +28,6 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.personal import PersonalResult
-from flower_pca.results.robust import RobustResult
 from flower_pca.stages import histograms
 from flower_pca.stages.histograms import ROUNDING, distances
 
@@ -99,7 +97,7 @@ class Monitor:
 
     def __init__(self, result: PCAResult, *, n_components: int | None = None) -> None:
         what = "The result to monitor by"
-        if isinstance(result, RobustResult | PersonalResult):
+        if not result.complete:
             rule = "of a run whose components are all there is to say of a row"
             raise ConfigError(what, must=rule, got=type(result).__name__, then="Run krylov.")
         if result.privacy is not None:
@@ -108,12 +106,13 @@ class Monitor:
         if n_components is not None:
             checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
         self._result, _ = result, result.frame  # which a run has not whose clients keep their loadings
-        variances = result.explained_variance_
+        axes, variances = result.axes
+        self._axis_variances = variances
         self._all = max(histograms.meaningful(variances), 1)
         self._k = min(self._all, n_components or self._all)
         if variances[0] <= 0.0:
             raise ConfigError(what, must="of rows that vary", got="variances of 0", then="Check the rows of the run.")
-        self._Z = np.ascontiguousarray(result.components_[: self._k].T, dtype=np.float64)
+        self._Z = np.ascontiguousarray(axes[:, : self._k], dtype=np.float64)
         self._variances = np.asarray(variances[: self._k], dtype=np.float64)
 
     @property
@@ -218,6 +217,9 @@ class Monitor:
     def _theory(self, level: float, *, trained: bool) -> Limits:
         from scipy import special
 
+        if self._result.cross_ is not None:
+            rule, got = "for components that are orthonormal, which leave out what varies least", "others"
+            raise ConfigError("Limits from theory", must=rule, got=got, then="Run with monitor=True.")
         n, k = self._result.n_samples_, self._k
         free = n - k - int(self._result.centered) + int(not trained)
         if free < 1:
@@ -236,7 +238,7 @@ class Monitor:
         """The limit of SPE by Box's g chi2(h); and what it assumes."""
         from scipy import special
 
-        known = np.asarray(self._result.explained_variance_[self._k : self._all], dtype=np.float64)
+        known = np.asarray(self._axis_variances[self._k : self._all], dtype=np.float64)
         unknown = self._rest - float(known.sum())
         centred = int(self._result.centered)
         count = min(self._result.n_samples_ - centred, self._result.n_features_in_) - self._k - len(known)

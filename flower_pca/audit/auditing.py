@@ -241,7 +241,7 @@ def _course(records: list[_Record], C: Array, k: int) -> tuple[Convergence, ...]
     course = []
     for record in records:
         if record.Z is not None:
-            Z = record.Z
+            Z = linalg.orth(record.Z)
             kkt = float(np.linalg.norm(linalg.complement(C @ Z, Z)))
             wide = linalg.principal_angles(Z, true)[-1] if Z.shape[1] >= k else np.pi / 2.0
             sine, relative = float(np.sin(wide)), kkt / (float(np.linalg.norm(C @ Z)) or size or 1.0)

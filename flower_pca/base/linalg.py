@@ -188,6 +188,18 @@ def rayleigh_ritz(Z: Array, Y: Array) -> tuple[Array, Array, Array, Array]:
     return values, Z, Y, column_norms(Y - Z * values)
 
 
+def span_axes(Z: Array, cross: Array) -> tuple[Array, Array]:
+    """Orthonormal axes of span(Z) along which C is diagonal, and C along them, largest first, given Z'CZ.
+
+    Fewer than Z has columns, where these depend on one another.
+    """
+    U, sizes, W = np.linalg.svd(Z, full_matrices=False)
+    rank = int(np.sum(sizes > len(Z) * np.finfo(np.float64).eps * sizes[0]))
+    back = W[:rank].T / sizes[:rank]
+    values, turned = eigh_descending(back.T @ cross @ back)
+    return U[:, :rank] @ turned, np.maximum(values, 0.0)
+
+
 def random_block(d: int, p: int, seed: int) -> Array:
     """A d x p block of independent N(0, 1) numbers that any numpy version on any machine draws alike; read-only.
 

@@ -98,6 +98,15 @@ class CovarianceClient(PCAClient):
     algorithms = ("covariance",)
 
 
+class SparsePCAClient(PCAClient):
+    """Serves sparse_pca only.
+
+    x <- the largest entries of C x, for every component at once, each beside those before it.
+    """
+
+    algorithms = ("sparse_pca",)
+
+
 class DCFPCAClient(PCAClient):
     """Serves dcf_pca only.
 

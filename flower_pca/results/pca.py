@@ -53,6 +53,7 @@ class PCAResult:
         fill_: What stands for a missing value, (d,): the mean of each column; None if none were allowed.
         histograms_: How many rows of all clients lie in each bin of T2 and of SPE, (2, bins), if the run was asked to
             monitor; else None. See `analysis.Monitor`.
+        cross_: Covariances along the components, Z'CZ / (n - 1), (k, k), where these are not orthonormal; else None.
         influence_, influence_keys_: What the components would be without each client, a line each, and the keys of the
             clients; None if the run was not asked for it. See `analysis.influence`.
         feature_names_in_: Names of the columns, in the order of all that has columns here, (d,); None where columns go
@@ -64,12 +65,12 @@ class PCAResult:
         privacy: What differential privacy has cost; None without it. Counts, means and variances then have noise.
     """
 
-    pooled: ClassVar[bool] = True  # whether components are meant to be those of the covariance of all rows
+    complete: ClassVar[bool] = True  # whether its components are all there is to say of a row
     variance_of: ClassVar[str] = "the variance"  # what shares are shares of
 
     _ARRAYS: ClassVar[tuple[str, ...]] = (
         *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
-        *("influence_", "influence_keys_"),
+        *("cross_", "influence_", "influence_keys_"),
     )
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *("total_variance_", "left_out_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
@@ -95,6 +96,7 @@ class PCAResult:
     answers: str = "rows"
     fill_: Array | None = None
     histograms_: Array | None = None
+    cross_: Array | None = None
     influence_: Array | None = None
     influence_keys_: Array | None = None
     feature_names_in_: Array | None = None
@@ -164,6 +166,29 @@ class PCAResult:
         """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""
         return saved.texts([f"pc{j + 1}" for j in range(self.n_components_)])
 
+    @property
+    def pooled(self) -> bool:
+        """Whether components are meant to be those of the covariance of all rows."""
+        return self.complete and self.cross_ is None
+
+    @property
+    def axes(self) -> tuple[Array, Array]:
+        """Orthonormal axes of the components' span, (d, r), and the variances along them, largest first.
+
+        They are the components and their variances, but for components that are not orthonormal.
+        """
+        if self.cross_ is None:
+            return self.components_.T, self.explained_variance_
+        return linalg.span_axes(self.components_.T, self.cross_)
+
+    @property
+    def weights_(self) -> Array:
+        """What a row is multiplied by to have its scores, (k, d): the components, or if not orthonormal, their inverse.
+
+        Scores are the coordinates of the nearest row in the span: least squares.
+        """
+        return self.components_ if self.cross_ is None else np.linalg.pinv(self.components_).T
+
     def transform(self, X: Any) -> Array:
         """Coordinates of rows along the components, (n, k).
 
@@ -171,7 +196,7 @@ class PCAResult:
             X: The rows, (n, d) dense or sparse; a data frame; or the path, or the spec string, of a file of them.
                 Columns are matched by name; where only X or only the result has names, by position, with a UserWarning.
         """
-        return self._data(X).scores(self.components_.T)
+        return self._data(X).scores(self.weights_.T)
 
     def filling_gaps(self) -> Self:
         """The same result, which takes the run's mean where a new row has a gap, as after a run with missing="mean"."""
@@ -185,7 +210,7 @@ class PCAResult:
     def reconstruction_error(self, X: Any) -> float:
         """Mean squared distance, in the frame, between a row of X and its reconstruction."""
         data = self._data(X)
-        return data.squared_error(self.components_.T) / data.n
+        return data.squared_error(self.axes[0]) / data.n
 
     def to_record(self) -> Any:
         """A `ConfigRecord` of Flower's with all it takes to project rows as here: see `Projection.from_record`."""
@@ -201,7 +226,7 @@ class PCAResult:
         if rows.shape[1] != self.n_features_in_:
             rule = f"rows of {labels.count(self.n_features_in_, 'feature')}"
             raise ConfigError("The other components", must=rule, got=rows.shape, then="Transpose them.")
-        return float(linalg.principal_angles(self.components_.T, linalg.orth(rows.T))[-1])
+        return float(linalg.principal_angles(self.axes[0], linalg.orth(rows.T))[-1])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result, but for `own`, as an npz with a JSON header; returns the path."""
@@ -366,18 +391,24 @@ class PCAResult:
         names = labels.column_names(self.feature_names_in_, self.n_features_in_)
         found = [
             facts.plain("explained_variance", self.explained_variance_.tolist()),
-            facts.plain("explained_variance_ratio", shares.tolist() if known is None else None),
-            facts.plain("bounds_of_ratio", None if known is None else known.shares.tolist()),
-            facts.plain("bounds_together", None if known is None else known.together.tolist()),
-            facts.plain("noise_alone", None if known is None else known.floor),
             facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_]),
             facts.plain("total_variance", self.total_variance_),
-            facts.plain("privacy", None if spent is None else asdict(spent)),
         ]
         if known is None or spent is None:
-            return [*found, Fact("", "variance explained", None, f"{shares.sum():.2%}")]
+            lacking = ("bounds_of_ratio", "bounds_together", "noise_alone", "privacy")
+            return [
+                *found,
+                facts.plain("explained_variance_ratio", shares.tolist()),
+                *(facts.plain(name, None) for name in lacking),
+                Fact("", "variance explained", None, f"{shares.sum():.2%}"),
+            ]
         return [
             *found,
+            facts.plain("explained_variance_ratio", None),
+            facts.plain("bounds_of_ratio", known.shares.tolist()),
+            facts.plain("bounds_together", known.together.tolist()),
+            facts.plain("noise_alone", known.floor),
+            facts.plain("privacy", asdict(spent)),
             Fact("", "variance explained", None, labels.bounds(known.together[-1])),
             Fact("", "privacy: epsilon, delta", None, f"{spent.epsilon:.4g}, {spent.delta:g}"),
             Fact("", "deviation of the noise", None, f"{spent.noise:.4g}"),
@@ -432,7 +463,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "left_out_variance_": model.left_out / ddof,
         "n_samples_": model.n,
         "residuals_": model.residuals[:k] / first,
-        "sine_estimate_": model.sine_estimate,
+        "sine_estimate_": None if "cross" in model.left else model.sine_estimate,
         "mse_": model.mse,
         "rounds": model.rounds,
         "status": model.status,
@@ -443,6 +474,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "histograms_": model.histograms,
         "influence_": model.left.get("influence"),
         "influence_keys_": model.left.get("influence_keys"),
+        "cross_": None if "cross" not in model.left else model.left["cross"] / ddof,
         "feature_names_in_": saved.columns(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,
         "choices": tuple(model.choices.values()),

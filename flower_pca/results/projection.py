@@ -100,18 +100,21 @@ class Projection(Packet):
         mean_: What is subtracted from a row, (d,); None for nothing.
         scale_: What each column is divided by then, (d,); None for nothing.
         fill_: What stands for a missing value, (d,); None if none are allowed.
+        weights_: What rows are multiplied by to have their scores, (k, d), where components are not orthonormal; else
+            None.
         feature_names_in_: Names of the columns, (d,); None where columns go by position.
         feature_digest: SHA-256 of the sorted names, where clients keep the names to themselves; "" if there are none.
     """
 
     kind: ClassVar[str] = "projection"
     needed: ClassVar[tuple[str, ...]] = ("components_",)
-    optional: ClassVar[tuple[str, ...]] = ("mean_", "scale_", "fill_")
+    optional: ClassVar[tuple[str, ...]] = ("mean_", "scale_", "fill_", "weights_")
 
     components_: Array
     mean_: Array | None = None
     scale_: Array | None = None
     fill_: Array | None = None
+    weights_: Array | None = None
     feature_names_in_: Array | None = None
     feature_digest: str = ""
 
@@ -120,8 +123,9 @@ class Projection(Packet):
         others = {name: getattr(self, name) for name in self.optional if getattr(self, name) is not None}
         shapes = {name: a.shape for name, a in others.items()}
         shapes |= {} if names is None else {"feature_names_in_": (len(names),)}
-        if Z.ndim != 2 or Z.size == 0 or any(shape != Z.shape[1:] for shape in shapes.values()):
-            rule, got = "(k, d) for components_ and (d,) for the rest", {"components_": Z.shape, **shapes}
+        expected = {name: Z.shape if name == "weights_" else Z.shape[1:] for name in shapes}
+        if Z.ndim != 2 or Z.size == 0 or shapes != expected:
+            rule, got = "(k, d) for components_ and weights_, and (d,) for the rest", {"components_": Z.shape, **shapes}
             raise DataError("The shapes of a projection", must=rule, got=got, then=remedy)
         for name, a in {"components_": Z, **others}.items():
             if a.dtype.kind != "f" or not np.isfinite(a).all() or (name == "scale_" and not (a > 0.0).all()):
@@ -133,7 +137,8 @@ class Projection(Packet):
         """What a result, or whatever has its attributes, projects rows by."""
         mean = result.mean_ if result.centered else None
         names = ("components_", "scale_", "fill_", "feature_names_in_", "feature_digest")
-        return cls(mean_=mean, **{name: getattr(result, name) for name in names})
+        weights = None if result.cross_ is None else result.weights_
+        return cls(mean_=mean, weights_=weights, **{name: getattr(result, name) for name in names})
 
     @property
     def n_components_(self) -> int:
@@ -153,7 +158,7 @@ class Projection(Packet):
 
     def transform(self, X: Any) -> Array:
         """Coordinates of rows along the components, (n, k), with columns matched as by `PCAResult.transform`."""
-        return self.framed(X).scores(self.components_.T)
+        return self.framed(X).scores((self.components_ if self.weights_ is None else self.weights_).T)
 
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""

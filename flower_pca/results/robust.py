@@ -40,7 +40,7 @@ class RobustResult(PCAResult):
             nothing to the variances, which are as if they were like the others.
     """
 
-    pooled: ClassVar[bool] = False
+    complete: ClassVar[bool] = False
     variance_of: ClassVar[str] = "the variance of the low-rank part"
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *(*PCAResult._NUMBERS, "threshold_", "spread_", "outlier_share_", "cut_"),

@@ -20,7 +20,16 @@ R = TypeVar("R")
 
 _BY_CLIENT: Final = {"influence_keys_": "influence_", "client_keys_": "clients_"}  # keys, and a line for each
 # Arrays that are None in some results.
-_MAY_LACK: Final = {"scale_", "fill_", "histograms_", "influence_", "influence_keys_", "clients_", "client_keys_"}
+_MAY_LACK: Final = {
+    "scale_",
+    "fill_",
+    "histograms_",
+    "cross_",
+    "influence_",
+    "influence_keys_",
+    "clients_",
+    "client_keys_",
+}
 
 
 def with_keys(result: R, keys: Mapping[int, int]) -> R:

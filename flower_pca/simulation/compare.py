@@ -224,7 +224,7 @@ def pooled_eigenpairs(
 
 
 def _angle(Z: Array, truth: Array) -> float:
-    return float(linalg.principal_angles(Z, truth[:, : Z.shape[1]])[-1])
+    return float(linalg.principal_angles(linalg.orth(Z), truth[:, : Z.shape[1]])[-1])
 
 
 def _stopping(algorithm: Algorithm[Any], given: dict[str, Any]) -> Algorithm[Any]:

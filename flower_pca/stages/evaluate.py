@@ -29,6 +29,8 @@ class EvaluateState:
 class Evaluate(Stage[EvaluateState]):
     """sum ||x - ZZ'x||^2 / n over the rows that the clients hold, in the frame's units.
 
+    Z are the components, or orthonormal axes of their span.
+
     Cost: 4 n_i d k flops; k columns of d floats down, two numbers up.
     """
 
@@ -36,7 +38,7 @@ class Evaluate(Stage[EvaluateState]):
     asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
 
     def start(self, model: Model) -> EvaluateState:
-        return EvaluateState(model.columns[:, : model.k])
+        return EvaluateState(model.axes[0])
 
     def broadcast(self, state: EvaluateState) -> Arrays:
         return {"Z": state.Z}

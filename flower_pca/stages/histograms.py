@@ -88,12 +88,12 @@ class Histograms(Stage[HistogramsState]):
     by_row: ClassVar[bool] = True
 
     def start(self, model: Model) -> HistogramsState:
-        assert model.values is not None
         ddof = max(model.n - 1, 1)
-        variances = model.values[: model.k] / ddof
+        Z, values = model.axes
+        variances = values / ddof
         k, total = meaningful(variances), model.trace / ddof
         rest = total - float(variances[:k].sum())
-        return HistogramsState(model.columns[:, :k], variances[:k], rest if rest > ROUNDING * total else 0.0)
+        return HistogramsState(Z[:, :k], variances[:k], rest if rest > ROUNDING * total else 0.0)
 
     def broadcast(self, state: HistogramsState) -> Arrays:
         return {"Z": state.Z, "variances": state.variances, "rest": np.array(state.rest)}

@@ -281,6 +281,38 @@ class Covariance(PCAStrategy):
         ), **keywords)  # fmt: skip
 
 
+class SparsePCA(PCAStrategy):
+    """x <- the largest entries of C x, for every component at once, each beside those before it.
+
+    Prefer it: where readers shall see which few columns a component is made of; it leaves out a little more variance.
+
+    Args:
+        cardinality: The most columns that a component may have: one number, or one for each component.
+        oversample: Columns of the opening beyond the number of components, for a better start.
+        tol, min_rounds, max_rounds, patience: See `Iterative`. The error is a component's residual in its own columns.
+        **keywords: Of nodes and question: see `PCAStrategy`.
+    """
+
+    name = "sparse_pca"
+
+    @spelt_out(PCAKeywords, PCA_DEFAULTS)
+    def __init__(
+        self,
+        *,
+        oversample: int = 2,
+        tol: float = 1e-06,
+        min_rounds: int = 0,
+        max_rounds: int = 1000,
+        patience: int = 50,
+        cardinality: int | tuple[int, ...] = 10,
+        **keywords: Unpack[PCAKeywords],
+    ) -> None:
+        super().__init__(registry.make(
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
+            cardinality=cardinality
+        ), **keywords)  # fmt: skip
+
+
 class DCFPCA(PCAStrategy):
     """Rows = V_i U' + S_i, U common, S_i sparse: every client takes gradient steps on its own U_i, the server averages.
 

@@ -310,6 +310,12 @@ class Personalized(Iterative[S]):
         told = {name: np.array(value) for name, value in numbers.items()}
         return {"b": state.probe.best, **self._each("own"), **told}
 
+    @property
+    def by_client(self) -> Mapping[int | str, int] | None:
+        """The numbers of own components by client, where they differ; else None."""
+        own = self.local_components
+        return own if isinstance(own, Mapping) else None
+
     def restart(self, model: Model) -> Array:
         return model.columns
 

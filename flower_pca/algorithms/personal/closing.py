@@ -136,8 +136,15 @@ class PersonalClosing(Stage[ClosingState]):
             counts = state.total[held_out.CHOSEN]
             left["own"] = np.array(held_out.largest(counts))
             choices = {**choices, "own": held_out.words(counts)}
-        known: dict[str, Any] = {"values": np.maximum(values, 0.0), "residuals": residuals, "choices": choices}
-        return replace(model, basis=U, product=Y, left=left, **known)
+        return replace(
+            model,
+            basis=U,
+            product=Y,
+            left=left,
+            values=np.maximum(values, 0.0),
+            residuals=residuals,
+            choices=choices,
+        )
 
 
 def _own(arrays: Arrays, data: LocalData, memory: Arrays, r: int) -> Array:

@@ -243,7 +243,10 @@ def verdict(
     columns = tuple(int(j) for j in np.flatnonzero(weak))
     share = clean / max(seen, 1.0)
     slack = _SLACK + _DEVIATIONS * np.sqrt(share * (1.0 - share) / max(unseen, 1.0))
-    predicted = share >= _CLEAN and clean_hidden >= (share - slack) * unseen and error <= MOST_NOISE * problem.sigma
+    # With more noise than that everything is clean, hidden entries too, whatever the low-rank part.
+    loud = problem.noise is None and attempt.noise > MOST_NOISE * problem.sigma
+    near = error <= MOST_NOISE * problem.sigma and not loud
+    predicted = near and share >= _CLEAN and clean_hidden >= (share - slack) * unseen
     independent = attempt.squares / max(seen, 1.0) * problem.edge**2
     noisy = attempt.noise > 0.0 and independent > 0.0
     return Verdict(

@@ -36,7 +36,7 @@ def weak_rows(W: Array, Q: Array) -> Array:
     """Which rows their clean entries, 1 in W, do not determine."""
     r = Q.shape[1]
     if r <= EXACT:
-        return np.asarray(np.linalg.eigvalsh(squared(W @ pairs(Q), r))[:, 0] < LEAST)
+        return np.asarray(np.linalg.eigvalsh(symmetric(W @ pairs(Q), r))[:, 0] < LEAST)
     x = np.repeat(np.array(linalg.random_block(1, r, SEED)), len(W), axis=0)
     value, others, along = np.zeros(len(W)), 1.0 - W, np.empty_like(W)
     for _ in range(STEPS):
@@ -103,7 +103,7 @@ def pairs(A: Array) -> Array:
     return np.concatenate([A[:, i : i + 1] * A[:, i:] for i in range(A.shape[1])], axis=1)
 
 
-def squared(packed: Array, r: int) -> Array:
+def symmetric(packed: Array, r: int) -> Array:
     """The symmetric matrices that `pairs` are the upper halves of."""
     full = np.empty((len(packed), r, r))
     for i, start in _starts(r):
@@ -218,7 +218,7 @@ def weak_columns(G: Array, F: Array) -> Array:
     """Which columns their clean entries do not determine, from matrices."""
     r = len(G)
     root = np.linalg.cholesky(_regular(G))
-    half = np.linalg.solve(root, squared(F, r))
+    half = np.linalg.solve(root, symmetric(F, r))
     values = np.linalg.eigvalsh(np.linalg.solve(root, np.swapaxes(half, 1, 2)))
     return np.asarray(values[:, 0] < LEAST)
 

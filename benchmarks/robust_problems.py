@@ -211,15 +211,10 @@ def summary(found: list[Case]) -> str:
         alarms = sum(c.right and not c.converged for c in these)
         messages = [c.messages for c in these]
         spent = f"{np.median(messages):.0f}, {np.quantile(messages, 0.9):.0f}, {max(messages)}"
-        lines.append([kind, len(these), sum(c.right for c in these), wrong, alarms, spent])
-    head = [
-        "far entries",
-        "problems",
-        "right",
-        "wrong, converged",
-        "right, called else",
-        "messages: median, 90 %, most",
-    ]
+        wrongly = sum(c.wrongly for c in these if c.converged)
+        lines.append([kind, len(these), sum(c.right for c in these), wrong, alarms, wrongly, spent])
+    head = ["far entries", "problems", "right", "wrong, converged", "right, called else", "named for nothing"]
+    head.append("messages: median, 90 %, most")
     return table(head, lines)
 
 

@@ -1,29 +1,30 @@
-"""A client's half of a message: what it returns of its rows, masked or plain, and what it keeps."""
+"""A client's half of a message: what it returns of its rows, masked or plain, and what it keeps.
+
+The layers that the message names see it first, in the order of the registry's table, and seal the answer in the other
+order. A layer that it does not name is not even imported.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from flower_pca import registry
+from flower_pca.base.bits import Bits, system_bits
 from flower_pca.base.errors import ProtocolError
 from flower_pca.core.kinds import require_finite
-from flower_pca.core.stage import Arrays
-from flower_pca.dp import draw
-from flower_pca.layers import noise, precision
-from flower_pca.layers import single as apart
+from flower_pca.core.layer import NOBODY, Layer, Sayings, Who, Work
+from flower_pca.core.stage import Arrays, Stage
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.stages.opening import Opening
-from flower_pca.vertical.rows import count_party
 
-_NOBODY = apart.Who()
+Source: TypeAlias = Callable[[LocalData], FixedData]  # the fixed statistics of rows
 
 
 def answer(
@@ -32,71 +33,95 @@ def answer(
     data: Any,
     memory: Arrays,
     *,
-    bits: draw.Bits = draw.system_bits,
+    layers: Sayings | None = None,
+    bits: Bits = system_bits,
     demands: Demands | None = None,
-    fixed: Callable[[LocalData], FixedData] | None = None,
+    fixed: Source | None = None,
     grain: Grain = system_grain,
-    who: apart.Who = _NOBODY,
+    who: Who = NOBODY,
 ) -> tuple[Arrays, Arrays]:
     """What a client returns to a message, and what it keeps.
 
-    Under masks, `demands` are what it asks of those that it is summed with, and `grain` draws what blurs the steps of
-    fixed point. With `fixed`, halves that do not compare rows get what it gives in place of rows. `who` the client is,
-    where a message has numbers for each.
+    Args:
+        stage: The stage that asks.
+        arrays: What it asks.
+        data: The client's rows, in the message's frame.
+        memory: What the client has kept.
+        layers: What the layers of the message say.
+        bits: Where noise comes from.
+        demands: Under masks, what the client asks of those that it is summed with.
+        fixed: What it gives of rows is what halves that do not compare rows get in their place.
+        grain: Under masks, draws what blurs the steps of fixed point.
+        who: The client, where a message has numbers for each.
     """
-
-    def plain(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int = 1) -> tuple[Arrays, Arrays]:
-        arrays = apart.mine(precision.plain(arrays), who)
-        up, after = unmasked(stage, arrays, data, memory, bits=bits, summed=summed, fixed=fixed)
-        return count_party(up, data), after
-
+    says, asked = layers or {}, demands or Demands()
     if stage != messages.STAGE:
-        up, after = plain(stage, arrays, data, messages.plain(memory))  # what it keeps of this binds no masks
-        return (up if (few := precision.asked(arrays)) == 64 else _rounded(stage, arrays, data, up, few)), after
+        work = Work(_stage(stage), arrays, data, messages.plain(memory), who, bits)  # what binds masks is gone by this
+        return _answered(work, says, fixed)
     from flower_pca.masking import client
 
-    return client.answer(arrays, data, memory, plain, demands or Demands(), grain)
+    def half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
+        work = Work(_stage(stage), arrays, data, memory, who, bits, summed, masked=True, trusts=asked.shares)
+        return _answered(work, says, fixed)
+
+    return client.answer(arrays, says, data, memory, half, asked, grain)
 
 
-def _rounded(stage: str, arrays: Arrays, data: Any, up: Arrays, bits: int) -> Arrays:
-    """An answer whose products have so few bits."""
-    parts = registry.STAGES[stage].parts(arrays, data.d)
-    up = precision.moments(up, bits) if stage == Opening.name else up
-    return {name: precision.rounded(a, bits) if parts[name].kind.rounded else a for name, a in up.items()}
-
-
-def unmasked(
-    stage: str,
-    arrays: Arrays,
-    data: Any,
-    memory: Arrays,
-    *,
-    bits: draw.Bits = draw.system_bits,
-    summed: int = 1,
-    fixed: Callable[[LocalData], FixedData] | None = None,
-) -> tuple[Arrays, Arrays]:
-    """A client's half of the stage with this name: what it returns, and what it keeps.
-
-    Where the message asks for noise, rows are clipped and noise is added here, from these random bits. Under masks
-    nobody sees the answer but in a sum of at least `summed`. With `fixed`, halves that do not compare rows get what it
-    gives in place of rows.
-    """
-    if stage not in registry.STAGES:
-        remedy = "Install the same flower_pca everywhere."
-        raise ProtocolError("The stage", must=f"one of {', '.join(registry.STAGES)}", got=repr(stage), then=remedy)
-    if isinstance(data, Stream) != (stage in registry.TRACKERS):
-        rule, got = ("a Stream", "rows at rest") if stage in registry.TRACKERS else ("rows at rest", "a Stream")
-        remedy = "Serve Stream(rows, batch=60) to trackers, and rows to the others."
-        raise ProtocolError(f"The data for {stage}", must=rule, got=got, then=remedy)
-    if not noise.NAMES.isdisjoint(arrays):
-        return noise.answer(registry.STAGES[stage], arrays, data, memory, bits, summed=summed)
+def _answered(work: Work, says: Sayings, fixed: Source | None) -> tuple[Arrays, Arrays]:
+    """The answer to a message of a stage, and what is kept for it."""
+    on = _named(says)
+    _check_data(work)
+    for layer in on:
+        work = layer.read(says[layer.name], work)
     if fixed is None:
-        return registry.STAGES[stage].client(arrays, data, memory)
+        up, after = work.stage.client(work.arrays, work.data, work.memory)
+    else:
+        up, after = _without_rows(work, fixed, by_row=any(layer.by_row for layer in on))
+    for layer in reversed(on):
+        up = layer.seal(says[layer.name], work, up)
+    return up, {**after, **work.keeps}
+
+
+def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, Arrays]:
+    """The stage's half at a client that answers from fixed statistics, but for halves and layers that compare rows.
+
+    Words of ours say what it cannot answer: numpy's own warnings would tell of the rows.
+    """
     with np.errstate(all="ignore"):
-        rows = data if registry.STAGES[stage].by_row else fixed(data)
-        up, after = registry.STAGES[stage].client(arrays, rows, memory)
+        data = work.data if by_row or work.stage.by_row else fixed(work.data)
+        up, after = work.stage.client(work.arrays, data, work.memory)
     require_finite(up)
     return up, after
+
+
+def _named(says: Mapping[str, Arrays]) -> list[type[Layer]]:
+    """The layers that a message names, in the order of the table."""
+    if not says:
+        return []
+    unknown = [name for name in says if name not in registry.LAYERS]
+    if unknown:
+        rule, remedy = f"of {', '.join(registry.LAYERS)}", "Install the same flower_pca everywhere."
+        raise ProtocolError("The layers of a message", must=rule, got=repr(unknown[0]), then=remedy)
+    return [registry.LAYERS[name] for name in registry.LAYERS if name in says]
+
+
+def _stage(name: str) -> type[Stage[Any]]:
+    if name not in registry.STAGES:
+        remedy = "Install the same flower_pca everywhere."
+        raise ProtocolError("The stage", must=f"one of {', '.join(registry.STAGES)}", got=repr(name), then=remedy)
+    return registry.STAGES[name]
+
+
+def _check_data(work: Work) -> None:
+    """Require a stream of trackers, and of them only."""
+    tracker = work.stage.name in registry.TRACKERS
+    if isinstance(work.data, Stream) == tracker:
+        return
+    rule, got = "rows at rest", "a Stream"
+    if tracker:
+        rule, got = got, rule
+    remedy = "Serve Stream(rows, batch=60) to trackers, and rows to the others."
+    raise ProtocolError(f"The data for {work.stage.name}", must=rule, got=got, then=remedy)
 
 
 def own(stage: str, memory: Arrays, data: Any) -> Arrays:

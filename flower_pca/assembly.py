@@ -13,17 +13,14 @@ from flower_pca.algorithms.auto import beforehand
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core import compatible
-from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.algorithm import Algorithm, Telling
+from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
 from flower_pca.core.question import MISSING, Question
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
-from flower_pca.core.settings import DP, AskedHere, MaskedSums
+from flower_pca.core.settings import DP, AskedHere, MaskedSums, why_bits
 from flower_pca.core.stage import Stage
-from flower_pca.core.terms import NoTerms
-from flower_pca.dp.plan import planned
-from flower_pca.layers import precision
-from flower_pca.layers.air import AirChannel
 from flower_pca.names.columns import wanted
 from flower_pca.results import start as starts
 from flower_pca.results.scaling import Scaling
@@ -33,6 +30,7 @@ from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.influence import Influence
 from flower_pca.stages.opening import Opening
+from flower_pca.stages.private_opening import PrivateOpening
 from flower_pca.stages.standardize import Standardize
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.tracker import Tracker
@@ -53,7 +51,7 @@ class AskedSteps(TypedDict, total=False):
     columns: Sequence[str] | str | None
     seed: int
     mask: bool | MaskedSums | str | None
-    channel: AirChannel | str | None
+    channel: Layer | str | None
 
 
 STEPS: Final[AskedSteps] = {
@@ -76,8 +74,18 @@ class AskedScaling(TypedDict, total=False):
 
 SCALING: Final[AskedScaling] = {"missing": "error", "columns": None, "mask": False}
 
+
+def channel_of(given: object) -> Layer | None:
+    """The channel that a string such as "air(noise_std=0.1)" stands for; None for an ideal one."""
+    if given is None:
+        return None
+    from flower_pca.layers.air import AirChannel
+
+    return AirChannel.of(given)
+
+
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")  # live on the algorithm
-_STRINGS: Final = {"mask": MaskedSums.of, "dp": DP.of, "channel": AirChannel.of}
+_STRINGS: Final = {"mask": MaskedSums.of, "dp": DP.of, "channel": channel_of}
 
 
 def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Question:
@@ -119,13 +127,28 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     if asked.split == "columns":
         return _under(asked.mask, vertical.run(asked, algorithm, choices))
     bits, tol = (asked.bits, asked.tol) if algorithm.tolerant else (64, None)
-    choices |= {"wire": precision.why(bits, tol)} if asked.wire == "auto" else {}
-    if asked.dp is None:
-        width, terms = algorithm.width(asked.n_components), NoTerms()
-        opening: Stage[Any] = SummedOpening(width=width) if masked else Opening(width=width, judged=judged)
+    layers: list[Layer] = [] if asked.channel is None else [asked.channel]
+    if bits < 64:
+        from flower_pca.layers.precision import Precision
+
+        layers.append(Precision(bits))
+    if asked.wire == "auto":
+        choices |= {"wire": why_bits(bits, tol)}
+    if isinstance(algorithm, Telling) and algorithm.by_client is not None:
+        from flower_pca.layers.single import Single
+
+        layers.append(Single())
+    if asked.dp is not None:
+        from flower_pca.layers.noise import planned
+
+        budget, algorithm = planned(asked.dp, algorithm, PrivateOpening.name)
+        layers.append(budget)
+        width = algorithm.width(asked.n_components)
+        opening: Stage[Any] = PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
+    elif masked:
+        opening = SummedOpening(width=algorithm.width(asked.n_components))
     else:
-        terms, algorithm = planned(asked.dp, algorithm)
-        opening = terms.opening(algorithm.width(asked.n_components))
+        opening = Opening(width=algorithm.width(asked.n_components), judged=judged, bits=bits)
     known: Any = {"n_components": asked.n_components, "seed": asked.seed, "wanted": asked.columns}
     model = Model(
         basis=None if start is None else starts.block(start, algorithm, **known),
@@ -133,7 +156,6 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
         scale=asked.scale,
         missing=asked.missing,
         summed=masked,
-        bits=bits,
         choices=choices,
         warm=start is not None,
         **known,
@@ -144,7 +166,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     after += [Influence()] if asked.influence else []
     stages: tuple[Stage[Any], ...] = (opening, algorithm, registry.closing(algorithm)(), *after)
     kind = registry.result(algorithm)
-    made = Run(stages, model=model, roll=roll, result=kind, terms=terms, channel=asked.channel, asked=asked.plain())
+    made = Run(stages, model=model, roll=roll, result=kind, layers=layers, asked=asked.plain())
     return _under(asked.mask, made)
 
 
@@ -158,7 +180,7 @@ def tracking(
     columns: Sequence[str] | str | None = None,
     min_clients: int = 1,
     mask: bool | MaskedSums | str | None = None,
-    channel: AirChannel | str | None = None,
+    channel: Layer | str | None = None,
 ) -> AnyRun:
     """A run of steps: a tracker alone, without an opening, since nothing is centred, and of everybody every time.
 
@@ -178,7 +200,7 @@ def tracking(
     checks.integer("min_clients", min_clients, least=1)
     if steps is not None:
         checks.integer("steps", steps, least=1)
-    masks, air = MaskedSums.of(mask), AirChannel.of(channel)
+    masks, air = MaskedSums.of(mask), channel_of(channel)
     on = {name: given for name, given in (("mask", masks), ("channel", air)) if given is not None}
     compatible.check(tracker, on, registry.TRACKERS)
     r, masked, names = int(n_components), masks is not None, wanted(columns)
@@ -189,7 +211,8 @@ def tracking(
     plain = {**plain, "columns": None if names is None else list(names)}
     words = {"tracker": tracker.spec, "mask": masks and repr(masks), "channel": air and repr(air)}
     roll = Roll(opens=False, min_clients=min_clients, seed=int(seed), summed=masked)
-    made = Run((tracker,), model=model, roll=roll, result=TrackingResult, channel=air, asked={**words, **plain})
+    layers = [] if air is None else [air]
+    made = Run((tracker,), model=model, roll=roll, result=TrackingResult, layers=layers, asked={**words, **plain})
     return _under(masks, made)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.layer import Layer
 from flower_pca.core.stage import Stage
 from flower_pca.stages.ritz import RayleighRitz
 
@@ -83,7 +84,7 @@ _BESIDE: Final = {"monitor": "stages.histograms:Histograms"}
 _ALONE: Final = {"standardize": "stages.standardize:Standardize"}
 _OTHERS: Final = {
     "opening": "stages.opening:Opening",
-    "private_opening": "dp.opening:PrivateOpening",
+    "private_opening": "stages.private_opening:PrivateOpening",
     "summed_opening": "stages.summed_opening:SummedOpening",
     "ritz": "stages.ritz:RayleighRitz",
     "oblique": "stages.oblique:Oblique",
@@ -93,6 +94,12 @@ _OTHERS: Final = {
     "loadings": "vertical.stages:Loadings",
     "low_rank": "algorithms.robust.closing:LowRank",
     "personal": "algorithms.personal.closing:PersonalClosing",
+}
+_LAYERS: Final = {  # in the order in which a client reads a message; it seals its answer in the other
+    "wire": "layers.precision:Precision",
+    "single": "layers.single:Single",
+    "dp": "layers.noise:Budget",
+    "parties": "vertical.rows:PartyCounts",
 }
 _PLACES: Final = {**{name: line.at for name, line in _LINES.items()}, **_TRACKERS, **_BESIDE, **_ALONE, **_OTHERS}
 
@@ -105,6 +112,7 @@ ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_ALONE)  # wh
 # Of one of the algorithms: no message is of a chooser.
 CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({"auto": "algorithms.auto:Auto"})
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_PLACES)
+LAYERS: Final[Mapping[str, type[Layer]]] = spec.classes(_LAYERS)
 
 
 def register(

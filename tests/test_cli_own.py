@@ -77,7 +77,7 @@ def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp
     transform = ["transform", out / "result.npz", data / "b.csv", "-o", tmp_path / "scores.csv"]
     code, said, _ = flower_pca(capsys, *transform)
     assert code == 0
-    assert "along the 2 components that all clients share; --own FILE adds those of a client" in said
+    assert "along the 2 components that all clients share; --own FILE adds those of a client, --fit-own" in said
     own = out / "flower_pca-own-1.npz"
     code, said, _ = flower_pca(capsys, *transform, "--own", own)
     assert f"along the 2 components that all clients share, and the own ones of b in {own}" in said
@@ -85,6 +85,10 @@ def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp
         assert next(csv.reader(file)) == ["component_1", "component_2", "own_1"]
         scores = np.array([[float(cell) for cell in row] for row in csv.reader(file)])
     np.testing.assert_allclose(scores, reference.transform(parts[1], client=1), rtol=1e-7, atol=1e-7)
+    said = flower_pca(capsys, *transform, "--fit-own")[1]
+    assert "along the 2 components that all clients share, and own ones found from these rows" in said
+    anew = np.loadtxt(tmp_path / "scores.csv", delimiter=",", skiprows=1)
+    np.testing.assert_allclose(anew, scores, atol=1e-4)
     said = flower_pca(capsys, *transform, "--own", own, "--json")[1]
     assert json.loads(said)["own_components"] == 1
 

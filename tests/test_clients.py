@@ -187,7 +187,7 @@ def said(node, stage, arrays, *, algorithm="ssi", kind="train", frame=None, numb
 
 
 ONE = np.eye(D)[:, :1]
-NOISED = {"Z": ONE, "dp.clip": 1.0, "layers.noise": 50.0, "dp.budget": 1.0}
+NOISED = {"Z": ONE, "dp.clip": 1.0, "dp.noise": 50.0, "dp.budget": 1.0}
 BYTES = np.frombuffer(b"\xff\xfe", dtype=np.uint8)
 FLOOR, COUNTED = {"min_noise": 1.0}, {"max_columns": 9}
 ROBUST = {"allow": ["ssi", "consensus_rpca", "dcf_pca"]}

@@ -12,8 +12,8 @@ from fake_grid import FakeGrid, app_of, in_a_run
 
 from flower_pca import ConfigError, DataError, ExactPerPCA, PCAResult, PersonalResult, make, simulate
 from flower_pca.clients.books.folders import own_file
+from flower_pca.core.layer import Who, Work
 from flower_pca.layers import single as apart
-from flower_pca.layers.single import Who
 from flower_pca.report import pages, write
 from flower_pca.simulation.ranks import alternatives
 from flower_pca.strategies import PCAStrategy
@@ -217,11 +217,27 @@ def test_clients_that_are_unknown_or_left_out_are_named(value: Any, words: str) 
 
 
 def test_a_client_reads_its_own_line() -> None:
-    arrays = apart.table("own", {0: 5, "Bonn": 7, "others": 2})
+    tables = apart.table("own", {0: 5, "Bonn": 7, "others": 2})
     for who, number in ((Who(0), 5), (Who(1, "Bonn"), 7), (Who(0, "Bonn"), 7), (Who(3, "Trier"), 2), (Who(), 2)):
-        read = apart.mine({**arrays, "U": np.eye(2)}, who)
+        work = Work(ExactPerPCA, {"U": np.eye(2)}, None, {}, who)
+        read = apart.Single.read(tables, work).arrays
         assert sorted(read) == ["U", "own"]
         assert int(read["own"]) == number
     lacking = apart.table("own", {0: 5})
     with pytest.raises(DataError, match=r"What the run asks of each client must be told to all\. Got nothing for this"):
-        apart.mine(lacking, Who(1))
+        apart.Single.read(lacking, Work(ExactPerPCA, {}, None, {}, Who(1)))
+
+
+def test_a_newcomer_finds_own_components_beside_the_shared_ones() -> None:
+    """As it would have with the same shared ones in the run: of what these leave of its rows."""
+    result = run(f"exact_per_pca(local_components={BY_POSITION}, tol=1e-9)", SHARDS)
+    for i, rows in enumerate(SHARDS):
+        found = result.fit_own(rows, TRUE[i])
+        np.testing.assert_allclose(found, result.own_components(i), atol=1e-7)
+    own = result.fit_own(SHARDS[-1])
+    assert len(own) == result.local_components
+    np.testing.assert_allclose(own @ result.components_.T, 0.0, atol=1e-12)
+    assert result.transform(SHARDS[-1], client=own).shape[1] == result.n_components_ + len(own)
+    assert result.fit_own(SHARDS[0], 0).shape == (0, D)
+    with pytest.raises(ConfigError, match="n_components of own components must be a whole number of at least 0"):
+        result.fit_own(SHARDS[0], D)

@@ -72,13 +72,13 @@ def test_arrays_that_were_not_packed_here_are_refused(arrays):
 def test_a_message_that_asks_for_other_bits_is_refused():
     for bits in (np.array(8), np.array([32])):
         with pytest.raises(ProtocolError, match=r"The bits of numbers in a message must be one of 64, 32, 16\. Got"):
-            precision.asked({precision.NAME: bits})
+            precision.asked({"bits": bits})
 
 
 def test_a_mean_is_rounded_only_where_that_is_nothing():
     mean = np.random.default_rng(0).standard_normal(40)
     for size, kept in ((1.0, False), (1e9, True)):
-        sent = precision.frame(Frame(size * mean), 32, n=1000, room=1000.0)
+        sent = precision._framed(Frame(size * mean), 32, n=1000, room=1000.0)
         assert np.array_equal(sent.mean, size * mean) == kept
 
 
@@ -125,7 +125,7 @@ def test_auto_takes_the_fewest_bits_that_go_with_the_tolerance(algorithm, asked,
     sent = []
     found = simulate(algorithm, ROWS, n_components=2, wire="auto", on_round=lambda run: sent.append(run), **asked)
     assert found.choices == (words,)
-    assert sent[0].standing.model.bits == bits
+    assert [layer.bits for layer in sent[0].layers if layer.name == "wire"] == [bits] * (bits < 64)
     assert found.asked["wire"] == "auto"
 
 

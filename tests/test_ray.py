@@ -113,7 +113,7 @@ def test_sums_that_virtual_nodes_take_are_the_result_to_rounding(cluster: str) -
 
 
 def test_sums_are_refused_before_ray_starts_where_they_are_not_enough() -> None:
-    with pytest.raises(ConfigError, match="mask must be left out where the answers of clients are summed"):
+    with pytest.raises(ConfigError, match="must be left out where the answers of clients are summed"):
         simulate("krylov", eight(), n_components=3, mask=True, backend=Ray(answers="summed"))
     with pytest.raises(ConfigError, match=r"answers of Ray must be stacked where each client is a node\. Got summed"):
         Ray(clients_per_node=1, answers="summed")

@@ -7,7 +7,7 @@ import pytest
 from checks import changed
 
 from flower_pca import ConfigError, Krylov, LocalPower, ProtocolError, make
-from flower_pca.answering import unmasked as answer
+from flower_pca.answering import answer
 from flower_pca.registry import ALGORITHMS, STAGES, TABLE, TRACKERS
 from flower_pca.rows.local import LocalData
 

@@ -11,11 +11,11 @@ PACKAGE = Path(__file__).parents[1] / "flower_pca"
 FLOORS = (
     ("base",),
     ("names",),
-    ("rows", "keys"),
+    ("rows", "keys", "dp"),
     ("core",),
     ("layers",),
     ("stages",),
-    ("algorithms", "tracking", "dp"),
+    ("algorithms", "tracking"),
     ("registry",),
     ("results",),
     ("masking", "analysis"),
@@ -94,20 +94,10 @@ def arrows(name: str) -> set[str]:
 
 # Imports that still run up, to be turned round. Nothing is added here.
 UP = {
-    ("flower_pca.core.kept", "flower_pca.layers.air"),
-    ("flower_pca.core.model", "flower_pca.layers.precision"),
-    ("flower_pca.core.question", "flower_pca.layers.air"),
-    ("flower_pca.core.replies", "flower_pca.layers.air"),
-    ("flower_pca.core.replies", "flower_pca.layers.precision"),
-    ("flower_pca.core.run", "flower_pca.layers.air"),
-    ("flower_pca.core.run", "flower_pca.layers.precision"),
-    ("flower_pca.core.settings", "flower_pca.layers.air"),
-    ("flower_pca.core.stage", "flower_pca.layers.precision"),
-    ("flower_pca.layers.noise", "flower_pca.dp.draw"),
     ("flower_pca.registry", "flower_pca.results.pca"),
 }
 LONGEST = 40  # lines of a function, without its docstring
-LONG = 9  # functions that are longer still; fewer, never more
+LONG = 4  # functions that are longer still; fewer, never more
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef]]:

@@ -123,7 +123,7 @@ class _Door:
         except RefusalError:
             raise
         except Exception as error:
-            returned = ready.refused(error, kind, config, context)
+            returned = ready.refuse(error, kind, config, context)
         return Message(wire.write_reply(kind, *returned), reply_to=message)
 
     def introduce(self, message: Message, context: Context) -> Message:
@@ -135,7 +135,7 @@ class _Door:
                 return Message(messages.write_properties(hosted), reply_to=message)
             properties = self._ready.client(context).get_properties({})
         except Exception as error:
-            raise RefusalError(self._ready.told(error, context)) from None
+            raise RefusalError(self._ready.words(error, context)) from None
         return Message(wire.write_properties(properties), reply_to=message)
 
     def _host(self, content: Content, kind: str, context: Context, hosted: Sequence[int]) -> Content:
@@ -145,7 +145,7 @@ class _Door:
         try:
             return node.serve(content, kind, context, hosted, self._ready.answer)
         except Exception as error:
-            raise RefusalError(self._ready.told(error, context)) from None
+            raise RefusalError(self._ready.words(error, context)) from None
 
 
 class Ready:
@@ -183,14 +183,14 @@ class Ready:
         try:
             served = self.client(context)
         except Exception as error:  # the rows cannot be used: the server is told which node, and why
-            return self.refused(error, kind, config, context)
+            return self.refuse(error, kind, config, context)
         return served.evaluate(parameters, config) if kind == wire.EVALUATE else served.fit(parameters, config)
 
-    def told(self, error: Exception, context: Context) -> str:
+    def words(self, error: Exception, context: Context) -> str:
         """What the server is told of an error."""
         return told(error, discreet=self._discreet(context))
 
-    def refused(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
+    def refuse(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
         """What a node returns that has no client to answer."""
         first: Any = 0.0 if kind == wire.EVALUATE else []
         return first, 0, refusal(error, config, _key(context), discreet=self._discreet(context))

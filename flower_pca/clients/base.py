@@ -24,14 +24,14 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.books import folders as kept
 from flower_pca.clients.books.ledger import Account
 from flower_pca.clients.books.memory import FileStore, Memory, StateStore
-from flower_pca.clients.columns import about, asked, node_rows
+from flower_pca.clients.columns import about, node_rows, select
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.hold import Policy
 from flower_pca.clients.policy.refusals import RefusalError, naming, refusal
 from flower_pca.clients.policy.rules import Rules
+from flower_pca.core.layer import Who
 from flower_pca.core.stage import Arrays
-from flower_pca.layers import noise
-from flower_pca.layers.single import Who
+from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 from flower_pca.masking.grain import Grain, seeded_grain, system_grain
 from flower_pca.masking.messages import SpentError
@@ -98,7 +98,7 @@ class PCAClient(NumPyClient):
             return [], 0, self._refuse(error, config)
         rows = rows_or_columns(self._rows(), request)
         own = {**about(rows, request, self._rules, self._site), **self._policy.declines(request, rows)}
-        return wire.write_fit(arrays, n, request.number, self._key, own, bits=request.bits)
+        return wire.write_fit(arrays, n, request.number, self._key, own, layers=request.layers)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
         """Answer a strategy's evaluation: the mean squared reconstruction error of the node's rows."""
@@ -123,13 +123,13 @@ class PCAClient(NumPyClient):
         """The answer to a message, and the number of rows that it is told to come from."""
         self._admit(request)
         rows = self._enough_rows(request)
+        data = rows
         if isinstance(rows, LocalData):
-            self._policy.check_gaps(request, rows)
-        data = rows.framed(request.frame) if isinstance(rows, LocalData) else rows
+            data = rows.framed(self._policy.frame_of(request, rows))
         with nullcontext() if self._store is None else self._store.alone(request.run):
-            before = self._remembered(request)
+            before = self._recall(request)
             with naming(request):
-                up, after = self._answered(request, data, before)
+                up, after = self._half(request, data, before)
                 up = self._policy.withheld(request, up, data.d)
                 self._account.weigh(request, rows, up)
             self._keep(request, before, after)
@@ -145,7 +145,7 @@ class PCAClient(NumPyClient):
             self._account.count(self._rows())
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
-        data = asked(self._rows(), request, self._rules)
+        data = select(self._rows(), request, self._rules)
         with naming(request):
             limits.check_sizes(request, data.d, getattr(data, "n", None))
         if isinstance(data, LocalData) and size(data) < self._rules.min_rows:
@@ -154,24 +154,24 @@ class PCAClient(NumPyClient):
             raise RefusalError("The rows of this node", must=rule, got="fewer", then=remedy)
         return data
 
-    def _remembered(self, request: wire.Request) -> Arrays:
+    def _recall(self, request: wire.Request) -> Arrays:
         memory = Memory() if self._store is None else self._store.load(request.run)
-        if noise.asked(request.arrays):  # what has been told is told, whichever message comes again
+        if NOISE in request.layers:  # what has been told is told, whichever message comes again
             return dict(memory.after or {}) if memory.run == request.run else {}
         if request.stage == messages.STAGE:
             return memory.newest(request.run)
         return memory.at(request.run, request.number)
 
-    def _answered(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
+    def _half(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
         """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
         try:
-            demands = self._account.demands(request, data)
             return answering.answer(
                 request.stage,
                 request.arrays,
                 data,
                 before,
-                demands=demands,
+                layers=request.layers,
+                demands=self._account.demands(request, data),
                 fixed=self._fixed,
                 grain=self._grain,
                 who=Who(self._key, self._site),
@@ -252,6 +252,6 @@ def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> in
     """What Flower is told of how many rows an answer comes from."""
     if request.stage == messages.STAGE:
         return 0
-    if noise.asked(request.arrays):  # how many there are is told with noise only
+    if NOISE in request.layers:  # how many there are is told with noise only
         return 1
     return size(data) if isinstance(data, LocalData) else int(up["rows"])  # of a stream, the batch of this step

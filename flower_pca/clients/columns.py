@@ -48,7 +48,7 @@ def notice(data: LocalData | Stream, loaded: Any) -> None:
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
 
 
-def asked(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
+def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
     """The columns that a message asks for: those it names, or all, which must then all be numbers."""
     names = request.frame.names
     node.check(request, rules)

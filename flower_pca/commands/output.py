@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+
+if TYPE_CHECKING:
+    from flower_pca.results.personal import PersonalResult
 
 _OWN_FILE: Final = "flower_pca-own-{}.npz"
 _KIND: Final = "own result"
@@ -41,17 +44,24 @@ def write_own(result: Any, folder: Path, shards: Sequence[Any]) -> list[str]:
     return [_OWN_FILE.format(key) for key in result.own]
 
 
+def require_personal(result: Any, option: str) -> PersonalResult:
+    """The result, which has to be that of a personalized run."""
+    from flower_pca.results.personal import PersonalResult
+
+    if not isinstance(result, PersonalResult):
+        rule, got = "of a personalized run", f"a {type(result).__name__}"
+        raise ConfigError(f"The result with {option}", must=rule, got=got, then=f"Leave {option} out.")
+    return result
+
+
 def own_components(path: str, result: Any) -> tuple[Array, str]:
     """The own components of a client in such a file, for the columns of a personalized result; and whose they are.
 
     That is the name of a site; "" where the file has none.
     """
     from flower_pca.algorithms.personal.closing import OWN
-    from flower_pca.results.personal import PersonalResult
 
-    if not isinstance(result, PersonalResult):
-        rule, got = "of a personalized run", f"a {type(result).__name__}"
-        raise ConfigError("The result with --own", must=rule, got=got, then="Leave --own out.")
+    require_personal(result, "--own")
     try:
         header, arrays = archive.read(path, _KIND)
     except FileNotFoundError as error:

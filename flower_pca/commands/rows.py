@@ -28,7 +28,10 @@ def add_transform(commands: Any) -> None:
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run; or the own file of a party")
     parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run")
     text = "also along the own components in this file, of a personalized run: as run --own, or a node, has written it"
-    parser.add_argument("--own", metavar="FILE", help=text)
+    own = parser.add_mutually_exclusive_group()
+    own.add_argument("--own", metavar="FILE", help=text)
+    text = "also along own components found from these very rows: those of a client that the run has not known"
+    own.add_argument("--fit-own", action="store_true", help=text)
     common.argument_of_gaps(parser)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="a .npy or a .csv file")
 
@@ -45,7 +48,11 @@ def run_transform(given: argparse.Namespace) -> int:
         raise ConfigError("The file for the scores", must=rule, got=path.name, then="Write -o scores.npy.")
     result: Any = _part(given) or common.result_of(given.result, missing=given.missing)
     rows = sources.make(given.data, result.feature_names_in_)
-    client, site = (None, "") if given.own is None else output.own_components(given.own, result)
+    client, site = None, ""
+    if given.own is not None:
+        client, site = output.own_components(given.own, result)
+    elif given.fit_own:
+        client = output.require_personal(result, "--fit-own").fit_own(rows)
     scores = result.transform(rows) if client is None else result.transform(rows, client=client)
     with archive.replacing(path) as file:
         if kind == ".npy":
@@ -58,7 +65,7 @@ def run_transform(given: argparse.Namespace) -> int:
     if given.json:
         common.print_json({"rows": n, "components": k, "own_components": k - result.n_components_, "out": str(path)})
     else:
-        sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{_whose(result, given.own, site)}\n")
+        sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{_whose(result, given, site)}\n")
     return 0
 
 
@@ -71,7 +78,7 @@ def _part(given: argparse.Namespace) -> Any:
     return None
 
 
-def _whose(result: Any, file: str | None, site: str) -> str:
+def _whose(result: Any, given: argparse.Namespace, site: str) -> str:
     """Whose components they are along, where some are shared by all clients and others are a client's own."""
     from flower_pca.results.personal import PersonalResult
 
@@ -79,10 +86,12 @@ def _whose(result: Any, file: str | None, site: str) -> str:
         return ""
     k = result.n_components_
     shared = f": along the {'component' if k == 1 else f'{k:,} components'} that all clients share"
-    if file is None:
-        return f"{shared}; --own FILE adds those of a client"
+    if given.fit_own:
+        return f"{shared}, and own ones found from these rows"
+    if given.own is None:
+        return f"{shared}; --own FILE adds those of a client, --fit-own those of these rows"
     own_ones = f"the own ones of {site}" if site else "a client's own"
-    return f"{shared}, and {own_ones} in {file}"
+    return f"{shared}, and {own_ones} in {given.own}"
 
 
 _SHOWN: Final = 40  # lines of the table; the file has all

@@ -71,6 +71,15 @@ class Algorithm(Stage[S]):
 
 
 @runtime_checkable
+class Telling(Protocol):
+    """An algorithm that may tell clients different numbers, which the layer for single clients then carries."""
+
+    @property
+    def by_client(self) -> Mapping[int | str, int] | None:
+        """The numbers, by client; None where all are told the same."""
+
+
+@runtime_checkable
 class Choosing(Protocol):
     """An algorithm in whose place another one may be taken once an opening has told what rows there are."""
 

@@ -58,9 +58,10 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     rounded = float(said["n"]) * (4.0 * np.finfo(np.float64).eps * said["mean"].astype(np.float64)) ** 2
     own = np.sqrt(size**2 + rounded)
     most = np.outer(own, own @ np.abs(block))
-    coarse = _COARSE * np.max(most, axis=0, initial=0.0) if bits == 16 else 0.0
-    most = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0) + coarse
-    if (np.abs(said["product"]) > most).any():
+    limit = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0)
+    if bits == 16:
+        limit = limit + _COARSE * np.max(most, axis=0, initial=0.0)
+    if (np.abs(said["product"]) > limit).any():
         rule, got = "as small as the squared deviations beside it say", "larger entries"
         raise ProtocolError("The product of an answer to the opening", must=rule, got=got, then="Check the client.")
     if "peak" in said:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,26 +11,26 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.files import Recorder
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
+from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
 from flower_pca.core.roll import Roll
 from flower_pca.core.standing import Standing
-from flower_pca.layers.air import AirChannel
 
 NEWEST: Final = 1000  # messages that a run without an end keeps
 _MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message
-LAYOUT: Final = 8  # grows with every change of what is kept
+LAYOUT: Final = 9  # grows with every change of what is kept
 _PLACE: Final = {"index": int, "halfway": bool, "last": bool}  # of a standing
-_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed", "bits")
+_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 
-def identity(standing: Standing, model: Model, roll: Roll, channel: AirChannel | None) -> dict[str, Any]:
+def identity(standing: Standing, model: Model, roll: Roll, layers: Iterable[Layer]) -> dict[str, Any]:
     """What a checkpoint and the run that goes on from it have in common; `model` is that before the first message."""
     stages: list[Any] = list(standing.stages)
     stages[1:2] = stages[1:2] if standing.chooser is None else [standing.chooser]
     return {
         "stages": [stage.spec for stage in stages],
         "fraction": roll.fraction,
-        "channel": archive.pack(channel, {}, "channel"),
+        "layers": [layer.mark for layer in layers if layer.mark],
         "masked": roll.summed,
         **{name: getattr(model, name) for name in _IDENTITY},
         "wanted": None if model.wanted is None else list(model.wanted),

@@ -11,7 +11,6 @@ from flower_pca.base import linalg
 from flower_pca.base.labels import range_of
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.layers import precision
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
 from flower_pca.vertical.split import Split
@@ -66,7 +65,6 @@ class Model:
         status: Why the algorithm ended.
         mse: Mean squared reconstruction error of a row, where it was evaluated.
         histograms: How many rows of all clients lie how far from the components, where the run was asked to monitor.
-        bits: With how many bits blocks and products travel.
         declined: The first client that has declined the algorithm's alternative in the opening, and why.
         choices: What the run has chosen by itself, in words, by what it was chosen for.
         left: What the algorithm leaves to its closing stage and to its result, by names that these agree on.
@@ -107,7 +105,6 @@ class Model:
     status: Status | None = None
     mse: float | None = None
     histograms: Array | None = None
-    bits: int = 64
     declined: str = ""
     choices: dict[str, str] = field(default_factory=dict)
     left: dict[str, Array] = field(default_factory=dict)
@@ -198,11 +195,6 @@ class Model:
         assert self.values is not None
         Z, cross = self.columns[:, : self.k], self.left.get("cross")
         return (Z, self.values[: self.k]) if cross is None else linalg.span_axes(Z, cross)
-
-    @property
-    def sent_frame(self) -> Frame:
-        """The frame as messages bring it."""
-        return precision.frame(self.frame, self.bits, n=self.n, room=self.trace / max(self.d, 1))
 
     @property
     def columns(self) -> Array:

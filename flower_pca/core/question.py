@@ -16,8 +16,8 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
+from flower_pca.core.layer import Layer
 from flower_pca.core.settings import BITS, DP, WIRES, MaskedSums, fewest
-from flower_pca.layers.air import AirChannel
 from flower_pca.names.columns import wanted
 
 SCALES: Final = (None, "std", "max_abs")
@@ -85,12 +85,12 @@ class Question:
     min_clients: int = 1
     mask: MaskedSums | None = None
     dp: DP | None = None
-    channel: AirChannel | None = None
+    channel: Layer | None = None
     wire: str = "float64"
     split: str = "rows"
 
     def __post_init__(self) -> None:
-        kinds = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": AirChannel}
+        kinds = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer}
         for name, kind in kinds.items():
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):

@@ -1,6 +1,6 @@
 """What the server accepts as an answer: the right message, names, shapes, and finite numbers; and what it adds up.
 
-`collect` takes the answers to one message as they come. Each is checked (whose it is, what its parts say, how large it
+`Tally` takes the answers to one message as they come. Each is checked (whose it is, what its parts say, how large it
 is beside what its client has said of its rows, what the stage itself can tell), and merged at once, so that memory does
 not grow with the clients, but for two columns of each in the opening. A wrong answer becomes a failure with a reason,
 never an exception: the others go on. The reduction and the failures make a `Collected`.
@@ -8,7 +8,7 @@ never an exception: the others go on. The reduction and the failures make a `Col
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +18,9 @@ from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.core.claims import Judge
 from flower_pca.core.kinds import Part, fault
+from flower_pca.core.layer import Layer
+from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
-from flower_pca.layers import precision
-from flower_pca.layers.air import AirChannel
 from flower_pca.names.columns import Heading
 
 _DATA = "Check the client's data."
@@ -63,88 +63,140 @@ class Collected:
         )
 
 
-def collect(
-    stage: Stage[Any],
-    state: Any,
-    sent: Broadcast,
-    replies: Iterable[Reply | Sum | Failure],
-    *,
-    d: int | None,
-    total: Any,
-    answered: frozenset[int],
-    channel: AirChannel | None,
-    judge: Judge,
-    heading: Heading | None = None,
-) -> Collected:
-    """Check the answers, reduce the good ones in their order onto `total`, and hear the result through the channel.
+class Tally:
+    """The answers to one message: each is checked, heard through the layers, and merged with those before it.
 
-    Where nobody has said yet how many columns the rows have (`d` is None), each answer says so by its moments, one for
-    each column, and by its heading what they are called. Answers come together apart for each kind of columns then;
-    that of most clients counts, of the first one if equally many have another, and the others are left out for good.
-    Once the `heading` of the run is known, others are left out at once. The `judge` holds an answer against what its
-    client has said of its rows.
+    Where nobody has said yet how many columns the rows have, each answer says so by its moments, one for each column,
+    and by its heading what they are called. Answers come together apart for each kind of columns then; that of most
+    clients counts, of the first one if equally many have another, and the others are left out for good. Once the
+    heading of the run is known, others are left out at once. Whatever a client answers is held against what it has
+    said of its rows.
+
+    Args:
+        stage: The stage that asks.
+        state: Its state.
+        sent: The message.
+        model: What is known before it.
+        layers: What lies over the answers.
     """
-    failures: dict[str, str] = {}
-    banned: set[int] = set()
-    bytes_up, merge, heard = 0, stage.merging(state), set(answered)
-    common = stage.parts(sent.arrays, d) if not sent.personal else {}
-    telling, declined, bits = _telling(common), "", precision.asked(sent.arrays)
-    groups: dict[tuple[int, str], _Group] = {}
-    if total is not None:
-        groups[_columns(telling, total, d), ""] = _Group(total, list(answered))
-    for position, reply in enumerate(replies):
-        if isinstance(reply, Sum):
-            kind = _columns(telling, reply.arrays, d), ""
-            group = groups.setdefault(kind, _Group())
-            summed = reply.arrays if group.total is None else merge(group.total, reply.clients[0], reply.arrays)
-            group.take(summed, reply.clients)
-            bytes_up += reply.nbytes
-            heading = heading or reply.heading
-            heard.update(reply.clients)
-            declined = declined or reply.declined
-            continue
-        if isinstance(reply, Reply):
-            bytes_up += precision.nbytes(reply.arrays, bits)
-            try:
-                check(reply, sent, heard)
-                if heading is not None and reply.heading is not None and not reply.heading.like(heading):
-                    raise reply.heading.mismatch(name_of(reply), heading).error(ProtocolError)
-                columns = _columns(telling, reply.arrays, d)
-                same = not sent.personal and columns == (d or 0)
-                parts = common if same else stage.parts(sent.arrays_for(reply.client), columns or None)
-                check_arrays(reply, parts)
-                judge.check(reply.client, reply.arrays, parts, sent.arrays_for(reply.client))
-                stage.inspect(state, reply.arrays)
-                arrays = reply.arrays
-                if channel is not None:
-                    arrays = channel.faded(arrays, number=sent.number, position=position)
-                voted = d is None and columns > 0 and heading is None  # else the first one says what columns there are
-                kind = columns, reply.heading.digest if voted and reply.heading is not None else ""
-                group = groups.get(kind) or _Group()
-                group.take(merge(group.total, reply.client, arrays), (reply.client,))
-                group.hear(reply)
-            except ProtocolError as error:
-                reply = Failure(reply.client, str(error), lasting=not isinstance(error, UnawaitedError))
+
+    def __init__(
+        self, stage: Stage[Any], state: Any, sent: Broadcast, model: Model, *, layers: Sequence[Layer] = ()
+    ) -> None:
+        self._stage, self._state, self._sent, self._layers = stage, state, sent, layers
+        self._d, self._heading, self._judge = model.d or None, model.heading, Judge(stage, state, model)
+        self._merge = stage.merging(state)
+        self._common: Mapping[str, Part] = {}
+        if not sent.personal:
+            self._common = stage.parts(sent.arrays, self._d)
+        self._telling = _telling(self._common)
+        self._groups: dict[tuple[int, str], _Group] = {}
+        self._before: frozenset[int] = frozenset()  # clients that have answered it already
+        self._answered: set[int] = set()
+        self._failures: dict[str, str] = {}
+        self._banned: set[int] = set()
+        self._bytes, self._declined = 0, ""
+
+    def resume(self, total: Any, answered: frozenset[int]) -> None:
+        """Go on with what the answers of these clients have come together to."""
+        self._before, self._answered = answered, set(answered)
+        if total is not None:
+            self._groups[_columns(self._telling, total, self._d), ""] = _Group(total, list(answered))
+
+    def collect(self, replies: Iterable[Reply | Sum | Failure]) -> Collected:
+        """Take the answers in their order: what they come to, and who has given none that counts."""
+        for position, reply in enumerate(replies):
+            if isinstance(reply, Sum):
+                self._add(reply)
+            elif isinstance(reply, Reply):
+                self._check_in(reply, position)
             else:
-                groups[kind] = group
-                heading = heading if voted else heading or reply.heading
-                heard.add(reply.client)
-                declined = declined or declined_by(reply)
-                continue
-        failures[str(reply.client)] = reply.reason
-        if reply.lasting:
-            banned.add(reply.client)
-    most = max(groups, key=lambda kind: len(groups[kind].clients), default=(0, ""))
-    best = groups.get(most, _Group())
-    for kind, group in groups.items():
-        for client in group.clients if kind != most else ():
-            failures[str(client)] = str(group.said(kind).mismatch(group.name(client), best.said(most)))
-            banned.add(client)
-    total, count = best.total, len(heard - banned - answered)
-    if channel is not None and count:
-        total = channel.received(total, number=sent.number)
-    heading = heading or best.heading
-    return Collected(total, frozenset(heard - banned), count, bytes_up, failures, frozenset(banned), heading, declined)
+                self._leave_out(reply)
+        best = self._vote()
+        total, count = best.total, len(self._answered - self._banned - self._before)
+        if count:
+            for layer in self._layers:
+                total = layer.open(total, number=self._sent.number, position=None)
+        return Collected(
+            total,
+            frozenset(self._answered - self._banned),
+            count,
+            self._bytes,
+            self._failures,
+            frozenset(self._banned),
+            self._heading or best.heading,
+            self._declined,
+        )
+
+    def _add(self, reply: Sum) -> None:
+        """A sum: whoever has made it has checked what is in it."""
+        group = self._groups.setdefault((_columns(self._telling, reply.arrays, self._d), ""), _Group())
+        total = reply.arrays
+        if group.total is not None:
+            total = self._merge(group.total, reply.clients[0], reply.arrays)
+        group.take(total, reply.clients)
+        self._bytes += reply.nbytes
+        self._heading = self._heading or reply.heading
+        self._answered.update(reply.clients)
+        self._declined = self._declined or reply.declined
+
+    def _check_in(self, reply: Reply, position: int) -> None:
+        """One client's answer; a wrong one becomes a failure with a reason, and the others go on."""
+        self._bytes += self._sent.size(reply.arrays)
+        try:
+            self._accept(reply, position)
+        except ProtocolError as error:
+            self._leave_out(Failure(reply.client, str(error), lasting=not isinstance(error, UnawaitedError)))
+            return
+        self._answered.add(reply.client)
+        self._declined = self._declined or declined_by(reply)
+
+    def _accept(self, reply: Reply, position: int) -> None:
+        check(reply, self._sent, self._answered)
+        known = self._heading
+        if known is not None and reply.heading is not None and not reply.heading.like(known):
+            raise reply.heading.mismatch(name_of(reply), known).error(ProtocolError)
+        columns = _columns(self._telling, reply.arrays, self._d)
+        asked = self._sent.arrays_for(reply.client)
+        parts = self._parts(asked, columns)
+        check_arrays(reply, parts)
+        self._judge.check(reply.client, reply.arrays, parts, asked)
+        self._stage.inspect(self._state, reply.arrays)
+        arrays = reply.arrays
+        for layer in self._layers:
+            arrays = layer.open(arrays, number=self._sent.number, position=position)
+        # Before the columns are known they are voted on; else the first that says what they are called is believed.
+        voted, digest = self._d is None and columns > 0 and known is None, ""
+        if voted and reply.heading is not None:
+            digest = reply.heading.digest
+        group = self._groups.get((columns, digest)) or _Group()
+        group.take(self._merge(group.total, reply.client, arrays), (reply.client,))
+        group.hear(reply)
+        self._groups[columns, digest] = group
+        if not voted:
+            self._heading = known or reply.heading
+
+    def _parts(self, asked: Arrays, columns: int) -> Mapping[str, Part]:
+        if not self._sent.personal and columns == (self._d or 0):
+            return self._common
+        return self._stage.parts(asked, columns or None)
+
+    def _leave_out(self, failure: Failure) -> None:
+        self._failures[str(failure.client)] = failure.reason
+        if failure.lasting:
+            self._banned.add(failure.client)
+
+    def _vote(self) -> _Group:
+        """The answers that speak of the columns of most clients; those of the others are left out for good."""
+        if not self._groups:
+            return _Group()
+        most = max(self._groups, key=lambda kind: len(self._groups[kind].clients))
+        best = self._groups.pop(most)
+        for kind, group in self._groups.items():
+            for client in group.clients:
+                self._failures[str(client)] = str(group.said(kind).mismatch(group.name(client), best.said(most)))
+                self._banned.add(client)
+        return best
 
 
 @dataclass

@@ -31,15 +31,12 @@ import numpy as np
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core import kept
-from flower_pca.core.claims import Judge
+from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
-from flower_pca.core.replies import collect, unusable
+from flower_pca.core.replies import Tally, unusable
 from flower_pca.core.roll import Call, Roll, Verdict
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum, Unsized
+from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum, Unsized
 from flower_pca.core.standing import Standing
-from flower_pca.core.terms import NoTerms
-from flower_pca.layers import precision
-from flower_pca.layers.air import AirChannel
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
 
@@ -53,8 +50,7 @@ class Run:
         model: What is asked for, before anything is known.
         roll: The rules by which clients count.
         result: The class of its result.
-        terms: How a privacy budget is dealt out; that there is none.
-        channel: What the sums of the replies are heard through; None for an ideal one.
+        layers: What lies over messages and answers, in the order in which the server lays it on.
         asked: The question as plain values, which checkpoint and result keep.
     """
 
@@ -65,12 +61,11 @@ class Run:
         model: Model,
         roll: Roll,
         result: Any,
-        terms: NoTerms | None = None,
-        channel: AirChannel | None = None,
+        layers: Sequence[Layer] = (),
         asked: Mapping[str, Any] | None = None,
     ) -> None:
         self._standing = Standing(stages=tuple(stages), model=model, state=stages[0].start(model), opens=roll.opens)
-        self._roll, self._terms, self._channel = roll, terms or NoTerms(), channel
+        self._roll, self._layers = roll, tuple(layers)
         self._asked, self._result, self._model = dict(asked or {}), result, model
         self._history, self._began = History(limit=None if roll.opens else kept.NEWEST), 0.0
         self._sent: Broadcast | None = None
@@ -92,9 +87,9 @@ class Run:
         return self._roll
 
     @property
-    def terms(self) -> NoTerms:
-        """What a budget still allows."""
-        return self._terms
+    def layers(self) -> tuple[Layer, ...]:
+        """What lies over messages and answers."""
+        return self._layers
 
     @property
     def history(self) -> History:
@@ -119,12 +114,13 @@ class Run:
         while not self.finished:
             now = self._standing
             if self._roll.lost:
-                self._terms.reopen()
+                for layer in self._layers:
+                    layer.reopen()
                 self._standing, self._roll = now.restarted(self._roll, whole=self._whole), self._roll.reopened()
             elif (status := now.stage.status(now.state)) is not None:
-                self._standing = now.left(status, here, self._roll, self._terms)
+                self._standing = now.left(status, here, self._roll, self._layers)
             elif to := self._roll.audience(self._call, here, number=self._draws(now.stage.name)):
-                return self._message(to)
+                return self._send(to)
             elif self._roll.awaited and now.opening:
                 came = self._roll.came  # those that failed it are not there to be asked again
                 self._roll = self._roll.completed(self._call, came)
@@ -142,9 +138,10 @@ class Run:
         if (sent := self._sent) is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")
         now, call = self._standing, self._call
-        known: dict[str, Any] = {"d": now.model.d or None, "heading": now.model.heading, "channel": self._channel}
-        known |= {"total": self._total if self._roll.awaited else None, "answered": self._roll.came}
-        got = collect(now.stage, now.state, sent, replies, judge=Judge(now.stage, now.state, now.model), **known)
+        tally = Tally(now.stage, now.state, sent, now.model, layers=self._layers)
+        if self._roll.awaited:
+            tally.resume(self._total, self._roll.came)
+        got = tally.collect(replies)
         self._standing = now.headed(got.heading, got.declined)
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
@@ -156,7 +153,7 @@ class Run:
                 self._complete(got.total, got.answered)
                 metrics = now.stage.metrics(self._standing.state)
                 if (status := self._standing.over) is not None:  # who has answered last may go
-                    self._standing = self._standing.left(status, (), self._roll, self._terms)
+                    self._standing = self._standing.left(status, (), self._roll, self._layers)
             except np.linalg.LinAlgError as error:
                 raise unusable(error) from error
         record = got.record(sent, seconds=time.perf_counter() - self._began, metrics=metrics)
@@ -190,31 +187,44 @@ class Run:
 
     # What masks do to the message under way.
 
+    @property
+    def deviation_of_one(self) -> float:
+        """The deviation of the noise that each client adds to its answer; 0 for none."""
+        opening = self._standing.opening
+        return max((layer.deviation_of_one(opening=opening) for layer in self._layers), default=0.0)
+
     def settle(self, *, heading: Heading, needed: int) -> Broadcast:
         """The message, once the clients are known to have these columns, and their sum to need so many of them."""
         assert self._sent is not None
         self._standing = self._standing.headed(heading if heading.count else None)
         state = self._standing.state
         state = state.of_columns(heading.count) if isinstance(state, Unsized) else state
-        self._terms = self._terms.shared(needed)
-        self._standing = replace(self._standing, state=self._terms.informed(state))
-        self._sent = replace(self._sent, arrays=self._arrays())
+        self._layers = tuple(layer.shared(needed) for layer in self._layers)
+        for layer in self._layers:
+            state = layer.inform(state)
+        self._standing = replace(self._standing, state=state)
+        self._sent = self._message(self._sent.to)
         return self._sent
 
     def waste(self, why: str) -> None:
         """Clients have answered the message, but the sum of their answers cannot be had."""
         assert self._sent is not None
-        self._terms, allowed = self._terms.wasted(self._sent.stage, self.algorithm, why)
+        left, allowed = list[Layer](), self.algorithm
+        for layer in self._layers:
+            layer, allowed = layer.wasted(self._sent.stage, allowed, why)
+            left.append(layer)
         stages = tuple(allowed if stage is self.algorithm else stage for stage in self._standing.stages)
-        self._standing = replace(self._standing, stages=stages)
+        self._standing, self._layers = replace(self._standing, stages=stages), tuple(left)
 
     def _result_of(self, model: Model) -> Any:
-        privacy = self._terms.spent([r.stage for r in self._history if r.answered], shared=self._roll.summed)
         result = self._result.of(model, algorithm=self.algorithm.spec, history=self._history, asked=self._asked)
-        return result if privacy is None else replace(result, privacy=privacy)
+        for layer in self._layers:
+            stages = [r.stage for r in self._history if r.answered]
+            result = layer.priced(result, stages, shared=self._roll.summed)
+        return result
 
     def _identity(self) -> dict[str, Any]:
-        return kept.identity(self._standing, self._model, self._roll, self._channel)
+        return kept.identity(self._standing, self._model, self._roll, self._layers)
 
     def _draws(self, stage: str) -> int:
         """How many messages of a stage there were, where that decides whom the next one goes to."""
@@ -227,21 +237,30 @@ class Run:
     @property
     def _whole(self) -> bool:
         """Whether the newest round counts as one of all clients: under a budget there is none to put it right."""
-        return self._roll.whole or self._terms.binding
+        return self._roll.whole or any(layer.binding for layer in self._layers)
 
-    def _arrays(self) -> Arrays:
-        now = self._standing
-        arrays = {**now.stage.broadcast(now.state), **self._terms.arrays(opening=now.opening)}
-        return precision.message(arrays, now.model.bits, opening=now.opening)
+    def _send(self, to: tuple[int, ...]) -> Broadcast:
+        self._sent, self._began = self._message(to), time.perf_counter()
+        return self._sent
 
     def _message(self, to: tuple[int, ...]) -> Broadcast:
+        """The message that is due, to these, with all layers over it."""
         now, asked = self._standing, frozenset(to)
-        own = {client: arrays for client, arrays in now.stage.personal(now.state).items() if client in asked}
-        # The opening speaks of raw rows: the frame is what it asks for.
-        frame = Frame(own=now.model.missing == "own_mean") if now.opening else now.model.sent_frame
-        number, frame = self._history.count, frame.with_names(now.model.wanted, now.model.split)
-        self._sent, self._began = Broadcast(now.stage.name, number, self._arrays(), frame, to, own), time.perf_counter()
-        return self._sent
+        model, stage, opening = now.model, now.stage, now.opening
+        frame = model.frame
+        if opening:  # it speaks of raw rows: the frame is what it asks for
+            frame = Frame(own=model.missing == "own_mean")
+        message = Broadcast(
+            stage.name,
+            self._history.count,
+            stage.broadcast(now.state),
+            frame.with_names(model.wanted, model.split),
+            to,
+            {client: arrays for client, arrays in stage.personal(now.state).items() if client in asked},
+        )
+        for layer in self._layers:
+            message = layer.ask(message, model, opening=opening)
+        return message
 
     def _complete(self, total: Any, came: frozenset[int]) -> None:
         """Hand a round that nobody is awaited for any more to the stage."""

@@ -13,7 +13,7 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
-from flower_pca.layers.air import AirChannel
+from flower_pca.core.layer import Layer
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
 WIRES: Final = ("auto", *BITS)
@@ -26,6 +26,13 @@ _SECURITY: Final = 20  # and the chance that this exposes any client, or costs t
 def fewest(tol: float) -> int:
     """The fewest bits that go with a tolerance."""
     return min(bits for bits, least in FLOORS.items() if tol >= least)
+
+
+def why_bits(bits: int, tol: float | None) -> str:
+    """What is said of the bits that "auto" has taken."""
+    if tol is None:
+        return f"wire took float{bits}, as there is no tolerance that fewer bits would go with"
+    return f"wire took float{bits}, the fewest bits that go with tol={tol:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +178,7 @@ class Asked(TypedDict, total=False):
     influence: bool
     mask: bool | MaskedSums | str | None
     dp: DP | str | None
-    channel: AirChannel | str | None
+    channel: Layer | str | None
     wire: str
     split: str
 

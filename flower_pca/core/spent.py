@@ -4,7 +4,7 @@ N clients add noise of deviation s / sqrt(m) each, m = 1 unless it is shared: S 
 sum, a d x p product or a d x d covariance. The largest eigenvalue that a symmetric matrix of such noise has by itself
 is near S sqrt(2 d) (the edge of the semicircle, with S on the diagonal and S / sqrt(2) beside it), and that of the p
 columns of a product is no larger. One deviation more covers what it varies by. The total variance comes out of the
-message before, with the noise of that: see `dp.opening`, whose moments these are.
+message before, with the noise of that: see `stages.private_opening`, whose moments these are.
 """
 
 from __future__ import annotations

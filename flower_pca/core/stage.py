@@ -29,7 +29,6 @@ from flower_pca.base.status import Status
 from flower_pca.core.asks import Ask
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.layers import precision
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
 
@@ -60,9 +59,25 @@ class Gathering(Protocol):
         """Whether the coming round is one."""
 
 
+def nbytes(arrays: Mapping[str, Array]) -> int:
+    """What arrays take as they are."""
+    return sum([a.nbytes for a in arrays.values()])
+
+
 @dataclass(frozen=True)
 class Broadcast:
-    """One message: the whole instruction, for the clients in `to`; `personal` is what single ones get beside it."""
+    """One message: the whole instruction, for the clients in `to`.
+
+    Attributes:
+        stage: The stage that asks.
+        number: The message's number in the run.
+        arrays: What the stage asks of all clients.
+        frame: How rows are to be centred and scaled.
+        to: The clients.
+        personal: What the stage says to single ones beside it.
+        layers: What the layers of the run say to all of them, by the layer's name: see `core.layer`.
+        size: What arrays take as they travel.
+    """
 
     stage: str
     number: int
@@ -70,9 +85,11 @@ class Broadcast:
     frame: Frame
     to: tuple[int, ...]
     personal: Mapping[int, Arrays] = field(default_factory=dict)
+    layers: Mapping[str, Arrays] = field(default_factory=dict)
+    size: Callable[[Mapping[str, Array]], int] = field(default=nbytes, compare=False)
 
     def arrays_for(self, client: int) -> Arrays:
-        """What one client gets."""
+        """What the stage asks of one client."""
         return {**self.arrays, **self.personal[client]} if client in self.personal else self.arrays
 
     @cached_property
@@ -83,8 +100,9 @@ class Broadcast:
     @property
     def nbytes(self) -> int:
         """What all clients named get together."""
-        common = precision.nbytes(self.arrays | self.frame.arrays, precision.asked(self.arrays)) + self.frame.length
-        return len(self.to) * common + sum(a.nbytes for own in self.personal.values() for a in own.values())
+        common = self.size(self.arrays | self.frame.arrays) + self.frame.length
+        layers = sum(nbytes(says) for says in self.layers.values())
+        return len(self.to) * (common + layers) + sum(nbytes(own) for own in self.personal.values())
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ A run of a tracker begins, and ends, with its ALGORITHM.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -29,10 +29,10 @@ from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm, Choosing
+from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.roll import Call, Roll
 from flower_pca.core.stage import Gathering, Stage, add
-from flower_pca.core.terms import NoTerms
 from flower_pca.names.columns import Heading
 
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
@@ -170,31 +170,53 @@ class Standing:
         halfway = self.opening and self.stage.status(state) is None
         return replace(self, state=state, halfway=halfway)
 
-    def left(self, status: Status, here: tuple[int, ...], roll: Roll, terms: NoTerms) -> Standing:
+    def left(self, status: Status, here: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Standing:
         """At the next stage, or back at the opening where the answer is not yet the one asked for.
 
-        `status` says why the stage is done, `here` which clients are present.
+        `status` says why the stage is done, `here` which clients are present, `layers` what lies over the run.
         """
-        whole = roll.whole or terms.binding
-        now = replace(self, model=self.known(whole=whole))
+        # Where a layer is binding, no other round can put one right that was not of all clients, nor an opening.
+        binding = any(layer.binding for layer in layers)
+        now = replace(self, model=self.known(whole=roll.whole or binding))
         if self.opening:
             now = now.settled()
         elif self.role is Role.ALGORITHM:
-            rounds = self.algorithm.rounds(self.state)
-            known = replace(now.model, status=terms.status(status, rounds), rounds=rounds, noise=terms.blur(now.model))
-            now = replace(now, model=known)
-            if self.opens and not terms.binding:
-                counted = self.algorithm.caches and not roll.summed
-                if roll.changed(here, counted=counted):
-                    return now.reopened(self.algorithm.restart(now.model), roll)
+            now = now._ended(status, layers)
+            if self.opens and not binding and now._outdated(here, roll):
+                return now.reopened(self.algorithm.restart(now.model), roll)
         elif self.role is Role.CLOSING:
             if now._too_narrow:
                 return now._widened(roll)
-            verify = terms.verify if terms.binding else self.algorithm.verify
-            now = replace(now, model=replace(now.model, status=verify(now.model)))
-        index = int(Role.CLOSING) if self.last else self.index + 1
-        state = now.stages[index].start(now.model) if index < len(self.stages) else self.state
-        return replace(now, index=index, state=state, last=False)
+            now = now._measured(layers, binding=binding)
+        return now._at_next()
+
+    def _ended(self, status: Status, layers: Iterable[Layer]) -> Standing:
+        """With what is said of an algorithm that has ended."""
+        model = replace(self.model, status=status, rounds=self.algorithm.rounds(self.state))
+        for layer in layers:
+            model = layer.ended(model)
+        return replace(self, model=model)
+
+    def _outdated(self, here: tuple[int, ...], roll: Roll) -> bool:
+        """Whether the newest round does not speak of the clients here; by their last answers members always count."""
+        return roll.changed(here, counted=self.algorithm.caches and not roll.summed)
+
+    def _measured(self, layers: Iterable[Layer], *, binding: bool) -> Standing:
+        """With what is said of a run whose closing stage has measured it."""
+        if not binding:
+            return replace(self, model=replace(self.model, status=self.algorithm.verify(self.model)))
+        model = self.model
+        for layer in layers:
+            model = layer.measured(model)
+        return replace(self, model=model)
+
+    def _at_next(self) -> Standing:
+        index = self.index + 1
+        if self.last:
+            index = int(Role.CLOSING)
+        if index < len(self.stages):
+            return replace(self, index=index, state=self.stages[index].start(self.model), last=False)
+        return replace(self, index=index, last=False)
 
     def restarted(self, roll: Roll, *, whole: bool) -> Standing:
         """Back at the opening, with what the algorithm makes of all that is known."""

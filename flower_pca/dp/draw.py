@@ -23,15 +23,12 @@ others are independent of all they are added to, but for exp(-2 pi^2 2^20), so t
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable
-from typing import Final, TypeAlias, cast
+from typing import Final
 
 import numpy as np
 
+from flower_pca.base.bits import Bits
 from flower_pca.base.linalg import Array
-
-Bits: TypeAlias = Callable[[int], Array]  # so many random 64-bit numbers
 
 FINER: Final = 10  # bits by which a step is finer than the deviation of the noise
 _WHOLE: Final = 2.0**62  # steps that a number is cut off at; they are whole numbers of 64 bits
@@ -39,16 +36,6 @@ _DRAWN: Final = 2**16  # numbers that are drawn at a time
 _RARE: Final = 2.0**-20  # below it a uniform number of 64 bits has too few digits
 _NEVER: Final = 2.0**-193  # in place of a uniform number of 0
 _LEAST: Final = -1022  # exponent of a step; below it a float has fewer digits
-
-
-def system_bits(size: int) -> Array:
-    """Bits of the operating system's own generator for secrets."""
-    return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
-
-
-def seeded_bits(seed: int, *which: int) -> Bits:
-    """Bits that are the same every time, for tests and simulations: of a client, of what it is asked."""
-    return cast(Bits, np.random.PCG64([seed, *which]).random_raw)
 
 
 def normals(shape: tuple[int, ...], bits: Bits) -> Array:

@@ -33,7 +33,7 @@ TWICE: Final = ProtocolError(_ANSWER, must="one for each client", got="two", the
 
 
 @dataclass(frozen=True)
-class Answered:
+class Returned:
     """What a client's fit or evaluate has returned."""
 
     client: int
@@ -43,7 +43,7 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Added:
+class NodeSum:
     """The sum of the answers of a node's clients, and why some of them are not in it.
 
     Attributes:
@@ -72,7 +72,7 @@ class Writer:
 
     def request(self, clients: Sequence[int]) -> Content:
         """The records of a message for these clients."""
-        content = records.copied(self._common)
+        content = records.copy_of(self._common)
         names = {}
         for client in clients:
             if single := self._single.get(client):
@@ -112,9 +112,9 @@ def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array]
         yield client, list(arrays.values()), {**config, "names": ",".join(arrays)}
 
 
-def write_reply(kind: str, answers: Iterable[Answered]) -> Content:
+def write_reply(kind: str, answers: Iterable[Returned]) -> Content:
     """The records of the answers of a node's clients."""
-    alike: dict[Any, list[Answered]] = {}
+    alike: dict[Any, list[Returned]] = {}
     for answer in answers:
         arrays = [] if kind == wire.EVALUATE else answer.first
         look = tuple((a.shape, a.dtype.str, _by_columns(a)) for a in arrays)
@@ -128,7 +128,7 @@ def write_reply(kind: str, answers: Iterable[Answered]) -> Content:
             "by_columns": [by_columns for _, _, by_columns in look],
         }
         records.put_values(content, f"{_HOSTED}.{number}", beside)
-        stacks = [_stacked([answer.first[i] for answer in group], look[i][2]) for i in range(len(look))]
+        stacks = [_stack([answer.first[i] for answer in group], look[i][2]) for i in range(len(look))]
         records.put_arrays(content, f"{_HOSTED}.{number}.{_ARRAYS}", stacks)
     return content
 
@@ -151,8 +151,8 @@ def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int,
 def _members(content: Content, name: str, kind: str) -> Iterator[tuple[int, Callable[[], wire.Answer]]]:
     """The clients whose answers are stacked in a record, each with what reads its own."""
     group = records.values_in(content, name)
-    clients, examples = (_listed(group, key, int) for key in (_PLAYED, "num_examples"))
-    by_columns, metrics = _listed(group, "by_columns", bool), _json(group, "metrics", list)
+    clients, examples = (_list_of(group, key, int) for key in (_PLAYED, "num_examples"))
+    by_columns, metrics = _list_of(group, "by_columns", bool), _json(group, "metrics", list)
     stacks = records.arrays_in(content, f"{name}.{_ARRAYS}")
     right = len(stacks) == len(by_columns) and all(a.ndim > 0 and len(a) == len(clients) for a in stacks)
     if not right or not len(clients) == len(examples) == len(metrics):
@@ -173,7 +173,7 @@ def _read(read: Callable[[], wire.Answer]) -> wire.Answer | ProtocolError:
         return error
 
 
-def write_sum(added: Added) -> Content:
+def write_sum(added: NodeSum) -> Content:
     """The records of the sum of the answers of a node's clients."""
     content = Content()
     beside: dict[str, Any] = {_FAILURES: json.dumps(added.failures), _SITES: json.dumps(added.sites)}
@@ -182,11 +182,11 @@ def write_sum(added: Added) -> Content:
         beside |= {_NAMES: ",".join(total.arrays), "declined": total.declined}
         beside |= {} if total.heading is None else total.heading.plain()
         records.put_arrays(content, _ARRAYS, total.arrays.values())
-    records.put_values(content, _SUMMED, records.filled(beside))
+    records.put_values(content, _SUMMED, records.without_empty(beside))
     return content
 
 
-def read_sum(content: Content, kind: str) -> Added:
+def read_sum(content: Content, kind: str) -> NodeSum:
     """The sum in the records of a node's reply.
 
     Raises:
@@ -199,12 +199,12 @@ def read_sum(content: Content, kind: str) -> Added:
     sites = {client: harmless(_text(site))[:LONGEST] for client, site in _by_client(beside, _SITES)}
     failures = {client: _failure(said) for client, said in _by_client(beside, _FAILURES)}
     if _PLAYED not in beside:
-        return Added(None, failures, sites)
-    clients = tuple(_listed(beside, _PLAYED, int))
+        return NodeSum(None, failures, sites)
+    clients = tuple(_list_of(beside, _PLAYED, int))
     number, nbytes = (wire.value_of(_ANSWER, beside, name, int) for name in ("number", "nbytes"))
     arrays = wire.by_name(_ANSWER, records.arrays_in(content, _ARRAYS), beside)
     declined = harmless(str(beside.get("declined", "")))
-    return Added(Sum(clients, number, arrays, declined, Heading.of(beside), max(nbytes, 0)), failures, sites)
+    return NodeSum(Sum(clients, number, arrays, declined, Heading.of(beside), max(nbytes, 0)), failures, sites)
 
 
 def _failure(said: object) -> tuple[str, bool]:
@@ -238,7 +238,7 @@ def _json(values: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     return found
 
 
-def _listed(values: Mapping[str, Any], name: str, kind: type[Any]) -> list[Any]:
+def _list_of(values: Mapping[str, Any], name: str, kind: type[Any]) -> list[Any]:
     """A list among the values of another machine, if all in it are of this kind."""
     found = values.get(name)
     if not isinstance(found, list) or any(type(item) is not kind for item in found):
@@ -260,7 +260,7 @@ def read_properties(content: Content) -> tuple[int, ...]:
     properties = wire.read_properties(content)
     if _PLAYED not in properties:
         return ()
-    clients = _listed(properties, _PLAYED, int)
+    clients = _list_of(properties, _PLAYED, int)
     if len(set(clients)) != len(clients) or min(clients, default=0) < 0:
         raise ProtocolError("The clients of a node", must="listed by number, each once", got="others", then=_CHECK)
     return tuple(clients)
@@ -271,7 +271,7 @@ def _by_columns(a: Array) -> bool:
     return bool(a.ndim == 2 and a.flags.f_contiguous and not a.flags.c_contiguous)
 
 
-def _stacked(arrays: Sequence[Array], by_columns: bool) -> Array:
+def _stack(arrays: Sequence[Array], by_columns: bool) -> Array:
     return np.stack([a.T for a in arrays] if by_columns else arrays)
 
 

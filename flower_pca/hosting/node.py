@@ -17,7 +17,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.replies import check_arrays, declined_by, name_of
 from flower_pca.core.stage import Merge, Reply, Sum, add
 from flower_pca.hosting import messages as hosted
-from flower_pca.hosting.messages import Added, Answered
+from flower_pca.hosting.messages import NodeSum, Returned
 from flower_pca.names.columns import Heading
 from flower_pca.stages import opening
 from flower_pca.wire.records import Content
@@ -33,18 +33,18 @@ def serve(content: Content, kind: str, context: Context, clients: Sequence[int],
     answers = _answers(content, kind, context, frozenset(clients), answer)
     if hosted.asks_sum(content):
         request = wire.read_request(*wire.open_request(content, kind))
-        return hosted.write_sum(added(request, kind, answers))
+        return hosted.write_sum(add_up(request, kind, answers))
     return hosted.write_reply(kind, list(answers))
 
 
 def _answers(
     content: Content, kind: str, context: Context, clients: frozenset[int], answer: Answer
-) -> Iterator[Answered]:
+) -> Iterator[Returned]:
     _check(hosted.clients_of(content), clients)
     states = _states(context)
     for client, parameters, config in hosted.read_request(content, kind):
         own = _context(context, client, states.get(client, Content()))
-        yield Answered(client, *answer(kind, parameters, config, own))
+        yield Returned(client, *answer(kind, parameters, config, own))
         context.state.update({f"{client}{_OF}{name}": record for name, record in own.state.items()})
 
 
@@ -73,7 +73,7 @@ def _context(context: Context, client: int, state: Content) -> Context:
     return Context(context.run_id, context.node_id, config, state, context.run_config)
 
 
-def added(request: wire.Request, kind: str, answers: Iterable[Answered]) -> Added:
+def add_up(request: wire.Request, kind: str, answers: Iterable[Returned]) -> NodeSum:
     """What answers to a message come to; one at a time, so that memory does not grow with the clients."""
     parts = registry.STAGES[request.stage].parts(request.arrays, None)
     merge: Merge = opening.adding(request.arrays) if request.stage == opening.Opening.name else add
@@ -83,10 +83,10 @@ def added(request: wire.Request, kind: str, answers: Iterable[Answered]) -> Adde
     nbytes, declined = 0, ""
     failures: dict[int, tuple[str, bool]] = {}
     sites: dict[int, str] = {}
-    for answered in answers:
-        client = answered.client
+    for returned in answers:
+        client = returned.client
         try:
-            answer = _read(kind, answered)
+            answer = _read(kind, returned)
             if answer.site:
                 sites[client] = answer.site
             if answer.refusal is not None:
@@ -105,9 +105,9 @@ def added(request: wire.Request, kind: str, answers: Iterable[Answered]) -> Adde
         nbytes += sum(a.nbytes for a in reply.arrays.values())
         declined = declined or declined_by(reply)
     if total is None:
-        return Added(None, failures, sites)
-    return Added(Sum(tuple(clients), request.number, total, declined, heading, nbytes), failures, sites)
+        return NodeSum(None, failures, sites)
+    return NodeSum(Sum(tuple(clients), request.number, total, declined, heading, nbytes), failures, sites)
 
 
-def _read(kind: str, answered: Answered) -> wire.Answer:
-    return wire.read_answer(kind, answered.metrics, answered.num_examples, lambda: answered.first)
+def _read(kind: str, returned: Returned) -> wire.Answer:
+    return wire.read_answer(kind, returned.metrics, returned.num_examples, lambda: returned.first)

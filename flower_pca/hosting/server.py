@@ -43,9 +43,9 @@ class Hosts(Nodes):
     _homes: dict[int, int] = field(default_factory=dict)  # the node of each client
     _said: dict[int, list[Arrays]] = field(default_factory=dict)  # of a node's rows in the opening, all or one by one
 
-    def connected(self) -> dict[int, str]:
+    def reachable(self) -> dict[int, str]:
         """The clients that can be reached, and when their nodes were started."""
-        nodes = super().connected()
+        nodes = super().reachable()
         self._meet([node for node in nodes if node not in self._hosts], nodes)
         return {client: since for node, since in nodes.items() for client in self._hosts.get(node, ())}
 
@@ -57,12 +57,12 @@ class Hosts(Nodes):
         """What a node says for those of its clients that the message is for."""
         clients = self._clients(node, message)
         if isinstance(reply, str) or reply.has_error():
-            yield from (self.unanswered(client, reply) for client in clients)
+            yield from (self.no_answer(client, reply) for client in clients)
             return
         try:
             answers = list(self._read(node, reply, message, clients))
         except ProtocolError as error:
-            answers = [self.taken(client, error, message) for client in clients]
+            answers = [self.take(client, error, message) for client in clients]
         if message.stage == Opening.name:
             said = [answer.arrays for answer in answers if not isinstance(answer, Failure)]
             self._said[node] = [{name: a for name, a in arrays.items() if name in SAID} for arrays in said]
@@ -70,7 +70,7 @@ class Hosts(Nodes):
 
     def writer(self, message: Broadcast) -> Callable[[int], Content]:
         """From a node to the records of its message."""
-        write = hosted.Writer(message, summed=self._sums(message), **self.told(message))
+        write = hosted.Writer(message, summed=self._sums(message), **self.terms(message))
         return lambda node: write.request(self._clients(node, message))
 
     def _sums(self, message: Broadcast) -> bool:
@@ -84,7 +84,7 @@ class Hosts(Nodes):
         kind = kind_of(reply)
         if not self._sums(message):
             found = hosted.read_reply(reply.content, kind, clients)
-            yield from (self.taken(client, answer, message) for client, answer in found.items())
+            yield from (self.take(client, answer, message) for client, answer in found.items())
             return
         added = hosted.read_sum(reply.content, kind)
         counted: tuple[int, ...] = ()
@@ -94,10 +94,10 @@ class Hosts(Nodes):
             yield added.sum
         self.sites |= {client: site for client, site in added.sites.items() if client in clients}
         for client in counted:
-            self._patience.heard(client, counts=self._works)
+            self._patience.hear(client, counts=self._works)
         for client in sorted(set(clients).difference(counted)):
             why, lasting = added.failures.get(client, (str(hosted.LACKING), True))
-            yield self.refused(client, why, lasting=lasting)
+            yield self.refuse(client, why, lasting=lasting)
 
     def _check(self, node: int, total: Sum, message: Broadcast, clients: list[int]) -> None:
         """Require of a sum what is required of a single answer; and that it is of the node's own clients, each once."""
@@ -113,8 +113,8 @@ class Hosts(Nodes):
         parts = {name: _of_sum(part) for name, part in now.stage.parts(message.arrays, now.model.d or None).items()}
         check_arrays(Reply(total.clients[0], total.number, total.arrays), parts)
         now.stage.inspect(now.state, total.arrays)
-        if message.stage == Opening.name:
-            check_opening(total.arrays, block_of(message.arrays, len(total.arrays["mean"])), bits=now.model.bits)
+        if isinstance(now.stage, Opening):
+            check_opening(total.arrays, block_of(message.arrays, len(total.arrays["mean"])), bits=now.stage.bits)
         elif said := self._said.get(node):
             self._hold(said, total, message, parts)
 
@@ -175,7 +175,7 @@ def _of_sum(part: Part) -> Part:
     return replace(part, kind=Kind.COUNT) if part.kind.counts_rows else part
 
 
-def reached(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[str, Any]] | None = None) -> Nodes:
+def transport(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[str, Any]] | None = None) -> Nodes:
     """The nodes of a grid, each of them a client, or a host of many."""
     kind = Nodes if waits.hosted is None else Hosts
     return kind(grid, run, waits, dict(configs or {}))

@@ -1,20 +1,24 @@
-"""AirChannel: what the receiver of signals that clients send at once gets, their noisy sum."""
+"""AirChannel: what the receiver of signals that clients send at once gets, their noisy sum.
+
+A layer of the server alone: what clients send is the same, and what is heard of it is made here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.linalg import Array
+from flower_pca.core.layer import Layer
+from flower_pca.core.stage import Arrays
 
 
 @dataclass(frozen=True, kw_only=True)
-class AirChannel:
+class AirChannel(Layer):
     """Analog transmission over the air: all clients send at once, and the receiver hears sum_k g_k x_k + W.
 
     W has independent N(0, noise_std^2) entries, fresh in every message. Client k divides what it sends by the gain h_k
@@ -30,6 +34,8 @@ class AirChannel:
         gain: h_k, one number for all clients or one for each in the order of their keys.
         gain_error: Standard deviation of the error in the gain that a client inverts.
     """
+
+    name: ClassVar[str] = "air"
 
     noise_std: float
     seed: int = 0
@@ -54,21 +60,33 @@ class AirChannel:
         rule = 'an AirChannel, or a string such as "air(noise_std=0.1)"'
         return specs.bind(given, {"air": cls, "AirChannel": cls}, what="channel", rule=rule)()
 
-    def faded(self, arrays: Mapping[str, Array], *, number: int, position: int) -> dict[str, Array]:
-        """A client's reply to message `number` as its channel passes it on; `position` among the clients' keys."""
-        if isinstance(self.gain, tuple) and position >= len(self.gain):
-            remedy = "Give one for each client, or one number for all."
-            raise ConfigError(
-                "The gains of the channel", must=f"at least {position + 1}", got=len(self.gain), then=remedy
-            )
+    @property
+    def mark(self) -> str:
+        return repr(self)
+
+    def open(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
+        if position is None:
+            return self._with_noise(arrays, number)
+        return self._faded(arrays, number, position)
+
+    def _faded(self, arrays: Arrays, number: int, position: int) -> Arrays:
+        """A client's answer as its channel passes it on; `position` among the clients' keys."""
+        gain = self._gain_of(position)
         if self.gain_error == 0.0:
-            return dict(arrays)
-        gain = self.gain[position] if isinstance(self.gain, tuple) else self.gain
+            return arrays
         error = np.random.default_rng([self.seed, number, position]).standard_normal() * self.gain_error / gain
         return {name: a * (1.0 + error) if a.ndim == 2 else a for name, a in arrays.items()}
 
-    def received(self, total: Mapping[str, Array], *, number: int) -> dict[str, Array]:
-        """The sum of the replies to message `number` with this message's noise; what is no array travels beside it."""
+    def _gain_of(self, position: int) -> float:
+        if not isinstance(self.gain, tuple):
+            return self.gain
+        if position >= len(self.gain):
+            rule, remedy = f"at least {position + 1}", "Give one for each client, or one number for all."
+            raise ConfigError("The gains of the channel", must=rule, got=len(self.gain), then=remedy)
+        return self.gain[position]
+
+    def _with_noise(self, total: Arrays, number: int) -> Arrays:
+        """The sum with the noise of this message; what is no matrix travels beside it."""
         rng = np.random.default_rng([self.seed, number])
         heard = dict(total)
         for name in sorted(total):

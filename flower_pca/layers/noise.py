@@ -1,28 +1,40 @@
-"""The client's side of differential privacy: rows are clipped, and noise is added, before anything leaves the node.
+"""The noise of a privacy budget: rows are clipped, and noise is added, before anything leaves a node.
 
-A message that asks for noise carries a clip, a deviation and a budget (`instruction`, `sharing`). `answer` then runs
-the stage's client half on `Clipped` rows, which offer no other statistic, adds noise to all that comes back, and keeps
-count of what the client has spent. `Floor` is what a node insists on, whatever a message says.
+The server's half deals the budget out to the messages, and knows what a lost one means (`Budget`); each carries a clip,
+a deviation and the budget. The client's half runs the stage's on `Clipped` rows, which offer no other statistic, adds
+noise to all that comes back, and keeps count of what the client has spent. `Floor` is what a node insists on, whatever
+a message says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, cast
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import ProtocolError, sentence
+from flower_pca.base.errors import DataError, NotEnoughNodes, ProtocolError, sentence
 from flower_pca.base.linalg import Array
-from flower_pca.core.stage import Arrays, Stage
-from flower_pca.dp.draw import Bits, noised
+from flower_pca.base.status import Outcome, Status
+from flower_pca.core.algorithm import Algorithm, Iterative
+from flower_pca.core.layer import Layer, Work
+from flower_pca.core.model import Model
+from flower_pca.core.settings import DP
+from flower_pca.core.spent import Spent
+from flower_pca.core.stage import Arrays, Broadcast
+from flower_pca.dp import gaussian
+from flower_pca.dp.draw import noised
+from flower_pca.layers import NOISE
 from flower_pca.rows.local import LocalData
 
-_CLIP, _NOISE, _BUDGET, _AMONG = "dp.clip", "layers.noise", "dp.budget", "dp.among"
-NAMES: Final = frozenset((_CLIP, _NOISE, _BUDGET, _AMONG))  # of what a message says that asks for noise
-_SPENT: Final = "dp.spent"
+_CLIP, _NOISE, _BUDGET, _AMONG = "clip", "noise", "budget", "among"  # of what a message says that asks for noise
+_SAID: Final = frozenset((_CLIP, _NOISE, _BUDGET, _AMONG))
+_SPENT: Final = "dp.spent"  # in a client's memory
+_SENDER: Final = "Check the sender."
 _ROUNDING: Final = 1e-9  # by which an orthonormal block, or a budget added up, may pass its bound
 
 
@@ -57,6 +69,193 @@ class Clipped:
         return sum((B.T @ B for B in self.rows()), np.zeros((self.d, self.d)))
 
 
+@runtime_checkable
+class Sharing(Protocol):
+    """A stage's state that has to know among how many clients the noise in its sum is shared out."""
+
+    def shared(self, among: int) -> Any:
+        """The state that knows."""
+
+
+@dataclass(frozen=True)
+class Budget(Layer):
+    """How a budget is dealt out: a share to the frame, the rest evenly to all messages of the algorithm.
+
+    In terms of mu = sensitivity / deviation, which add up in squares, the budget is mu^2.
+
+    Attributes:
+        dp: The budget.
+        rounds: Rounds of the algorithm that it is dealt out to.
+        opening: The name of the stage that measures the frame.
+        among: Clients that share the noise of a sum under masks; 0 where each adds all of it.
+        lost: Stages of messages whose answers gave no sum: they have cost what others cost.
+    """
+
+    name: ClassVar[str] = NOISE
+    binding: ClassVar[bool] = True
+    by_row: ClassVar[bool] = True
+
+    dp: DP
+    rounds: int
+    opening: str = ""
+    among: int = 0
+    lost: tuple[str, ...] = ()
+
+    @cached_property
+    def budget(self) -> float:
+        """mu^2 of the whole run."""
+        return gaussian.calibrated(self.dp.epsilon, self.dp.delta) ** 2
+
+    @property
+    def noise(self) -> float:
+        """The deviation of the noise on a message of the algorithm: s clip^2."""
+        return self.dp.clip**2 * float(np.sqrt(self.rounds / (self.budget * (1.0 - self.dp.frame_share))))
+
+    @property
+    def frame_noise(self) -> float:
+        """The deviation of the noise on the opening."""
+        return self.reach**2 / float(np.sqrt(self.budget * self.dp.frame_share))
+
+    @property
+    def reach(self) -> float:
+        """The norm to which raw rows are clipped."""
+        return self.dp.clip if self.dp.reach is None else self.dp.reach
+
+    def deviation(self, *, opening: bool) -> float:
+        """The deviation of the noise on a message."""
+        return self.frame_noise if opening else self.noise
+
+    def deviation_of_one(self, *, opening: bool) -> float:
+        return noise_share(self.deviation(opening=opening), self.among or 1)
+
+    def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
+        clip = self.reach if opening else self.dp.clip
+        says = instruction(clip=clip, std=self.deviation(opening=opening), budget=self.budget)
+        if self.among:
+            says |= sharing(self.among)
+        return replace(message, layers={**message.layers, NOISE: says})
+
+    @staticmethod
+    def read(says: Arrays, work: Work) -> Work:
+        """On clipped rows. Past the budget that the run has named the client answers no more."""
+        _check_bounded(work)
+        clip, _, budget = _instruction(says)
+        asked_share(says, work.summed)  # refused before anything is done
+        if work.data.missing and work.data.frame.own:  # a row would move all that have a gap in its columns
+            rule, remedy = "none where noise is asked for, or constants in their place", "Impute before the run."
+            raise DataError("The missing values of a client", must=rule, got="its own means", then=remedy)
+        spent = float(work.memory.get(_SPENT, 0.0)) + cost(says)
+        if spent > budget * (1.0 + _ROUNDING):
+            got, remedy = f"{spent / budget:.3g} of it", "Start a new run with a budget of its own."
+            raise ProtocolError("What this client tells", must="within the run's privacy budget", got=got, then=remedy)
+        keeps = {**work.keeps, _SPENT: np.array(spent)}
+        return replace(work, data=Clipped(work.data, clip), memory=uncounted(work.memory), keeps=keeps)
+
+    @staticmethod
+    def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
+        """With noise on all of it, in full but where the answer is seen in a sum; n becomes 1, and counts clients."""
+        share, parts = asked_share(says, work.summed), work.stage.parts(work.arrays, work.data.d)
+        if not work.trusts:
+            share = _instruction(says)[1]
+        sealed = {}
+        for name, a in up.items():
+            if parts[name].kind.counts_rows:  # how many rows there are is told by nobody
+                sealed[name] = np.array(1)
+            else:
+                sealed[name] = noised(a, share, work.bits)
+        return sealed
+
+    def shared(self, needed: int) -> Budget:
+        """Those that a sum cannot do without, less those that may collude, shall have the whole noise."""
+        colluding = self.dp.colluding
+        if needed <= colluding:
+            rule, remedy = f"more than the {colluding} that may collude", "Start more, or lower colluding."
+            raise NotEnoughNodes("The fewest clients of a masked sum", must=rule, got=needed, then=remedy)
+        return replace(self, among=needed - colluding)
+
+    def inform(self, state: Any) -> Any:
+        return state.shared(self.among) if isinstance(state, Sharing) else state
+
+    def wasted(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Budget, Algorithm[Any]]:
+        """The algorithm has as many rounds less as answers were given in vain: clients have spent what they told."""
+        after = replace(self, lost=(*self.lost, stage))
+        rounds = after.rounds_left
+        if rounds < 1 or algorithm.fixed_set:
+            rule, remedy = "had when it is first asked for", "Start a new run with a budget of its own."
+            raise NotEnoughNodes("A sum that costs privacy", must=rule, got=why.rstrip("."), then=remedy)
+        if isinstance(algorithm, Iterative):
+            algorithm = replace(algorithm, min_rounds=rounds, max_rounds=rounds)
+        return after, algorithm
+
+    @property
+    def rounds_left(self) -> int:
+        """Rounds that the budget has room for, beside the answers that gave no sum."""
+        frames, share = self.lost.count(self.opening), self.dp.frame_share
+        room = (1.0 - (1 + frames) * share) / (1.0 - share) * self.rounds - (len(self.lost) - frames)
+        return math.floor(room + _ROUNDING)
+
+    def reopen(self) -> None:
+        rule = "stable while the privacy budget is spent"
+        remedy = "Use ssi, which carries on with those that remain."
+        raise NotEnoughNodes("The set of clients", must=rule, got="one that lost a member", then=remedy)
+
+    def ended(self, model: Model) -> Model:
+        """A run with noise ends with its budget; its residuals measure the noise, and not how far it got.
+
+        The largest eigenvalue that noise alone has in such a sum, and one deviation more: see `core.spent`.
+        """
+        assert model.status is not None
+        together = np.sqrt(model.clients / (self.among or 1))
+        blur = float(together * self.noise * (np.sqrt(2.0 * model.d) + 1.0))
+        return replace(model, status=self._ending(model.status, model.rounds), noise=blur)
+
+    def _ending(self, status: Status, rounds: int) -> Status:
+        if status.outcome is Outcome.ONE_SHOT:
+            return status
+        words = f"all {self.rounds} rounds that the privacy budget is dealt out to are done"
+        if self.rounds == 1:
+            words = "the one round that the privacy budget is dealt out to is done"
+        if rounds < self.rounds:
+            words = f"{rounds} of the {words[4:]}; answers that gave no sum have cost the others"
+        return Status(Outcome.BUDGET_SPENT, words)
+
+    def measured(self, model: Model) -> Model:
+        assert model.status is not None
+        return replace(model, status=replace(model.status, words=model.status.words + model.doubts))
+
+    def priced(self, result: Any, stages: Sequence[str], *, shared: bool) -> Any:
+        return replace(result, privacy=self.spent(stages, shared=shared))
+
+    def spent(self, stages: Sequence[str], *, shared: bool) -> Spent:
+        """What messages of these stages cost: a client gives no answer that would take it past the whole budget."""
+        stages = [*stages, *self.lost]
+        frames, share = stages.count(self.opening), self.dp.frame_share
+        used = frames * share + (len(stages) - frames) * (1.0 - share) / self.rounds
+        epsilon = gaussian.epsilon_of(float(np.sqrt(min(used, 1.0) * self.budget)), self.dp.delta)
+        return Spent(
+            epsilon=min(epsilon, self.dp.epsilon),
+            delta=self.dp.delta,
+            clip=self.dp.clip,
+            noise=self.noise,
+            messages=len(stages),
+            shared=shared,
+            among=self.among or 1,
+            frame_noise=self.frame_noise,
+        )
+
+
+def planned(dp: DP, algorithm: Algorithm[Any], opening: str) -> tuple[Budget, Algorithm[Any]]:
+    """The budget, and the algorithm in so many rounds as it may take: an early end would depend on the rows.
+
+    It has a column more than is wanted, which shows the next eigenvalue: a row changes an answer by no more for it.
+    """
+    if not isinstance(algorithm, Iterative):
+        return Budget(dp, 1, opening), algorithm
+    rounds = algorithm.max_rounds
+    finite = replace(algorithm, min_rounds=rounds, oversample=max(algorithm.oversample, 1))
+    return Budget(dp, rounds, opening), finite
+
+
 @dataclass(frozen=True)
 class Floor:
     """What a node insists on, whatever the server asks for.
@@ -75,14 +274,14 @@ class Floor:
             if getattr(self, name) is not None:
                 checks.number(f"The node's own bound on {name}", getattr(self, name), least=0.0)
 
-    def refusal(self, arrays: Arrays) -> str | None:
-        """Why this message is not answered, if it is not."""
+    def refusal(self, says: Arrays | None) -> str | None:
+        """Why this message is not answered, if it is not; `says` is what it says of noise, None for nothing."""
         if self.noise is None and self.clip is None:
             return None
         remedy = "Ask the node's operator."
-        if not asked(arrays):
+        if says is None:
             return sentence("A message to this node", "one that asks for noise", "one without dp", remedy)
-        clip, std, _ = _instruction(arrays)
+        clip, std, _ = _instruction(says)
         if self.noise is not None and std < self.noise * clip**2:
             rule = f"at least {self.noise:g} clip^2"
             return sentence("The noise at this node", rule, f"{std / clip**2:g} clip^2", remedy)
@@ -112,22 +311,22 @@ def noise_share(std: float, survivors: int) -> float:
     return std / float(np.sqrt(survivors))
 
 
-def asked_share(arrays: Arrays, summed: int) -> float:
+def asked_share(says: Arrays, summed: int) -> float:
     """The deviation that a message asks a client to add, whose answer is seen in a sum of at least `summed` only."""
-    _, std, _ = _instruction(arrays)
-    return noise_share(std, _among(arrays, summed))
+    _, std, _ = _instruction(says)
+    return noise_share(std, _among(says, summed))
 
 
-def cost(arrays: Arrays) -> float:
+def cost(says: Arrays) -> float:
     """What an answer to a message with noise costs, as mu^2: sensitivity over deviation, squared."""
-    clip, std, _ = _instruction(arrays)
+    clip, std, _ = _instruction(says)
     ratio = clip * clip / std
     return ratio * ratio  # beyond all numbers it is infinite, where a power would raise
 
 
-def named_budget(arrays: Arrays) -> float:
+def named_budget(says: Arrays) -> float:
     """What the run that a message belongs to may cost, as it says itself; likewise."""
-    return _instruction(arrays)[2]
+    return _instruction(says)[2]
 
 
 def uncounted(memory: Arrays) -> Arrays:
@@ -135,61 +334,39 @@ def uncounted(memory: Arrays) -> Arrays:
     return {name: a for name, a in memory.items() if name != _SPENT}
 
 
-def asked(names: Iterable[str]) -> bool:
-    """Whether a message with arrays of these names asks for noise."""
-    return not NAMES.isdisjoint(names)
-
-
-def answer(
-    stage: type[Stage[Any]], arrays: Arrays, data: LocalData, memory: Arrays, bits: Bits, *, summed: int = 1
-) -> tuple[Arrays, Arrays]:
-    """The answer of a client's half on clipped rows, with noise on all of it; `n` becomes 1, and counts clients.
-
-    The client keeps count of what it has told: past the budget that the run has named it answers no more. It adds less
-    than all of the noise only where the answer is seen in a sum, and at least so many are in that: `summed`.
-    """
-    clip, _, budget = _instruction(arrays)
-    share = asked_share(arrays, summed)
-    if not stage.bounded:
-        remedy = "Use ssi, krylov or covariance."
-        raise ProtocolError("A stage with noise", must="one with bounded answers", got=stage.name, then=remedy)
-    plain = {name: a for name, a in arrays.items() if name not in NAMES}
-    for name, Z in plain.items():
+def _check_bounded(work: Work) -> None:
+    """Require a stage, and matrices, of which a row of norm R changes the answer by at most R^2."""
+    if not work.stage.bounded:
+        got, remedy = work.stage.name, "Use ssi, krylov or covariance."
+        raise ProtocolError("A stage with noise", must="one with bounded answers", got=got, then=remedy)
+    for name, Z in work.arrays.items():
         if Z.ndim == 0:
             continue
         if Z.ndim != 2:
             got = labels.count(Z.ndim, "dimension")
-            raise ProtocolError(f"{name} with noise", must="a matrix", got=got, then="Check the sender.")
+            raise ProtocolError(f"{name} with noise", must="a matrix", got=got, then=_SENDER)
         norm = linalg.norm2(np.asarray(Z, dtype=np.float64))
         if norm > 1.0 + _ROUNDING:
-            raise ProtocolError(
-                f"The norm of {name} with noise", must="at most 1", got=f"{norm:g}", then="Check the sender."
-            )
-    spent = float(memory.get(_SPENT, 0.0)) + cost(arrays)
-    if spent > budget * (1.0 + _ROUNDING):
-        got, remedy = f"{spent / budget:.3g} of it", "Start a new run with a budget of its own."
-        raise ProtocolError("What this client tells", must="within the run's privacy budget", got=got, then=remedy)
-    up, after = stage.client(plain, cast(LocalData, Clipped(data, clip)), uncounted(memory))
-    parts, sent = stage.parts(plain, data.d), {}
-    for name, a in up.items():
-        counts = parts[name].kind.counts_rows  # how many rows there are is told by nobody: it counts clients
-        sent[name] = np.array(1) if counts else noised(a, share, bits)
-    return sent, {**after, _SPENT: np.array(spent)}
+            raise ProtocolError(f"The norm of {name} with noise", must="at most 1", got=f"{norm:g}", then=_SENDER)
 
 
-def _instruction(arrays: Arrays) -> tuple[float, float, float]:
-    values = tuple(float(arrays.get(name, np.nan)) for name in (_CLIP, _NOISE, _BUDGET))
+def _instruction(says: Arrays) -> tuple[float, float, float]:
+    if strange := says.keys() - _SAID:
+        rule, got = f"made of {', '.join(sorted(_SAID))}", ", ".join(sorted(strange))[:100]
+        raise ProtocolError("What a message with noise says", must=rule, got=got, then=_SENDER)
+    values = tuple(float(says.get(name, np.nan)) for name in (_CLIP, _NOISE, _BUDGET))
     if not all(np.isfinite(value) and value > 0.0 for value in values):
-        rule, got = f"{_CLIP}, {_NOISE} and {_BUDGET}, each above 0", ", ".join(f"{value:g}" for value in values)
-        raise ProtocolError("What a message with noise says", must=rule, got=got, then="Check the sender.")
+        rule = ", ".join(f"{NOISE}.{name}" for name in (_CLIP, _NOISE)) + f" and {NOISE}.{_BUDGET}, each above 0"
+        got = ", ".join(f"{value:g}" for value in values)
+        raise ProtocolError("What a message with noise says", must=rule, got=got, then=_SENDER)
     return values[0], values[1], values[2]
 
 
-def _among(arrays: Arrays, summed: int) -> int:
+def _among(says: Arrays, summed: int) -> int:
     """Among how many clients the noise is shared out: no more than are sure to be in the sum."""
-    among = arrays.get(_AMONG, np.array(1))
+    among = says.get(_AMONG, np.array(1))
     if among.ndim or among.dtype.kind not in "iu" or not 1 <= int(among) <= summed:
         rule = f"from 1 to {summed}, the answers that nobody sees but together"
         got = f"{among}" if among.ndim == 0 else "several numbers"
-        raise ProtocolError("The clients that share the noise", must=rule, got=got, then="Check the sender.")
+        raise ProtocolError("The clients that share the noise", must=rule, got=got, then=_SENDER)
     return int(among)

@@ -1,6 +1,6 @@
 """Precision: with how many bits numbers travel, where the tolerance of a run has no use for all 64.
 
-A transform in two halves, of which every transport gets the same numbers. The half that sends rounds a matrix to so
+A layer, of which every transport gets the same numbers. The half that sends rounds a matrix to so
 many bits, column by column; the half that packs (`flower_pca.wire`, and whoever counts bytes) takes as many to hold
 what has been rounded, and loses nothing. A column is divided by a power of two first, so that neither the largest data
 nor the smallest leaves the range of a format; the exponents travel beside it.
@@ -15,29 +15,26 @@ the mean eigenvalue. Means and squares of clients have 32 where products have 16
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.layer import Layer, Work
+from flower_pca.core.model import Model
 from flower_pca.core.settings import FLOORS
+from flower_pca.core.stage import Arrays, Broadcast
+from flower_pca.layers import EXPONENTS, WIRE
 from flower_pca.rows.frame import Frame
 
-NAME: Final = "wire.bits"  # of what a message says beside its arrays
-EXPONENTS: Final = ".exponents"  # beside a packed array, after its name
+_BITS: Final = "bits"  # of what it says to the clients
 _TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float16)}
 _HIGH: Final = 15  # exponent of the largest entry of a column: what is 2^-29 of it still has all digits of float16
 _SMALL: Final = 16  # numbers, below which packing does not pay
 _SHARE: Final = 0.1  # of the tolerance, that the mean's rounding may take
-
-
-def why(bits: int, tol: float | None) -> str:
-    """What is said of the bits that "auto" has taken."""
-    if tol is None:
-        return f"wire took float{bits}, as there is no tolerance that fewer bits would go with"
-    return f"wire took float{bits}, the fewest bits that go with tol={tol:g}"
 
 
 def rounded(a: Array, bits: int) -> Array:
@@ -47,52 +44,49 @@ def rounded(a: Array, bits: int) -> Array:
     return _opened(*_closed(a.astype(np.float64, order="K"), bits))
 
 
-def message(arrays: Mapping[str, Array], bits: int, *, opening: bool) -> dict[str, Array]:
-    """A message's arrays, with blocks of so few bits but in an opening; and how many, for the answer."""
-    if bits == 64:
-        return dict(arrays)
-    said = {name: a if opening or a.ndim != 2 else rounded(a, bits) for name, a in arrays.items()}
-    return {**said, NAME: np.array(bits)}
+@dataclass(frozen=True)
+class Precision(Layer):
+    """Messages and answers whose numbers have so few bits."""
+
+    name: ClassVar[str] = WIRE
+
+    bits: int
+
+    @property
+    def mark(self) -> str:
+        return repr(self)
+
+    def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
+        """Blocks of so few bits, and the mean, but in an opening; and how many, for the answer."""
+        layers = {**message.layers, WIRE: {_BITS: np.array(self.bits)}}
+        message = replace(message, layers=layers, size=partial(nbytes, bits=self.bits))
+        if opening:
+            return message
+        arrays = {name: self._block(a) for name, a in message.arrays.items()}
+        frame = _framed(message.frame, self.bits, n=model.n, room=model.trace / max(model.d, 1))
+        return replace(message, arrays=arrays, frame=frame)
+
+    @staticmethod
+    def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
+        bits = asked(says)
+        if work.masked or bits == 64:  # fixed point has a rounding of its own
+            return up
+        parts = work.stage.parts(work.arrays, work.data.d)
+        if {"mean", "m2"} <= up.keys():  # of an opening
+            up = _moments(up, bits)
+        return {name: rounded(a, bits) if parts[name].kind.rounded else a for name, a in up.items()}
+
+    def _block(self, a: Array) -> Array:
+        return rounded(a, self.bits) if a.ndim == 2 else a
 
 
-def frame(whole: Frame, bits: int, *, n: int, room: float) -> Frame:
-    """The frame that a message brings: its mean in as few bits, where n |m - m'|^2 is nothing beside `room`."""
-    if bits == 64 or whole.mean is None:
-        return whole
-    for few in sorted({bits, 32}):
-        mean = rounded(whole.mean, few)
-        off = (mean - whole.mean) / (1.0 if whole.scale is None else whole.scale)
-        if n * float(off @ off) <= _SHARE * FLOORS[bits] * room:
-            return replace(whole, mean=mean)
-    return whole
-
-
-def moments(up: Mapping[str, Array], bits: int) -> dict[str, Array]:
-    """Mean and squared deviations of an opening's answer, in 32 bits where products have 16.
-
-    The means of two clients meet in a product as differences times differences: so the root of what rounding adds has
-    to be nothing beside the tolerance.
-    """
-    mean, squares = rounded(up["mean"], 32), rounded(up["m2"], 32)
-    off, room = mean - up["mean"], float(squares.mean()) if squares.size else 0.0
-    small = float(up["n"]) * float(off @ off) <= (_SHARE * FLOORS[bits]) ** 2 * room
-    return {**up, "mean": mean, "m2": squares} if bits == 16 and small else dict(up)
-
-
-def asked(arrays: Mapping[str, Array]) -> int:
+def asked(says: Arrays) -> int:
     """The bits that a message asks for."""
-    bits = arrays.get(NAME)
-    if bits is None:
-        return 64
-    if bits.ndim or bits.item() not in FLOORS:
+    bits = says.get(_BITS)
+    if bits is None or len(says) > 1 or bits.ndim or bits.item() not in FLOORS:
         rule, got = f"one of {', '.join(map(str, FLOORS))}", f"{bits}"[:50]
         raise ProtocolError("The bits of numbers in a message", must=rule, got=got, then="Check the sender.")
     return int(bits.item())
-
-
-def plain(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """What a message says to a stage."""
-    return {name: a for name, a in arrays.items() if name != NAME}
 
 
 def packed(arrays: Mapping[str, Array], bits: int) -> dict[str, Array]:
@@ -153,3 +147,27 @@ def _divided(a: Array, exponents: Array, bits: int) -> Array:
 
 def _opened(small: Array, exponents: Array) -> Array:
     return np.asarray(np.ldexp(small.astype(np.float64, order="K"), exponents.astype(np.int64)))
+
+
+def _framed(whole: Frame, bits: int, *, n: int, room: float) -> Frame:
+    """The frame that a message brings: its mean in as few bits, where n |m - m'|^2 is nothing beside `room`."""
+    if whole.mean is None:
+        return whole
+    for few in sorted({bits, 32}):
+        mean = rounded(whole.mean, few)
+        off = (mean - whole.mean) / (1.0 if whole.scale is None else whole.scale)
+        if n * float(off @ off) <= _SHARE * FLOORS[bits] * room:
+            return replace(whole, mean=mean)
+    return whole
+
+
+def _moments(up: Mapping[str, Array], bits: int) -> dict[str, Array]:
+    """Mean and squared deviations of an opening's answer, in 32 bits where products have 16.
+
+    The means of two clients meet in a product as differences times differences: so the root of what rounding adds has
+    to be nothing beside the tolerance.
+    """
+    mean, squares = rounded(up["mean"], 32), rounded(up["m2"], 32)
+    off, room = mean - up["mean"], float(squares.mean()) if squares.size else 0.0
+    small = float(up["n"]) * float(off @ off) <= (_SHARE * FLOORS[bits]) ** 2 * room
+    return {**up, "mean": mean, "m2": squares} if bits == 16 and small else dict(up)

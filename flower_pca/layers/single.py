@@ -1,7 +1,8 @@
 """Numbers that differ by client, in a message that is the same for all, as masks need it.
 
 Such a number goes out as a table: the one for all others, then one for each client that is named, by its position or by
-the digest of its site's name. Every client finds its own line (`mine`), before its half of the stage sees the message.
+the digest of its site's name. A stage puts it among its arrays (`table`); the layer carries it beside them, and every
+client finds its own line before its half of the stage sees the message.
 """
 
 from __future__ import annotations
@@ -9,25 +10,23 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.core.layer import Layer, Who, Work
+from flower_pca.core.model import Model
+from flower_pca.core.stage import Arrays, Broadcast
+from flower_pca.layers import SINGLE
 
 OTHERS: Final = "others"  # the entry for clients that are not named
 Apart: TypeAlias = Mapping[int | str, int]
 
 _POSITIONS, _NAMES, _ELSE = ".positions", ".names", ".others"
-
-
-class Who(NamedTuple):
-    """A client as a message may name it: its position, or partition-id, if it is not negative; the name of its site."""
-
-    position: int = -1
-    name: str = ""
 
 
 def checked(what: str, numbers: object) -> dict[int | str, int]:
@@ -76,40 +75,60 @@ def table(name: str, numbers: Apart) -> dict[str, Array]:
     }
 
 
-def unequal(arrays: Mapping[str, Array]) -> bool:
-    """Whether a message has a table of which not all clients read the same number."""
-    read = {name: np.ravel(arrays.get(name, [])) for name in _tables(arrays)}
-    return any(np.unique(a if np.all(arrays[f"{name}{_ELSE}"]) else a[1:]).size > 1 for name, a in read.items())
+@dataclass(frozen=True)
+class Single(Layer):
+    """Numbers that differ by client."""
+
+    name: ClassVar[str] = SINGLE
+
+    def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
+        """The tables beside the stage's arrays, among which the number that is for all others is left."""
+        arrays, tables = dict(message.arrays), dict[str, Array]()
+        for name in _tables(arrays):
+            tables[name] = arrays[name]
+            arrays[name] = arrays[name][0]
+            tables |= {beside: arrays.pop(beside) for beside in _beside(name)}
+        if not tables:
+            return message
+        return replace(message, arrays=arrays, layers={**message.layers, SINGLE: tables})
+
+    @staticmethod
+    def read(says: Arrays, work: Work) -> Work:
+        own = {name: np.array(_own(says, name, work.who)) for name in _tables(says)}
+        return replace(work, arrays={**work.arrays, **own})
 
 
-def tables(arrays: Mapping[str, Array]) -> tuple[frozenset[str], frozenset[str]]:
-    """The names of the numbers that are tables, and those of the arrays beside them that say whose they are."""
-    named = frozenset(name for name in _tables(arrays) if name in arrays)
-    return named, frozenset(f"{name}{suffix}" for name in named for suffix in (_POSITIONS, _NAMES, _ELSE))
+def unequal(says: Mapping[str, Array]) -> bool:
+    """Whether there is a table of which not all clients read the same number."""
+    read = {name: np.ravel(says.get(name, [])) for name in _tables(says)}
+    return any(np.unique(a if np.all(says[f"{name}{_ELSE}"]) else a[1:]).size > 1 for name, a in read.items())
 
 
-def mine(arrays: dict[str, Array], who: Who) -> dict[str, Array]:
-    """The message as this client reads it: of each table, its own number."""
-    for name in _tables(arrays):
-        arrays = {**arrays, name: np.array(_own(arrays, name, who))}
-        for suffix in (_POSITIONS, _NAMES, _ELSE):
-            arrays.pop(f"{name}{suffix}", None)
-    return arrays
+def tables(says: Mapping[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
+    """The numbers of the tables, by their names; and the names of what belongs to none."""
+    named = {name: says[name] for name in _tables(says) if name in says}
+    belongs = {beside for name in named for beside in (name, *_beside(name))}
+    return named, frozenset(says.keys() - belongs)
 
 
 def _tables(arrays: Mapping[str, Array]) -> list[str]:
     return [key.removesuffix(_ELSE) for key in arrays if key.endswith(_ELSE)]
 
 
-def _own(arrays: dict[str, Array], name: str, who: Who) -> int:
-    numbers, there = np.atleast_1d(arrays[name]), np.zeros(np.size(arrays[name]) - 1, dtype=bool)
+def _beside(name: str) -> tuple[str, ...]:
+    """What belongs to a table, beside its numbers."""
+    return f"{name}{_POSITIONS}", f"{name}{_NAMES}", f"{name}{_ELSE}"
+
+
+def _own(says: Arrays, name: str, who: Who) -> int:
+    numbers, there = np.atleast_1d(says[name]), np.zeros(np.size(says[name]) - 1, dtype=bool)
     if who.name:
-        there = arrays[f"{name}{_NAMES}"] == _digest(who.name)
+        there = says[f"{name}{_NAMES}"] == _digest(who.name)
     if not there.any() and who.position >= 0:
-        there = arrays[f"{name}{_POSITIONS}"] == who.position
+        there = says[f"{name}{_POSITIONS}"] == who.position
     if there.any():
         return int(numbers[1 + int(np.argmax(there))])
-    if not arrays[f"{name}{_ELSE}"]:
+    if not says[f"{name}{_ELSE}"]:
         remedy = f"Give it one, or all that are left by '{OTHERS}'."
         raise DataError("What the run asks of each client", must="told to all", got="nothing for this one", then=remedy)
     return int(numbers[0])

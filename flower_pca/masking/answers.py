@@ -57,7 +57,7 @@ class Layout:
         parts = standing.stage.parts(message.arrays, columns)
         shapes = closed(parts)
         bounds = standing.bounds(heard=heard)
-        if share := run.terms.share(opening=standing.opening):
+        if share := run.deviation_of_one:
             bounds = fixed.bounds_with_noise(parts, share, clients)
         elif masks.bound is not None and not standing.opening:
             # A caller can judge the entries of products; of counts, and of the figures of a batch, nobody can.

@@ -18,8 +18,9 @@ from flower_pca import registry
 from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Part
+from flower_pca.core.layer import Sayings, flat
 from flower_pca.core.stage import Arrays
-from flower_pca.layers import noise
+from flower_pca.layers import NOISE
 from flower_pca.masking import agreement, fixed, letters, messages, primitives
 from flower_pca.masking.course import NOTHING, counting, course, onwards
 from flower_pca.masking.demands import Demands
@@ -48,6 +49,7 @@ class Answer(Protocol):
 
 def answer(
     arrays: Arrays,
+    layers: Sayings,
     data: LocalData | Stream,
     memory: Arrays,
     stage: Answer,
@@ -58,6 +60,7 @@ def answer(
 
     Args:
         arrays: The message.
+        layers: What its layers say.
         data: The client's rows, in the message's frame.
         memory: What the client has kept.
         stage: Gives its half of the stage that an upload is of.
@@ -75,11 +78,14 @@ def answer(
         up, secrets = _shares(arrays, secrets, demands)
     elif step == Phase.UPLOAD:
         secrets = _admitted(arrays, secrets, demands)
-        summed = demands.sharers(secrets.summed) if noise.asked(arrays) else secrets.summed
         name, past = messages.inner_stage(arrays) or "", secrets.past.tobytes()
-        fixed.check(arrays, _parts(name, arrays, data.d), secrets, summed)
+        fixed.check(arrays, secrets)
+        summed = secrets.summed
+        if (noise := layers.get(NOISE)) is not None:
+            summed = demands.sharers(summed)
+            fixed.check_noise(arrays, _parts(name, arrays, data.d), noise, summed)
         up, own = _answered(stage, name, arrays, data, counting(own, past, name), summed)
-        said = messages.said(arrays, _frame(data))
+        said = messages.said({**arrays, **flat(layers)}, _frame(data, noisy=NOISE in layers))
         newest = course(past, said, name)
         up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own, grain(said)), newest)
         secrets = replace(secrets, past=raw(onwards(own, past, newest, name)))
@@ -88,11 +94,16 @@ def answer(
     return up, {**own, **secrets.stored()}
 
 
-def _frame(data: LocalData | Stream) -> Frame:
-    """What the message has said of the rows: their frame, the columns of a stream, how a party prepares its own."""
+def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
+    """What the message has said of the rows: their frame, the columns of a stream, how a party prepares its own.
+
+    Under noise the node itself says what stands for its gaps, whatever the message does.
+    """
     if isinstance(data, Stream):
         return Frame(names=data.wanted)
-    return Frame(split=data.split) if isinstance(data, PartyColumns) else data.frame
+    if isinstance(data, PartyColumns):
+        return Frame(split=data.split)
+    return replace(data.frame, fill=None, own=False) if noisy else data.frame
 
 
 def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:

@@ -25,7 +25,6 @@ from typing import Final
 from flower_pca import registry
 from flower_pca.base.errors import sentence
 from flower_pca.core.stage import Arrays
-from flower_pca.layers import noise
 from flower_pca.tracking import batch
 
 DIGEST: Final = 32  # bytes of SHA-256
@@ -41,14 +40,16 @@ def counting(own: Arrays, past: bytes, stage: str) -> Arrays:
     """What of a client's memory a stage may see: all if it has a course, else what follows from rows alone."""
     if past != NOTHING or not _remembers(stage):
         return own
-    rest = noise.uncounted(own)
-    spent = {name: a for name, a in own.items() if name not in rest}
-    return {**spent, **(batch.lasting(rest) if stage in registry.TRACKERS else {})}
+    rest = _of_stage(own)
+    layers = {name: a for name, a in own.items() if name not in rest}
+    if stage not in registry.TRACKERS:
+        return layers
+    return {**layers, **batch.lasting(rest)}
 
 
 def onwards(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
     """The course of what a client keeps after it has answered a stage, the newest message included."""
-    if not noise.uncounted(own):
+    if not _of_stage(own):
         return NOTHING
     return newest if _remembers(stage) else past
 
@@ -70,3 +71,8 @@ def why(client: int, then: str) -> str:
 def _remembers(stage: str) -> bool:
     """Whether a stage answers from what is kept: one of an algorithm, and none that every run has."""
     return bool(registry.owners(stage))
+
+
+def _of_stage(own: Arrays) -> Arrays:
+    """What of a client's memory its stage has kept, and no layer."""
+    return {name: a for name, a in own.items() if name.partition(".")[0] not in registry.LAYERS}

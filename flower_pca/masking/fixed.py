@@ -20,12 +20,12 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca.base.bits import Bits, system_bits
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Part
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import draw
-from flower_pca.layers import noise
 from flower_pca.masking import messages
 from flower_pca.masking.grain import normals, own_bits
 from flower_pca.masking.messages import SpentError
@@ -63,7 +63,7 @@ def encode(
     arrays: Arrays,
     bounds: Mapping[str, Array],
     clients: int,
-    bits: draw.Bits = own_bits,
+    bits: Bits = own_bits,
 ) -> Array:
     """One client's arrays, in the order of their names, as numbers mod 2^64; with noise from these random bits."""
     return np.concatenate([_words(name, arrays[name], bounds[name], clients, bits) for name in sorted(arrays)])
@@ -87,24 +87,27 @@ def decode(
     return arrays
 
 
-def check(arrays: Arrays, parts: Mapping[str, Part], secrets: Secrets, summed: int) -> None:
-    """Require of an upload's message, before the rows are looked at, a fixed point that suits the sum.
-
-    Nobody sees the answer but in a sum of at least `summed`. The bounds of an answer with noise follow from the noise:
-    with others, a server could ask where the noise ends.
-    """
+def check(arrays: Arrays, secrets: Secrets) -> None:
+    """Require of an upload's message, before the rows are looked at, a fixed point that suits the sum."""
     clients, least = arrays["mask.clients"], len(secrets.holders) + 1
     if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
         rule = f"from {least} to {MOST_CLIENTS}"
         raise _refused("The number of clients in a sum", rule, "several" if clients.shape else f"{clients}")
-    if noise.asked(arrays):
-        bounds, share = messages.bounds(arrays), noise.asked_share(arrays, summed)
-        own = bounds_with_noise(parts, share, int(clients))
-        if not all(name in own and np.array_equal(own[name], bound) for name, bound in bounds.items()):
-            raise _refused("The bounds of a sum with noise", "those that follow from the noise", "others")
 
 
-def encoded(arrays: Arrays, up: Arrays, own: Arrays, bits: draw.Bits) -> Array:
+def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed: int) -> None:
+    """Require the bounds of an answer with noise, which follow from it: with others a server could ask where it ends.
+
+    Nobody sees the answer but in a sum of at least `summed`.
+    """
+    from flower_pca.layers.noise import asked_share
+
+    own = bounds_with_noise(parts, asked_share(noise, summed), int(arrays["mask.clients"]))
+    if not all(name in own and np.array_equal(own[name], bound) for name, bound in messages.bounds(arrays).items()):
+        raise _refused("The bounds of a sum with noise", "those that follow from the noise", "others")
+
+
+def encoded(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
     """The answer in fixed point.
 
     One beyond a bound gives none, which tells something of this client alone. So that costs it the secrets of the
@@ -130,7 +133,7 @@ def _exponents(bound: Array, clients: int) -> Array:
     return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
 
 
-def _words(name: str, a: Array, bound: Array, clients: int, bits: draw.Bits) -> Array:
+def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array:
     a = np.asarray(a, dtype=np.float64)
     wide = not bound.all()
     limit = 2.0 ** (_WORDS * _BITS - _FRACTION - 1) if wide else bound
@@ -159,7 +162,7 @@ def _rows(a: Array) -> Array:
     return a.reshape(math.prod(a.shape[:-1]), a.shape[-1] if a.ndim else 1)
 
 
-def _blurred(steps: Array, rest: Array, bits: draw.Bits) -> Array:
+def _blurred(steps: Array, rest: Array, bits: Bits) -> Array:
     """What is left of so many steps, with noise: whole steps, of which no digit is lost."""
     steps -= rest
     steps += _GRAIN * normals(steps.size, bits).reshape(steps.shape)
@@ -176,7 +179,7 @@ def _spread(rest: Array, grain: Array, clients: int) -> Array:
     words[-1] += grain
     most = MOST_CLIENTS // (2 * clients)  # half of the room that so few clients leave
     for high, low in itertools.pairwise(words):
-        moved = (draw.system_bits(len(low)) % np.uint64(2 * most + 1)).astype(np.int64) - most
+        moved = (system_bits(len(low)) % np.uint64(2 * most + 1)).astype(np.int64) - most
         high -= moved
         low += moved << _BITS
     return np.concatenate(words).view(np.uint64)

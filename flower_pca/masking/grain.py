@@ -12,10 +12,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from flower_pca.base.bits import Bits, seeded_bits
 from flower_pca.base.linalg import Array
-from flower_pca.dp import draw
 
-Grain: TypeAlias = Callable[[bytes], draw.Bits]  # from a digest of what is asked to bits of the answer's noise
+Grain: TypeAlias = Callable[[bytes], Bits]  # from a digest of what is asked to bits of the answer's noise
 
 _UNIT: Final = np.float32(2.0**-32)  # of a random number of 32 bits
 _TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)
@@ -28,17 +28,17 @@ def own_bits(size: int) -> Array:
     return primitives.stream(os.urandom(primitives.KEY), size)
 
 
-def system_grain(asked: bytes) -> draw.Bits:
+def system_grain(asked: bytes) -> Bits:
     """Bits of the client's own, whatever is asked."""
     return own_bits
 
 
 def seeded_grain(seed: int, client: int) -> Grain:
     """Bits that are the same whenever the same is asked, for simulations: a run that goes on has them again."""
-    return lambda asked: draw.seeded_bits(seed, client, int.from_bytes(asked[:8]))
+    return lambda asked: seeded_bits(seed, client, int.from_bytes(asked[:8]))
 
 
-def normals(count: int, bits: draw.Bits) -> Array:
+def normals(count: int, bits: Bits) -> Array:
     """So many independent N(0, 1) numbers of single precision (Box and Muller): two of each 64 random bits."""
     half = -(-count // 2)
     words = ~bits(half).view(np.uint32)

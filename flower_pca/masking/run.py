@@ -27,12 +27,12 @@ from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core import kept
+from flower_pca.core.layer import Layer
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.core.standing import Standing
-from flower_pca.core.terms import NoTerms
 from flower_pca.masking import messages
 from flower_pca.masking.answers import Layout, accepted, require_sum
 from flower_pca.masking.group import Group, identity
@@ -80,9 +80,9 @@ class Masked:
         return self._run.roll
 
     @property
-    def terms(self) -> NoTerms:
-        """What a budget still allows."""
-        return self._run.terms
+    def layers(self) -> tuple[Layer, ...]:
+        """What lies over the run's messages and answers."""
+        return self._run.layers
 
     @property
     def group(self) -> Group | None:
@@ -133,8 +133,10 @@ class Masked:
         to = tuple(client for client in self._taking_part if client in reached)
         common, personal = self._composed(self._carried, to)
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
-        frame = self._carried.frame if self._phase == Phase.UPLOAD else self._carried.frame.bare
-        self._sent = Broadcast(messages.STAGE, self._history.count, common, frame, to, personal)
+        message = Broadcast(messages.STAGE, self._history.count, common, self._carried.frame.bare, to, personal)
+        if self._phase == Phase.UPLOAD:
+            message = replace(message, frame=self._carried.frame, layers=self._carried.layers, size=self._carried.size)
+        self._sent = message
         self._began = time.perf_counter()
         return self._sent
 

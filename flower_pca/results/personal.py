@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
+from flower_pca.algorithms.personal import deflation
 from flower_pca.algorithms.personal.closing import OWN
-from flower_pca.base import labels, linalg
+from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, sentence
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
@@ -123,6 +124,27 @@ class PersonalResult(PCAResult):
             Fact("theta", "theta", None if np.isnan(theta) else theta, shown),
             Fact("error_with_own_components", error, self.error_, f"{self.error_:.4g}"),
         ]
+
+    def fit_own(self, X: Any, n_components: int | None = None) -> Array:
+        """The own components of a client that the run has not known, from its rows, as rows of shape (r, d).
+
+        The shared ones stay as they are: own ones are the leading directions of what these leave of the rows, in the
+        frame of the run. Give them as `client` where a client is asked for. The rows stay where this is called.
+
+        Args:
+            X: Rows of the new client, (n, d).
+            n_components: How many own components; `local_components`, as in the run, if left out.
+
+        Returns:
+            Orthonormal rows, largest variance first; fewer than asked for where the rows have not that rank.
+        """
+        r = self.local_components if n_components is None else n_components
+        room = self.n_features_in_ - self.n_components_
+        checks.integer("n_components of own components", r, least=0, most=room, remedy="Ask for fewer.")
+        data = self._data(X)
+        V = deflation.own_basis(data, np.ascontiguousarray(self.components_.T), r)
+        _, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))
+        return np.ascontiguousarray(linalg.fix_signs(V).T)
 
     def table(self) -> str:
         """The variances of the shared components as a plain text table, and theta."""

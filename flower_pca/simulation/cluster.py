@@ -39,7 +39,7 @@ def session(engine: Ray) -> Iterator[None]:
         except (ValueError, ConnectionError) as error:
             if address is None:
                 raise
-            raise _unreached(address, str(error).partition(". ")[0]) from error
+            raise _no_cluster(address, str(error).partition(". ")[0]) from error
     try:
         yield
     finally:
@@ -59,10 +59,10 @@ def require_cluster(address: str) -> None:
                 if len(answer) < 4 or answer[3] != _SETTINGS:
                     raise OSError("something else answers there")
     except (OSError, OverflowError) as error:
-        raise _unreached(address, str(error)) from error
+        raise _no_cluster(address, str(error)) from error
 
 
-def _unreached(address: str, why: str) -> ConfigError:
+def _no_cluster(address: str, why: str) -> ConfigError:
     rule, remedy = (
         "that of a Ray cluster which can be reached",
         "Start one with ray start --head, or leave address out.",

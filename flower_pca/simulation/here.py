@@ -10,14 +10,13 @@ from typing import Any, Final, TypeAlias, Unpack
 
 from flower_pca import answering, assembly, registry
 from flower_pca.base import checks, labels
+from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
-from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.algorithm import Algorithm, Telling
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.question import Question
 from flower_pca.core.settings import AskedHere
-from flower_pca.dp.draw import seeded_bits
-from flower_pca.layers import single as apart
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
 from flower_pca.rows.fixed import FixedData
@@ -138,10 +137,12 @@ def _require_clients(question: Question, shards: Any) -> list[LocalData]:
     """The clients, if what is asked can be had of them."""
     clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(client.n for client in clients), clients[0].d)
-    numbers = getattr(question.algorithm, "local_components", None)
-    if isinstance(numbers, Mapping):
-        what = f"local_components of {question.algorithm.name}"
-        apart.require(what, numbers, [client.site for client in clients])
+    algorithm = question.algorithm
+    if isinstance(algorithm, Telling) and algorithm.by_client is not None:
+        from flower_pca.layers import single
+
+        what = f"local_components of {algorithm.name}"
+        single.require(what, algorithm.by_client, [client.site for client in clients])
     return clients
 
 

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Final
 
 from flower_pca import answering
 from flower_pca.base import labels
+from flower_pca.base.bits import Bits, system_bits
 from flower_pca.base.errors import ConfigError
+from flower_pca.core.layer import Who
 from flower_pca.core.stage import Arrays, Broadcast, Reply
-from flower_pca.dp.draw import Bits, system_bits
-from flower_pca.layers.single import Who
 from flower_pca.masking.grain import seeded_grain
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
@@ -68,6 +68,7 @@ class InProcess:
             message.arrays_for(i),
             data,
             self.memories[i],
+            layers=message.layers,
             bits=self._bits[i] if self._bits else system_bits,
             fixed=self._source,
             grain=seeded_grain(self._seed, i),

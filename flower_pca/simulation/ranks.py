@@ -87,7 +87,7 @@ def alternatives(
         rule = f"those of {labels.count(len(shards), 'client')}"
         remedy = "Give a simulated run on these shards, without private ones."
         raise DataError("The own components of the result", must=rule, got=len(result.own), then=remedy)
-    scaled = [X if result.scale_ is None else _divided(X, result.scale_) for X in shards]
+    scaled = [X if result.scale_ is None else _divide(X, result.scale_) for X in shards]
     frame = Frame(result.mean_ if result.centered else None, result.scale_)
     clients = [LocalData(X).framed(frame) for X in shards]
     k = min(r1 + r2, clients[0].d, sum(c.n for c in clients))
@@ -124,5 +124,5 @@ def _alike(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
     return shards if test is None else test
 
 
-def _divided(X: Any, scale: Array) -> Any:
+def _divide(X: Any, scale: Array) -> Any:
     return X.multiply(1.0 / scale).tocsr() if hasattr(X, "tocsr") else np.asarray(X) / scale

@@ -21,7 +21,7 @@ from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation import cluster
 from flower_pca.simulation.backend import Conduct, Ray
-from flower_pca.simulation.shards import Placed, placed
+from flower_pca.simulation.shards import Place, place_shards
 
 if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy
@@ -52,7 +52,7 @@ def run(question: Question, shards: Sequence[Any], public: Collection[int], cond
         start=conduct.start,
     )
     rules: dict[str, Any] = {"answers": conduct.answers, "noise_seed": question.seed}
-    found, own = _simulated(strategy, shards, back, conduct.engine, conduct.on_round, rules)
+    found, own = _simulate(strategy, shards, back, conduct.engine, conduct.on_round, rules)
     result: PCAResult = replace(found, own=own)
     return result
 
@@ -77,7 +77,7 @@ def track(
             stream.take_over(own_file(output, i).with_suffix(""))
 
     made = strategy(min_nodes=len(streams), node_timeout=_START, hosted=engine.hosted)
-    found, _ = _simulated(made, streams, back, engine, on_round, {"noise_seed": seed})
+    found, _ = _simulate(made, streams, back, engine, on_round, {"noise_seed": seed})
     result: TrackingResult = found
     return result
 
@@ -92,7 +92,7 @@ def _config(engine: Ray) -> dict[str, Any]:
     return {"client_resources": {"num_cpus": engine.num_cpus_per_client, "num_gpus": 0.0}}
 
 
-def _simulated(
+def _simulate(
     strategy: FlowerStrategy[Any],
     shards: Sequence[Any],
     back: Callable[[Path], Any],
@@ -103,7 +103,7 @@ def _simulated(
     """The strategy's result, and what `back` makes of what the clients have left in a folder."""
     with _quiet(), _environment(), cluster.session(engine):
         each = engine.each(len(shards), cluster.actors(engine))
-        with placed(shards, each) as where:
+        with place_shards(shards, each) as where:
             results = _run(strategy, len(shards), where, engine, on_round, rules)
             if not results:
                 raise RuntimeError("the simulation ended without a result: its server was stopped")
@@ -113,7 +113,7 @@ def _simulated(
 def _run(
     strategy: FlowerStrategy[Any],
     clients: int,
-    where: Placed,
+    where: Place,
     engine: Ray,
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
@@ -144,7 +144,7 @@ def _run(
     return results
 
 
-def _app(where: Placed, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
+def _app(where: Place, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
     """The ClientApp of all virtual nodes, which allow everything: a simulation has no foe."""
     from flower_pca.clients import Rules, client_app
     from flower_pca.clients.policy.rules import everything
@@ -156,13 +156,13 @@ def _app(where: Placed, clients: int, engine: Ray, rules: dict[str, Any]) -> Any
         first = int(context.node_config["partition-id"]) * each
         return range(first, min(first + each, clients)) if hosting else ()
 
-    def own(context: Any) -> Any:
+    def load(context: Any) -> Any:
         return packs.load(int(context.node_config["partition-id"]))
 
     if where.shared is not None:
-        return client_app(own, hosts=hosts, output_dir=where.output(), **allowed)
+        return client_app(load, hosts=hosts, output_dir=where.output(), **allowed)
     # What a client keeps lies in its worker's machine: that says itself where.
-    return client_app(own, hosts=hosts, rules=lambda context: Rules(output_dir=where.output(), **allowed))
+    return client_app(load, hosts=hosts, rules=lambda context: Rules(output_dir=where.output(), **allowed))
 
 
 class _Until:

@@ -51,9 +51,9 @@ class Packs(ABC):
 
     def load(self, client: int) -> Any:
         """A client's rows, or its stream, mapped into memory and kept ready for the next message."""
-        return _READY.get((self, client), lambda: self._loaded(client))
+        return _READY.get((self, client), lambda: self._load(client))
 
-    def _loaded(self, client: int) -> Any:
+    def _load(self, client: int) -> Any:
         text, pack = _pack(self, client // self.each)
         entry = text["shards"][client % self.each]
         arrays = [_array(place, pack) for place in entry["arrays"]]
@@ -82,8 +82,8 @@ class Folder(Packs):
 
     def save(self, shards: Sequence[Any]) -> Folder:
         """The same, with these shards in it."""
-        for number, some in enumerate(_divided(shards, self.each)):
-            text, arrays, _ = packed(some)
+        for number, some in enumerate(_divide(shards, self.each)):
+            text, arrays, _ = pack_of(some)
             self._text(number).write_text(text)
             with open(self._bytes(number), "wb") as file:
                 for offset, a in arrays:
@@ -94,7 +94,7 @@ class Folder(Packs):
     def pack(self, number: int) -> tuple[str, Array | None]:
         """A pack: what is where, and the bytes."""
         file = self._bytes(number)
-        return self._text(number).read_text(), _mapped(str(file)) if file.stat().st_size else None
+        return self._text(number).read_text(), _map(str(file)) if file.stat().st_size else None
 
     def _text(self, number: int) -> Path:
         return self.path / f"{number}.json"
@@ -117,7 +117,7 @@ class Store(Packs):
 
         packs = []
         for first in range(0, len(shards), each):
-            text, arrays, size = packed(shards[first : first + each], seen=seen)
+            text, arrays, size = pack_of(shards[first : first + each], seen=seen)
             block = np.zeros(size, dtype=np.uint8)
             for offset, a in arrays:
                 block[offset : offset + a.nbytes] = a.reshape(-1).view(np.uint8)
@@ -132,7 +132,7 @@ class Store(Packs):
         return text, block.view(np.memmap)  # so that rows are worked on where they lie, block by block
 
 
-def packed(
+def pack_of(
     shards: Sequence[Any], *, seen: Callable[[str], bool] | None = None
 ) -> tuple[str, list[tuple[int, Array]], int]:
     """What is where in a pack of these shards; its arrays, each with its offset; and how many bytes they take.
@@ -143,7 +143,7 @@ def packed(
     arrays: list[tuple[int, Array]] = []
     entries, size = [], 0
     for shard in shards:
-        entry, parts = _described(shard, names)
+        entry, parts = _describe(shard, names)
         for a in parts:
             place = place_of(a)
             if place is None or not (seen is None or seen(place["filename"])):
@@ -155,7 +155,7 @@ def packed(
     return json.dumps({"names": [json.loads(text) for text in names], "shards": entries}), arrays, size
 
 
-def _described(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[Array]]:
+def _describe(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[Array]]:
     """What is said of a shard, whose names are written once for all that have the same; and its arrays."""
     if isinstance(shard, Stream):
         from ray import cloudpickle
@@ -171,7 +171,7 @@ def _described(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[
     return {**entry, "kind": "sparse", "shape": list(csr.shape)}, [csr.data, csr.indices, csr.indptr]
 
 
-def _divided(shards: Sequence[Any], each: int) -> Iterator[Sequence[Any]]:
+def _divide(shards: Sequence[Any], each: int) -> Iterator[Sequence[Any]]:
     return (shards[first : first + each] for first in range(0, len(shards), each))
 
 
@@ -211,14 +211,14 @@ def _pack(packs: Packs, number: int) -> tuple[dict[str, Any], Array | None]:
 
 
 @functools.lru_cache(maxsize=64)
-def _mapped(filename: str) -> Array:
+def _map(filename: str) -> Array:
     return np.memmap(filename, dtype=np.uint8, mode="r")
 
 
 def _array(place: dict[str, Any], pack: Array | None) -> Array:
     """An array of a pack, or of the file that it was mapped from."""
     dtype, shape, offset = np.dtype(place["dtype"]), tuple(place["shape"]), int(place["offset"])
-    whole = pack if place["filename"] is None else _mapped(place["filename"])
+    whole = pack if place["filename"] is None else _map(place["filename"])
     if whole is None:  # all arrays of the pack are empty
         return np.empty(shape, dtype)
     part = whole[offset : offset + dtype.itemsize * int(np.prod(shape))]
@@ -239,7 +239,7 @@ def place_of(shard: Any) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True)
-class Placed:
+class Place:
     """Where the shards are, and what clients keep.
 
     Args:
@@ -261,7 +261,7 @@ class Placed:
         if self.shared is not None:
             return
         newest: dict[str, tuple[int, bytes]] = {}
-        for left in everywhere(_left, self.name).values():
+        for left in everywhere(_leftovers, self.name).values():
             newest |= {name: file for name, file in left.items() if name not in newest or file > newest[name]}
         for name, (_, content) in newest.items():
             path = self.output() / name
@@ -270,16 +270,16 @@ class Placed:
 
 
 @contextlib.contextmanager
-def placed(shards: Sequence[Any], each: int) -> Iterator[Placed]:
+def place_shards(shards: Sequence[Any], each: int) -> Iterator[Place]:
     """Shards where all machines can see them, until the end."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as place:
         (Path(place) / _HERE).touch()
         if len(machines()) == 1 or all(everywhere(_sees, place).values()):
-            yield Placed(Folder(Path(place), each).save(shards), Path(place).name, place)
+            yield Place(Folder(Path(place), each).save(shards), Path(place).name, place)
             return
         files = {file: _mark(file) for shard in shards if (file := _file(shard)) is not None}
         common = set(files).intersection(*everywhere(_same, files).values())
-        yield Placed(Store.of(shards, each, seen=common.__contains__), Path(place).name, None)
+        yield Place(Store.of(shards, each, seen=common.__contains__), Path(place).name, None)
 
 
 def _file(shard: Any) -> str | None:
@@ -314,7 +314,7 @@ def _output(name: str) -> Path:
     return Path(tempfile.gettempdir()) / name / _OWN
 
 
-def _left(name: str) -> dict[str, tuple[int, bytes]]:
+def _leftovers(name: str) -> dict[str, tuple[int, bytes]]:
     """What clients have left on a machine, which it keeps no longer: when, and the bytes, by the name of the file."""
     folder = _output(name)
     paths = [path for path in folder.rglob("*.npz") if path.is_file()]

@@ -45,7 +45,6 @@ class OpeningState:
     peaks: bool
     gaps: bool = False
     block: Array | None = None
-    bits: int = 64
     total: dict[str, Array] | None = None
     said: dict[int, dict[str, Array]] = field(default_factory=dict)
 
@@ -74,11 +73,12 @@ class Opening(Stage[OpeningState]):
 
     width: int
     judged: bool = True
+    bits: int = 64  # with which products travel
 
     def start(self, model: Model) -> OpeningState:
         width = self.width if model.basis is None else model.basis.shape[1]
         gaps = model.missing != "error"
-        return OpeningState(model.seed, width, model.scale == "max_abs", gaps, model.basis, model.bits)
+        return OpeningState(model.seed, width, model.scale == "max_abs", gaps, model.basis)
 
     def broadcast(self, state: OpeningState) -> Arrays:
         asked = {"peaks": np.array(state.peaks), **({"gaps": np.array(True)} if state.gaps else {})}
@@ -125,7 +125,7 @@ class Opening(Stage[OpeningState]):
             what, rule, got = odd
             raise ProtocolError(what, must=rule, got=got, then="Check the client.")
         if self.judged:
-            check_opening(reply, _block(state, len(reply["mean"])), bits=state.bits)
+            check_opening(reply, _block(state, len(reply["mean"])), bits=self.bits)
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.stage import Broadcast
-from flower_pca.hosting.server import reached
+from flower_pca.hosting.server import transport
 from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.scaling import Scaling
@@ -66,7 +66,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         checks.parameters(type(self).__name__, keywords, [*known, *own])
 
     @abstractmethod
-    def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
+    def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
         """A new run; of so many rounds of the algorithm at most, if that is not 0; from these components, if given."""
 
     @property
@@ -85,7 +85,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             NotEnoughNodes: If fewer than min_nodes nodes are there within node_timeout, or answer.
             DataError: If the rows of all nodes together cannot be used.
         """
-        return self._run(reached(grid, self._made(), self._waits), on_round)
+        return self._run(transport(grid, self._new_run(), self._waits), on_round)
 
     def start(
         self,
@@ -126,10 +126,10 @@ class FlowerStrategy(Strategy, Generic[R]):
                 if told is not None:
                     outcome.evaluate_metrics_serverapp[record.number] = told
 
-        made = self._made(num_rounds=num_rounds, start=_known(initial_arrays))
+        made = self._new_run(num_rounds=num_rounds, start=_start_of(initial_arrays))
         waits = self._waits if timeout is None else replace(self._waits, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
-        outcome.arrays = arrays_of(self._run(reached(grid, made, waits, configs), after))
+        outcome.arrays = arrays_of(self._run(transport(grid, made, waits, configs), after))
         return outcome
 
     def configure_train(
@@ -186,9 +186,9 @@ class FlowerStrategy(Strategy, Generic[R]):
 
         following = self._follow(nodes)
         result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, on_round=after, before_keeping=following)
-        result = replace(result, site_names=nodes.named)
+        result = replace(result, site_names=nodes.site_names)
         if isinstance(result, PCAResult):
-            result = saved.with_keys(result, nodes.known)
+            result = saved.with_keys(result, nodes.lasting_keys)
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
@@ -201,7 +201,7 @@ class FlowerStrategy(Strategy, Generic[R]):
 
     def _configure(self, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
-            self._nodes = reached(grid, self._made(), self._waits)
+            self._nodes = transport(grid, self._new_run(), self._waits)
             self._following = self._follow(self._nodes)
         nodes = self._nodes
         nodes.grid = grid
@@ -228,7 +228,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         return nodes.run, record
 
 
-def _known(arrays: ArrayRecord | None) -> Components | None:
+def _start_of(arrays: ArrayRecord | None) -> Components | None:
     """The components among the arrays that a caller begins with; None where there are none, as in a model's weights."""
     if not arrays:
         return None
@@ -242,7 +242,7 @@ def _known(arrays: ArrayRecord | None) -> Components | None:
 def _components(run: Driven) -> ArrayRecord | None:
     """The components as they stand, as rows."""
     Z = run.estimate()
-    return None if Z is None else records.named({"components": np.ascontiguousarray(fix_signs(Z).T)})
+    return None if Z is None else records.with_names({"components": np.ascontiguousarray(fix_signs(Z).T)})
 
 
 def _in_order(run: Driven) -> bool:
@@ -257,10 +257,10 @@ def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
     Of a run of steps: components and values of each, and changes. Of a scaling: mean and scale.
     """
     if isinstance(result, Scaling):
-        return records.named({"mean": result.mean_, "scale": result.scale_})
+        return records.with_names({"mean": result.mean_, "scale": result.scale_})
     if isinstance(result, TrackingResult):
         steps = {"components": result.components_, "values": result.values_, "changes": result.changes_}
-        return records.named(steps)
+        return records.with_names(steps)
     arrays = {
         "components": result.components_,
         "explained_variance": result.explained_variance_,
@@ -270,4 +270,4 @@ def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
         arrays["scores"] = result.scores_
     if result.scale_ is not None:
         arrays["scale"] = result.scale_
-    return records.named(arrays)
+    return records.with_names(arrays)

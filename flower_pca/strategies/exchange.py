@@ -43,7 +43,7 @@ def exchange(
         for node in nodes:
             pause = _SHORTEST
             while node not in round_.arrived:
-                while waiting and round_.held < window:
+                while waiting and round_.load < window:
                     to = waiting.popleft()
                     round_.send(to, compose(to))
                 if round_.look():
@@ -73,7 +73,7 @@ class _Round:
         self._due: dict[int, float] = {}  # until when a node may answer
 
     @property
-    def held(self) -> int:
+    def load(self) -> int:
         """Messages in flight, and replies that wait."""
         return len(self._due) + len(self.arrived)
 
@@ -81,7 +81,7 @@ class _Round:
         """Ask a node."""
         self._due[node] = time.monotonic() + self._timeout
         work = partial(self._grid.push_messages, [message])
-        self.line.have_done(work, partial(self._pushed, node), within=self._timeout)
+        self.line.have_done(work, partial(self._note, node), within=self._timeout)
 
     def look(self) -> bool:
         """Take the replies that have come; if none has, give up the nodes whose time is over. Whether any came."""
@@ -90,7 +90,7 @@ class _Round:
         before = len(self._due)
         left = min(self._due.values()) - time.monotonic()
         work = partial(self._grid.pull_messages, list(self._sent))
-        answered = self.line.have_done(work, self._pulled, within=max(left, _LEAST))
+        answered = self.line.have_done(work, self._take, within=max(left, _LEAST))
         if answered and len(self._due) < before:
             return True
         why = f"no answer within {self._timeout:g} s"
@@ -102,14 +102,14 @@ class _Round:
             self.arrived[node] = why
         return False
 
-    def _pushed(self, node: int, identities: Iterable[str | None]) -> None:
+    def _note(self, node: int, identities: Iterable[str | None]) -> None:
         identity = next(filter(None, identities), None)
         if identity is not None:
             self._sent[identity] = node
         elif self._due.pop(node, None) is not None:
             self.arrived[node] = "the message could not be sent"
 
-    def _pulled(self, replies: Iterable[Message]) -> None:
+    def _take(self, replies: Iterable[Message]) -> None:
         for reply in replies:
             node = self._sent.pop(reply.metadata.reply_to_message_id, None)
             if node is not None and self._due.pop(node, None) is not None:  # else it was given up before

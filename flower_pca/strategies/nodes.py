@@ -73,7 +73,7 @@ class Nodes:
             self._pace(self.run.standing.state.step)
         least, deadline = self.waits.min_nodes, time.monotonic() + self.waits.node_timeout
         while True:
-            connected = self.connected()
+            connected = self.reachable()
             self.run.readmit(self._patience.back(connected))
             nodes = sorted(connected.keys() - self.run.roll.banned, key=self.order)
             late, crowd = time.monotonic() >= deadline, len(connected) >= least
@@ -85,7 +85,7 @@ class Nodes:
                 raise NotEnoughNodes("The nodes connected", must=f"at least {least}", got=got, then=remedy)
             time.sleep(min(_POLL, max(deadline - time.monotonic(), 0.0)))
 
-    def connected(self) -> dict[int, str]:
+    def reachable(self) -> dict[int, str]:
         """The clients that can be reached, and when they were started: the nodes themselves."""
         nodes = list(self.grid.get_nodes())
         self._called = {node.node_id: node.name for node in nodes if node.name}
@@ -164,11 +164,11 @@ class Nodes:
 
     def writer(self, message: Broadcast) -> Callable[[int], Content]:
         """From a node to the records of its message."""
-        write: Callable[[int], Content] = partial(wire.write_request, message, **self.told(message))
+        write: Callable[[int], Content] = partial(wire.write_request, message, **self.terms(message))
         common = None if message.personal else write(message.to[0])
         return lambda node: common or write(node)
 
-    def told(self, message: Broadcast) -> dict[str, Any]:
+    def terms(self, message: Broadcast) -> dict[str, Any]:
         """What nodes are told beside a message itself."""
         extra, standing = self.configs.get(wire.kind(message.stage), {}), self.run.standing
         asks: dict[str, Any] = {"asks_names": standing.model.heading is None, "alternative": standing.alternative}
@@ -178,18 +178,18 @@ class Nodes:
         """A node's answer to a message; `reply` may be why there is none."""
         self.keys.setdefault(node, _UNKNOWN)  # until it says its own, so that one that never does is not waited for
         if isinstance(reply, str) or reply.has_error():
-            return self.unanswered(node, reply)
+            return self.no_answer(node, reply)
         try:
             answer = wire.read_reply(reply.content, kind_of(reply))
         except ProtocolError as error:
-            return self.taken(node, error, message)
-        return self.taken(node, answer, message)
+            return self.take(node, error, message)
+        return self.take(node, answer, message)
 
-    def unanswered(self, node: int, reply: Message | str) -> Failure:
+    def no_answer(self, node: int, reply: Message | str) -> Failure:
         """The failure of a client without an answer: of one that is silent, or of Flower's error in its place."""
-        return self._failed(node, reply, silent=True) if isinstance(reply, str) else self._error(node, reply.error)
+        return self._fail(node, reply, silent=True) if isinstance(reply, str) else self._error(node, reply.error)
 
-    def taken(self, node: int, answer: wire.Answer | ProtocolError, message: Broadcast) -> Reply | Failure:
+    def take(self, node: int, answer: wire.Answer | ProtocolError, message: Broadcast) -> Reply | Failure:
         """A client's answer to a message as the run gets it, once it is read, or what is wrong with it."""
         if isinstance(answer, ProtocolError):
             return Failure(node, str(answer), lasting=True)
@@ -199,27 +199,27 @@ class Nodes:
             self.sites[node] = answer.site
         if answer.refusal is not None:
             why = f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal
-            return self.refused(node, why, lasting=answer.lasting)
+            return self.refuse(node, why, lasting=answer.lasting)
         if messages.carries(message.stage, message.arrays):
-            self._patience.heard(node, counts=self._works)
+            self._patience.hear(node, counts=self._works)
         return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines)
 
-    def refused(self, node: int, why: str, *, lasting: bool) -> Failure:
+    def refuse(self, node: int, why: str, *, lasting: bool) -> Failure:
         """The failure of a client that refuses a message, for good if a rule of its own says so."""
-        return Failure(node, why, lasting=True) if lasting else self._failed(node, why)
+        return Failure(node, why, lasting=True) if lasting else self._fail(node, why)
 
     @property
-    def named(self) -> dict[int, str]:
+    def site_names(self) -> dict[int, str]:
         """The names of nodes by key, or by node where there is none."""
-        return {self.known.get(node, node): name for node, name in sorted(self.sites.items())}
+        return {self.lasting_keys.get(node, node): name for node, name in sorted(self.sites.items())}
 
     @property
-    def known(self) -> dict[int, int]:
+    def lasting_keys(self) -> dict[int, int]:
         """The keys of nodes that have one."""
         return {node: key for node, key in self.keys.items() if key != _UNKNOWN}
 
-    def _failed(self, node: int, why: str, *, silent: bool = False) -> Failure:
-        return Failure(node, why, lasting=self._patience.failed(node, silent=silent, counts=self._works))
+    def _fail(self, node: int, why: str, *, silent: bool = False) -> Failure:
+        return Failure(node, why, lasting=self._patience.fail(node, silent=silent, counts=self._works))
 
     @property
     def _works(self) -> bool:
@@ -230,12 +230,12 @@ class Nodes:
     def _error(self, node: int, error: Error) -> Failure:
         """Flower's error in place of an answer. Some mean that nobody is there to answer: that is silence."""
         if error.code == _CRASHED:
-            return self._failed(node, "the process of its ClientApp has died: it may lack memory", silent=True)
+            return self._fail(node, "the process of its ClientApp has died: it may lack memory", silent=True)
         if error.code in _EXPIRED:
             waited = f"no answer within {self.waits.round_timeout:g} s"
-            return self._failed(node, f"{waited}: the process of its ClientApp may have died", silent=True)
+            return self._fail(node, f"{waited}: the process of its ClientApp may have died", silent=True)
         lines = (error.reason or "").strip().splitlines() or ["no reason given"]
-        return self._failed(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
+        return self._fail(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
 
 
 def kind_of(message: Message) -> str:

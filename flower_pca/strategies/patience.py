@@ -27,7 +27,7 @@ class Patience:
     _left: dict[int, str] = field(default_factory=dict)  # when those that are left out were started
     _away: set[int] = field(default_factory=set)  # those of them that have been disconnected since
 
-    def failed(self, node: int, *, silent: bool, counts: bool) -> bool:
+    def fail(self, node: int, *, silent: bool, counts: bool) -> bool:
         """Whether a node is left out after a failure; `counts` where that was at the work of a run."""
         self._silences[node] = self._silences.get(node, 0) + 1 if silent else 0
         if counts:
@@ -37,7 +37,7 @@ class Patience:
             self._left[node] = self._since.get(node, "")
         return enough
 
-    def heard(self, node: int, *, counts: bool) -> None:
+    def hear(self, node: int, *, counts: bool) -> None:
         """A node has answered; `counts` where that was at the work of a run."""
         self._silences.pop(node, None)
         if counts:

@@ -92,7 +92,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         super().__init__(waits, checkpoint)
         start = keywords.get("start")
         self._start = None if start is None else starts.components_of(start)
-        self._made()  # which checks what to start from
+        self._new_run()  # which checks what to start from
         if waits.hosted == SUMMED:
             assembly.checked(question, hosted=waits.hosted)
 
@@ -101,7 +101,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         """The algorithm."""
         return self.question.algorithm
 
-    def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
+    def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
         question = self.question
         if num_rounds and isinstance(question.algorithm, Iterative):
             question = replace(question, algorithm=registry.make(question.algorithm, max_rounds=num_rounds))

@@ -42,7 +42,7 @@ class Standardize(FlowerStrategy[Scaling]):
         self._mask, self._columns = keywords.get("mask", False), keywords.get("columns")
         self._missing = keywords.get("missing", "error")
         super().__init__(Waits.of(keywords), keywords.get("checkpoint"))
-        self._made()  # which checks what is asked
+        self._new_run()  # which checks what is asked
         if self._waits.hosted == SUMMED and self._mask:
             compatible.check_options({"hosted": SUMMED, "mask": self._mask})
 
@@ -51,7 +51,7 @@ class Standardize(FlowerStrategy[Scaling]):
         """The stage that the run is named after."""
         return Stage()
 
-    def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
+    def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
         return assembly.standardizing(
             missing=self._missing,
             columns=self._columns,

@@ -68,7 +68,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         if checkpoint is not None:
             checks.parent("the checkpoint", checkpoint)
         super().__init__(Waits.of(keywords, interval=keywords.get("interval", 0.0)), checkpoint)
-        self._made()  # which checks what is asked
+        self._new_run()  # which checks what is asked
         if self._waits.hosted == SUMMED:
             compatible.check(self._tracker, {"hosted": SUMMED}, registry.TRACKERS)
 
@@ -78,7 +78,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         """
         if self._newest is None or (found := self._newest.run.result_so_far()) is None:
             return None
-        result: TrackingResult = replace(found, site_names=self._newest.named)
+        result: TrackingResult = replace(found, site_names=self._newest.site_names)
         return result
 
     @property
@@ -88,7 +88,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
 
     def _follow(self, nodes: Nodes) -> Callable[[Driven], None]:
         self._newest = nodes
-        return Following(self._tell, lambda node: (nodes.known.get(node, node), nodes.sites.get(node, "")))
+        return Following(self._tell, lambda node: (nodes.lasting_keys.get(node, node), nodes.sites.get(node, "")))
 
     def _tell(self, record: StepRecord) -> None:
         if record.change is not None:
@@ -96,7 +96,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         if self._on_step is not None:
             self._on_step(record)
 
-    def _made(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
+    def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
         asked: AskedSteps = {**self._settings}
         if start is not None:
             asked["start"] = start

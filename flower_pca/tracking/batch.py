@@ -2,7 +2,7 @@
 
 `respond` is the whole half: a new step takes a batch from the stream, a new lap completes it, and every message is
 answered by a product with the completed rows. What is missing, and which entries are outliers, the tracker's `complete`
-decides. `aligned` adds up the first answers, in which a client without rows does not know how long they are.
+decides. `add_aligned` adds up the first answers, in which a client without rows does not know how long they are.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
         if taken.rows is not None:
             memory["Y"] = taken.rows
     if "Y" in memory and memory["at"][1] != lap:
-        memory = {**memory, **_completed(arrays, data, memory["Y"], complete), "at": np.array([step, lap])}
+        memory = {**memory, **_complete_batch(arrays, data, memory["Y"], complete), "at": np.array([step, lap])}
     return _answer(arrays, memory, data.widest), memory
 
 
@@ -87,7 +87,7 @@ def resumed(memory: Arrays, data: Stream) -> Arrays:
     return {**memory, "left": np.array(taken.left)}
 
 
-def _completed(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
+def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
     Y0, gone = gaps.without(Y)
     energy = float(np.vdot(Y0, Y0))
     d = len(arrays["P"]) if "P" in arrays else int(arrays["d"]) if "d" in arrays else Y.shape[1]
@@ -155,7 +155,7 @@ def _hand_back(data: Stream, step: int, filled: Filled, Y: Array) -> None:
     data.hand_back(step, Completed(filled.rows, outliers, filled.found, np.isnan(Y)))
 
 
-def broken(reply: Arrays) -> str:
+def fault_of(reply: Arrays) -> str:
     """What the counts of an answer ought to be, and are not; "" if they are."""
     counts = {name: float(reply[name]) for name in COUNTS if name in reply}
     if min(counts.values(), default=0.0) < 0.0:
@@ -165,7 +165,7 @@ def broken(reply: Arrays) -> str:
     return "of no more missing entries and outliers than its rows have entries" if more else ""
 
 
-def apart(merge: Merge) -> Merge:
+def with_each(merge: Merge) -> Merge:
     """`merge`, which beside its total keeps the counts of each client, in the order of COUNTS, under "each"."""
 
     def merged(total: Any, client: int, reply: Arrays) -> Any:
@@ -177,7 +177,7 @@ def apart(merge: Merge) -> Merge:
     return merged
 
 
-def aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
+def add_aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """The sum of answers to a first message, to which clients without rows answer with a product of no length."""
     if total is None:
         return add(None, client, reply)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Solver:
     def step(self, S: Array, qr_every: int) -> Solver:
         """After S = C block (and noise, maybe)."""
         if self.power is None:
-            return self._extended(S)
+            return self._extend(S)
         products = self.products + 1
         if self.power.inside:
             power = self.power.step(S, qr_every)
@@ -72,8 +72,16 @@ class Solver:
         values, Z, CZ, residuals = linalg.rayleigh_ritz(self.block, S)
         error = float(linalg.column_norms(residuals[:, None])[0]) / max(float(values[-1]), _TINY)
         power = replace(self.power, U=Z).step(CZ, qr_every)  # the columns are in the order of the values from here on
-        found: dict[str, Any] = {"values": values, "Z": Z, "error": error, "stuck": self.error <= error <= _ROUNDED}
-        return replace(self, power=power, block=power.block, products=products, **found)
+        return replace(
+            self,
+            power=power,
+            block=power.block,
+            products=products,
+            values=values,
+            Z=Z,
+            error=error,
+            stuck=self.error <= error <= _ROUNDED,
+        )
 
     @property
     def beyond(self) -> float:
@@ -172,7 +180,7 @@ class Solver:
             return None
         return linalg.polish(F @ (V[:, :r] / np.sqrt(values[:r]))), values[:r]
 
-    def _extended(self, S: Array) -> Solver:
+    def _extend(self, S: Array) -> Solver:
         r, new = self.r, self.block.T @ S
         if self.Q.shape[1]:
             old = self.Q.T @ S
@@ -185,8 +193,19 @@ class Solver:
         following = float(values[r]) if len(values) > r else 0.0
         rest = linalg.length(CZ - Z * values[:r])
         error = rest / max(float(values[r - 1]) - following, _TINY)
-        found: dict[str, Any] = {"values": values[: r + 1], "Z": Z, "CZ": CZ, "whole": (values, W), "error": error}
-        return replace(self, Q=Q, CQ=CQ, T=T, heard=S, products=self.products + 1, **found)
+        return replace(
+            self,
+            Q=Q,
+            CQ=CQ,
+            T=T,
+            heard=S,
+            products=self.products + 1,
+            values=values[: r + 1],
+            Z=Z,
+            CZ=CZ,
+            whole=(values, W),
+            error=error,
+        )
 
 
 def beside(P: Array, p: int, seed: int) -> Array:

@@ -7,7 +7,7 @@ ones. It is frozen, like every state; `Tracker.server` makes the next one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from flower_pca.tracking.solver import Solver
 FIGURES: Final = (  # of a step, by name
     "rows", "residual", "deficient", "outliers", "missing", "statistic", "level", "changed", "misfit", "beyond",
 )  # fmt: skip
-_WHOLE: Final = ("rows", "deficient", "outliers", "missing")  # those that are whole numbers
 _TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # those that are added up
 _PROBES: Final = 15  # products of the power method on what lies outside the old subspace
 
@@ -55,9 +54,21 @@ class Step:
     def of(cls, line: Array, r: int) -> Step:
         """The step that `line` has written, of r components."""
         figures, values, basis = np.split(line, [len(FIGURES), len(FIGURES) + r])
-        known: dict[str, Any] = dict(zip(FIGURES, figures.tolist(), strict=True))
-        known |= {name: int(known[name]) for name in _WHOLE} | {"changed": bool(known["changed"])}
-        return cls(basis.reshape(-1, r).copy(), values.copy(), **known)
+        figure = dict(zip(FIGURES, figures.tolist(), strict=True))
+        return cls(
+            basis=basis.reshape(-1, r).copy(),
+            values=values.copy(),
+            rows=int(figure["rows"]),
+            residual=figure["residual"],
+            deficient=int(figure["deficient"]),
+            outliers=int(figure["outliers"]),
+            missing=int(figure["missing"]),
+            statistic=figure["statistic"],
+            level=figure["level"],
+            changed=bool(figure["changed"]),
+            misfit=figure["misfit"],
+            beyond=figure["beyond"],
+        )
 
 
 @dataclass(frozen=True)
@@ -131,11 +142,6 @@ class TrackState:
         return self.gone + len(self.record)
 
     @property
-    def lasting(self) -> dict[str, Any]:
-        """What is the same in all steps."""
-        return {"r": self.r, "seed": self.seed, "summed": self.summed, "steps": self.steps, "keep": self.keep}
-
-    @property
     def past_the_last(self) -> bool:
         """Whether it turns out that there is no such step: nobody has rows any more, nor any to come."""
         asked = self.probe or self.solver
@@ -181,21 +187,32 @@ class TrackState:
             **{f"total.{name}": np.array(total) for name, total in totals.items()},
         }
 
-    def recorded(self, step: Step) -> dict[str, Any]:
-        """What a step more makes of record and totals, and what is known of the one that follows."""
+    def after(self, step: Step) -> TrackState:
+        """Before the next step, with one more in the record: nothing else is left of it but what it has told."""
         record = (*self.record, step)
         over = max(len(record) - self.keep, 0)
-        totals = {name: self.totals.get(name, 0) + int(getattr(step, name)) for name in _TOTALS}
-        kept = {"record": record[over:], "gone": self.gone + over, "totals": totals}
-        untold = self.sums["left"] >= UNTOLD
-        return {**kept, "each": self.each, "over": self.number, "untold": untold}
+        return TrackState(
+            r=self.r,
+            seed=self.seed,
+            summed=self.summed,
+            steps=self.steps,
+            keep=self.keep,
+            step=self.step + 1,
+            record=record[over:],
+            gone=self.gone + over,
+            totals={name: self.totals.get(name, 0) + int(getattr(step, name)) for name in _TOTALS},
+            each=self.each,
+            over=self.number,
+            untold=self.sums["left"] >= UNTOLD,
+            hindsight=self.hindsight,
+        )
 
     def of_columns(self, columns: int) -> TrackState:
         """The same where all clients are known to have so many columns, before the first sum has told it."""
         return replace(self, d=columns) if self.solver is None else self
 
 
-def finished(state: TrackState, alarm: Alarm, basis: Array, values: Array, beyond: tuple[float, ...]) -> Step:
+def step_of(state: TrackState, alarm: Alarm, basis: Array, values: Array, beyond: tuple[float, ...]) -> Step:
     """The step that is over, with the counts of its batch, and what that has outside of the bases before."""
     sums = state.sums
     return Step(
@@ -214,7 +231,7 @@ def finished(state: TrackState, alarm: Alarm, basis: Array, values: Array, beyon
     )
 
 
-def probed(state: TrackState, probe: Solver) -> TrackState:
+def probe_on(state: TrackState, probe: Solver) -> TrackState:
     """The statistic is the largest Ritz value outside P, divided by the rows, once the probe has had its messages."""
     if probe.products < _PROBES:
         return replace(state, probe=probe)
@@ -235,7 +252,7 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
     return tuple(max(pair) for pair in zip(state.outside, known, strict=False))
 
 
-def judged(state: TrackState, detector: Detector, basis: Array, beyond: tuple[float, ...]) -> tuple[Alarm, Watch]:
+def judge(state: TrackState, detector: Detector, basis: Array, beyond: tuple[float, ...]) -> tuple[Alarm, Watch]:
     """Whether the step that ends with this basis is a change, and what is known of the stream after it."""
     rows = int(state.sums["rows"])
     now = Moment(
@@ -250,7 +267,7 @@ def judged(state: TrackState, detector: Detector, basis: Array, beyond: tuple[fl
     return detector.judge(state.watch, now)
 
 
-def skipped(state: TrackState) -> TrackState:
+def skip(state: TrackState) -> TrackState:
     """On to the next step, where no client has had anything to begin with: nothing is recorded of this one."""
     if state.step + 1 == state.steps or (state.steps is None and not state.sums["left"]):
         got = f"none in {labels.count(state.step + 1, 'step')}" if state.step else "none"
@@ -259,7 +276,7 @@ def skipped(state: TrackState) -> TrackState:
     return replace(state, step=state.step + 1, sums={}, clients=())
 
 
-def required(solver: Solver | None) -> Solver:
+def require(solver: Solver | None) -> Solver:
     """The solver, where there must be one."""
     assert solver is not None
     return solver

@@ -2,7 +2,7 @@
 
 The state machine of a run of steps. In every step a `Solver` asks for products until it has the leading eigenvectors;
 before it, where changes are looked for by the power method, a probe does. `server` takes a sum and decides which it is
-for; `_solved` ends a lap, `_finished` a step, and `_begun` sets up the next one.
+for; `_after_product` ends a lap, `_end_step` a step, and `_begin_step` sets up the next one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from flower_pca.core.asks import BLOCK, COLUMNS, FLAG, MOST_STEPS, SEED, WIDTH, 
 from flower_pca.core.kinds import COUNT, NUMBER, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stage, add
-from flower_pca.tracking.batch import COUNTS, aligned, apart, broken, shape_of
+from flower_pca.tracking.batch import COUNTS, add_aligned, fault_of, shape_of, with_each
 from flower_pca.tracking.change import Detector, Watch
 from flower_pca.tracking.solver import Solver, beside
-from flower_pca.tracking.state import TrackState, finished, judged, left_over, probed, required, skipped
+from flower_pca.tracking.state import TrackState, judge, left_over, probe_on, require, skip, step_of
 
 SOLVERS: Final = ("krylov", "power")
 
@@ -104,7 +104,7 @@ class Tracker(Stage[TrackState]):
         if model.basis is None:
             return state
         watch = Watch(bases=(model.basis,), rows=(0,)) if self._detector.learns else state.watch
-        return self._begun(replace(state, watch=watch))
+        return self._begin_step(replace(state, watch=watch))
 
     def broadcast(self, state: TrackState) -> Arrays:
         head = {"step": np.array(state.step), "lap": np.array(state.lap), "refine": np.array(int(self.refine))}
@@ -141,7 +141,7 @@ class Tracker(Stage[TrackState]):
         return {**unknown, "S": squares * linalg.column_norms(solver.block)}
 
     def inspect(self, state: TrackState, reply: Arrays) -> None:
-        if rule := broken(reply):
+        if rule := fault_of(reply):
             counts = [float(reply[name]) for name in COUNTS if name in reply]
             raise ProtocolError("The counts of an answer", must=rule, got=counts, then="Check the client.")
         if state.solver is None and not state.closing and len(reply["S"]):
@@ -150,11 +150,11 @@ class Tracker(Stage[TrackState]):
                 raise ProtocolError("The columns of S", must="as many as asked", got=width, then="Check the client.")
 
     def merging(self, state: TrackState) -> Merge:
-        return add if state.summed or state.closing else apart(aligned if state.solver is None else add)
+        return add if state.summed or state.closing else with_each(add_aligned if state.solver is None else add)
 
     @property
     def additive(self) -> bool:
-        return True  # where nothing but sums can be had, nothing has to be aligned
+        return True  # where nothing but sums can be had, nothing has to be add_aligned
 
     def server(self, state: TrackState, total: Any, answered: frozenset[int]) -> TrackState:
         if state.closing:
@@ -166,22 +166,22 @@ class Tracker(Stage[TrackState]):
         nothing = not rows or not counts["energy"]  # an outage at all clients: gaps only, or zeros
         if state.solver is None:
             if nothing:
-                return skipped(state)
+                return skip(state)
             d = len(S)
             if state.r > min(rows, d):
                 rule = f"at most the rows of the first step and their columns, {rows} and {d}"
                 remedy = "Ask for fewer components, or take longer batches."
                 raise DataError("n_components", must=rule, got=state.r, then=remedy)
-            state = replace(state, solver=self._opened(linalg.random_basis(d, S.shape[1], state.seed), state.r))
+            state = replace(state, solver=self._solver(linalg.random_basis(d, S.shape[1], state.seed), state.r))
         elif (nothing or rows < state.r) and state.P is not None:
             if state.past_the_last:
                 return replace(state, ended=True)
-            return self._finished(state, state.P, np.zeros(state.r), state.outside)
+            return self._end_step(state, state.P, np.zeros(state.r), state.outside)
         elif others and state.solver.Q.shape[1] and state.solver.products + 1 < self._limit(state):
-            return self._restarted(state, state.solver)  # products of other batches do not go together with those
+            return self._restart(state, state.solver)  # products of other batches do not go together with those
         if state.probe is not None:
-            return probed(state, state.probe.step(S, 1))
-        return self._solved(state, required(state.solver).step(S, self.qr_every))
+            return probe_on(state, state.probe.step(S, 1))
+        return self._after_product(state, require(state.solver).step(S, self.qr_every))
 
     def status(self, state: TrackState) -> Status | None:
         if not state.ended:
@@ -204,32 +204,32 @@ class Tracker(Stage[TrackState]):
     def _width(self, state: TrackState) -> int:
         return state.r + (self.oversample if self.solver == "krylov" else 0)
 
-    def _opened(self, block: Array, r: int) -> Solver:
+    def _solver(self, block: Array, r: int) -> Solver:
         return Solver.krylov(block, r=r) if self.solver == "krylov" else Solver.by_power(block, r=r)
 
-    def _begun(self, state: TrackState) -> TrackState:
+    def _begin_step(self, state: TrackState) -> TrackState:
         """With a solver that starts from P, in a Krylov space beside random columns, and maybe a probe outside P."""
         P = state.P
         assert P is not None
         if self.solver == "krylov":
             extra = min(self.oversample, len(P) - state.r)
             start = np.hstack([P, beside(P, extra, state.seed + state.step + 1)])
-            return replace(state, solver=self._opened(start, state.r))
+            return replace(state, solver=self._solver(start, state.r))
         probe = None
         if self.detect and (state.detecting or self._detector.learns) and state.lap == 0:
             probe = Solver.by_power(linalg.random_basis(len(P), 1, state.seed + state.step + 1), r=1)
-        return replace(state, solver=self._opened(P, state.r), probe=probe)
+        return replace(state, solver=self._solver(P, state.r), probe=probe)
 
-    def _restarted(self, state: TrackState, solver: Solver) -> TrackState:
+    def _restart(self, state: TrackState, solver: Solver) -> TrackState:
         """The same step for other clients. The message counts, so that a step ends however often they change."""
-        d, fresh = len(solver.Q), None if state.P is None else required(self._begun(state).solver)
-        fresh = fresh or self._opened(linalg.random_basis(d, min(self._width(state), d), state.seed), state.r)
+        d, fresh = len(solver.Q), None if state.P is None else require(self._begin_step(state).solver)
+        fresh = fresh or self._solver(linalg.random_basis(d, min(self._width(state), d), state.seed), state.r)
         return replace(state, solver=replace(fresh, products=solver.products + 1))
 
     def _limit(self, state: TrackState) -> int:
         return self.first_products if state.P is None else self.products
 
-    def _solved(self, state: TrackState, solver: Solver) -> TrackState:
+    def _after_product(self, state: TrackState, solver: Solver) -> TrackState:
         squares = state.sums["misfit"] + (0.0 if state.P is None else solver.inside)  # of all entries of the rows
         found = solver.found(tol=self.tol, products=self._limit(state), squares=squares)
         if found is None:
@@ -239,30 +239,28 @@ class Tracker(Stage[TrackState]):
         basis, values = found or solver.estimate()
         outside = left_over(state, solver) if state.lap == 0 and state.P is not None else state.outside
         if state.lap < self.reuse:
-            return self._begun(replace(state, P=basis, lap=state.lap + 1, outside=outside))
-        return self._finished(state, basis, values, outside)
+            return self._begin_step(replace(state, P=basis, lap=state.lap + 1, outside=outside))
+        return self._end_step(state, basis, values, outside)
 
-    def _finished(self, state: TrackState, basis: Array, values: Array, outside: tuple[float, ...]) -> TrackState:
-        alarm, watch = judged(state, self._detector, basis, outside)
-        seen, since = alarm.hindsight or state.hindsight, state.since + 1
+    def _end_step(self, state: TrackState, basis: Array, values: Array, outside: tuple[float, ...]) -> TrackState:
+        alarm, watch = judge(state, self._detector, basis, outside)
+        since = state.since + 1
         if alarm.changed:
             since = 1
         elif alarm.hindsight and alarm.hindsight.changes:
             since = state.number - alarm.hindsight.changes[-1] + 1
         over = state.step + 1 == state.steps or (state.steps is None and not state.sums["left"])
-        state = TrackState(
-            step=state.step + 1,
+        state = replace(
+            state.after(step_of(state, alarm, basis, values, outside)),
             P=basis,
-            **state.lasting,
-            **state.recorded(finished(state, alarm, basis, values, outside)),
-            hindsight=seen,
+            hindsight=alarm.hindsight or state.hindsight,
             detecting=since >= self.update_length,
             since=since,
             watch=watch,
             ended=over and not self.refine,
             closing=over and self.refine,
         )
-        return state if over else self._begun(state)
+        return state if over else self._begin_step(state)
 
     @property
     def _detector(self) -> Detector:

@@ -10,7 +10,7 @@ from flower_pca import registry, wire
 from flower_pca.base.errors import ProtocolError
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import ANY, Rules
-from flower_pca.layers import noise
+from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 from flower_pca.rows import statistics
 from flower_pca.rows.local import LocalData
@@ -40,7 +40,7 @@ def check(request: wire.Request, rules: Rules) -> None:
     if request.frame.arrays or request.frame.names is not None or request.frame.own:
         rule = "none, as the node centres and scales its own columns"
         raise ProtocolError("The frame of a message about columns", must=rule, got="one", then=_SENDER)
-    if noise.asked(request.arrays):
+    if NOISE in request.layers:
         rule = "without noise, which hides no person there"
         raise ProtocolError("A message about columns", must=rule, got="one that asks for it", then=_SENDER)
     scale = None if rules.split_columns is True else rules.split_columns

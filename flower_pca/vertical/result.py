@@ -30,6 +30,7 @@ from flower_pca.results.pca import PCAResult, fields_of
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
 from flower_pca.stages.ritz import RayleighRitz
+from flower_pca.vertical.rows import PartyCounts
 from flower_pca.vertical.split import Split
 from flower_pca.vertical.stages import ColumnsOpening, Loadings
 
@@ -54,7 +55,7 @@ def run(question: Question, algorithm: Algorithm[Any], choices: dict[str, str]) 
     roll = Roll(min_clients=question.min_clients, seed=question.seed, summed=summed, everyone=True)
     opening = ColumnsOpening(width=algorithm.width(question.n_components))
     stages = (opening, algorithm, RayleighRitz(), Loadings())
-    return Run(stages, model=model, roll=roll, result=ColumnsResult, asked=question.plain())
+    return Run(stages, model=model, roll=roll, result=ColumnsResult, layers=[PartyCounts()], asked=question.plain())
 
 
 O = TypeVar("O", bound=Array | None)

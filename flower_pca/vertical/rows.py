@@ -8,6 +8,7 @@ Mean and scale of a column are those of all people, as the party has all of them
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -15,6 +16,10 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError, private
 from flower_pca.base.linalg import Array
+from flower_pca.core.layer import Layer, Work
+from flower_pca.core.model import Model
+from flower_pca.core.stage import Arrays, Broadcast
+from flower_pca.layers import PARTIES
 from flower_pca.names import ids
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
@@ -110,11 +115,18 @@ class PartyColumns(LocalData):
         }
 
 
-def count_party(up: dict[str, Array], data: object) -> dict[str, Array]:
+@dataclass(frozen=True)
+class PartyCounts(Layer):
     """An answer whose n counts parties, not the columns that a party has: these need not be told."""
-    if isinstance(data, PartyColumns) and "n" in up:
-        return {**up, "n": np.array(1)}
-    return up
+
+    name: ClassVar[str] = PARTIES
+
+    def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
+        return replace(message, layers={**message.layers, PARTIES: {}})
+
+    @staticmethod
+    def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
+        return {**up, "n": np.array(1)} if "n" in up else up
 
 
 def _transpose(framed: LocalData, order: Array | None) -> Array:

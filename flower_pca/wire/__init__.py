@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from flwr.app import MetricRecord, RecordDict
 
+from flower_pca import registry
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
+from flower_pca.core.layer import flat, split
 from flower_pca.core.stage import Arrays, Broadcast
-from flower_pca.layers import precision
+from flower_pca.layers import EXPONENTS, PARTIES, WIRE
 from flower_pca.names.columns import COLUMNS, LONGEST, Heading, read_names
 from flower_pca.rows.frame import Frame
 from flower_pca.vertical.split import Split
@@ -53,13 +55,14 @@ class Request:
     number: int
     arrays: Arrays
     frame: Frame
+    layers: Mapping[str, Arrays] = field(default_factory=dict)  # what the layers of the run say, by their names
     asks_names: bool = False  # whether the server wants to know what the columns are called
     alternative: str = ""  # the algorithm that the server may go on with instead
 
     @property
-    def bits(self) -> int:
-        """With how many bits blocks and products travel."""
-        return precision.asked(self.arrays)
+    def every(self) -> Arrays:
+        """All arrays of the message, those of layers by the layer's name, a dot, and their own."""
+        return {**self.arrays, **flat(self.layers)} if self.layers else self.arrays
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def write_request(
     arrays = dict(message.arrays_for(client))
     parts = ((name, getattr(message.frame, part)) for name, part in _FRAME.items())
     arrays.update((name, array) for name, array in parts if array is not None)
-    arrays = precision.packed(arrays, precision.asked(arrays))
+    arrays = {**_packed(arrays, message.layers), **flat(message.layers)}
     if message.frame.own:
         arrays[_OWN] = np.array(True)
     config = {
@@ -116,7 +119,7 @@ def write_request(
         config.update(message.frame.split.plain())
     ins, content = "evaluateins" if message.stage == EVALUATE else "fitins", RecordDict()
     records.put_arrays(content, f"{ins}.parameters", arrays.values())
-    records.put_values(content, f"{ins}.config", records.filled(config))
+    records.put_values(content, f"{ins}.config", records.without_empty(config))
     return content
 
 
@@ -133,16 +136,45 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
     """The message in what a NumPyClient's fit or evaluate gets."""
     check_spoken("A message", config, "another strategy", newest=str(config.get(VERSION_KEY, VERSION)))
-    arrays = precision.unpacked(by_name("A message", parameters, config))
-    precision.asked(arrays)  # refused now, before anything is done for an answer that could not be sent
+    arrays = _unpacked(by_name("A message", parameters, config))
     own = bool(np.any(arrays.pop(_OWN, False)))
     mean, scale, fill = (_double(arrays.pop(name, None)) for name in _FRAME)
-    names, split = read_names("A message", config), Split.of(config)
-    frame = Frame(mean, scale, fill, own=own, names=names, split=split)
+    names, columns = read_names("A message", config), Split.of(config)
+    frame = Frame(mean, scale, fill, own=own, names=names, split=columns)
+    arrays, layers = split(arrays, [name for name in registry.LAYERS if name != PARTIES])
+    if columns is not None:
+        layers[PARTIES] = {}
+    _bits(layers)  # refused now, before anything is done for an answer that could not be sent
     algorithm, stage = (word_of("A message", config, name) for name in ("algorithm", "stage"))
     run, number = value_of("A message", config, "run", str), value_of("A message", config, "number", int)
     asks, instead = bool(config.get(_ASKS, False)), str(config.get(_ALTERNATIVE, ""))
-    return Request(algorithm, stage, run, number, arrays, frame, asks, instead)
+    return Request(algorithm, stage, run, number, arrays, frame, layers, asks, instead)
+
+
+def _packed(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
+    """Arrays as they travel under these layers."""
+    if (bits := _bits(layers)) == 64:
+        return arrays
+    from flower_pca.layers import precision
+
+    return precision.packed(arrays, bits)
+
+
+def _unpacked(arrays: Arrays) -> Arrays:
+    if not any(name.endswith(EXPONENTS) for name in arrays):
+        return arrays
+    from flower_pca.layers import precision
+
+    return precision.unpacked(arrays)
+
+
+def _bits(layers: Mapping[str, Arrays]) -> int:
+    """With how many bits numbers travel."""
+    if WIRE not in layers:
+        return 64
+    from flower_pca.layers import precision
+
+    return precision.asked(layers[WIRE])
 
 
 def _double(part: Array | None) -> Array | None:
@@ -151,12 +183,21 @@ def _double(part: Array | None) -> Array | None:
 
 
 def write_fit(
-    arrays: Arrays, num_examples: int, number: int, key: int, about: Config | None = None, *, bits: int = 64
+    arrays: Arrays,
+    num_examples: int,
+    number: int,
+    key: int,
+    about: Config | None = None,
+    *,
+    layers: Mapping[str, Arrays] | None = None,
 ) -> tuple[list[Array], int, Config]:
-    """What a NumPyClient's fit returns for these arrays; `about` is what the client says of itself."""
-    arrays = precision.packed(arrays, bits)
+    """What a NumPyClient's fit returns for these arrays; `about` is what the client says of itself.
+
+    `layers` are those of the message.
+    """
+    arrays = _packed(arrays, layers or {})
     metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
-    return [np.asarray(a) for a in arrays.values()], num_examples, records.filled(metrics)
+    return [np.asarray(a) for a in arrays.values()], num_examples, records.without_empty(metrics)
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
@@ -169,7 +210,7 @@ def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> 
 def refusal(reason: str, number: int, key: int, about: Config | None = None, *, lasting: bool = True) -> Config:
     """The metrics of a client that gives no answer, and says why; `lasting` if no message of the run gets one."""
     said: Config = {"number": number, "key": key, "names": "", "refusal": reason, _LASTING: lasting}
-    return records.filled({**(about or {}), **SPOKEN, **said})
+    return records.without_empty({**(about or {}), **SPOKEN, **said})
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
@@ -245,7 +286,7 @@ def read_answer(
         return Answer(
             number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
         )
-    arrays = precision.unpacked(by_name(_ANSWER, parameters(), metrics))
+    arrays = _unpacked(by_name(_ANSWER, parameters(), metrics))
     declines = harmless(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
     return Answer(number, key, arrays, num_examples, heading=Heading.of(metrics), site=site, declines=declines)
 

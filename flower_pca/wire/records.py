@@ -23,7 +23,7 @@ from flower_pca.wire.reading import read_arrays
 Content: TypeAlias = RecordDict  # of a message, or of a context's state
 
 
-def named(arrays: Mapping[str, Array]) -> ArrayRecord:
+def with_names(arrays: Mapping[str, Array]) -> ArrayRecord:
     """Arrays by name, as Flower's strategies return them."""
     return ArrayRecord({name: FlowerArray(a) for name, a in arrays.items()})
 
@@ -38,7 +38,7 @@ def content(values: Mapping[str, Mapping[str, Any]]) -> Content:
     return RecordDict({name: ConfigRecord(dict(some)) for name, some in values.items()})
 
 
-def copied(whole: Content) -> Content:
+def copy_of(whole: Content) -> Content:
     """The same records, to which others can be added."""
     return RecordDict(dict(whole.items()))
 
@@ -74,7 +74,7 @@ def singles(arrays: ArrayRecord) -> Arrays:
 
 def put_named(whole: Content, name: str, arrays: Mapping[str, Array]) -> None:
     """Have these arrays, by their names, in the record of that name."""
-    whole.array_records[name] = named(arrays)
+    whole.array_records[name] = with_names(arrays)
 
 
 def named_in(whole: Content, name: str) -> Arrays | None:
@@ -83,6 +83,6 @@ def named_in(whole: Content, name: str) -> Arrays | None:
     return None if found is None else {key: archive.from_npy(a.data) for key, a in found.items()}
 
 
-def filled(values: Mapping[str, Any]) -> dict[str, Any]:
+def without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values without empty texts: Flower's mods, which count their bytes, stumble over them."""
     return {name: value for name, value in values.items() if value != ""}

@@ -104,7 +104,7 @@ def test_whoever_trusts_the_server_may_have_both():
 
 def test_noise_that_hides_a_column_is_not_taken_for_noise_that_hides_a_person(tmp_path):
     """Rows are clipped under noise: over columns these are columns, and no person is hidden."""
-    noised = {"Z": np.eye(N)[:, :2], "dp.clip": 1.0, "layers.noise": 10.0, "dp.budget": 1.0}
+    noised = {"Z": np.eye(N)[:, :2], "dp.clip": 1.0, "dp.noise": 10.0, "dp.budget": 1.0}
     rules = {"max_epsilon": 9.0, "max_delta": 1e-6, "memory_dir": tmp_path}
     for given in ({}, {"min_noise": 1.0}, rules):
         with pytest.raises(RefusedError, match="A message about columns must be without noise, which hides no person"):

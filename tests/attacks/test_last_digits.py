@@ -3,20 +3,21 @@
 import math
 from fractions import Fraction
 
+import flat
 import numpy as np
 import pytest
 from scipy import stats
 
-from flower_pca import DP, ConfigError, answering, registry
+from flower_pca import DP, ConfigError, registry
+from flower_pca.base.bits import seeded_bits
 from flower_pca.dp import draw
-from flower_pca.dp.plan import Plan
 from flower_pca.layers import noise
 from flower_pca.layers.noise import Clipped
 from flower_pca.masking import fixed
 from flower_pca.rows.local import LocalData
 
 D, MESSAGES = 784, 100
-BITS = draw.seeded_bits(5, 0)
+BITS = seeded_bits(5, 0)
 
 
 def rows():
@@ -37,14 +38,14 @@ def floats(a, deviation, bits):
 def test_no_message_proves_that_a_row_is_missing(stage, epsilon, before, monkeypatch):
     """With the row an entry is rounded where it is; a number that is no multiple of that place shows there was none."""
     name, sent = {"ssi": ("Z", "Y"), "krylov": ("B", "S")}[stage]
-    plan = Plan(DP(epsilon=epsilon, delta=1e-9, clip=1.0), 1)
+    budget = noise.Budget(DP(epsilon=epsilon, delta=1e-9, clip=1.0), 1)
     Z = np.eye(D)[:, :1]
-    asked = {name: Z, **plan.arrays(opening=False)}
+    asked = {name: Z, **flat.noise(clip=1.0, std=budget.noise, budget=budget.budget)}
     without, within = (LocalData(X) for X in rows())
     place = np.spacing(np.abs(within.matmat(Z)[1:, 0]).min()) / 2
 
     def proofs(data):
-        answers = (answering.answer(stage, asked, data, {}, bits=BITS)[0][sent][1:, 0] for _ in range(MESSAGES))
+        answers = (flat.answer(stage, asked, data, {}, bits=BITS)[0][sent][1:, 0] for _ in range(MESSAGES))
         return sum(bool((np.rint(y / place) * place != y).any()) for y in answers)
 
     monkeypatch.setattr(noise, "noised", floats)
@@ -65,8 +66,8 @@ def test_all_that_is_sent_with_noise_is_on_the_grid_of_masks(stage, std):
         "private_opening": {"sums": np.array(True), "columns": np.array(True)},
     }[stage]
     X = np.random.default_rng(2).standard_normal((40, 6))
-    asked = {**arrays, **noise.instruction(clip=1.3, std=std, budget=1e12)}
-    up, _ = answering.answer(stage, asked, LocalData(X), {}, bits=BITS)
+    asked = {**arrays, **flat.noise(clip=1.3, std=std, budget=1e12)}
+    up, _ = flat.answer(stage, asked, LocalData(X), {}, bits=BITS)
     step = draw.step_of(std)
     assert std / 2**11 < step <= std / 2**10
     bound = np.array(fixed.bound_with_noise(std, 5))
@@ -82,14 +83,14 @@ def test_no_digit_is_lost_before_the_noise_is_added(deviation):
     """Against fractions: whole steps and rest apart, so that the noise meets the same rest wherever a number is."""
     rng = np.random.default_rng(1)
     a = rng.standard_normal(300) * 10.0 ** rng.integers(-30, 14, 300)
-    step, z = draw.step_of(deviation), draw.normals((300,), draw.seeded_bits(8))
-    got = draw.noised(a, deviation, draw.seeded_bits(8))
+    step, z = draw.step_of(deviation), draw.normals((300,), seeded_bits(8))
+    got = draw.noised(a, deviation, seeded_bits(8))
     for x, n, y in zip(a, z, got, strict=True):
         steps = Fraction(x) / Fraction(step)
         rest = float(steps - math.floor(steps)) + deviation / step * n
         assert y / step == float(math.floor(steps) + round(rest))  # beyond 2^53 steps rounded once more
     whole = np.rint(rng.standard_normal(300) * 1e6) * step
-    alone = draw.noised(whole, deviation, draw.seeded_bits(8)) - whole
+    alone = draw.noised(whole, deviation, seeded_bits(8)) - whole
     np.testing.assert_array_equal(alone, np.rint(deviation / step * z) * step)
 
 

@@ -21,7 +21,7 @@ SHARDS = [RNG.standard_normal((80 + 5 * i, D)) * 0.8 ** np.arange(D) + 0.3 * RNG
 X = SHARDS[0]
 ONE = np.eye(D)[:, :1]
 CLIP, NOISE = 5.0, 3.0
-NOISED = {"Z": ONE, "dp.clip": CLIP, "layers.noise": NOISE * CLIP**2, "dp.budget": 1e-3}
+NOISED = {"Z": ONE, "dp.clip": CLIP, "dp.noise": NOISE * CLIP**2, "dp.budget": 1e-3}
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from flower_pca.vertical.split import Split
 D = 3000
 RNG = np.random.default_rng(4)
 KEYS = {"mask.step": int(Phase.KEYS), "mask.single": False}
-NOISE = {"dp.clip": 1.0, "layers.noise": 10.0, "dp.budget": 1.0}
+NOISE = {"dp.clip": 1.0, "dp.noise": 10.0, "dp.budget": 1.0}
 
 
 def said(rows, stage, arrays, *, split=None, **rules):

@@ -29,7 +29,7 @@ BITS = [NAN, -0.0, 5e-324, -5e-324, 2.2e-308, 1e-310, np.nextafter(1.0, 2.0), -n
 NAMES = [
     "", " ", "\x00", "\x1b[2Jx", "U\n", "a" * 5000, "frame.mean", "frame.own", "frame.scale", "wire.bits", "auto", "d",
     "U.exponents", "own.others", "steps.others", "own.positions", "own.names", "mask.bound.Y", "mask.whole.Y", "seed",
-    "mask.stage", "dp.budget", "dp.clip", "layers.noise", "gaps", "block", "\u202e", "名",
+    "mask.stage", "dp.budget", "dp.clip", "dp.noise", "gaps", "block", "\u202e", "名",
 ]  # fmt: skip
 VALUES = [None, [], [1], ["U"], {"a": {"b": 1}}, b"\xff", -1, 2**70, float("nan"), True, "", "x" * 5000, "\x1b[31m"]
 

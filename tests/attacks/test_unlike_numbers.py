@@ -9,7 +9,8 @@ import pytest
 from dishonest import Node, RefusedError, Sums, error_of, signed
 
 from flower_pca import ProtocolError
-from flower_pca.layers import single as apart
+from flower_pca.core.layer import flat
+from flower_pca.layers import single
 from flower_pca.rows.frame import Frame
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -17,6 +18,13 @@ pytestmark = pytest.mark.usefixtures("home")
 D, R, VICTIM = 8, 2, 1
 RNG = np.random.default_rng(0)
 ROWS = [RNG.standard_normal((60, D)) * 0.8 ** np.arange(D) + 0.1 * i for i in range(4)]
+
+
+def table(name, numbers):
+    """Numbers for single clients, as they travel."""
+    return flat({"single": single.table(name, numbers)})
+
+
 U = np.linalg.qr(RNG.standard_normal((D, R)))[0]
 B = np.eye(D)[:, :1]
 SHAPES = {"w": (), "Vb": (D, 1), "probed": (), "n": (), "Z": (D, R), "f": ()}
@@ -36,13 +44,13 @@ def outside(folder, numbers, **rules):
 
 
 TABLES = {
-    "own components": apart.table("own", {VICTIM: 0, "others": D - R}),
-    "one more": apart.table("own", {VICTIM: 2, "others": 1}),
-    "by name": apart.table("own", {"Bonn": 2, "others": 1}),
-    "nobody else": apart.table("own", {VICTIM: 2, 0: 1, 2: 1, 3: 1}),
-    "steps": {"own": 1, **apart.table("steps", {VICTIM: 3, "others": 0})},
-    "a matrix": {**apart.table("own", {0: 1, VICTIM: 2}), "own": np.array([[1, 1, 2]])},
-    "halves": {**apart.table("own", {0: 1, VICTIM: 1, "others": 1}), "own": np.array([1.0, 1.5, 1.0])},
+    "own components": table("own", {VICTIM: 0, "others": D - R}),
+    "one more": table("own", {VICTIM: 2, "others": 1}),
+    "by name": table("own", {"Bonn": 2, "others": 1}),
+    "nobody else": table("own", {VICTIM: 2, 0: 1, 2: 1, 3: 1}),
+    "steps": {"own": 1, **table("steps", {VICTIM: 3, "others": 0})},
+    "a matrix": {**table("own", {0: 1, VICTIM: 2}), "single.own": np.array([[1, 1, 2]])},
+    "halves": {**table("own", {0: 1, VICTIM: 1, "others": 1}), "single.own": np.array([1.0, 1.5, 1.0])},
 }
 
 
@@ -53,7 +61,7 @@ def test_numbers_that_differ_are_refused(what, tmp_path):
 
 
 def test_a_table_of_one_number_is_that_number(tmp_path):
-    one, same = outside(tmp_path, {"own": 2}), outside(tmp_path / "b", apart.table("own", {0: 2, "others": 2}))
+    one, same = outside(tmp_path, {"own": 2}), outside(tmp_path / "b", table("own", {0: 2, "others": 2}))
     assert error_of(one, same) < 1e-9
     assert error_of(one, OF_ONE) > 0.5
 

@@ -20,7 +20,9 @@ def clients(shards):
 def answer(message, client, data, memories=None):
     """The honest reply of one client."""
     memory = {} if memories is None else memories.setdefault(client, {})
-    up, memory = answering.answer(message.stage, message.arrays_for(client), data.framed(message.frame), memory)
+    up, memory = answering.answer(
+        message.stage, message.arrays_for(client), data.framed(message.frame), memory, layers=message.layers
+    )
     if memories is not None:
         memories[client] = memory
     return Reply(client, message.number, up)

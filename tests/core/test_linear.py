@@ -49,7 +49,9 @@ class Here:
                 yield Failure(client, "no", lasting=True)
                 continue
             data = self.data[i].framed(message.frame)
-            up, self.memory[i] = answering.answer(message.stage, message.arrays_for(client), data, self.memory[i])
+            up, self.memory[i] = answering.answer(
+                message.stage, message.arrays_for(client), data, self.memory[i], layers=message.layers
+            )
             yield Reply(client, message.number, up)
 
     def keep(self) -> Any:

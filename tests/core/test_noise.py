@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import flat
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse, stats
 
-from flower_pca import ProtocolError, answering, registry
+from flower_pca import ProtocolError, registry
 from flower_pca.algorithms.covariance import packed, unpacked
+from flower_pca.base.bits import seeded_bits, system_bits
 from flower_pca.dp import draw
 from flower_pca.layers import noise
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
-BITS = draw.seeded_bits(5, 0)
+BITS = seeded_bits(5, 0)
 BOUNDED = [name for name, stage in registry.STAGES.items() if stage.bounded]
 
 
@@ -96,15 +98,15 @@ def test_rows_beyond_all_numbers_count_as_none():
 
 
 @pytest.mark.parametrize("stage", BOUNDED)
-@pytest.mark.parametrize("bits", [draw.system_bits, BITS], ids=["system", "seeded"])
+@pytest.mark.parametrize("bits", [system_bits, BITS], ids=["system", "seeded"])
 def test_the_noise_that_is_added_has_the_stated_deviation(stage, bits):
     """Against the quantiles of chi-square (1e-9 on either side), and a normal law by Kolmogorov and Smirnov."""
     d, clip, std = 14, 1.5, 40.0
     X = np.random.default_rng(4).standard_normal((30, d))
     arrays = message(stage, d, seed=1)
-    asked = {**arrays, **noise.instruction(clip=clip, std=std, budget=1e9)}
+    asked = {**arrays, **flat.noise(clip=clip, std=std, budget=1e9)}
     exact = clean(stage, arrays, X, clip, Frame())
-    draws = [answering.answer(stage, asked, LocalData(X), {}, bits=bits)[0] for _ in range(200)]
+    draws = [flat.answer(stage, asked, LocalData(X), {}, bits=bits)[0] for _ in range(200)]
     assert all(up["n"] == 1 for up in draws if "n" in up)
     z = np.concatenate([(up[k] - exact[k]).ravel() for up in draws for k in up if k != "n"]) / std
     low, high = stats.chi2(len(z)).ppf([1e-9, 1 - 1e-9]) / len(z)
@@ -115,9 +117,9 @@ def test_the_noise_that_is_added_has_the_stated_deviation(stage, bits):
 
 def test_noise_on_the_covariance_is_a_symmetric_gaussian_matrix():
     d, std = 40, 3.0
-    asked = {"columns": np.array(d), **noise.instruction(clip=1.0, std=std, budget=1e9)}
+    asked = {"columns": np.array(d), **flat.noise(clip=1.0, std=std, budget=1e9)}
     draws = np.array(
-        [unpacked(answering.answer("covariance", asked, LocalData(np.zeros((2, d))), {})[0]["C"]) for _ in range(60)]
+        [unpacked(flat.answer("covariance", asked, LocalData(np.zeros((2, d))), {})[0]["C"]) for _ in range(60)]
     )
     np.testing.assert_array_equal(draws, draws.transpose(0, 2, 1))
     diagonal, beside = draws[:, np.arange(d), np.arange(d)], draws[:, *np.triu_indices(d, 1)]
@@ -135,22 +137,22 @@ def test_packing_keeps_the_frobenius_norm_and_reads_back():
 
 
 def test_seeded_noise_comes_again_and_differs_between_clients():
-    one, again, other = (draw.normals((50,), draw.seeded_bits(3, i)) for i in (0, 0, 1))
+    one, again, other = (draw.normals((50,), seeded_bits(3, i)) for i in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert not np.isin(one, other).any()
-    system = draw.normals((50,), draw.system_bits), draw.normals((50,), draw.system_bits)
+    system = draw.normals((50,), system_bits), draw.normals((50,), system_bits)
     assert not np.isin(*system).any()
 
 
 def test_a_client_answers_up_to_the_budget_and_no_more():
     """Three messages of mu 1/2 fit into mu^2 = 3/4; the fourth does not, whatever its number."""
     data, Z = LocalData(np.eye(4)), np.eye(4)[:, :2]
-    asked = {"Z": Z, **noise.instruction(clip=1.0, std=2.0, budget=0.75)}
+    asked = {"Z": Z, **flat.noise(clip=1.0, std=2.0, budget=0.75)}
     memory = {}
     for _ in range(3):
-        _, memory = answering.answer("ssi", asked, data, memory)
+        _, memory = flat.answer("ssi", asked, data, memory)
     with pytest.raises(ProtocolError) as caught:
-        answering.answer("ssi", asked, data, memory)
+        flat.answer("ssi", asked, data, memory)
     assert str(caught.value) == (
         "What this client tells must be within the run's privacy budget. Got 1.33 of it. "
         "Start a new run with a budget of its own."
@@ -159,9 +161,9 @@ def test_a_client_answers_up_to_the_budget_and_no_more():
 
 @pytest.mark.parametrize("name", sorted(set(registry.STAGES) - set(registry.TRACKERS) - set(BOUNDED)))
 def test_a_stage_without_a_bound_gives_no_noised_answer(name):
-    asked = {"Z": np.eye(3)[:, :1], **noise.instruction(clip=1.0, std=1.0, budget=9.0)}
+    asked = {"Z": np.eye(3)[:, :1], **flat.noise(clip=1.0, std=1.0, budget=9.0)}
     with pytest.raises(ProtocolError, match=rf"A stage with noise must be one with bounded answers. Got {name}\."):
-        answering.answer(name, asked, LocalData(np.eye(3)), {})
+        flat.answer(name, asked, LocalData(np.eye(3)), {})
 
 
 @pytest.mark.parametrize(
@@ -171,24 +173,24 @@ def test_a_stage_without_a_bound_gives_no_noised_answer(name):
         ({"Z": np.ones((3, 2))}, "The norm of Z with noise must be at most 1. Got 2.449"),
         ({"Z": 1e12 * np.eye(3)[None]}, "Z with noise must be a matrix. Got 3 dimensions."),
         ({"Z": 1e12 * np.eye(3)[0]}, "Z with noise must be a matrix. Got 1 dimension."),
-        ({"layers.noise": np.array(0.0)}, "each above 0. Got 1, 0, 9."),
+        ({"dp.noise": np.array(0.0)}, "each above 0. Got 1, 0, 9."),
         ({"dp.clip": np.array(-1.0)}, "each above 0. Got -1, 1, 9."),
         ({"dp.budget": np.array(np.inf)}, "each above 0. Got 1, 1, inf."),
     ],
 )
 def test_a_message_that_would_undo_the_noise_is_refused(change, words):
-    asked = {"Z": np.eye(3)[:, :1], **noise.instruction(clip=1.0, std=1.0, budget=9.0), **change}
+    asked = {"Z": np.eye(3)[:, :1], **flat.noise(clip=1.0, std=1.0, budget=9.0), **change}
     with pytest.raises(ProtocolError) as caught:
-        answering.answer("ssi", asked, LocalData(np.eye(3)), {})
+        flat.answer("ssi", asked, LocalData(np.eye(3)), {})
     assert words in str(caught.value)
 
 
 def test_a_message_that_leaves_a_part_of_the_instruction_out_gets_no_plain_answer():
     asked = {"Z": np.eye(3)[:, :1], "dp.clip": np.array(1.0)}
     with pytest.raises(ProtocolError, match=r"What a message with noise says must be"):
-        answering.answer("ssi", asked, LocalData(np.eye(3)), {})
+        flat.answer("ssi", asked, LocalData(np.eye(3)), {})
 
 
 def test_a_private_opening_without_noise_is_refused():
     with pytest.raises(ProtocolError, match=r"The rows of a private opening must be clipped"):
-        answering.answer("private_opening", message("private_opening", 3), LocalData(np.eye(3)), {})
+        flat.answer("private_opening", message("private_opening", 3), LocalData(np.eye(3)), {})

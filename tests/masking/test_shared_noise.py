@@ -24,7 +24,6 @@ from flower_pca import (
 )
 from flower_pca.clients.books.memory import StateStore
 from flower_pca.dp import gaussian
-from flower_pca.dp.plan import Plan
 from flower_pca.layers import noise
 from flower_pca.masking import fixed
 from flower_pca.masking.messages import Phase
@@ -72,7 +71,7 @@ def residues(monkeypatch, parts, method, *, gone=(), **settings):
     decode = fixed.decode
     monkeypatch.setattr(fixed, "decode", lambda *a: decoded.append(decode(*a)) or decoded[-1])
     driven, found = Run(parts, method, **{"dp": budget(clip=4.0), "n_components": 3, **settings}), {}
-    plan = driven.session.terms
+    (plan,) = driven.session.layers
     while driven.message() is not None:
         uploads = Phase(int(driven.message().arrays["mask.step"])) is Phase.UPLOAD
         driven.step(gone=gone if uploads and driven.session.carried.stage != "krylov" else ())
@@ -266,8 +265,8 @@ def test_a_client_shares_the_noise_with_no_more_than_must_survive_in_its_own_gro
     """Three of five have to; a message that counts on four would leave three with less than the stated noise."""
     node = Run(three_lead(5), "ssi(max_rounds=2)", dp=budget()).until("upload", 0)
     message = node.message()
-    assert message.arrays["dp.among"] == int(Secrets.of(node.memories[1]).needed) == 3
-    message.arrays["dp.among"] = among
+    assert message.layers["dp"]["among"] == int(Secrets.of(node.memories[1]).needed) == 3
+    message.layers["dp"]["among"] = among
     kept = dict(node.memories[1])
     with pytest.raises(ProtocolError) as caught:
         node.answer(message, 1)
@@ -279,12 +278,12 @@ def test_a_client_shares_the_noise_with_no_more_than_must_survive_in_its_own_gro
 
 def test_without_masks_a_client_adds_the_noise_in_full():
     Z = np.eye(4)[:, :2]
-    asked = {"Z": Z, **noise.instruction(clip=1.0, std=2.0, budget=9.0)}
-    answering.answer("ssi", {**asked, **noise.sharing(1)}, LocalData(np.eye(4)), {})
+    says = noise.instruction(clip=1.0, std=2.0, budget=9.0)
+    answering.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing(1)}})
     with pytest.raises(ProtocolError, match=r"must be from 1 to 1, the answers that .*\. Got 2\."):
-        answering.answer("ssi", {**asked, **noise.sharing(2)}, LocalData(np.eye(4)), {})
+        answering.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing(2)}})
     with pytest.raises(ProtocolError, match="What a message with noise says"):
-        answering.answer("ssi", {"Z": Z, **noise.sharing(1)}, LocalData(np.eye(4)), {})
+        answering.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": noise.sharing(1)})
 
 
 # Drop-outs, and sums that cannot be had.
@@ -328,7 +327,7 @@ def test_a_sum_that_is_lost_costs_a_round(number):
     assert result.privacy.messages == 5
     assert result.privacy.epsilon == pytest.approx(2.0, rel=1e-9)
     for memory in node.memories:  # what was told before the new set-up has been counted, and nothing beyond it
-        assert memory["dp.spent"] == pytest.approx(node.session.terms.budget, rel=1e-9)
+        assert memory["dp.spent"] == pytest.approx(node.session.layers[0].budget, rel=1e-9)
 
 
 def test_an_opening_that_is_lost_costs_the_rounds_that_its_share_would_have_paid():
@@ -338,7 +337,7 @@ def test_an_opening_that_is_lost_costs_the_rounds_that_its_share_would_have_paid
     assert result.rounds == 17  # 0.8 of the budget, where 0.9 are those of 20 rounds
     assert result.privacy.messages == 19
     assert result.privacy.epsilon < 2.0
-    assert max(memory["dp.spent"] for memory in node.memories) <= node.session.terms.budget
+    assert max(memory["dp.spent"] for memory in node.memories) <= node.session.layers[0].budget
 
 
 @pytest.mark.parametrize(("method", "number"), [("covariance", 0), ("covariance", 1), (METHODS[1], 2)])
@@ -350,7 +349,7 @@ def test_a_lost_sum_that_the_run_cannot_do_without_ends_it(method, number):
 
 def test_whatever_the_server_asks_again_a_client_tells_no_more_than_the_budget(monkeypatch):
     """A server that takes no round less: at the last one every client refuses, by name."""
-    monkeypatch.setattr(Plan, "wasted", lambda plan, stage, algorithm, why: (plan, algorithm))
+    monkeypatch.setattr(noise.Budget, "wasted", lambda plan, stage, algorithm, why: (plan, algorithm))
     node = Run(three_lead(5), METHODS[0], n_components=3, dp=budget()).until("unmask", 2)
     node.step(change=spoilt)
     with pytest.raises(ProtocolError) as caught:
@@ -358,7 +357,7 @@ def test_whatever_the_server_asks_again_a_client_tells_no_more_than_the_budget(m
     rule = "What this client tells must be within the run's privacy budget. Got 1.2"
     assert rule in str(caught.value)
     (told,) = {float(memory["dp.spent"]) for memory in node.memories}
-    assert told <= node.session.terms.budget * (1 + 1e-9)
+    assert told <= node.session.layers[0].budget * (1 + 1e-9)
 
 
 # Over Flower.

@@ -1,5 +1,6 @@
 """A server that asks clients of one sum different things, or with bounds of its own choosing, learns nothing by it."""
 
+import flat
 import numpy as np
 import pytest
 from builders import leading, two_lead
@@ -8,7 +9,7 @@ from flwr.app import ArrayRecord
 from masked import Run
 from scipy.stats import ks_2samp
 
-from flower_pca import DP, ConfigError, MaskedSums, answering, strategies
+from flower_pca import DP, ConfigError, MaskedSums, strategies
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.clients.books.memory import FileStore, StateStore
@@ -29,7 +30,7 @@ def asked(run, i, change, frame=None):
     """A client's answer to a message that has been changed for it; its memory moves on."""
     message = run.message()
     data = run.nodes[i].framed(message.frame if frame is None else frame)
-    up, run.memories[i] = answering.answer(message.stage, {**message.arrays_for(i), **change}, data, run.memories[i])
+    up, run.memories[i] = flat.answer(message.stage, {**flat.every(message, i), **change}, data, run.memories[i])
     return Reply(i, message.number, up)
 
 
@@ -94,21 +95,21 @@ def test_all_that_a_client_is_asked_is_in_the_digest_and_nothing_of_its_own():
     dp = DP(epsilon=50.0, delta=1e-6, clip=3.0, reach=20.0)
     run = Run(FIVE, "ssi(max_rounds=2)", dp=dp, scale="std").until("upload", 1)
     message = run.message()
-    digests = {messages.said(message.arrays_for(i), message.frame) for i in message.to}
-    assert digests == {messages.said(message.arrays, message.frame)}
-    common = {name for name in message.arrays if name not in ("mask.step", "mask.setup", "mask.number")}
-    assert common == {"Z", "dp.clip", "layers.noise", "dp.budget", "dp.among"} | {
+    digests, asked = {messages.said(flat.every(message, i), message.frame) for i in message.to}, flat.every(message, -1)
+    assert digests == {messages.said(asked, message.frame)}
+    common = {name for name in asked if name not in ("mask.step", "mask.setup", "mask.number")}
+    assert common == {"Z", "dp.clip", "dp.noise", "dp.budget", "dp.among"} | {
         *("mask.stage", "mask.clients", "mask.bound.Y", "mask.bound.n")
     }
     for name in common:  # a bit of any of them
-        a = message.arrays[name].copy()
+        a = asked[name].copy()
         a.reshape(-1).view(np.uint8)[0] ^= 1
-        digests.add(messages.said({**message.arrays, name: a}, message.frame))
-    for name in ("Z", "layers.noise"):  # the same bytes in another shape, under another name
-        flat, renamed = {name: message.arrays[name].reshape(1, -1)}, {"X": message.arrays[name]}
-        rest = {n: a for n, a in message.arrays.items() if n != name}
-        digests |= {messages.said({**rest, **changed}, message.frame) for changed in (flat, renamed, {})}
-    digests |= {messages.said(message.arrays, frame) for frame in (Frame(), Frame(message.frame.mean))}
+        digests.add(messages.said({**asked, name: a}, message.frame))
+    for name in ("Z", "dp.noise"):  # the same bytes in another shape, under another name
+        reshaped, renamed = {name: asked[name].reshape(1, -1)}, {"X": asked[name]}
+        rest = {n: a for n, a in asked.items() if n != name}
+        digests |= {messages.said({**rest, **changed}, message.frame) for changed in (reshaped, renamed, {})}
+    digests |= {messages.said(asked, frame) for frame in (Frame(), Frame(message.frame.mean))}
     digests.add(messages.said(message.arrays, Frame(message.frame.scale, message.frame.mean)))
     assert len(digests) == 1 + len(common) + 6 + 3
 
@@ -195,7 +196,7 @@ def test_what_was_drawn_counts_even_if_it_is_beyond_the_bound():
     run = Run([1e3 * X for X in FIVE], "ssi(max_rounds=2)", dp=DP(epsilon=1e14, delta=1e-6, clip=1e9)).until(
         "upload", 0
     )
-    small = {"layers.noise": np.array(1e-3), "dp.clip": np.array(1e9), "dp.budget": np.array(1e60)}
+    small = {"dp.noise": np.array(1e-3), "dp.clip": np.array(1e9), "dp.budget": np.array(1e60)}
     bounds = fixed.bounds_with_noise({"moments": Part((3,)), "n": ROWS}, noise.noise_share(1e-3, 3), 5)
     with pytest.raises(SpentError, match="Every entry of moments") as caught:
         asked(run, 0, {**small, **{f"mask.bound.{name}": bound for name, bound in bounds.items()}})
@@ -247,7 +248,7 @@ def test_noise_is_not_shared_where_a_late_upload_could_be_opened():
     run = Run(FIVE, "ssi", masks=single).until("upload", 1)
     assert Secrets.of(run.memories[0]).summed == 1
     assert Secrets.of(Run(FIVE, "ssi").until("upload", 1).memories[0]).summed == 3
-    told = {**noise.instruction(clip=3.0, std=9.0, budget=9.0), **noise.sharing(3)}
+    told = {**flat.noise(clip=3.0, std=9.0, budget=9.0), "dp.among": np.array(3)}
     with pytest.raises(ProtocolError, match=r"The clients that share the noise must be from 1 to 1, .*\. Got 3\."):
         asked(run, 0, told)
 

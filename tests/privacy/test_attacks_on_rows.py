@@ -138,7 +138,7 @@ def test_nor_does_noise_that_is_none_open_a_way_to_rows(query):
     X, node = rows(120, 0), Node(0, rows(120, 0))
 
     def ask(frame, Z, budget=1e140, std=1e-100):
-        dp = {"dp.clip": np.array(1e60), "layers.noise": np.array(std), "dp.budget": np.array(budget)}
+        dp = {"dp.clip": np.array(1e60), "dp.noise": np.array(std), "dp.budget": np.array(budget)}
         return node.ask("ssi", {"Z": Z / np.linalg.norm(Z), **dp}, frame)["Y"]
 
     with pytest.raises(RefusedError, match="The budget of a run with noise at this node must be at most 256"):

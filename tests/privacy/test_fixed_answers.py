@@ -162,7 +162,7 @@ def test_once_they_are_measured_no_half_reads_a_row(n):
         Z = np.linalg.qr(rng.standard_normal((D, 3)))[0]
         for stage, arrays in questions(rng, Z).items():
             frame = Frame(rng.standard_normal(D), np.exp(rng.standard_normal(D)))
-            up, _ = answering.unmasked(stage, arrays, data.framed(frame), {}, fixed=FixedData.of)
+            up, _ = answering.answer(stage, arrays, data.framed(frame), {}, fixed=FixedData.of)
             assert up, number
 
 

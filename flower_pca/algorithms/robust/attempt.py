@@ -282,8 +282,17 @@ def rests(now: Attempt, problem: Problem) -> bool:
 def widen(now: Attempt) -> Attempt:
     """With all columns back, to be proven so."""
     assert now.whole_basis is not None
-    kept = {"U": now.whole_basis, "G": now.whole_gram, "left": now.whole_left, "whole_basis": None, "whole_gram": None}
-    return replace(now, **kept, tag=now.tag + 1, turn=None, phase=Phase.PROVING)  # type: ignore[arg-type]
+    return replace(
+        now,
+        U=now.whole_basis,
+        G=now.whole_gram,
+        left=now.whole_left,
+        whole_basis=None,
+        whole_gram=None,
+        tag=now.tag + 1,
+        turn=None,
+        phase=Phase.PROVING,
+    )
 
 
 def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
@@ -305,9 +314,7 @@ def _between(now: Attempt) -> float:
 
 def _floor(now: Attempt, problem: Problem) -> float:
     """Where lam ends."""
-    least = (
-        problem.floor * problem.sigma if problem.noise is None else max(problem.noise, problem.floor * problem.sigma)
-    )
+    least = max(problem.noise or 0.0, problem.floor * problem.sigma)
     return least / problem.sigma * _unit(now, problem)
 
 

@@ -12,9 +12,9 @@ Each attempt has a block of its own to start from; the first whose proof passes 
 | 5, ...  | .95   | 10 sigma     |                                                                                   |
 
 Two attempts that come to the same end the run too, where no further one would do better: their low-rank parts agree
-although both leave a little structure; or both name the same few columns as not determined. Rows that are not
-determined hurt nobody else, and no attempt would help them: they have had a search of their own, see `proof.once_more`.
-An attempt that leaves nothing but a few rows and columns is an answer also where no other names the same.
+although both leave a little structure; or one names few columns as not determined, and the other names them too. Rows
+that are not determined hurt nobody else, and no attempt would help them: they have had a search of their own, see
+`proof.once_more`. So an attempt that leaves nothing but a few of them is the answer.
 """
 
 from __future__ import annotations
@@ -116,16 +116,15 @@ class Book:
 
     @property
     def succeeds(self) -> bool:
-        """Whether the best attempt is an answer: it passes, or but for a few rows and columns, which it names."""
-        return self.best is not None and (self.best.verdict.passes or self.best.verdict.nearly)
-
-    @property
-    def certain(self) -> bool:
-        """Whether no attempt would do better: it passes, or but for rows, or another one has named the same columns."""
+        """Whether the best attempt is the answer: it passes, or but for rows, or for columns that another names too."""
         if self.best is None:
             return False
         verdict = self.best.verdict
-        return verdict.passes or (verdict.nearly and (not verdict.columns or self.weak.count(verdict.columns) > 1))
+        if not verdict.nearly:
+            return verdict.passes
+        # The best one is among these: a column that each attempt misses in its own way is missed, not undetermined.
+        others = [weak for weak in self.weak if set(verdict.columns) <= set(weak)]
+        return not verdict.columns or len(others) > 1
 
     def begin(self, problem: Problem, U: Array, tag: int) -> tuple[Book, Attempt]:
         """The next attempt, from this block: as many columns as `columns` says."""
@@ -164,7 +163,7 @@ class Book:
 
     def over(self, problem: Problem) -> bool:
         """Whether there is nothing left to try."""
-        if self.certain:
+        if self.succeeds:
             return True
         if self._probe_next(problem):
             return False

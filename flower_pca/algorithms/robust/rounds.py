@@ -115,24 +115,25 @@ class Task:
         """The rows, block by block."""
         U, start = self.arrays["U"], 0
         unseen = hidden.unseen(self.data, seed=int(self.arrays["seed"]), share=self.number("share"))
-        V, p = self._known(), U.shape[1]
+        V, p = self._memory_of(), U.shape[1]
         for X in self.data.dense():
             stop = start + len(X)
             gaps, places = unseen.of_rows(start, stop)
-            out = np.concatenate([gaps, places])
-            unit = row_sizes(X, gaps) if self.arrays["rowwise"] else np.ones((len(X), 1))
-            X = (X / unit).astype(X.dtype, copy=False) if self.arrays["rowwise"] else X
-            path = {name: self.number(name) for name in ("start", "lam", "rho", "cut")}
+            out, unit = np.concatenate([gaps, places]), np.ones((len(X), 1))
+            if self.arrays["rowwise"]:
+                unit = row_sizes(X, gaps)
+                X = (X / unit).astype(X.dtype, copy=False)
+            beginning, lam, rho, cut = (self.number(name) for name in ("start", "lam", "rho", "cut"))
             if V is not None:
                 first = V[start:stop] / unit
-            elif self.number("lam") >= self.number("start"):  # at the start of an attempt
+            elif lam >= beginning:  # at the start of an attempt
                 first = np.zeros((len(X), p))
             else:  # late: the threshold's fall is made up for
-                first = huber.recover(X, U, **path, out=out)
+                first = huber.recover(X, U, start=beginning, lam=lam, rho=rho, cut=cut, out=out)
             yield Block(X, first, unit, out, gaps, places)
             start = stop
 
-    def _known(self) -> Array | None:
+    def _memory_of(self) -> Array | None:
         """V as it is remembered, if it is of this basis or can be turned to it, and has not missed some rounds."""
         V, tag, p = self.memory.get("V"), int(self.memory.get("tag", -1)), self.arrays["U"].shape[1]
         if V is None or len(V) != self.data.n or float(self.memory["lam"]) > huber.LATE * self.number("lam"):

@@ -27,7 +27,7 @@ from flower_pca.clients.books import folders as kept
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.core.stage import Arrays
-from flower_pca.layers import noise
+from flower_pca.layers import NOISE, noise
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
 from flower_pca.rows.local import LocalData
@@ -151,7 +151,8 @@ class Account:
                 asked.admit(present, most=rules.group_limits)
 
         admits = admit if named else None
-        return Demands(rules.identity, rules.min_peers, rules.max_colluders, admits, run=request.run)
+        shares = rules.trusted_keys is not None
+        return Demands(rules.identity, rules.min_peers, rules.max_colluders, admits, request.run, shares)
 
     def lose(self, data: LocalData | Stream) -> None:
         """Count a masked sum that the node's rows allow no answer to: to say so tells of this node alone."""
@@ -174,7 +175,7 @@ class Account:
         most = self._rules.budget
         if most is None:
             return
-        book.spent += noise.cost(request.arrays)
+        book.spent += noise.cost(request.layers.get(NOISE, {}))
         if book.spent > most * (1.0 + _ROUNDING):
             rule = f"at most {self._rules.max_epsilon:g} at {self._rules.max_delta:g}: that is its max_epsilon"
             got = "more with this message"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -14,9 +15,10 @@ from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core.stage import Arrays
-from flower_pca.layers import noise
+from flower_pca.layers import NOISE, SINGLE, noise
 from flower_pca.layers import single as apart
 from flower_pca.masking import messages
+from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.wire import records
@@ -74,15 +76,16 @@ class Policy:
         tells = request.stage != messages.STAGE or messages.inner_stage(request.arrays) is not None
         if not tells:
             return
-        if (why := self._rules.floor.refusal(request.arrays)) is not None:
+        says = request.layers.get(NOISE)
+        if (why := self._rules.floor.refusal(says)) is not None:
             raise RefusalError(why)
         most = self._rules.budget
-        if most is not None and noise.named_budget(request.arrays) > most * (1.0 + _ROUNDING):
+        if most is not None and noise.named_budget(says or {}) > most * (1.0 + _ROUNDING):
             rule = f"at most what max_epsilon={self._rules.max_epsilon:g} at {self._rules.max_delta:g} allows"
             raise RefusalError("The budget of a run at this node", must=rule, got="more", then=_OPERATOR)
         # Under noise rows are clipped, and compared so: with next to none, answers would tell single rows.
-        loud = self._rules.answers != "rows" and noise.asked(request.arrays)
-        if loud and (budget := noise.named_budget(request.arrays)) > _LOUDEST:
+        loud = self._rules.answers != "rows" and says is not None
+        if loud and (budget := noise.named_budget(says or {})) > _LOUDEST:
             rule, remedy = f"at most {_LOUDEST:g}, a sum of (clip^2 / noise)^2", "Run with a smaller epsilon."
             raise RefusalError("The budget of a run with noise at this node", must=rule, got=f"{budget:g}", then=remedy)
 
@@ -96,7 +99,8 @@ class Policy:
             rule = "with self-masks: single_masks is not set"
             remedy = "Leave self_masks=False out, or ask the node's operator."
             raise RefusalError("A set-up of masks at this node", must=rule, got="one without", then=remedy)
-        if masked and apart.unequal(messages.plain(request.arrays)):
+        tables = request.layers.get(SINGLE)
+        if masked and tables and apart.unequal(tables):
             # Of answers that hang on a number, a sum in which one client has another is that client's.
             what, got = "The numbers in a masked message", "others for some"
             raise RefusalError(what, must="the same for all", got=got, then="Ask for one number.")
@@ -112,6 +116,21 @@ class Policy:
             remedy = "Ask the node's operator, or for an algorithm of fewer rounds."
             raise RefusalError("The messages to this node in a run", must=rule, got="one more", then=remedy)
         records.put_values(self._context.state, _ANSWERED, {"messages": answered + 1})
+
+    def frame_of(self, request: wire.Request, data: LocalData) -> Frame:
+        """The frame of the message, with what the node itself lets stand for missing values where noise is asked for.
+
+        A mean that is computed of the rows moves with each of them, and all rows with a gap move along: no noise that
+        is meant for one row hides that. Constants do not.
+        """
+        if NOISE not in request.layers or not data.missing:
+            self.check_gaps(request, data)
+            return request.frame
+        constants = self._rules.constants(data.names, data.d)
+        if constants is None or np.isnan(constants[data.n > np.asarray(data.there().seen)]).any():
+            rule = "none in a run with noise, or in columns for which its gap_values has constants"
+            raise RefusalError("The missing values of this node", must=rule, got="others", then=_OPERATOR)
+        return replace(request.frame, fill=np.nan_to_num(constants), own=False)
 
     def check_gaps(self, request: wire.Request, data: LocalData) -> None:
         """What a server lets stand for missing values tells of the rows with gaps: only as the node's rule has it."""

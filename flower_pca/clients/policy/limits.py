@@ -23,7 +23,7 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.asks import MOST_STEPS, SMALLEST, Ask
 from flower_pca.core.stage import Arrays
-from flower_pca.layers import noise, precision, single
+from flower_pca.layers import NOISE, SINGLE
 from flower_pca.masking import messages
 from flower_pca.rows.stream import Stream, Widest
 from flower_pca.stages.opening import Opening
@@ -37,7 +37,6 @@ LONGEST: Final = 1e60  # of the entries of a block: its product with rows of usu
 _BLOCKS: Final = {False: 4, True: 7}  # of one width at a time; of a node's own components, and under masks
 _SQUARES: Final = {False: 4, True: 7}  # matrices as large as C_i at a time, where it is packed; and where it is masked
 _OPENINGS: Final = (Opening.name, SummedOpening.name)
-_LAYERS: Final = frozenset({precision.NAME, *noise.NAMES})  # what layers say beside the arrays of a stage
 _SENDER: Final = "Check the sender."
 
 
@@ -65,9 +64,16 @@ class Asked:
         masked = request.stage == messages.STAGE
         stage = (messages.inner_stage(request.arrays) or "") if masked else request.stage
         asks = registry.STAGES[stage].asks if stage in registry.STAGES else {}
-        arrays = {name: a for name, a in messages.plain(request.arrays).items() if name not in _LAYERS}
-        tables, beside = single.tables(arrays)
-        return cls(stage, asks, {name: a for name, a in arrays.items() if name not in beside}, tables, masked)
+        arrays = messages.plain(request.arrays)
+        if SINGLE not in request.layers:
+            return cls(stage, asks, arrays, frozenset(), masked)
+        from flower_pca.layers import single
+
+        numbers, strange = single.tables(request.layers[SINGLE])
+        if strange:
+            got = ", ".join(sorted(strange))[:100]
+            raise ProtocolError("The numbers for single clients", must="tables", got=got, then=_SENDER)
+        return cls(stage, asks, {**arrays, **numbers}, frozenset(numbers), masked)
 
     def check(self) -> None:
         """Refuse what the stage does not name, and what is not as it says."""
@@ -142,7 +148,7 @@ class Asked:
 
 def check(request: wire.Request) -> None:
     """Refuse numbers that no strategy sends, before anything is made of them."""
-    for name, a in {**request.arrays, **_framed(request)}.items():
+    for name, a in {**request.every, **_framed(request)}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
             got = f"dtype {a.dtype}" if a.dtype.kind not in "fiub" else "NaN or infinite entries"
             raise ProtocolError(f"{name} of a message", must="real and finite", got=got, then=_SENDER)
@@ -200,7 +206,7 @@ def counted(n: int, request: wire.Request) -> int:
 
     Where masks hide that, or they are a party's columns, it is the power of 2 below; under noise none.
     """
-    if noise.asked(request.arrays):
+    if NOISE in request.layers:
         return 0
     return 2 ** (n.bit_length() - 1) if request.stage == messages.STAGE or request.frame.split is not None else n
 

@@ -36,6 +36,10 @@ class PrivateOpeningState:
     moments: Array | None = None
     clients: int = 0
 
+    def shared(self, among: int) -> PrivateOpeningState:
+        """The state that knows among how many clients the noise of the sum is shared out."""
+        return replace(self, among=among)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateOpening(Stage[PrivateOpeningState]):

@@ -1,0 +1,23 @@
+"""Random bits: of the operating system's generator for secrets, or the same every time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeAlias, cast
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+
+Bits: TypeAlias = Callable[[int], Array]  # so many random 64-bit numbers
+
+
+def system_bits(size: int) -> Array:
+    """Bits of the operating system's own generator for secrets."""
+    return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
+
+
+def seeded_bits(seed: int, *which: int) -> Bits:
+    """Bits that are the same every time, for tests and simulations: of a client, of what it is asked."""
+    return cast(Bits, np.random.PCG64([seed, *which]).random_raw)

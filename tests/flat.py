@@ -1,0 +1,22 @@
+"""Messages in one table, the stage's arrays and those of layers, as they travel."""
+
+from flower_pca import answering, registry
+from flower_pca.core.layer import flat, split
+
+
+def every(message, client):
+    """All that a client is sent."""
+    return {**message.arrays_for(client), **flat(message.layers)}
+
+
+def answer(stage, arrays, data, memory, **settings):
+    """A client's answer to such a message."""
+    own, layers = split(arrays, tuple(registry.LAYERS))
+    return answering.answer(stage, own, data, memory, layers=layers, **settings)
+
+
+def noise(**asked):
+    """What a message says that asks for noise."""
+    from flower_pca.layers.noise import instruction
+
+    return flat({"dp": instruction(**asked)})

@@ -54,17 +54,17 @@ def answer(
         grain: Under masks, draws what blurs the steps of fixed point.
         who: The client, where a message has numbers for each.
     """
-    says = layers or {}
+    says, asked = layers or {}, demands or Demands()
     if stage != messages.STAGE:
         work = Work(_stage(stage), arrays, data, messages.plain(memory), who, bits)  # what binds masks is gone by this
         return _answered(work, says, fixed)
     from flower_pca.masking import client
 
     def half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
-        work = Work(_stage(stage), arrays, data, memory, who, bits, summed=summed, masked=True)
+        work = Work(_stage(stage), arrays, data, memory, who, bits, summed, masked=True, trusts=asked.shares)
         return _answered(work, says, fixed)
 
-    return client.answer(arrays, says, data, memory, half, demands or Demands(), grain)
+    return client.answer(arrays, says, data, memory, half, asked, grain)
 
 
 def _answered(work: Work, says: Sayings, fixed: Source | None) -> tuple[Arrays, Arrays]:

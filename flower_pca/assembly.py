@@ -121,7 +121,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     Where all clients are our own, as in a simulation, answers need not be `judged` by what they say of their rows.
     With a `start`, its components are the block of the opening.
     """
-    checked(asked, **({} if start is None else {"start": start}))
+    checked(asked, **({} if start is None else {"start": type(start).__name__}))
     masked, noisy = asked.mask is not None, (asked.dp is not None, asked.channel is not None)
     algorithm, choices = beforehand(asked.algorithm, *noisy)
     if asked.split == "columns":

@@ -86,6 +86,14 @@ def test_attempts_that_agree_are_believed_where_little_is_left(error: float, con
     assert "structure of 0.0% is left" in status.words
 
 
+@pytest.mark.parametrize("seed", [51, 54])
+def test_blocks_of_one_value_that_are_taken_for_low_rank_are_not_called_converged(seed: int) -> None:
+    """What they leave looks like noise as large as an entry, which everything is within."""
+    case = problems.case("blocks", 0.0, {51: 0.0, 54: 0.1}[seed], seed)
+    assert case.rel > 1.0
+    assert not case.converged, case
+
+
 @pytest.mark.slow
 def test_a_column_and_a_row_that_nothing_determines_are_named() -> None:
     L, _ = SMALL

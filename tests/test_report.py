@@ -276,3 +276,15 @@ def test_a_page_is_written_from_a_result_alone_or_with_the_rows_of_its_sites(tmp
     assert {"Rows furthest out", "What each client does to the components"} <= set(read.text["h2"])
     assert main(["report", str(path), "-o", str(tmp_path / "page.pdf")]) == 2
     assert "The file for the report must be one that ends in .html" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_what_is_folded_is_printed(tab, whole, tmp_path):
+    (tmp_path / "report.html").write_text(whole, encoding="utf-8")
+    tab.open((tmp_path / "report.html").as_uri(), width=1200, height=800)
+    seen = "document.querySelector('details img').checkVisibility()"
+    assert not tab.evaluate(seen)
+    folded = len(tab.pdf())
+    tab.evaluate("document.querySelector('details').open = true")
+    assert tab.evaluate(seen)
+    assert abs(len(tab.pdf()) - folded) < 0.02 * folded

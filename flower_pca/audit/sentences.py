@@ -80,10 +80,20 @@ SEEN: Final = (
         "No noise, unless the run asks for it: min_noise or max_epsilon would insist on it.",
     ),
     Line(
-        ("max_colluders",),
-        lambda r: has_noise(r) and r.masked_only,
-        "Under masks noise that is whole as long as no more than {max_colluders} of those who share it are in league "
-        "with the server.",
+        ("max_colluders", "trusted_keys"),
+        lambda r: has_noise(r) and r.trusted_keys is not None,
+        "Under masks its share of that noise: it counts on all that a sum cannot do without but {max_colluders}. "
+        "If only h of m counted on are honest, the noise is the root of h / m of what is said, and epsilon grows.",
+    ),
+    Line(
+        ("trusted_keys",),
+        lambda r: has_noise(r) and r.trusted_keys is None,
+        "Under masks all of that noise by this node alone: without trusted_keys the others may be the server's own.",
+    ),
+    Line(
+        ("gap_values",),
+        lambda r: has_noise(r) and r.gap_values is None,
+        "Nothing at all where it has missing values and noise is asked for: gap_values names constants for them.",
     ),
     Line(
         ("share_own",),
@@ -156,7 +166,8 @@ LASTING: Final = (
     Line(
         ("max_epsilon", "max_delta"),
         lambda r: r.max_epsilon is not None,
-        "Of any single row epsilon {max_epsilon} at delta {max_delta} at most, over all runs.",
+        "Of any single row epsilon {max_epsilon} at delta {max_delta} at most, over all runs; under masks with "
+        "trusted_keys as long as those that it counts on are honest.",
     ),
     Line(
         ("max_epsilon",),

@@ -123,9 +123,9 @@ class PCAClient(NumPyClient):
         """The answer to a message, and the number of rows that it is told to come from."""
         self._admit(request)
         rows = self._enough_rows(request)
+        data = rows
         if isinstance(rows, LocalData):
-            self._policy.check_gaps(request, rows)
-        data = rows.framed(request.frame) if isinstance(rows, LocalData) else rows
+            data = rows.framed(self._policy.frame_of(request, rows))
         with nullcontext() if self._store is None else self._store.alone(request.run):
             before = self._recall(request)
             with naming(request):

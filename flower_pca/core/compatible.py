@@ -38,7 +38,8 @@ ADDITIVE: Final = Property("answers do not add up", "whose answers add up", lamb
 PLAIN: Final = Property(
     "single answers count",
     "whose clients get one message and send sums",
-    lambda stage: type(stage).merging is Stage.merging and type(stage).personal is Stage.personal,
+    # A closing stage that does not measure components says something of single clients.
+    lambda stage: type(stage).merging is Stage.merging and type(stage).personal is Stage.personal and stage.measured,
 )
 BOUNDED: Final = Property(
     "no bound on a row's part", "whose answers no row can change by more than a bound", lambda stage: stage.bounded
@@ -97,6 +98,7 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("channel",), ORTHONORMAL),
     (("dp",), BOUNDED),
     (("split",), PRODUCTS),
+    (("split",), ORTHONORMAL),
     (("fraction",), LOOSE),
     (("mask", "fraction"), FORGETTING),
     (("mask", "fraction"), UNCACHED),
@@ -151,6 +153,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("monitor", "split", "False, as limits for new people need the columns of all parties"),
     Rule("influence", "split", "False, as without a client there are no columns of its own to compare"),
     Rule("wire", "split", '"float64", as loadings are made of the scores that are sent'),
+    Rule("hosted", "split", "left out, as each party is a node of its own"),
     Rule("start", "split", "left out, as it begins with scores of people, not with columns"),
     Rule("mask", "hosted", _SUMMED, _STACKED),
     Rule("channel", "hosted", _SUMMED, _STACKED),

@@ -52,6 +52,7 @@ class Work:
         bits: Where the client's noise comes from.
         summed: Nobody sees the answer but in a sum of at least so many.
         masked: Whether masks are laid over the answer.
+        trusts: Whether others of the sum are counted on, where all share what hides a row.
         keeps: What layers keep beside the stage's memory.
     """
 
@@ -63,6 +64,7 @@ class Work:
     bits: Bits = system_bits
     summed: int = 1
     masked: bool = False
+    trusts: bool = True
     keeps: Arrays = field(default_factory=dict)
 
 

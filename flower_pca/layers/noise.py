@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import NotEnoughNodes, ProtocolError, sentence
+from flower_pca.base.errors import DataError, NotEnoughNodes, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm, Iterative
@@ -138,9 +138,12 @@ class Budget(Layer):
     @staticmethod
     def read(says: Arrays, work: Work) -> Work:
         """On clipped rows. Past the budget that the run has named the client answers no more."""
+        _check_bounded(work)
         clip, _, budget = _instruction(says)
         asked_share(says, work.summed)  # refused before anything is done
-        _check_bounded(work)
+        if work.data.missing and work.data.frame.own:  # a row would move all that have a gap in its columns
+            rule, remedy = "none where noise is asked for, or constants in their place", "Impute before the run."
+            raise DataError("The missing values of a client", must=rule, got="its own means", then=remedy)
         spent = float(work.memory.get(_SPENT, 0.0)) + cost(says)
         if spent > budget * (1.0 + _ROUNDING):
             got, remedy = f"{spent / budget:.3g} of it", "Start a new run with a budget of its own."
@@ -152,6 +155,8 @@ class Budget(Layer):
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
         """With noise on all of it, in full but where the answer is seen in a sum; n becomes 1, and counts clients."""
         share, parts = asked_share(says, work.summed), work.stage.parts(work.arrays, work.data.d)
+        if not work.trusts:
+            share = _instruction(says)[1]
         sealed = {}
         for name, a in up.items():
             if parts[name].kind.counts_rows:  # how many rows there are is told by nobody

@@ -85,7 +85,7 @@ def answer(
             summed = demands.sharers(summed)
             fixed.check_noise(arrays, _parts(name, arrays, data.d), noise, summed)
         up, own = _answered(stage, name, arrays, data, counting(own, past, name), summed)
-        said = messages.said({**arrays, **flat(layers)}, _frame(data))
+        said = messages.said({**arrays, **flat(layers)}, _frame(data, noisy=NOISE in layers))
         newest = course(past, said, name)
         up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own, grain(said)), newest)
         secrets = replace(secrets, past=raw(onwards(own, past, newest, name)))
@@ -94,11 +94,16 @@ def answer(
     return up, {**own, **secrets.stored()}
 
 
-def _frame(data: LocalData | Stream) -> Frame:
-    """What the message has said of the rows: their frame, the columns of a stream, how a party prepares its own."""
+def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
+    """What the message has said of the rows: their frame, the columns of a stream, how a party prepares its own.
+
+    Under noise the node itself says what stands for its gaps, whatever the message does.
+    """
     if isinstance(data, Stream):
         return Frame(names=data.wanted)
-    return Frame(split=data.split) if isinstance(data, PartyColumns) else data.frame
+    if isinstance(data, PartyColumns):
+        return Frame(split=data.split)
+    return replace(data.frame, fill=None, own=False) if noisy else data.frame
 
 
 def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:

@@ -27,6 +27,8 @@ class Demands:
         identity: What the node signs its keys with, and whose signatures it asks for.
         min_peers: How many others must be in a sum, when shares are made and when survivors are named.
         run: The name of the run that it is asked in.
+        shares: Whether it counts on others for their share of the noise. A node without a list of trusted keys must
+            not: a server can invent the others, and take their shares off.
         colluders: How many of those that share the noise of a sum may be in league with the server.
         admit: Asked for every sum whose peers have names, that is signed keys.
     """
@@ -36,6 +38,7 @@ class Demands:
     colluders: int = 0
     admit: Admit | None = None
     run: str = ""
+    shares: bool = True
 
     def check_peers(self, peers: Iterable[int]) -> None:
         """Require enough others."""
@@ -53,7 +56,9 @@ class Demands:
             self.admit(present, told=told)
 
     def sharers(self, summed: int) -> int:
-        """Among how many the noise of a sum may be shared out, if so many answers are in it for sure."""
+        """Among how many a message may share the noise of a sum out, if so many answers are in it for sure."""
+        if not self.shares:
+            return summed
         if summed <= self.colluders:
             rule, remedy = f"more than the {self.colluders} of its max_colluders", "Ask the node's operator."
             raise ProtocolError("The fewest clients of a sum with noise", must=rule, got=summed, then=remedy)

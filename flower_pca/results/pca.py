@@ -231,7 +231,8 @@ class PCAResult:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result, but for `own`, as an npz with a JSON header; returns the path."""
         arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
-        return archive.write(path, "result", saved.header(self, self._NUMBERS), arrays)
+        of_persons = "scores_" in arrays
+        return archive.write(path, "result", saved.header(self, self._NUMBERS), arrays, private=of_persons)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
@@ -390,18 +391,24 @@ class PCAResult:
         names = labels.column_names(self.feature_names_in_, self.n_features_in_)
         found = [
             facts.plain("explained_variance", self.explained_variance_.tolist()),
-            facts.plain("explained_variance_ratio", shares.tolist() if known is None else None),
-            facts.plain("bounds_of_ratio", None if known is None else known.shares.tolist()),
-            facts.plain("bounds_together", None if known is None else known.together.tolist()),
-            facts.plain("noise_alone", None if known is None else known.floor),
             facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_]),
             facts.plain("total_variance", self.total_variance_),
-            facts.plain("privacy", None if spent is None else asdict(spent)),
         ]
         if known is None or spent is None:
-            return [*found, Fact("", "variance explained", None, f"{shares.sum():.2%}")]
+            lacking = ("bounds_of_ratio", "bounds_together", "noise_alone", "privacy")
+            return [
+                *found,
+                facts.plain("explained_variance_ratio", shares.tolist()),
+                *(facts.plain(name, None) for name in lacking),
+                Fact("", "variance explained", None, f"{shares.sum():.2%}"),
+            ]
         return [
             *found,
+            facts.plain("explained_variance_ratio", None),
+            facts.plain("bounds_of_ratio", known.shares.tolist()),
+            facts.plain("bounds_together", known.together.tolist()),
+            facts.plain("noise_alone", known.floor),
+            facts.plain("privacy", asdict(spent)),
             Fact("", "variance explained", None, labels.bounds(known.together[-1])),
             Fact("", "privacy: epsilon, delta", None, f"{spent.epsilon:.4g}, {spent.delta:g}"),
             Fact("", "deviation of the noise", None, f"{spent.noise:.4g}"),

@@ -98,8 +98,8 @@ class TrackingResult:
             **{f"{name}_": left[name] for name in ("values", "rows", "deficient", "outliers", "missing")},  # type: ignore[arg-type]
             residuals_=left["residual"],
             changes_=first + np.flatnonzero(left["changed"]),
-            statistics_=_known(left["statistic"], first),
-            levels_=_known(left["level"], first),
+            statistics_=_by_step(left["statistic"], first),
+            levels_=_by_step(left["level"], first),
             first_=first,
             totals_={"steps": first + len(left["bases"]), **_totals(left)},
             status=replace(status, words="; ".join((status.words, *told))),
@@ -298,7 +298,7 @@ class TrackingResult:
         return rows
 
 
-def _known(values: Array, first: int) -> dict[int, float]:
+def _by_step(values: Array, first: int) -> dict[int, float]:
     """By the number of the step, where it is known."""
     return {j: float(value) for j, value in enumerate(values, first) if not np.isnan(value)}
 
@@ -309,7 +309,7 @@ def _totals(left: Mapping[str, Array]) -> dict[str, int]:
 
 def advice(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
     """Sentences about the newest steps: none where all is well."""
-    return [*_stuck(left, names), *_narrow(left), *_watched(left)]
+    return [*_stuck(left, names), *_narrow(left), *_of_watch(left)]
 
 
 def _stuck(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
@@ -344,7 +344,7 @@ def _narrow(left: Mapping[str, Array]) -> list[str]:
     return [f"{few}: one direction of what is left has {over:.2g} times what noise would"]
 
 
-def _watched(left: Mapping[str, Array]) -> list[str]:
+def _of_watch(left: Mapping[str, Array]) -> list[str]:
     """Which steps were judged, where changes were looked for in some, and whether anything but a leap could be seen."""
     judged = np.flatnonzero(np.isfinite(left["level"]))
     if not len(judged):

@@ -92,8 +92,8 @@ class FixedData(Operator):
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
         """X'(XZ); `reuse` changes nothing."""
         self.complete()
-        Z1 = self._unscale(np.asarray(Z, dtype=np.float64))
-        return self._unscale(self._scatter_times(self._T, Z1) + self.n * np.outer(self._e, self._e @ Z1))
+        Z1 = self.frame.unscale(np.asarray(Z, dtype=np.float64))
+        return self.frame.unscale(self._scatter_times(self._T, Z1) + self.n * np.outer(self._e, self._e @ Z1))
 
     def gram(self) -> Array:
         """X'X (d x d)."""
@@ -126,8 +126,9 @@ class FixedData(Operator):
             E = self.gram() - Z @ (Z.T @ self.gram())
             return max(float(np.trace(E) - np.sum((E @ Z) * Z)), 0.0)
         squares = self._T.m2 + self.n * self._e**2
-        whole = squares if self.frame.scale is None else squares / self.frame.scale**2
-        return max(float(whole.sum() - np.sum(Z * self.matmat(Z))), 0.0)
+        if self.frame.scale is not None:
+            squares = squares / self.frame.scale**2
+        return max(float(squares.sum() - np.sum(Z * self.matmat(Z))), 0.0)
 
     def _eigen(self, k: int) -> tuple[Array, Array]:
         if self._T.factor is not None:
@@ -158,7 +159,8 @@ class FixedData(Operator):
         """A checksum of the statistics."""
         total = 0
         for a in vars(self._stored).values():
-            total = zlib.crc32(np.ascontiguousarray(a).data, total) if isinstance(a, np.ndarray) else total
+            if isinstance(a, np.ndarray):
+                total = zlib.crc32(np.ascontiguousarray(a).data, total)
         return total
 
     @functools.cached_property
@@ -166,9 +168,6 @@ class FixedData(Operator):
         if self.frame.mean is None:
             return self._mean + self._T.rest
         return (self._mean - self.frame.mean) + self._T.rest
-
-    def _unscale(self, Z: Array) -> Array:
-        return Z if self.frame.scale is None else Z / self.frame.scale[:, None]
 
     def _scatter_times(self, T: Statistics, Z: Array) -> Array:
         """C Z."""
@@ -188,10 +187,13 @@ class FixedData(Operator):
             rule, remedy = f"at most {DIRECT}", "Use krylov or ssi, whose messages are narrow."
             raise DataError(f"The columns of sparse rows of {self.who}", must=rule, got=self.d, then=remedy)
         G = self._T.scatter[: self.d, : self.d] + self.n * np.outer(self._e, self._e)
-        scale = self.frame.scale
-        return np.asarray(G if scale is None else G / scale / scale[:, None])
+        if self.frame.scale is None:
+            return np.asarray(G)
+        return np.asarray(G / self.frame.scale / self.frame.scale[:, None])
 
     @functools.cached_property
     def _root(self) -> Array:
         A = np.vstack([self._T.root, np.sqrt(self.n) * self._e])
-        return A if self.frame.scale is None else A / self.frame.scale
+        if self.frame.scale is None:
+            return A
+        return A / self.frame.scale

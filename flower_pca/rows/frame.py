@@ -43,7 +43,21 @@ class Frame:
 
     def with_names(self, names: tuple[str, ...] | None, split: Split | None = None) -> Frame:
         """The same, of these columns; this very frame if it is of them, which clients know without comparing."""
-        return self if (self.names, self.split) == (names, split) else replace(self, names=names, split=split)
+        if (self.names, self.split) == (names, split):
+            return self
+        return replace(self, names=names, split=split)
+
+    def unscale(self, Z: Array) -> Array:
+        """D^-1 Z, for a block Z (d x p), with the scale on the diagonal of D."""
+        if self.scale is None:
+            return Z
+        return Z / self.scale[:, None]
+
+    def unscale_gram(self, G: Array) -> Array:
+        """D^-1 G D^-1."""
+        if self.scale is None:
+            return G
+        return np.asarray(G / np.outer(self.scale, self.scale))
 
     @property
     def bare(self) -> Frame:
@@ -97,11 +111,14 @@ def merge(a: Moments, b: Moments) -> Moments:
     """The moments of two sets of rows together (Chan, Golub, LeVeque 1979): pairwise, so it never cancels."""
     partial = a.count is not None or b.count is not None
     seen = a.seen + b.seen
-    divisor = np.maximum(seen, 1) if partial else seen  # a column may not have a single value
+    divisor, count = seen, None
+    if partial:
+        divisor = np.maximum(seen, 1)  # a column may not have a single value
+        count = np.asarray(seen)
     delta = b.mean - a.mean
     mean = a.mean + delta * (b.seen / divisor)
     m2 = a.m2 + b.m2 + delta**2 * (a.seen * b.seen / divisor)
-    return Moments(a.n + b.n, mean, m2, np.asarray(seen) if partial else None)
+    return Moments(a.n + b.n, mean, m2, count)
 
 
 def sparse_moments(S: Any) -> Moments:
@@ -143,8 +160,10 @@ def apply(frame: Frame, X: Array, dtype: np.dtype[Any]) -> Array:
     """Dense rows in a frame."""
     if frame.fill is not None and X.dtype.kind == "f":
         X = np.where(np.isnan(X), frame.fill, X)
-    if frame.mean is not None:
-        X = _less(X, frame.mean) if X.dtype == np.float32 == dtype else X - frame.mean
+    if frame.mean is not None and X.dtype == np.float32 == dtype:
+        X = _less(X, frame.mean)
+    elif frame.mean is not None:
+        X = X - frame.mean
     if frame.scale is not None:
         X = X / frame.scale
     return np.ascontiguousarray(X, dtype=dtype)
@@ -208,22 +227,21 @@ class ImplicitRows:
     """
 
     def __init__(self, S: Any, frame: Frame) -> None:
-        self._S, self._mean, self._scale = S, frame.mean, frame.scale
+        self._S, self._frame = S, frame
         self.shape = S.shape
 
     def __matmul__(self, Z: Array) -> Array:
         Z = Z.astype(np.float64, copy=False)  # what is subtracted here would cost single precision its last digits
-        if self._scale is not None:
-            Z = Z / self._scale[:, None]
+        Z = self._frame.unscale(Z)
         Y = np.asarray(self._S @ Z)
-        if self._mean is not None:
-            Y -= self._mean @ Z
+        if self._frame.mean is not None:
+            Y -= self._frame.mean @ Z
         return Y
 
     @property
     def T(self) -> Adjoint:
         """The adjoint, as an operator."""
-        return Adjoint(self._S, self._mean, self._scale)
+        return Adjoint(self._S, self._frame)
 
 
 @dataclass(frozen=True)
@@ -231,15 +249,14 @@ class Adjoint:
     """The adjoint of rows in a frame."""
 
     S: Any
-    mean: Array | None
-    scale: Array | None
+    frame: Frame
 
     def __matmul__(self, Y: Array) -> Array:
         Y = Y.astype(np.float64, copy=False)
         Z = np.asarray(self.S.T @ Y)
-        if self.mean is not None:
-            Z -= np.outer(self.mean, Y.sum(axis=0))
-        return Z if self.scale is None else Z / self.scale[:, None]
+        if self.frame.mean is not None:
+            Z -= np.outer(self.frame.mean, Y.sum(axis=0))
+        return self.frame.unscale(Z)
 
 
 def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
@@ -247,7 +264,7 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
 
     The frame is taken off once, from what all blocks come to.
     """
-    W = Z if frame.scale is None else (Z / frame.scale[:, None]).astype(Z.dtype, copy=False)
+    W = frame.unscale(Z).astype(Z.dtype, copy=False)
     less = None if frame.mean is None else frame.mean @ W
     total, sums = None, np.zeros(Z.shape[1])
     for S in blocks:
@@ -263,7 +280,7 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
     assert total is not None
     if frame.mean is not None:
         total -= np.dot(frame.mean[:, None], sums[None])
-    return total if frame.scale is None else total / frame.scale[:, None]
+    return frame.unscale(total)
 
 
 def _equal(a: Array | None, b: Array | None) -> bool:

@@ -74,8 +74,9 @@ class LocalData(StoredRows, Operator):
         """X'(XZ). `reuse`: how many such products a run makes of these rows, which decides whether X'X pays."""
         Z = np.ascontiguousarray(Z, dtype=np.float64 if self.sparse else self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
-            total = self.gram() @ Z if self.missing else self.spread().times(Z, self.frame)
-            return np.asarray(total, dtype=self.dtype)
+            if self.missing:  # which one frame fills in one way: X'X is of this frame alone
+                return np.asarray(self.gram() @ Z, dtype=self.dtype)
+            return np.asarray(self.spread().times(Z, self.frame), dtype=self.dtype)
         blocks, frame = self._bare()
         return product(blocks, Z, frame).astype(self.dtype, copy=False)
 
@@ -145,7 +146,9 @@ class LocalData(StoredRows, Operator):
 
     def root(self) -> Array:
         """A matrix A with A'A = X'X: the framed rows as one array."""
-        return self.adjoint(np.eye(self.n)).T if self.sparse else np.concatenate(list(self.rows()))
+        if self.sparse:
+            return self.adjoint(np.eye(self.n)).T
+        return np.concatenate(list(self.rows()))
 
     def sketch(self, Z: Array) -> tuple[Array, Callable[[Array], Array]]:
         """XZ, and Y -> X'Y for a block with as many rows."""
@@ -202,7 +205,7 @@ class LocalData(StoredRows, Operator):
         total = np.zeros((self.d, self.d))
         for block in blocks:
             total += block.T @ block
-        return total if frame.scale is None else total / np.outer(frame.scale, frame.scale)
+        return frame.unscale_gram(total)
 
     @functools.cached_property
     def _implicit(self) -> bool:
@@ -215,8 +218,10 @@ class LocalData(StoredRows, Operator):
         """The frame with what stands for missing values of these rows."""
         if not self._uses_own_means:
             return self.frame
-        given = 0.0 if self.frame.fill is None else self.frame.fill
-        return replace(self.frame, fill=np.where(self.there().seen > 0, self.own_fill(), given), own=False)
+        others: Any = self.frame.fill
+        if others is None:
+            others = 0.0
+        return replace(self.frame, fill=np.where(self.there().seen > 0, self.own_fill(), others), own=False)
 
     @functools.cached_property
     def _less(self) -> Less:
@@ -226,4 +231,6 @@ class LocalData(StoredRows, Operator):
     @functools.cached_property
     def _without_gaps(self) -> Any:
         fill = self._full_frame.fill
-        return fill_gaps(self._X, fill) if self.missing and fill is not None else self._X
+        if not self.missing or fill is None:
+            return self._X
+        return fill_gaps(self._X, fill)

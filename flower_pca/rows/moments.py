@@ -47,7 +47,8 @@ def about(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Array | 
     """
     room: Array | None = None
     for block in blocks:
-        room = np.empty(block.shape, dtype=mean.dtype) if room is None else room
+        if room is None:  # blocks are of one size, but for the last
+            room = np.empty(block.shape, dtype=mean.dtype)
         part = np.subtract(block, mean, out=room[: len(block)], casting="same_kind")
         if gap is not None:
             gaps = np.isnan(part)
@@ -169,23 +170,27 @@ class Spread:
                 squares += np.einsum("ij,ij->j", D, D)
         rest = left / n
         gram -= np.dot((n * rest)[:, None], rest[None])
-        squares = np.diagonal(gram) if dtype == np.float64 else squares - n * rest**2
+        squares = squares - n * rest**2
+        if dtype == np.float64:  # whose products are as good
+            squares = np.diagonal(gram)
         return cls(Moments(n, mean + rest, np.maximum(squares, 0.0)), mean, rest, gram)
 
     def times(self, Z: Array, frame: Frame) -> Array:
         """X'(XZ) for the rows in a frame."""
-        Z = Z if frame.scale is None else Z / frame.scale[:, None]
+        Z = frame.unscale(Z)
         e = self._offset(frame)
         product = self.gram @ Z
         product += np.dot((self.moments.n * e)[:, None], (e @ Z)[None])
-        return np.asarray(product if frame.scale is None else product / frame.scale[:, None])
+        return np.asarray(frame.unscale(product))
 
     def in_frame(self, frame: Frame) -> Array:
         """X'X for the rows in a frame."""
         e = self._offset(frame)
-        gram = self.gram + np.outer(self.moments.n * e, e)
-        return gram if frame.scale is None else gram / np.outer(frame.scale, frame.scale)
+        return frame.unscale_gram(self.gram + np.outer(self.moments.n * e, e))
 
     def _offset(self, frame: Frame) -> Array:
         """How far the rows' own mean is from that of the frame."""
-        return self.moments.mean if frame.mean is None else (self.about - frame.mean) + self.rest
+        if frame.mean is None:
+            return self.moments.mean
+        # Both means are far from 0 where the rows are: their difference first, so that the rest keeps its digits.
+        return (self.about - frame.mean) + self.rest

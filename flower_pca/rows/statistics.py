@@ -140,7 +140,9 @@ def of_parts(data: StoredRows, *, gaps: bool) -> list[Source]:
     if key not in known:
         known[key] = [_part(part, gaps) for part in folds.parts(data.origin)]
     parts: list[Source] = known[key]
-    return parts if data.places is None else [_of_columns(data, *part) for part in parts]
+    if data.places is None:
+        return parts
+    return [_of_columns(data, *part) for part in parts]
 
 
 def _of_columns(data: StoredRows, statistics: Statistics, whole: Product | None) -> Source:
@@ -221,7 +223,9 @@ def _blocks(data: StoredRows, columns: Array) -> Iterator[Array]:
     """Blocks of stored rows in float64, NaN where a value is missing; and for these columns, whether one is."""
     for block in data.blocks():
         rows = block.astype(np.float64)
-        yield np.hstack([rows, np.isnan(rows[:, columns])]) if len(columns) else rows
+        if len(columns):
+            rows = np.hstack([rows, np.isnan(rows[:, columns])])
+        yield rows
 
 
 def _scatter(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Array]:

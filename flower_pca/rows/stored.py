@@ -63,7 +63,9 @@ class StoredRows:
 
     def __init__(self, X: Any, *, who: str, missing: bool, columns: Array | None = None) -> None:
         given = SiteRows.of(X, who=who)
-        self.who = f"{who} ({given.site})" if given.site else who
+        self.who = who
+        if given.site:
+            self.who = f"{who} ({given.site})"
         self.site, self.words, self.ids = given.site, given.words, given.ids
         self.source, self._lines = given.source, given.origin
         self._columns: Columns | None = None
@@ -93,7 +95,9 @@ class StoredRows:
             got = f"shape {given.shape} and {labels.count(len(whole.names), 'name')}"
             raise DataError(f"The columns of {self._file}", must=rule, got=got, then="Name each column.")
         columns = Columns(whole.sorted, self._file)
-        return columns, None if whole.names == whole.sorted else whole.places(whole.sorted)
+        if whole.names == whole.sorted:
+            return columns, None
+        return columns, whole.places(whole.sorted)
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -118,7 +122,9 @@ class StoredRows:
         """Where a row is, in words: its file, and the line or the row there, where these are known."""
         if self._lines is not None:
             return self._lines.place(row)
-        return f"row {row} of {self.source} (from 0 on)" if self.source else f"row {row} (from 0 on)"
+        if self.source:
+            return f"row {row} of {self.source} (from 0 on)"
+        return f"row {row} (from 0 on)"
 
     @property
     def mark(self) -> str:
@@ -155,7 +161,8 @@ class StoredRows:
         view.places = self._columns.places(names, self.words)
         view._pick(view.places)
         view._columns, view.known, view.words = Columns(names, self._file), {}, {}
-        view.missing = view._count_gaps(allowed=True) if self.missing else 0
+        if self.missing:
+            view.missing = view._count_gaps(allowed=True)
         return view
 
     def _view(self) -> Self:
@@ -182,7 +189,9 @@ class StoredRows:
 
     def plain(self) -> Any:
         """All rows as one array, dense or sparse."""
-        return self._X if self.sparse else np.concatenate(list(self._blocks()))
+        if self.sparse:
+            return self._X
+        return np.concatenate(list(self._blocks()))
 
     def blocks(self) -> Iterator[Array]:
         """Blocks of stored rows as arrays, of sparse rows too."""
@@ -200,12 +209,16 @@ class StoredRows:
         step = self._block_rows
         for i in range(0, self.n, step):
             block = np.asarray(self._X[i : i + step])
-            yield block if self._picked is None else np.ascontiguousarray(block[:, self._picked])
+            if self._picked is not None:
+                block = np.ascontiguousarray(block[:, self._picked])
+            yield block
 
     @property
     def _block_rows(self) -> int:
         rows = max(_FEWEST, _BLOCK // self.d)
-        return rows if self.dtype == np.float64 else min(rows, _SINGLE)
+        if self.dtype == np.float64:
+            return rows
+        return min(rows, _SINGLE)
 
     def sample(self) -> Array:
         """A few stored rows, dense ones, from all over the table."""
@@ -248,7 +261,8 @@ class StoredRows:
         if "fingerprint" not in self.known:
             total = 0
             for block in self._blocks():
-                for part in (block.data, block.indices, block.indptr) if self.sparse else (block,):
+                parts = (block.data, block.indices, block.indptr) if self.sparse else (block,)
+                for part in parts:
                     total = zlib.crc32(np.ascontiguousarray(part).data, total)
             self.known["fingerprint"] = total
         return int(self.known["fingerprint"])
@@ -269,12 +283,16 @@ class StoredRows:
         if self.sparse:
             return functools.reduce(merge, (there for there, _ in self._about_means(own=own)))
         there = moments.of_deviations(self._deviations(), self.n, self._mean, self._count)
-        return self._whole(there) if own else there
+        if own:
+            return self._whole(there)
+        return there
 
     def _whole(self, there: Moments) -> Moments:
         """The moments of rows that are filled with their own means, but for columns of which no value is there."""
         seen = self.there().seen
-        return replace(there, count=None if np.all(seen > 0) else np.where(seen > 0, there.n, 0))
+        if np.all(seen > 0):
+            return replace(there, count=None)
+        return replace(there, count=np.where(seen > 0, there.n, 0))
 
     def _about_means(self, *, own: bool) -> Iterator[tuple[Moments, Any]]:
         """Sparse rows: their moments, and the rows less their own mean; with it in their gaps, if `own`."""
@@ -310,7 +328,12 @@ class StoredRows:
     @property
     def _count(self) -> Array | None:
         """How many values each column of dense rows has, where some are missing."""
-        return self.known["count"] if self.missing and self._mean is not None else None
+        if not self.missing:
+            return None
+        if "count" not in self.known:
+            self._mean_there()
+        count: Array = self.known["count"]
+        return count
 
     def _count_gaps(self, *, allowed: bool) -> int:
         """How many values are missing; DataError if an entry is not finite, or missing where that is not `allowed`."""
@@ -324,7 +347,9 @@ class StoredRows:
                 return 0
             if allowed and np.isfinite(self._mean_there()).all():
                 return self.n * self.d - int(self.known["count"].sum())
-        place = self.place if self.has_places or not allowed else None  # nodes, which allow gaps, tell no places
+        place = None  # nodes, which allow gaps, tell no places
+        if self.has_places or not allowed:
+            place = self.place
         return checks.finite(self.who, self._values(), missing=allowed, names=self.names, place=place)
 
     def require_whole(self, *, new: bool = False) -> None:

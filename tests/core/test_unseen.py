@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from flower_pca.algorithms.robust import hidden, sizes
-from flower_pca.algorithms.robust.proof import pairs, squared, weak_rows
+from flower_pca.algorithms.robust.proof import pairs, symmetric, weak_rows
 from flower_pca.rows.local import LocalData
 
 X = np.random.default_rng(8).standard_normal((300, 40))
@@ -110,4 +110,4 @@ def test_rows_are_weak_where_their_least_eigenvalue_is(r):
 def test_pairs_are_halves_of_squares():
     rng = np.random.default_rng(8)
     A = rng.standard_normal((5, 4))
-    np.testing.assert_array_equal(squared(pairs(A), 4), A[:, :, None] * A[:, None, :])
+    np.testing.assert_array_equal(symmetric(pairs(A), 4), A[:, :, None] * A[:, None, :])

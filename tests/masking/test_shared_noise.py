@@ -327,7 +327,7 @@ def test_a_sum_that_is_lost_costs_a_round(number):
     assert result.privacy.messages == 5
     assert result.privacy.epsilon == pytest.approx(2.0, rel=1e-9)
     for memory in node.memories:  # what was told before the new set-up has been counted, and nothing beyond it
-        assert memory["dp.spent"] == pytest.approx(node.session.terms.budget, rel=1e-9)
+        assert memory["dp.spent"] == pytest.approx(node.session.layers[0].budget, rel=1e-9)
 
 
 def test_an_opening_that_is_lost_costs_the_rounds_that_its_share_would_have_paid():
@@ -337,7 +337,7 @@ def test_an_opening_that_is_lost_costs_the_rounds_that_its_share_would_have_paid
     assert result.rounds == 17  # 0.8 of the budget, where 0.9 are those of 20 rounds
     assert result.privacy.messages == 19
     assert result.privacy.epsilon < 2.0
-    assert max(memory["dp.spent"] for memory in node.memories) <= node.session.terms.budget
+    assert max(memory["dp.spent"] for memory in node.memories) <= node.session.layers[0].budget
 
 
 @pytest.mark.parametrize(("method", "number"), [("covariance", 0), ("covariance", 1), (METHODS[1], 2)])
@@ -357,7 +357,7 @@ def test_whatever_the_server_asks_again_a_client_tells_no_more_than_the_budget(m
     rule = "What this client tells must be within the run's privacy budget. Got 1.2"
     assert rule in str(caught.value)
     (told,) = {float(memory["dp.spent"]) for memory in node.memories}
-    assert told <= node.session.terms.budget * (1 + 1e-9)
+    assert told <= node.session.layers[0].budget * (1 + 1e-9)
 
 
 # Over Flower.

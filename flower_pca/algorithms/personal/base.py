@@ -112,7 +112,7 @@ class Probe:
         return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
 
     @property
-    def settled(self) -> bool:
+    def ready(self) -> bool:
         """Whether its estimate has had the rounds that it needs."""
         return self.steps >= _LENGTH
 
@@ -122,7 +122,7 @@ class Probe:
         b, none = linalg.random_basis(d, 1, seed), np.empty((d, 0))
         return cls(b, b, none, none)
 
-    def skipped(self) -> Probe:
+    def skip(self) -> Probe:
         """After a round in which nobody has answered it."""
         return replace(self, steps=self.steps + 1)
 
@@ -245,7 +245,7 @@ class Personalized(Iterative[S]):
         if model.restarts:
             U = linalg.orth(model.columns[:, :r])
         elif self.given is not None:
-            U = self._checked(d, r)
+            U = self._given_block(d, r)
         else:
             block = linalg.random_basis(d, min(r + self.oversample, d), seed=model.seed + 1)
             U, none = block[:, :r], np.empty((d, 0))
@@ -290,7 +290,7 @@ class Personalized(Iterative[S]):
     def weigh(self, state: S, total: Arrays, share: float) -> S:
         """The state after a round beyond the start, from its sums and the share of all rows that has answered."""
         mean = {name: np.asarray(a / float(total["w"])) for name, a in total.items()}
-        probe, theta, probed = state.probe.skipped(), state.theta, float(total["probed"])
+        probe, theta, probed = state.probe.skip(), state.theta, float(total["probed"])
         if probed > 0.0:
             probe, overlap = state.probe.step(total["Vb"] / probed)
             theta = 1.0 - overlap
@@ -298,7 +298,7 @@ class Personalized(Iterative[S]):
 
     def status(self, state: S) -> Status | None:
         status = super().status(state)
-        early = np.any(self._each("own")["own"]) and not state.probe.settled  # for theta to be told
+        early = np.any(self._each("own")["own"]) and not state.probe.ready  # for theta to be told
         return None if status is not None and status.outcome is Outcome.CONVERGED and early else status
 
     def metrics(self, state: S) -> dict[str, float]:
@@ -341,7 +341,7 @@ class Personalized(Iterative[S]):
             rule, remedy = "a number where init is random", 'Use init="projection": own components are chosen beside U.'
             raise ConfigError(what, must=rule, got=repr(word), then=remedy)
 
-    def _checked(self, d: int, r: int) -> Array:
+    def _given_block(self, d: int, r: int) -> Array:
         U = np.array(self.given)
         if U.shape != (d, r) or not np.isfinite(U).all():
             rule, remedy = f"{d} x {r} finite numbers, of rank {r}", "Give the transposed components of a result."

@@ -82,7 +82,7 @@ class PersonalClosing(Stage[ClosingState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         U = arrays["U"]
         r, chosen = held_out.number(arrays, data, memory)
-        V = _own(arrays, data, memory, r)
+        V = _own_basis(arrays, data, memory, r)
         values, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))
         V = linalg.fix_signs(V)
         up = {
@@ -147,7 +147,7 @@ class PersonalClosing(Stage[ClosingState]):
         )
 
 
-def _own(arrays: Arrays, data: LocalData, memory: Arrays, r: int) -> Array:
+def _own_basis(arrays: Arrays, data: LocalData, memory: Arrays, r: int) -> Array:
     """The client's own components beside the final U: exactly, or made feasible where the algorithm found them so."""
     U, steps = arrays["U"], int(arrays["steps"])
     V, most = memory.get("V"), min(r, data.d - U.shape[1])

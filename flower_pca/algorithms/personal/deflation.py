@@ -64,7 +64,7 @@ def own_basis(
         return np.empty((data.d, 0))
     if steps:
         V = linalg.random_basis(data.d, r, seed=0) if start is None or start.shape != (data.d, r) else start
-        V = _stepped(data, U, V, steps)
+        V = _by_steps(data, U, V, steps)
         return V if span is None else within(V, U, span)
     if data.n < data.d and data.n <= _SIDE and data.n * data.d <= _HELD:
         return _by_rows(data, U, r)
@@ -73,7 +73,7 @@ def own_basis(
     return _by_iteration(data, U, r)
 
 
-def _stepped(data: LocalData, U: Array, V: Array, steps: int) -> Array:
+def _by_steps(data: LocalData, U: Array, V: Array, steps: int) -> Array:
     """So many steps V <- orth((I - UU')SV)."""
     V = feasible(V, U)
     for _ in range(steps):

@@ -96,9 +96,9 @@ class LowRank(Stage[LowRankState]):
         unseen, Q = hidden.unseen(data, seed=0, share=0.0), linalg.orth(U)
         far, taken = np.zeros((2, len(U)), dtype=np.int64)
         G, weak, found, start = np.zeros((U.shape[1], U.shape[1])), np.zeros(2), [], 0
-        for X, before in rows_with(_known(arrays, memory), data, U.shape[1]):
+        for X, before in rows_with(_memory_of(arrays, memory), data, U.shape[1]):
             gaps = unseen.of_rows(start, start + len(X))[0]
-            V = _solved(arrays, X, before, gaps)
+            V = _solve(arrays, X, before, gaps)
             off = np.abs(X - V @ U.T)
             off.reshape(-1)[gaps] = 0.0
             far += np.sum(off > lam * min(cut, FAR), axis=0)
@@ -174,7 +174,7 @@ class LowRank(Stage[LowRankState]):
         )
 
 
-def _known(arrays: Arrays, memory: Arrays) -> Array | None:
+def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
     """V as the client remembers it, if it belongs to this basis and to a threshold near this one."""
     late = float(memory.get("lam", arrays["lam"])) > huber.LATE * float(arrays["lam"])
     if late or int(memory.get("tag", -1)) != int(arrays.get("tag", -1)):
@@ -182,7 +182,7 @@ def _known(arrays: Arrays, memory: Arrays) -> Array | None:
     return memory.get("V")
 
 
-def _solved(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
+def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
     """V of these rows for the last basis; from nothing at a node that has been started anew."""
     U, lam, rho, cut = arrays["U"], float(arrays["lam"]), float(arrays["rho"]), float(arrays.get("cut", np.inf))
     if V is None:

@@ -36,7 +36,7 @@ def weak_rows(W: Array, Q: Array) -> Array:
     """Which rows their clean entries, 1 in W, do not determine."""
     r = Q.shape[1]
     if r <= EXACT:
-        return np.asarray(np.linalg.eigvalsh(squared(W @ pairs(Q), r))[:, 0] < LEAST)
+        return np.asarray(np.linalg.eigvalsh(symmetric(W @ pairs(Q), r))[:, 0] < LEAST)
     x = np.repeat(np.array(linalg.random_block(1, r, SEED)), len(W), axis=0)
     value, others, along = np.zeros(len(W)), 1.0 - W, np.empty_like(W)
     for _ in range(STEPS):
@@ -103,7 +103,7 @@ def pairs(A: Array) -> Array:
     return np.concatenate([A[:, i : i + 1] * A[:, i:] for i in range(A.shape[1])], axis=1)
 
 
-def squared(packed: Array, r: int) -> Array:
+def symmetric(packed: Array, r: int) -> Array:
     """The symmetric matrices that `pairs` are the upper halves of."""
     full = np.empty((len(packed), r, r))
     for i, start in _starts(r):
@@ -218,7 +218,7 @@ def weak_columns(G: Array, F: Array) -> Array:
     """Which columns their clean entries do not determine, from matrices."""
     r = len(G)
     root = np.linalg.cholesky(_regular(G))
-    half = np.linalg.solve(root, squared(F, r))
+    half = np.linalg.solve(root, symmetric(F, r))
     values = np.linalg.eigvalsh(np.linalg.solve(root, np.swapaxes(half, 1, 2)))
     return np.asarray(values[:, 0] < LEAST)
 
@@ -243,7 +243,10 @@ def verdict(
     columns = tuple(int(j) for j in np.flatnonzero(weak))
     share = clean / max(seen, 1.0)
     slack = _SLACK + _DEVIATIONS * np.sqrt(share * (1.0 - share) / max(unseen, 1.0))
-    predicted = share >= _CLEAN and clean_hidden >= (share - slack) * unseen and error <= MOST_NOISE * problem.sigma
+    # With more noise than that everything is clean, hidden entries too, whatever the low-rank part.
+    loud = problem.noise is None and attempt.noise > MOST_NOISE * problem.sigma
+    near = error <= MOST_NOISE * problem.sigma and not loud
+    predicted = near and share >= _CLEAN and clean_hidden >= (share - slack) * unseen
     independent = attempt.squares / max(seen, 1.0) * problem.edge**2
     noisy = attempt.noise > 0.0 and independent > 0.0
     return Verdict(

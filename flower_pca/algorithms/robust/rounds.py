@@ -115,7 +115,7 @@ class Task:
         """The rows, block by block."""
         U, start = self.arrays["U"], 0
         unseen = hidden.unseen(self.data, seed=int(self.arrays["seed"]), share=self.number("share"))
-        V, p = self._known(), U.shape[1]
+        V, p = self._memory_of(), U.shape[1]
         for X in self.data.dense():
             stop = start + len(X)
             gaps, places = unseen.of_rows(start, stop)
@@ -133,7 +133,7 @@ class Task:
             yield Block(X, first, unit, out, gaps, places)
             start = stop
 
-    def _known(self) -> Array | None:
+    def _memory_of(self) -> Array | None:
         """V as it is remembered, if it is of this basis or can be turned to it, and has not missed some rounds."""
         V, tag, p = self.memory.get("V"), int(self.memory.get("tag", -1)), self.arrays["U"].shape[1]
         if V is None or len(V) != self.data.n or float(self.memory["lam"]) > huber.LATE * self.number("lam"):

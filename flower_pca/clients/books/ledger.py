@@ -151,7 +151,8 @@ class Account:
                 asked.admit(present, most=rules.group_limits)
 
         admits = admit if named else None
-        return Demands(rules.identity, rules.min_peers, rules.max_colluders, admits, run=request.run)
+        shares = rules.trusted_keys is not None
+        return Demands(rules.identity, rules.min_peers, rules.max_colluders, admits, request.run, shares)
 
     def lose(self, data: LocalData | Stream) -> None:
         """Count a masked sum that the node's rows allow no answer to: to say so tells of this node alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, SINGLE, noise
 from flower_pca.layers import single as apart
 from flower_pca.masking import messages
+from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.wire import records
@@ -114,6 +116,21 @@ class Policy:
             remedy = "Ask the node's operator, or for an algorithm of fewer rounds."
             raise RefusalError("The messages to this node in a run", must=rule, got="one more", then=remedy)
         records.put_values(self._context.state, _ANSWERED, {"messages": answered + 1})
+
+    def frame_of(self, request: wire.Request, data: LocalData) -> Frame:
+        """The frame of the message, with what the node itself lets stand for missing values where noise is asked for.
+
+        A mean that is computed of the rows moves with each of them, and all rows with a gap move along: no noise that
+        is meant for one row hides that. Constants do not.
+        """
+        if NOISE not in request.layers or not data.missing:
+            self.check_gaps(request, data)
+            return request.frame
+        constants = self._rules.constants(data.names, data.d)
+        if constants is None or np.isnan(constants[data.n > np.asarray(data.there().seen)]).any():
+            rule = "none in a run with noise, or in columns for which its gap_values has constants"
+            raise RefusalError("The missing values of this node", must=rule, got="others", then=_OPERATOR)
+        return replace(request.frame, fill=np.nan_to_num(constants), own=False)
 
     def check_gaps(self, request: wire.Request, data: LocalData) -> None:
         """What a server lets stand for missing values tells of the rows with gaps: only as the node's rule has it."""

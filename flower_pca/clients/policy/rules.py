@@ -10,14 +10,17 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
+from flower_pca.base.linalg import Array
 from flower_pca.dp.gaussian import calibrated
 from flower_pca.layers.noise import Floor
 
@@ -116,6 +119,10 @@ class Rules:
         missing: What stands for the node's missing values, in runs that allow for any: "own_mean", the mean of its own
             values in that column; or "mean" where it lets the run choose that of all nodes. Then a server can tell
             the rows with a gap in a column by their sum.
+        gap_values: Constants that stand for missing values in runs with noise: a number for all columns, or one for
+            each by its name, in a node-config such as "age=50,weight=70". They must not be computed from the rows: a
+            row would move all rows with a gap then, and no noise hides that. Left out, a node with missing values
+            refuses noise.
         noise_seed: Seed of the noise under masks, for simulations: whoever knows it can take the noise off.
 
     Raises:
@@ -146,6 +153,7 @@ class Rules:
     split_columns: bool | str = False
     answers: str = "fixed"
     missing: str = "own_mean"
+    gap_values: float | Mapping[str, float] | str | None = None
     noise_seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -172,7 +180,7 @@ class Rules:
         checks.choice("missing of a node", self.missing, FILLS)
         if self.noise_seed is not None:
             checks.integer("noise_seed", self.noise_seed, most=2**62)
-        _ = self.floor
+        _ = self.floor, self._constants
         if self.masked_only and self.trusted_keys is None:
             logging.getLogger("flwr").warning(_UNSIGNED)
 
@@ -216,6 +224,33 @@ class Rules:
         if self.allow is None:
             return WithoutRows()
         return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
+
+    @cached_property
+    def _constants(self) -> float | dict[str, float] | None:
+        """The number for all columns, or those by name."""
+        given = self.gap_values
+        if given is None:
+            return None
+        try:
+            if isinstance(given, str) and "=" in given:
+                pairs = (pair.rpartition("=") for pair in given.split(","))
+                given = {name.strip(): float(value) for name, _, value in pairs}
+            numbers = given if isinstance(given, Mapping) else float(given)
+        except (TypeError, ValueError):
+            numbers = np.nan
+        if not np.isfinite(list(numbers.values()) if isinstance(numbers, Mapping) else numbers).all():
+            rule, remedy = "a number, or one for each column by name", 'Write "age=50,weight=70", say.'
+            raise ConfigError("gap_values", must=rule, got=repr(self.gap_values), then=remedy)
+        return numbers if isinstance(numbers, float) else dict(numbers)
+
+    def constants(self, names: Sequence[str] | None, d: int) -> Array | None:
+        """What stands for gaps in each of d columns of these names; NaN where nothing does, None without the rule."""
+        numbers = self._constants
+        if numbers is None:
+            return None
+        if isinstance(numbers, float):
+            return np.full(d, numbers)
+        return np.array([numbers.get(name, np.nan) for name in names or [""] * d])
 
     @property
     def floor(self) -> Floor:

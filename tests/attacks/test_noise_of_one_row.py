@@ -1,0 +1,133 @@
+"""What noise is to hide, one row: where missing values make it move others, where peers that share it are invented."""
+
+import itertools
+
+import numpy as np
+import pytest
+from dishonest import Node, RefusedError, Sums, signed
+
+from flower_pca import ProtocolError, answering
+from flower_pca.base.errors import DataError
+from flower_pca.dp.gaussian import calibrated
+from flower_pca.layers import noise
+from flower_pca.masking import fixed
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+
+pytestmark = pytest.mark.usefixtures("home")
+
+D, BUDGET = 5, calibrated(1.0, 1e-6) ** 2
+STD = 1.0001 / np.sqrt(BUDGET)
+DP = {"dp.clip": np.array(1.0), "dp.noise": np.array(STD), "dp.budget": np.array(BUDGET)}
+RULES = {"max_epsilon": 1.0, "max_delta": 1e-6, "min_noise": 1.0, "max_clip": 1.0}
+ASKED = {"Z": np.eye(D)[:, :1], **DP}
+PARTS = {"Y": (D, 1), "n": ()}
+FOLDERS = itertools.count()
+RNG = np.random.default_rng(0)
+GAPS = RNG.standard_normal((400, D))
+GAPS[:300, 0] = np.nan
+ONE = np.zeros((1, D))
+ONE[0, 0] = 1e6  # it would move the mean of the column, and with it 300 rows
+OWN = Frame(np.zeros(D), np.r_[1.0, np.full(D - 1, 1e9)], own=True)
+
+
+def fresh(folder, rows, key=0, **rules):
+    """A node that has told nothing yet."""
+    return Node(key, rows, memory_dir=folder / str(next(FOLDERS)), **RULES, **rules)
+
+
+@pytest.mark.parametrize("frame", [OWN, Frame(), Frame(fill=np.zeros(D))], ids=["own means", "none", "the server's"])
+@pytest.mark.parametrize("rows", [GAPS, np.vstack([GAPS, ONE])], ids=["without", "with"])
+def test_a_node_with_missing_values_refuses_noise(rows, frame):
+    with pytest.raises(RefusedError, match="missing values of this node must be none in a run with noise"):
+        Node(0, rows, **RULES).ask("ssi", ASKED, frame)
+
+
+def test_constants_stand_for_them_whatever_the_server_says(tmp_path):
+    """Then a row moves the answer by clip squared at most: at epsilon 1 it was the sum of 300 rows, 62 against 358."""
+    told = []
+    for rows in (GAPS, np.vstack([GAPS, ONE])):
+        nodes = [fresh(tmp_path, rows, gap_values=0.0) for _ in range(30)]
+        told.append(np.mean([node.ask("ssi", ASKED, OWN)["Y"][0, 0] for node in nodes]))
+    assert abs(told[1] - told[0]) < 1.0 + 6.0 * STD * np.sqrt(2 / 30)
+    named = fresh(tmp_path, GAPS, gap_values="age=50, weight=70")
+    with pytest.raises(RefusedError, match="its gap_values has constants"):  # columns of these rows have no such names
+        named.ask("ssi", ASKED, OWN)
+
+
+def test_under_masks_likewise(tmp_path):
+    shards = [GAPS, *(RNG.standard_normal((60, D)) for _ in range(3))]
+    share = STD / np.sqrt(3)
+    bounds = fixed.bounds_with_noise({name: noise_part(shape) for name, shape in PARTS.items()}, share, 4)
+    beside = {"dp.among": np.array(3)}
+    with pytest.raises(RefusedError, match="missing values of this node must be none in a run with noise"):
+        Sums(signed(tmp_path / "refused", shards, **RULES)).sum("ssi", ASKED, PARTS, bounds, frame=OWN, beside=beside)
+    nodes = signed(tmp_path / "constants", shards, gap_values=0.0, **RULES)
+    got = Sums(nodes).sum("ssi", ASKED, PARTS, bounds, frame=OWN, beside=beside)
+    assert got["n"] == 4
+
+
+def noise_part(shape):
+    from flower_pca.core.kinds import ROWS, Kind, Part
+
+    return Part(shape, Kind.PRODUCT) if shape else ROWS
+
+
+def test_in_process_no_mean_of_its_own_stands_for_them():
+    data = LocalData(GAPS, missing=True).framed(OWN)
+    says = noise.instruction(clip=1.0, std=STD, budget=BUDGET)
+    with pytest.raises(DataError, match="The missing values of a client must be none where noise is asked for"):
+        answering.answer("ssi", {"Z": ASKED["Z"]}, data, {}, layers={"dp": says})
+
+
+def of_masks(nodes, among):
+    """What is left of a sum when the server takes off what its own peers have sent: the first node's answer."""
+    clients = len(nodes)
+    parts = {name: noise_part(shape) for name, shape in PARTS.items()}
+    bounds = fixed.bounds_with_noise(parts, STD / np.sqrt(among), clients)
+    drawn, plain = [], noise.noised
+
+    def spied(a, deviation, bits):
+        drawn.append(plain(a, deviation, bits))
+        return drawn[-1]
+
+    noise.noised = spied
+    try:
+        total = Sums(nodes).sum("ssi", ASKED, PARTS, bounds, beside={"dp.among": np.array(among)})["Y"]
+    finally:
+        noise.noised = plain
+    return total - sum(drawn[1:])
+
+
+@pytest.mark.parametrize("peers", [3, 19])
+def test_peers_that_a_server_invents_take_no_noise_away(peers, tmp_path):
+    """Without trusted keys the node adds all of it: with 19 of them epsilon of one message was 3.7."""
+    X = 0.1 * RNG.standard_normal((200, D))
+    left = []
+    for _ in range(6):
+        invented = [Node(i, np.zeros((2, D)), noise_seed=i) for i in range(1, peers + 1)]
+        left.append(of_masks([fresh(tmp_path, X), *invented], peers // 2 + 1) - X.T @ (X @ ASKED["Z"]))
+    assert np.std(left) > 0.6 * STD
+
+
+def test_among_trusted_peers_the_noise_is_shared(tmp_path):
+    """And each adds its share of it, less those that the node does not count on."""
+    shards = [0.1 * RNG.standard_normal((60, D)) for _ in range(5)]
+    left = []
+    for attempt in range(6):
+        nodes = signed(tmp_path / f"{attempt}", shards, max_colluders=1, **RULES)
+        left.append(of_masks(nodes, 2) - shards[0].T @ (shards[0] @ ASKED["Z"]))
+    assert 0.4 * STD < np.std(left) < 1.1 * STD / np.sqrt(2) + 0.3 * STD
+    with pytest.raises(RefusedError, match="must be from 1 to 2"):
+        of_masks(signed(tmp_path / "more", shards, max_colluders=1, **RULES), 3)
+
+
+def test_rules_about_gaps_are_numbers():
+    for wrong in ("age", "age=x", float("nan"), {"age": float("inf")}):
+        with pytest.raises(Exception, match="gap_values must be a number, or one for each column by name"):
+            Node(0, GAPS, gap_values=wrong)
+
+
+def test_a_share_for_more_than_the_sum_is_refused():
+    with pytest.raises(ProtocolError, match="must be from 1 to 2"):
+        noise.asked_share({**noise.instruction(clip=1.0, std=1.0, budget=1.0), **noise.sharing(3)}, 2)

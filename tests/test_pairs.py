@@ -1,0 +1,225 @@
+"""Every algorithm with every option, and every two options: right, or refused by a sentence that says what is missing.
+
+Right is what LAPACK says of all rows together, prepared by hand, where the algorithm finds that; else what the
+algorithm's own plain run says of the rows of each client, prepared likewise.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import Array, sine
+from fake_grid import hosts_of
+
+from flower_pca import ConfigError, make, registry, simulate
+from flower_pca.algorithms.one_shot import _Average
+from flower_pca.core import compatible
+from flower_pca.core.algorithm import Iterative
+from flower_pca.core.stage import Stage
+from flower_pca.strategies import PCAStrategy
+
+pytestmark = [pytest.mark.usefixtures("lines"), pytest.mark.filterwarnings("ignore:theta must be")]
+
+K = 2
+SENTENCE = re.compile(r"^The algorithm .+ must be one .+: .+\. Got .+\. Use .+\.$", re.DOTALL)
+RULE = re.compile(r"^\S+ .+ must be .+\. Got .+\. .+\.$", re.DOTALL)
+
+
+def rows(n: int, seed: int) -> Array:
+    """Two causes, one of them in all columns and one in half of them; their own noise; and a mean."""
+    rng = np.random.default_rng(seed)
+    causes = np.array([[2.0, 1.5, -1.0, 1.0, 1.2, -1.4], [0.0, 0.0, 1.1, -1.0, 0.0, 0.8]])
+    return np.asarray(rng.standard_normal((n, 2)) * [3.0, 1.5] @ causes + 0.1 * rng.standard_normal((n, 6)) + 3.0)
+
+
+UNLIKE = [rows(30, 1), rows(24, 2), rows(18, 3)]
+ALIKE = [rows(24, 1)] * 3  # any of which say what all do
+GAPPY = [X.copy() for X in UNLIKE]
+for _i, _X in enumerate(GAPPY):
+    _X[_i::7, 2 + _i] = np.nan
+
+
+def filled(shards: list[Array], missing: str) -> list[Array]:
+    if missing == "own_mean":
+        return [np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in shards]
+    mean = np.nanmean(np.vstack(shards), axis=0)
+    return [np.where(np.isnan(X), mean, X) for X in shards]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option: what is asked, under which name `compatible` knows it, and how near an answer is to be."""
+
+    on: str
+    asked: dict[str, Any] = field(default_factory=dict)
+    near: float = 1e-4
+    shards: list[Array] | None = None
+
+
+OPTIONS = {
+    "mask": Option("mask", {"mask": True}),
+    "dp": Option("dp", {"dp": "dp(epsilon=1e12, delta=1e-6, clip=60.0, reach=60.0, noise_seed=3)"}, 1e-2),
+    "float32": Option("wire", {"wire": "float32"}, 1e-4),
+    "float16": Option("wire", {"wire": "float16"}, 3e-2),
+    "auto bits": Option("", {"wire": "auto"}, 3e-2),
+    "channel": Option("channel", {"channel": "air(noise_std=1e-7)"}, 1e-4),
+    "columns apart": Option("split", {"split": "columns"}),
+    "own_mean": Option("missing", {"missing": "own_mean"}, shards=GAPPY),
+    "mean": Option("missing", {"missing": "mean"}, shards=GAPPY),
+    "std": Option("scale", {"scale": "std"}),
+    "max_abs": Option("scale", {"scale": "max_abs"}),
+    "fraction": Option("fraction", {"fraction": 0.6}, 1e-4, ALIKE),
+    "away": Option("", {"participation": lambda number: [0, 2] if number == 2 else [0, 1, 2]}, 1e-4, ALIKE),
+    "fixed answers": Option("", {"answers": "fixed"}),
+    "monitor": Option("monitor", {"monitor": True}),
+    "influence": Option("influence", {"influence": True}),
+    "start": Option("start", {"start": np.eye(6)[:K] + 0.1}),
+    "evaluate": Option("evaluate", {"evaluate": True}),
+    "hosted": Option("hosted", {"hosted": "summed"}),
+    "checkpoint": Option("checkpoint", {"checkpoint": True}),
+}
+FEW = {
+    "consensus_rpca": {"gamma": 0.5, "max_rounds": 15},
+    "dcf_pca": {"max_rounds": 15},
+    "per_pca": {"local_components": 1, "max_rounds": 30, "eta": 0.002},
+    "exact_per_pca": {"local_components": 1, "max_rounds": 60},
+    "sparse_pca": {"cardinality": 3},
+    "dr_svd": {"rank": 6},
+    "local_power": {"align": "none"},
+}
+
+
+def algorithm(name: str, options: tuple[str, ...]) -> Any:
+    """As precise as the options leave room for, and of few rounds under a budget."""
+    own = dict(FEW.get(name, {}))
+    if issubclass(registry.ALGORITHMS[name], Iterative):
+        own["tol"] = 1e-3 if {"float16", "auto bits"} & set(options) else 1e-6
+        if "dp" in options:
+            own["max_rounds"] = 12
+    return make(name, **own)
+
+
+def exact(stage: Stage[Any]) -> bool:
+    """Whether it finds what LAPACK does."""
+    return stage.measured and stage.orthonormal and not isinstance(stage, _Average)
+
+
+def run(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> Any:
+    asked = dict(asked)
+    if asked.get("split") == "columns":
+        shards = [np.hstack(shards_of) for shards_of in _columns(shards)]
+    path = folder / "run.npz" if asked.pop("checkpoint", False) else None
+    if asked.pop("hosted", None):
+        waits = {name: asked.pop(name) for name in ("start", "fraction") if name in asked}
+        dp = {"dp": asked["dp"].replace(", noise_seed=3", "")} if "dp" in asked else {}
+        asked.pop("answers", None), asked.pop("participation", None)
+        strategy = PCAStrategy(stage, n_components=K, hosted="summed", checkpoint=path, **{**asked, **waits, **dp})
+        return strategy.fit(hosts_of(shards, each=2))
+    if path is None:
+        return simulate(stage, shards, n_components=K, **asked)
+
+    class StopError(Exception):
+        pass
+
+    def stop(session: Any) -> None:
+        if len(session.history) == 2:
+            raise StopError
+
+    try:
+        return simulate(stage, shards, n_components=K, checkpoint=path, on_round=stop, **asked)
+    except StopError:
+        return simulate(stage, shards, n_components=K, checkpoint=path, **asked)
+
+
+def _columns(shards: list[Array]) -> list[list[Array]]:
+    X = np.vstack(shards)
+    return [[X[:, :3]], [X[:, 3:5]], [X[:, 5:]]]
+
+
+def check(name: str, options: tuple[str, ...], folder: Any) -> None:
+    """Right or refused, and refused if and only if a property is missing or a rule says so."""
+    chosen = [OPTIONS[option] for option in options]
+    asked: dict[str, Any] = {key: value for option in chosen for key, value in option.asked.items()}
+    shards = next((option.shards for option in chosen if option.shards is not None), UNLIKE)
+    if any(option.shards is ALIKE for option in chosen):
+        shards = [shards[0]] * 3
+    stage = algorithm(name, options)
+    lacking = compatible.missing(stage, *(option.on for option in chosen))
+    found, refusal = answer(stage, shards, asked, folder)
+    if lacking:
+        assert SENTENCE.match(refusal)
+        assert lacking[0].words in refusal
+    elif refusal:
+        assert RULE.match(refusal)
+        assert len(options) > 1, refusal
+    else:
+        assert_right(found, stage, shards, asked, max(option.near for option in chosen))
+
+
+def answer(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> tuple[Any, str]:
+    """The result, or why there is none."""
+    try:
+        return run(stage, shards, asked, folder), ""
+    except ConfigError as error:
+        return None, str(error)
+
+
+def assert_right(found: Any, stage: Any, shards: list[Array], asked: dict[str, Any], near: float) -> None:
+    there = np.vstack(shards)
+    if np.isnan(there).any():
+        shards = filled(shards, asked["missing"])
+        there = np.vstack(shards) if asked["missing"] == "own_mean" else there
+    scale, centre = asked.get("scale"), stage.centers or asked.get("scale") is not None
+    X = np.vstack(shards)
+    sizes = {None: 1.0, "std": np.nanstd(there, axis=0), "max_abs": np.nanmax(np.abs(there), axis=0)}[scale]
+    F = (X - (X.mean(axis=0) if centre else 0.0)) / sizes  # a scale is that of the values that are there
+    ends = np.cumsum([len(S) for S in shards])[:-1]
+    if exact(stage):
+        s, V = np.linalg.svd(F, full_matrices=False)[1:]
+        variances = s[:K] ** 2 / (len(X) - 1)
+        np.testing.assert_allclose(found.explained_variance_, variances, rtol=10.0 * near)
+        if asked.get("split") == "columns":
+            return
+        assert sine(found.components_, V[:K]) <= near
+        left = (s[K:] ** 2).sum() / (len(X) - 1)
+        assert found.left_out_variance_ == pytest.approx(left, rel=max(100.0 * near, 1e-3))
+    else:
+        plain = simulate(stage, np.split(F, ends), n_components=K, center=False)
+        if not stage.measured:  # rounding decides which entry is an outlier, and what is own: see their own tests
+            near = 0.3
+        assert sine(found.components_, plain.components_) <= near
+    if found.mse_ is not None:
+        Q = np.linalg.qr(found.components_.T)[0]
+        assert (
+            found.mse_ == pytest.approx(np.sum((F - F @ Q @ Q.T) ** 2) / len(F), rel=max(near, 1e-3))
+            or not stage.measured
+        )
+    if found.histograms_ is not None and "participation" not in asked:
+        assert found.histograms_.sum(axis=1).tolist() == [len(F)] * 2
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("name", registry.ALGORITHMS)
+def test_an_algorithm_with_an_option(name: str, option: str, tmp_path: Any) -> None:
+    check(name, (option,), tmp_path)
+
+
+def ways() -> dict[str, str]:
+    """The first algorithm of each way in which answers come together."""
+    found: dict[str, str] = {}
+    for name, kind in registry.ALGORITHMS.items():
+        found.setdefault("adds up" if kind().additive else "one by one", name)
+    return found
+
+
+@pytest.mark.parametrize("pair", list(combinations(OPTIONS, 2)), ids=" and ".join)
+@pytest.mark.parametrize("name", ways().values())
+def test_two_options(name: str, pair: tuple[str, str], tmp_path: Any) -> None:
+    first, second = (OPTIONS[option] for option in pair)
+    if not set(first.asked) & set(second.asked):
+        check(name, pair, tmp_path)

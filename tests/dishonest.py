@@ -7,7 +7,7 @@ import numpy as np
 from fake_grid import Context  # Flower's imports, with what they warn of taken care of
 from flwr.app import RecordDict
 
-from flower_pca import MaskedSums, keys, wire
+from flower_pca import MaskedSums, keys, registry, wire
 from flower_pca.clients import PCAClient
 from flower_pca.core.stage import Broadcast
 from flower_pca.masking import fixed, messages
@@ -90,6 +90,7 @@ class Sums:
         """The sum of the answers to a message; `lost` upload nothing, and clients in `told` are asked other arrays."""
         group, frame, clients = self.group, frame or Frame(), len(self.nodes)
         group.begin(range(clients))
+        whole = {name for name, part in registry.STAGES[stage].parts(arrays, None).items() if part.kind.whole}
         bounds = {name: np.asarray(bound, dtype=np.float64) for name, bound in bounds.items()}
         uploads = {}
         for i in range(clients):
@@ -101,10 +102,10 @@ class Sums:
                 uploads[i] = self.send(i, {"mask.step": int(Phase.UPLOAD), **common, **group.upload_message(i)}, frame)
         group.take_uploads(uploads)
         if group.settled:
-            return fixed.decode(self._end({}), shapes, bounds, clients, whole={"n"})
+            return fixed.decode(self._end({}), shapes, bounds, clients, whole=whole)
         number = {"mask.step": int(Phase.UNMASK), "mask.number": group.number}
         total = self._end({i: self.send(i, {**number, **group.unmask_message(i)}) for i in uploads})
-        return fixed.decode(total, shapes, bounds, clients, whole={"n"})
+        return fixed.decode(total, shapes, bounds, clients, whole=whole)
 
     def _end(self, answers):
         total = self.group.total(answers)

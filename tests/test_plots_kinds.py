@@ -96,7 +96,7 @@ def test_what_is_shared_and_own_adds_up_to_the_rows():
     result, parts = case("personal")
     shared, own, rest = axes("personal", "split").containers
     for i, part in enumerate(parts):
-        rows = part.values[:, [list(part.names).index(name) for name in result.feature_names_in_]]
+        rows = part.values[:, [list(part.names).index(name) for name in result.feature_names_in_]] - result.mean_
         pieces = result.split(part, client=i)
         squares = [np.mean(np.sum(piece**2, axis=1)) for piece in pieces]
         found = [bars[i].get_width() for bars in (shared, own, rest)]

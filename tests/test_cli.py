@@ -60,7 +60,7 @@ def test_run_writes_the_result_its_history_and_a_report(data, tmp_path, capsys):
     words += ["--partition", "dirichlet(0.3)", "--tol", 1e-10]
     code, said, err = flower_pca(capsys, *words, "--evaluate", "--out", out)
     assert (code, err) == (0, "")
-    assert sorted(file.name for file in out.iterdir()) == ["history.csv", "report.html", "result.npz"]
+    assert sorted(file.name for file in out.iterdir()) == ["history.csv", "loadings.csv", "report.html", "result.npz"]
     result, reference = PCAResult.load(out / "result.npz"), pooled([X])
     assert sine(result.components_, reference.components[:3]) <= 1e-8
     parts = partition.make("dirichlet(0.3)", 150, 4, beside={"y": LABELS})
@@ -219,7 +219,7 @@ def result(data, tmp_path, capsys, unillustrated):
 def test_transform_writes_the_scores(kind, result, data, tmp_path, capsys):
     path = tmp_path / f"scores.{kind}"
     code, said, _ = flower_pca(capsys, "transform", result, data, "-o", path)
-    scores = np.load(path) if kind == "npy" else np.loadtxt(path, delimiter=",", skiprows=1)
+    scores = np.load(path) if kind == "npy" else np.loadtxt(path, delimiter=",", skiprows=1, usecols=(1, 2, 3))
     reference = pooled([X])
     wanted = (X - reference.mean) @ reference.components[:3].T
     np.testing.assert_allclose(np.abs(scores), np.abs(wanted), atol=1e-6)

@@ -205,7 +205,7 @@ def test_our_own_commands_do_what_the_page_says(tmp_path, monkeypatch, capsys):
         if words[0] == "run" and out is not None:
             wrote = {path.name for path in Path(out).iterdir()}
             own = {f"flower_pca-own-{i}.npz" for i in range(3)} if "--own" in words else set()
-            assert wrote == {"result.npz", "history.csv", "report.html", *own}
+            assert wrote == {"result.npz", "loadings.csv", "history.csv", "report.html", *own}
         if words[0] == "compare":
             wrote = {path.name for path in Path(out).iterdir()}
             assert wrote == {"comparison.csv", "comparison.json", "comparison.svg"}

@@ -116,7 +116,7 @@ def test_a_table_with_its_sites_in_a_column(tmp_path, capsys):
     words = ["run", tmp_path / "all.csv", "--partition", "by_column('site')", "--components", 3, "--out", out, "--json"]
     code, said, _ = flower_pca(capsys, *words)
     assert (code, json.loads(said)["clients"]) == (0, 3)
-    is_pooled(PCAResult.load(out / "result.npz"))
+    is_pooled(PCAResult.load(out / "result.npz"), NAMES)
 
 
 def test_a_comparison_matches_by_name(folder):

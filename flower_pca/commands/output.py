@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import io
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca.base import archive
+from flower_pca.base import archive, hints, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 
@@ -83,14 +85,77 @@ def own_components(path: str, result: Any) -> tuple[Array, str]:
 
 
 _SCORES: Final = "scores.csv"
+_LOADINGS: Final = "loadings.csv"
+
+
+def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]]:
+    """What tells rows from one another beside their numbers: whose each is, its file and its site, where it is known.
+
+    Whose a row is says a column that is called as an identifier is, and is none of those of the result.
+    """
+    from flower_pca.data import sources
+
+    spare = columns_beside(data, features)
+    table = sources.table_with(data, features)
+    called = {"id": [name for name in spare if hints.is_called_identifier(name)]}
+    called["site"] = [name for name in spare if name.casefold() == "site"]
+    names = {label: found[0] for label, found in called.items() if found}
+    with suppress(ConfigError):  # of files whose columns cannot go beside the rows
+        table = sources.table_with(data, features, beside=tuple(names.values()))
+    columns = {label: _printed(table.beside[name]) for label, name in names.items() if name in table.beside}
+    if table.origin is not None:
+        columns["file"] = [Path(part.file).name for part in table.origin.stretches for _ in range(part.n)]
+    if table.sites:
+        parts = zip(table.sites, table.parts, strict=True)
+        columns["site"] = [site for site, part in parts for _ in range(part.shape[0])]
+    return {label: columns[label] for label in ("id", "file", "site") if label in columns}
+
+
+def columns_beside(data: str, features: Sequence[str] | None) -> list[str]:
+    """The names of the columns that are none of those of a result, of a folder those in its first file."""
+    from flower_pca.data import sources
+
+    if features is None:
+        return []
+    source = data
+    if Path(data).expanduser().is_dir():
+        source = str(sources.files_of(data, "*")[1][0])
+    known = set(map(str, features))
+    return [name for name in sources.table_with(source, features).columns if name and name not in known]
+
+
+def _printed(values: Array) -> list[str]:
+    """Labels as they are printed, whole numbers without decimals."""
+    whole = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values.tolist()]
+    return [str(value) for value in whole]
+
+
+def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]], *, private: bool = True) -> None:
+    """A csv file as R and spreadsheets read it; of persons, readable by its owner only."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(head)
+    writer.writerows(rows)
+    with archive.replacing(path, private=private) as file:
+        file.write(text.getvalue().encode())
 
 
 def write_scores(result: Any, folder: Path) -> list[str]:
     """Write the scores, with the ids of the rows where they are known; the name of the file."""
     ids = result.row_ids_
-    with (folder / _SCORES).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([*(["id"] if ids is not None else []), *result.get_feature_names_out()])
-        for i, row in enumerate(result.scores_.tolist()):
-            writer.writerow([*([ids[i]] if ids is not None else []), *(f"{value:.17g}" for value in row)])
+    rows = [[f"{value:.17g}" for value in row] for row in result.scores_.tolist()]
+    head = [*result.get_feature_names_out()]
+    if ids is not None:
+        head, rows = ["id", *head], [[id_, *row] for id_, row in zip(ids, rows, strict=True)]
+    write_table(folder / _SCORES, head, rows)
     return [_SCORES]
+
+
+def write_loadings(result: Any, folder: Path) -> list[str]:
+    """Write the components, one line for each column of the data; the name of the file."""
+    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
+    head = ["column", *(f"component_{i + 1}" for i in range(result.n_components_))]
+    weights = result.components_.T.tolist()
+    rows = [[name, *(f"{value:.17g}" for value in row)] for name, row in zip(names, weights, strict=True)]
+    write_table(folder / _LOADINGS, head, rows, private=False)
+    return [_LOADINGS]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor, Scored
-from flower_pca.base import archive, checks, labels
+from flower_pca.base import archive, checks, hints, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
 from flower_pca.names.spelling import clean
@@ -54,14 +52,17 @@ def run_transform(given: argparse.Namespace) -> int:
     elif given.fit_own:
         client = output.require_personal(result, "--fit-own").fit_own(rows)
     scores = result.transform(rows) if client is None else result.transform(rows, client=client)
-    with archive.replacing(path) as file:
-        if kind == ".npy":
-            np.save(file, scores)
-        else:
-            names = [f"component_{j + 1}" for j in range(result.n_components_)]
-            names += [f"own_{j + 1}" for j in range(scores.shape[1] - len(names))]
-            np.savetxt(file, scores, delimiter=",", header=",".join(names), comments="", fmt="%.17g")
     n, k = scores.shape
+    if kind == ".npy":
+        with archive.replacing(path, private=True) as file:
+            np.save(file, scores)
+    else:
+        names = [f"component_{j + 1}" for j in range(result.n_components_)]
+        names += [f"own_{j + 1}" for j in range(k - len(names))]
+        beside = output.row_labels(given.data, result.feature_names_in_)
+        numbers = ([f"{value:.17g}" for value in row] for row in scores.tolist())
+        lines = ([*(texts[i] for texts in beside.values()), *row] for i, row in enumerate(numbers))
+        output.write_table(path, [*beside, *names], lines)
     if given.json:
         common.print_json({"rows": n, "components": k, "own_components": k - result.n_components_, "out": str(path)})
     else:
@@ -145,11 +146,12 @@ def run_score(given: argparse.Namespace) -> int:
     found = monitor.anomalies(sites, limits, top=given.top)
     rows, beyond = sum(len(s.t2) for s in scored.values()), sum(int(s.beyond(limits).sum()) for s in scored.values())
     if out is not None:
-        _write(out, scored, limits, found)
+        _write(out, sites, scored, limits, found)
     if picture is not None:
         from flower_pca.plots import monitoring
 
         monitoring.draw(scored, limits, picture)
+        picture.chmod(0o600)  # it shows each row
     if given.json:
         plain = [asdict(anomaly) for anomaly in found]
         common.print_json({"rows": rows, "beyond": beyond, "limits": asdict(limits), "anomalies": plain})
@@ -163,19 +165,32 @@ def run_score(given: argparse.Namespace) -> int:
 
 def sites_of(given: argparse.Namespace, result: Any) -> tuple[dict[Any, Any], str]:
     """The rows of each site, by its name; and the column that names them, where it was found and not asked for."""
-    from flower_pca.data import partition, sources
+    from flower_pca.data import partition
 
     needed, found = None if given.partition is None else partition.column(given.partition), ""
     beside = () if needed is None else (needed,)
-    table = sources.table_with(given.data, result.feature_names_in_, beside=beside)
+    table = _identified(given.data, result, beside)
     if given.partition is None and len(table.parts) == 1:
         found = _column_of_sites(given.data, table, result)
         if not found:
             (part,) = partition.deal(table, "contiguous", 1)
             return {Path(table.source).stem or common.title(given.data): part}, ""
-        table = sources.table(given.data, beside=(found,))
+        table = _identified(given.data, result, (found,))
     parts = partition.deal(table, f"by_column({found!r})" if found else given.partition)
     return {getattr(part, "site", "") or i: part for i, part in enumerate(parts)}, found
+
+
+def _identified(data: str, result: Any, beside: Sequence[str]) -> Any:
+    """The rows with these columns beside them; and whose they are, where a column is called so."""
+    from flower_pca.data import sources
+
+    features = result.feature_names_in_
+    table = sources.table_with(data, features, beside=beside)
+    called = [name for name in output.columns_beside(data, features) if hints.is_called_identifier(name)]
+    with suppress(ConfigError):  # of files whose columns cannot go beside the rows
+        for name in called[:1]:
+            return sources.table_with(data, features, beside=(*beside, name)).identified(name)
+    return table
 
 
 def _column_of_sites(data: str, table: Any, result: Any) -> str:
@@ -205,26 +220,31 @@ def _file(path: Path | None, endings: Sequence[str]) -> Path | None:
     return place
 
 
-def _write(path: Path, scored: Mapping[Any, Scored], limits: Limits, found: Sequence[Anomaly]) -> None:
-    """One line for each row; of those beyond a limit, which it is and why."""
+def _write(
+    path: Path, sites: Mapping[Any, Any], scored: Mapping[Any, Scored], limits: Limits, found: Sequence[Anomaly]
+) -> None:
+    """One line for each row, with its file, and whose it is; of those beyond a limit, which it is and why."""
     why: dict[tuple[Any, int], list[Anomaly]] = {}
     for anomaly in found:
         why.setdefault((anomaly.site, anomaly.row), []).append(anomaly)
-    with archive.replacing(path) as raw:
-        lines = [["site", "row", "T2", "SPE", "beyond", "because"]]
-        for site, scores in scored.items():
-            for row, (t2, spe) in enumerate(zip(scores.t2, scores.spe, strict=True)):
-                here = why.get((site, row), [])
-                beyond = " ".join(anomaly.statistic for anomaly in here)
-                because = "; ".join(f"{anomaly.statistic}: {anomaly.because}" for anomaly in here)
-                lines.append([str(site), str(row), repr(float(t2)), repr(float(spe)), beyond, because])
-        raw.write(_text(lines).encode())
+    lines: list[list[str]] = []
+    for site, scores in scored.items():
+        places = _places(sites[site], len(scores.t2))
+        for row, (t2, spe) in enumerate(zip(scores.t2, scores.spe, strict=True)):
+            here = why.get((site, row), [])
+            beyond = " ".join(anomaly.statistic for anomaly in here)
+            because = "; ".join(f"{anomaly.statistic}: {anomaly.because}" for anomaly in here)
+            lines.append([str(site), str(row), repr(float(t2)), repr(float(spe)), beyond, because, *places[row]])
+    output.write_table(path, ["site", "row", "T2", "SPE", "beyond", "because", "id", "file"], lines)
 
 
-def _text(lines: Sequence[Sequence[str]]) -> str:
-    file = io.StringIO(newline="")
-    csv.writer(file).writerows(lines)
-    return file.getvalue()
+def _places(rows: Any, n: int) -> list[tuple[str, str]]:
+    """Whose each row is, and the file that it is from; "" where that is not known."""
+    ids, origin = getattr(rows, "ids", None), getattr(rows, "origin", None)
+    files = [""] * n
+    if origin is not None:
+        files = [Path(origin.some(slice(row, row + 1)).file).name for row in range(n)]
+    return [*zip(map(str, ids or [""] * n), files, strict=True)]
 
 
 def _print(found: Sequence[Anomaly], limits: Limits, rows: int, beyond: int) -> None:

@@ -77,14 +77,16 @@ def run(given: argparse.Namespace) -> int:
         raise KeyboardInterrupt(f"The state of the run is in {checkpoint}; the same command goes on from it.") from None
     if given.influence is None and influence.cheap(result, len(shards)):
         result = influence.of_rows(result, shards)
-    wrote = ["result.npz", "history.csv", "report.html"]
+    wrote = ["result.npz", "loadings.csv", "history.csv", "report.html"]
     with common.writing(place) as draft:
         result.save(draft / "result.npz")
+        output.write_loadings(result, draft)
         wrote += output.write_scores(result, draft) if given.split == "columns" else []
         wrote += output.write_own(result, draft, shards) if given.own else []
         _history(result, draft / "history.csv")
         title, rows = f"Principal components of {common.title(given.data)}", shards if given.split == "rows" else None
         report.write(result, draft / "report.html", title=title, shards=rows)
+        (draft / "report.html").chmod(0o600)  # it shows scores of rows
     if given.json:
         common.print_json({**as_json(result), "clients": len(shards), "out": str(place)})
     else:

@@ -76,7 +76,10 @@ def folder(
     options |= {name: value for name, value in (("columns", columns), ("beside", apart)) if value}
     place, files = files_of(path, pattern, texts("without", without))
     tables = _tables(files, options, texts("drop", drop))
-    tables = [like(tables[0], table, files[0], file) for table, file in zip(tables, files, strict=True)]
+    first = tables[0]
+    if any(table.names != first.names for table in tables):  # nobody's order is that of all
+        first = first.picked(tuple(sorted(first.names))) if first.names else first
+    tables = [like(first, table, files[0], file) for table, file in zip(tables, files, strict=True)]
     names = _sites(files)
     parts = tuple(table.parts[0] for table in tables)
     sizes = [int(part.shape[0]) for part in parts]

@@ -231,7 +231,8 @@ class PCAResult:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result, but for `own`, as an npz with a JSON header; returns the path."""
         arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
-        return archive.write(path, "result", saved.header(self, self._NUMBERS), arrays)
+        of_persons = "scores_" in arrays
+        return archive.write(path, "result", saved.header(self, self._NUMBERS), arrays, private=of_persons)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:

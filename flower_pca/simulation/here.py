@@ -25,7 +25,7 @@ from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Conduct, Ray
 from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.progress import Watch
-from flower_pca.simulation.sites import clients_of, handed_over, looked_at, room, sites_of
+from flower_pca.simulation.sites import clients_of, common_order, handed_over, looked_at, room, sites_of
 from flower_pca.vertical import simulation as vertical
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
@@ -93,6 +93,8 @@ def simulate(
         rule = "left out, as no other client has the columns of one that is away"
         _require_none(present, 'participation with split="columns"', rule, "Leave it out.")
         return vertical.simulate(question, shards, conduct, private=private)
+    if question.columns is None:
+        question = replace(question, columns=common_order(shards))
     clients = _require_clients(question, shards)
     public = handed_over(private, len(clients))
     watch = Watch(on_round, _words(question, clients))

@@ -34,6 +34,15 @@ def sites_of(shards: Any) -> list[SiteRows]:
     return [SiteRows.of(X, who=f"client {i}") for i, X in enumerate(shards)]
 
 
+def common_order(shards: Any) -> tuple[str, ...] | None:
+    """The names of the columns in the order that they have at all sites; None where they differ, or are sorted."""
+    orders = {(site.names, bool(site.words)) for site in sites_of(shards)}
+    names, words = next(iter(orders))
+    if len(orders) > 1 or words or names is None or list(names) == sorted(names):
+        return None
+    return names
+
+
 def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
     """The shards as the clients see them, all with the same columns: those named, or all that they have."""
     found = enumerate(sites_of(shards))

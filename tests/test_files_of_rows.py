@@ -1,0 +1,89 @@
+"""What commands write of rows: whose each is, its file and its site; and readable by its owner only."""
+
+import csv
+import stat
+
+import numpy as np
+import pytest
+from test_cli import flower_pca
+
+from flower_pca import PCAResult, simulate
+
+pd = pytest.importorskip("pandas")
+ROWS = np.random.default_rng(0).normal([50.0, 20.0, 5.0], 1.0, (30, 3))
+NAMES = ["weight", "age", "bmi"]
+
+
+@pytest.fixture
+def place(tmp_path, capsys):
+    (tmp_path / "sites").mkdir()
+    for i, site in enumerate(("bonn", "jena", "trier")):
+        frame = pd.DataFrame(ROWS[10 * i : 10 * i + 10], columns=NAMES)
+        frame.insert(0, "patient_id", [f"{site[0].upper()}{k}" for k in range(10)])
+        frame.to_csv(tmp_path / f"sites/{site}.csv", index=False)
+    options = ["--drop", "patient_id", "--components", 2, "--out", tmp_path / "out"]
+    assert flower_pca(capsys, "run", tmp_path / "sites", *options)[0] == 0
+    return tmp_path
+
+
+def read(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def only_for_its_owner(path):
+    return stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_scores_have_the_id_the_file_and_the_site_of_their_rows(place, capsys):
+    result = PCAResult.load(place / "out/result.npz")
+    assert flower_pca(capsys, "transform", place / "out/result.npz", place / "sites", "-o", place / "s.csv")[0] == 0
+    lines = read(place / "s.csv")
+    assert list(lines[0]) == ["id", "file", "site", "component_1", "component_2"]
+    assert [line["id"] for line in lines[9:11]] == ["B9", "J0"]
+    assert (lines[25]["file"], lines[25]["site"]) == ("trier.csv", "trier")
+    scores = [[float(line[f"component_{k}"]) for k in (1, 2)] for line in lines]
+    np.testing.assert_allclose(scores, result.transform(pd.DataFrame(ROWS, columns=NAMES)), rtol=0, atol=1e-12)
+    frame = pd.read_csv(place / "s.csv", index_col="id")  # as R reads it too
+    assert frame.loc["J0", "site"] == "jena"
+    assert flower_pca(capsys, "transform", place / "out/result.npz", place / "sites", "-o", place / "s.npy")[0] == 0
+    assert np.load(place / "s.npy").shape == (30, 2)
+    assert only_for_its_owner(place / "s.csv")
+    assert only_for_its_owner(place / "s.npy")
+
+
+def test_far_rows_have_the_id_and_the_file(place, capsys):
+    words = [place / "out/result.npz", place / "sites", "-o", place / "far.csv"]
+    assert flower_pca(capsys, "score", *words)[0] == 0
+    line = read(place / "far.csv")[12]
+    assert [line[name] for name in ("site", "row", "id", "file")] == ["jena", "2", "J2", "jena.csv"]
+    assert only_for_its_owner(place / "far.csv")
+
+
+def test_loadings_are_a_table_for_a_spreadsheet(place):
+    result = PCAResult.load(place / "out/result.npz")
+    lines = read(place / "out/loadings.csv")
+    assert [line["column"] for line in lines] == NAMES
+    np.testing.assert_array_equal([float(line["component_2"]) for line in lines], result.components_[1])
+    assert only_for_its_owner(place / "out/report.html")  # which shows the scores of all rows
+
+
+def test_scores_of_a_run_over_columns_are_for_their_owner(place, capsys):
+    (place / "parties").mkdir()
+    for names in (["a", "b"], ["c"]):
+        part = pd.DataFrame(ROWS, columns=[*"abc"])[names]
+        part.to_csv(place / f"parties/{names[0]}.csv", index=False)
+    words = ["--split", "columns", "--components", 1, "--out", place / "whole"]
+    assert flower_pca(capsys, "run", place / "parties", *words)[0] == 0
+    assert only_for_its_owner(place / "whole/scores.csv")
+    assert only_for_its_owner(place / "whole/result.npz")
+
+
+def test_a_result_is_in_the_order_of_the_columns_where_all_agree():
+    frames = [pd.DataFrame(part, columns=NAMES) for part in np.array_split(ROWS, 3)]
+    result = simulate("krylov", frames, n_components=2)
+    assert result.feature_names_in_.tolist() == NAMES
+    mixed = simulate("krylov", [frames[0][sorted(NAMES)], *frames[1:]], n_components=2)
+    assert mixed.feature_names_in_.tolist() == sorted(NAMES)
+    order = [sorted(NAMES).index(name) for name in NAMES]
+    np.testing.assert_allclose(result.components_, mixed.components_[:, order], rtol=0, atol=1e-12)

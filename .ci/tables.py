@@ -28,9 +28,7 @@ def choosing() -> str:
         told = described(stage)
         takes = ", ".join(told["takes"]) or "-"
         lines.append(f"| `{stage.name}` | {_finds(stage)} | {takes} | {_named(_first(told['prefer']))} |")
-    told = (
-        "What an option needs of an algorithm and the algorithm has not, in its default form: the run is then refused."
-    )
+    told = "What an option needs of an algorithm and it has not, in its default form: the run is then refused."
     told += " A dot stands where the two go together."
     return "\n".join([*lines, "", *textwrap.wrap(told, 118), "", matrix()])
 

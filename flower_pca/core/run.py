@@ -1,9 +1,9 @@
-"""Run: a list of stages, a roll of clients and the terms of a budget, as a state machine without input or output.
+"""Run: a list of stages, a roll of clients and the layers that are on, as a state machine without input or output.
 
 Whoever owns a transport repeats: ask `pending(present)` for the message, send it to the clients that it names, hand
 their answers to `advance`; when `pending` returns None, `result()` is ready. `drive` is that loop. What a run knows is
 in three frozen values, each with its own theory of operation: `Standing` (which stage, and its state), `Roll` (who
-counts), and the terms. The run moves them on:
+counts), and the layers over its messages. The run moves them on:
 
 | what happens                     | standing                  | roll                                       |
 | -------------------------------- | ------------------------- | ------------------------------------------ |

@@ -126,6 +126,15 @@ def test_distances_and_limits_are_those_of_the_span():
     np.testing.assert_allclose(t2.sum(axis=1), scored.t2)
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_components_of_a_run_that_ends_early_are_of_length_one(rounds):
+    found = simulate(f"sparse_pca(cardinality={SIZES}, max_rounds={rounds})", SHARDS, n_components=3)
+    assert [np.count_nonzero(row) for row in found.components_] == list(SIZES)
+    np.testing.assert_allclose(np.linalg.norm(found.components_, axis=1), 1.0, rtol=1e-12)
+    left_out = found.total_variance_ - found.explained_variance_.sum()
+    assert found.left_out_variance_ == pytest.approx(left_out, rel=1e-9)
+
+
 @pytest.mark.usefixtures("lines")
 def test_over_flower_it_is_the_same():
     apps = strategies.SparsePCA(n_components=3, cardinality=SIZES, tol=1e-13)

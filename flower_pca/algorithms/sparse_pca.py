@@ -113,6 +113,7 @@ class SparsePCA(Iterative[SparseState]):
         Z, Y = state.Z, state.Y
         if Y is None or (np.count_nonzero(Z, axis=0) > self._sizes(Z)).any():  # it ended before it kept so few
             Z, Y = largest(state.block, self._sizes(Z)), None
+            Z = Z / linalg.column_norms(Z)
         return replace(model, basis=Z, product=Y)
 
     def verify(self, model: Model) -> Status | None:

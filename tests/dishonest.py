@@ -34,11 +34,11 @@ class Node:
         self.context = Context(1, 100 + self.key, {"partition-id": self.key}, RecordDict(), {})
         self.client = PCAClient(self.X, context=self.context, **self.rules)
 
-    def ask(self, stage, arrays, frame=None, *, run="r", number=None, algorithm=None):
+    def ask(self, stage, arrays, frame=None, *, run="r", number=None, algorithm=None, layers=None):
         """The answer by name; of an evaluation, its metrics."""
         self.asked += 1
         number = next(NUMBERS) if number is None else number
-        asked = request(stage, arrays, frame, run, number, algorithm)
+        asked = request(stage, arrays, frame, run, number, algorithm, layers)
         if wire.kind(stage) == wire.EVALUATE:
             _, _, metrics = self.client.evaluate(*asked)
             answer = metrics
@@ -52,9 +52,10 @@ class Node:
         return answer
 
 
-def request(stage, arrays, frame=None, run="r", number=0, algorithm=None):
+def request(stage, arrays, frame=None, run="r", number=0, algorithm=None, layers=None):
     """A message as a client gets it."""
-    given = Broadcast(stage, number, {name: np.asarray(a) for name, a in arrays.items()}, frame or Frame(), (1,))
+    asked = {name: np.asarray(a) for name, a in arrays.items()}
+    given = Broadcast(stage, number, asked, frame or Frame(), (1,), layers=layers or {})
     return wire.open_request(
         wire.write_request(given, 1, algorithm=algorithm or stage, run=run, extra={}), wire.kind(stage)
     )

@@ -302,8 +302,8 @@ def test_refusals_under_noise_and_masks_count_nothing(how):
     assert infinite == "The data of this node must be finite. Impute or drop these entries before the run."
     if how == "noise":
         gaps = said(PCAClient(nan_rows(SHARDS[0]), context=context(), **rules), stage, asked)
-        remedy = 'Impute or drop these entries before the run, or use missing="own_mean".'
-        assert gaps == f"The data of this node must be finite. {remedy}"
+        rule = "none in a run with noise, or in columns for which its gap_values has constants"
+        assert gaps == f"The missing values of this node must be {rule}. Got others. Ask the node's operator."
         wrong = said(PCAClient(SHARDS[0], context=context(), **rules), stage, {**asked, "Z": np.eye(D + 1)[:, :1]})
         assert f"The rows of this node must be of {D + 1} columns, as Z of this message. Got {D}." in wrong
 
@@ -465,7 +465,7 @@ BAD_ROWS = {
     "empty": (lambda X: X[:0], "The data of this node must be at least one row"),
     "none": (lambda X: None, "The data of this node must be"),
     "objects": (lambda X: np.array([[{}]], dtype=object), "The data of this node must be"),
-    "columns": (lambda X: X[:, :-1], "umber of columns"),
+    "columns": (lambda X: X[:, :-1], "must be 10, as those of the run. Got 9."),
 }
 
 

@@ -14,7 +14,7 @@ from flower_pca import ConfigError, DataError, ExactPerPCA, PCAResult, PersonalR
 from flower_pca.clients.books.folders import own_file
 from flower_pca.core.layer import Who, Work
 from flower_pca.layers import single as apart
-from flower_pca.report import pages, write
+from flower_pca.report import write
 from flower_pca.simulation.ranks import alternatives
 from flower_pca.strategies import PCAStrategy
 
@@ -148,7 +148,7 @@ def test_a_saved_result_keeps_the_numbers(tmp_path: Path) -> None:
 
 def test_the_report_and_the_alternatives_take_unequal_numbers() -> None:
     result = run(MAPPED, NAMED)
-    shown = {fact.name: fact.shown for fact in result.facts()}
+    shown = {fact.key: fact.text for fact in result.facts()}
     assert shown["own_components_of_a_client"] == "0 to 3"
     errors = alternatives(result, SHARDS)
     for i, (X, r) in enumerate(zip(SHARDS, TRUE, strict=True)):

@@ -67,7 +67,10 @@ def genuine():
         run = assembly.tracking(registry.tracker(name), n_components=2, steps=2)
         note(name, run, InProcess([Stream(GAPPY, batch=20) for _ in "12"]))
     summed = [{}, {"reference": np.zeros(D), "seed": np.array(1), "width": np.array(2), "peaks": np.array(False)}]
-    alone = {("standardize", "standardize"): [{}], ("sparse_pca", "oblique"): [{"Z": U}]}  # sent where no product is known
+    alone = {
+        ("standardize", "standardize"): [{}],
+        ("sparse_pca", "oblique"): [{"Z": U}],
+    }  # sent where no product is known
     return {**found, ("ssi", "summed_opening"): summed, **alone}
 
 

@@ -241,7 +241,10 @@ def test_each_client_adds_the_same_noise_as_without_masks_but_a_share_of_it():
     ("given", "words"),
     [
         ({"mask": MaskedSums(bound=9.0)}, "bound of the masks must be left out with dp. Got 9.0."),
-        ({"algorithm": "faps"}, "dp must be asked of ssi, krylov or covariance. Got faps."),
+        (
+            {"algorithm": "faps"},
+            "The algorithm with dp must be one whose answers no row can change by",
+        ),
         ({"dp": budget(epsilon=1.0, colluding=0), "scale": "max_abs"}, "scale under masks must be None or 'std'"),
         ({"algorithm": "ssi(max_rounds=2)", "missing": "mean"}, "missing with dp must be \"error\". Got 'mean'."),
     ],

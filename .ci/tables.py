@@ -9,10 +9,12 @@ A table stands between two comments, `algorithms` and `end of algorithms`. What 
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
 from flower_pca import PersonalResult, RobustResult, registry
 from flower_pca.commands.algorithms import described
+from flower_pca.core import compatible
 from flower_pca.core.stage import Stage
 
 ROOT = Path(__file__).parents[1]
@@ -26,6 +28,19 @@ def choosing() -> str:
         told = described(stage)
         takes = ", ".join(told["takes"]) or "-"
         lines.append(f"| `{stage.name}` | {_finds(stage)} | {takes} | {_named(_first(told['prefer']))} |")
+    told = "What an option needs of an algorithm and it has not, in its default form: the run is then refused."
+    told += " A dot stands where the two go together."
+    return "\n".join([*lines, "", *textwrap.wrap(told, 118), "", matrix()])
+
+
+def matrix() -> str:
+    """Every algorithm with every option that needs something of it: what is missing, or a dot."""
+    options = {"/".join(named): named for named, _ in compatible.NEEDS}
+    lines = [f"| algorithm | {' | '.join(f'`{option}`' for option in options)} |", "|---" * (len(options) + 1) + "|"]
+    for stage in registry.ALGORITHMS.values():
+        made = stage()
+        lacks = [", ".join(lack.brief for lack in compatible.missing(made, *named)) for named in options.values()]
+        lines.append(f"| `{stage.name}` | {' | '.join(lack or '·' for lack in lacks)} |")
     return "\n".join(lines)
 
 

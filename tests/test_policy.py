@@ -6,7 +6,7 @@ import stat
 import numpy as np
 import pytest
 from builders import unequal
-from fake_grid import grid_of, is_pca_of
+from fake_grid import FakeGrid, grid_of, is_pca_of
 from flwr.app import Context, RecordDict
 
 from flower_pca import strategies, wire
@@ -15,6 +15,7 @@ from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.clients import PCAClient, client_app
 from flower_pca.core.stage import Broadcast
 from flower_pca.rows.frame import Frame
+from flower_pca.rows.stream import Stream
 
 pytestmark = pytest.mark.usefixtures("lines")
 
@@ -81,6 +82,12 @@ def test_under_masks_a_refusal_does_not_tell_the_number_of_rows():
     assert is_pca_of(result, OTHERS)
 
 
+def test_a_name_of_the_masks_is_nothing_in_a_message_without_them():
+    node = PCAClient(SHARDS[0])
+    words = ask(node, "ssi", {"Z": I[:, :2], "mask.x": np.ones(3)})
+    assert "The arrays of a message must be those of ssi: Z. Got mask.x" in words
+
+
 def test_too_many_refusals_end_the_run():
     with pytest.raises(NotEnoughNodes, match="masked_only is set"):
         strategies.Krylov(n_components=2).fit(grid_of(SHARDS, masked_only=True))
@@ -142,3 +149,21 @@ def test_columns_are_counted_over_runs_plain_or_masked(mask, tmp_path):
     assert archive.read(path, "ledger of a node", private=True)[0]["columns"] == 2 * used
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert "that is its max_columns" in run()[0][2]
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_columns_of_a_stream_that_does_not_know_them_are_those_of_its_batches(mask, tmp_path):
+    def columns(streams, folder):
+        app = client_app(
+            lambda context: streams[context.node_config["partition-id"]],
+            max_columns=99,
+            memory_dir=folder,
+            allow=["st_miss"],
+        )
+        strategies.TrackingStrategy("st_miss", n_components=1, steps=2, mask=mask).fit(FakeGrid(app, len(streams)))
+        return [archive.read(p, "ledger of a node", private=True)[0]["columns"] for p in folder.glob("*ledger*.npz")]
+
+    batches = [[X[20 * i : 20 * i + 20] for i in range(2)] for X in SHARDS[:2]]
+    known = columns([Stream(of) for of in batches], tmp_path / "known")
+    unknown = columns([Stream(lambda t, of=of: of[t]) for of in batches], tmp_path / "unknown")
+    assert unknown == known

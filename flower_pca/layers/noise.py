@@ -354,6 +354,9 @@ def _instruction(says: Arrays) -> tuple[float, float, float]:
     if strange := says.keys() - _SAID:
         rule, got = f"made of {', '.join(sorted(_SAID))}", ", ".join(sorted(strange))[:100]
         raise ProtocolError("What a message with noise says", must=rule, got=got, then=_SENDER)
+    if several := [name for name in says if np.ndim(says[name])]:
+        rule, got = "one number each", f"several in {', '.join(several)}"
+        raise ProtocolError("What a message with noise says", must=rule, got=got, then=_SENDER)
     values = tuple(float(says.get(name, np.nan)) for name in (_CLIP, _NOISE, _BUDGET))
     if not all(np.isfinite(value) and value > 0.0 for value in values):
         rule = ", ".join(f"{NOISE}.{name}" for name in (_CLIP, _NOISE)) + f" and {NOISE}.{_BUDGET}, each above 0"

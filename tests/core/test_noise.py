@@ -174,6 +174,7 @@ def test_a_stage_without_a_bound_gives_no_noised_answer(name):
         ({"Z": 1e12 * np.eye(3)[None]}, "Z with noise must be a matrix. Got 3 dimensions."),
         ({"Z": 1e12 * np.eye(3)[0]}, "Z with noise must be a matrix. Got 1 dimension."),
         ({"dp.noise": np.array(0.0)}, "each above 0. Got 1, 0, 9."),
+        ({"dp.noise": np.ones(2)}, "must be one number each. Got several in noise."),
         ({"dp.clip": np.array(-1.0)}, "each above 0. Got -1, 1, 9."),
         ({"dp.budget": np.array(np.inf)}, "each above 0. Got 1, 1, inf."),
     ],

@@ -187,7 +187,7 @@ class Account:
         """Count the floating-point numbers of an answer as columns of d; under masks, those that the sum shows."""
         if (most := self._rules.max_columns) is None:
             return
-        d = data.d or 1  # of a stream that has not begun
+        d = data.d or _columns(stage, request, up)
         parts = registry.STAGES[stage].parts(messages.plain(request.arrays), d)
         real = {name: part.shape for name, part in parts.items() if not part.kind.whole}
         if request.stage == messages.STAGE:
@@ -206,3 +206,11 @@ class Account:
         else:
             mark = "stream" if self._context is None else f"stream-{kept.key_of(self._context)}"
         return kept.ledger_file(self._rules.memory_dir, mark)
+
+
+def _columns(stage: str, request: wire.Request, up: Arrays) -> int:
+    """How many columns the rows of a stream have that does not know it: by the message, else by the answer."""
+    sent, asks = messages.plain(request.arrays), registry.STAGES[stage].asks
+    counts = [int(a) for name, a in sent.items() if asks[name].counts_columns]
+    blocks = [len(a) for a in (*sent.values(), *messages.plain(up).values()) if a.ndim == 2]
+    return max([1, *counts, *blocks])

@@ -64,7 +64,7 @@ class Asked:
         masked = request.stage == messages.STAGE
         stage = (messages.inner_stage(request.arrays) or "") if masked else request.stage
         asks = registry.STAGES[stage].asks if stage in registry.STAGES else {}
-        arrays = messages.plain(request.arrays)
+        arrays = messages.plain(request.arrays) if masked else request.arrays
         if SINGLE not in request.layers:
             return cls(stage, asks, arrays, frozenset(), masked)
         from flower_pca.layers import single

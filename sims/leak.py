@@ -32,6 +32,7 @@ FLAT: Final = ("ssi(oversample=0, max_rounds=40)", "krylov(oversample=0, tol=1e-
 FALLING: Final = ("ssi(oversample=0, tol=1e-6)", "krylov(oversample=0, tol=1e-7)", "faps(tol=1e-5)")
 SENTENCES: Final = {
     "krylov": "Every answer is C_i times a block: C_i is told when the blocks span everything, in d / p messages.",
+    "sparse_pca": "As ssi; its blocks have few columns of the data each, so C_i is told on these alone.",
     "ssi": "As krylov; as its blocks turn into one another, what is told beyond d / p messages adds little.",
     "local_power": "A block of the client's own and its product: C_i on its leading space, from the first round.",
     "faps": "No equations that add up to C_i; the opening and the closing message tell C_i Z, 2 p columns.",

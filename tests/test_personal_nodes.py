@@ -167,7 +167,7 @@ def test_theta_is_that_of_the_nodes_that_agree(weights: str) -> None:
     algorithm = f"{EXACT[:-1]}, weights={weights!r}, tol=0.0, max_rounds=200)"
     agreeing = (0, 2, 5)
     with in_a_run():
-        result = collected(FakeGrid(partly(agreeing), 6), algorithm=algorithm)
+        result = collected(FakeGrid(partly(agreeing), 6), algorithm=algorithm, center=False)
     U, own = result.components_.T, []
     for i in agreeing:
         rest = SHARDS[i] - SHARDS[i] @ U @ U.T
@@ -206,7 +206,7 @@ def test_what_a_server_that_computes_still_finds_of_own_components(init: str) ->
     with in_a_run():
         grid = FakeGrid(app_of(SHARDS), 6)
         heard = listened(grid)
-        result = collected(grid, algorithm=f"{EXACT[:-1]}, init={init!r})")
+        result = collected(grid, algorithm=f"{EXACT[:-1]}, init={init!r})", center=False)
     n, U = len(SHARDS[0]), result.components_.T
     *_, last, closing = [arrays for i, arrays in heard if i == 0]
     found = np.linalg.svd(closing["Y"] / n - last["Z"])[0][:, :2]

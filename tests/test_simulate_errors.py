@@ -103,7 +103,7 @@ CONFIG_ERRORS = {
     "misspelt": (
         {"algorithm": "kryov"},
         "The algorithm must be one of krylov, ssi, local_power, faps, uda, wda, dr_svd, dist_pca, fed_oapm, "
-        "covariance, "
+        "covariance, sparse_pca, "
         "dcf_pca, consensus_rpca, per_pca, exact_per_pca, auto. Got 'kryov'. Did you mean 'krylov'?",
     ),
     "case": ({"algorithm": "FAPS"}, "Did you mean 'faps'?"),

@@ -75,7 +75,8 @@ def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
         x, y = ends[j]
         ax.annotate("", (x, y), (0.0, 0.0), arrowprops={"arrowstyle": "-|>", "color": style.INK, "lw": 0.9})
         name = style.name_of(columns[j])
-        side = "left" if x >= 0.0 else "right"
+        inwards = abs(x) > 0.5 * np.abs(points[:, 0]).max()  # a name must not leave the picture
+        side = "left" if (x >= 0.0) != inwards else "right"
         ax.text(x, y, name, fontsize=7.5, color=style.INK, ha=side, va="center", fontfamily=style.family(name))
 
 

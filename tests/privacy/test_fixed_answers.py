@@ -127,6 +127,7 @@ def test_whatever_is_asked_the_same_statistics_give_the_same_answer(stage):
     answered = 0
     for number in range(60):
         frame, Z = drawn(rng)
+        frame = Frame() if stage.endswith("opening") and number % 2 else frame  # an opening is of raw rows
         arrays = questions(rng, Z)[stage]
         layers = {"wire": {"bits": np.array([32, 16][number % 2])}} if number % 4 else {}
         a, b = (told(node, stage, arrays, frame, number, layers) for node in (one, other))

@@ -91,7 +91,7 @@ def questions(rng, Z):
     return {
         "opening": {"peaks": number(True), "block": Z},
         "summed_opening": {"peaks": number(False), "reference": rng.standard_normal(D) * 1e15, "block": Z},
-        "influence": {"W": Z},
+        "influence": {"W": Z}, "sparse_pca": {"Z": Z}, "oblique": {"Z": Z},
         "ritz": {"Z": Z}, "evaluate": {"Z": Z}, "ssi": {"Z": Z}, "krylov": {"B": Z}, "fed_oapm": {"U": Z},
         "local_power": {"Z": Z, "steps": number(3), "aligned": number(True)},
         "faps": {"Z": Z, "inner_steps": number(2), "inner_tol": number(0.0)},
@@ -127,6 +127,8 @@ def test_whatever_is_asked_the_same_statistics_give_the_same_answer(stage):
     answered = 0
     for number in range(60):
         frame, Z = drawn(rng)
+        if "opening" in stage and number % 2:  # what it asks for is of raw rows, or refused
+            frame = Frame()
         arrays = questions(rng, Z)[stage] | ({"wire.bits": np.array([64, 32, 16][number % 3])} if number % 4 else {})
         a, b = (told(node, stage, arrays, frame, number) for node in (one, other))
         assert a.keys() == b.keys()

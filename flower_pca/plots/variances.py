@@ -82,7 +82,8 @@ def _following(ax: Axes, result: PCAResult) -> str:
     least, most = result.noise_variance_, min(float(result.explained_variance_[-1]), result.left_out_variance_)
     if not 0.0 < least <= most:
         return "component"
-    ax.errorbar([k + 1], [least / total], [[0.0], [(most - least) / total]], fmt="none", ecolor=style.FAINT, capsize=3)
+    ends = np.array([least, most]) / total
+    ax.plot([k + 1, k + 1], ends, color=style.FAINT, marker="_", mfc=style.FAINT, mec=style.FAINT, lw=1.5)
     ax.set_xlim(0.35, k + 1.65)
     return f"component; component {k + 1} lies within the line"
 

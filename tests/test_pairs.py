@@ -199,7 +199,7 @@ def assert_right(found: Any, stage: Any, shards: list[Array], asked: dict[str, A
             found.mse_ == pytest.approx(np.sum((F - F @ Q @ Q.T) ** 2) / len(F), rel=max(near, 1e-3))
             or not stage.measured
         )
-    if found.histograms_ is not None and "participation" not in asked:
+    if found.histograms_ is not None:
         assert found.histograms_.sum(axis=1).tolist() == [len(F)] * 2
 
 

@@ -84,6 +84,7 @@ class Histograms(Stage[HistogramsState]):
     """
 
     name: ClassVar[str] = "monitor"
+    fixed_set: ClassVar[bool] = True  # counts are of all clients, or of none
     asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "variances": VALUES, "rest": POSITIVE}
     by_row: ClassVar[bool] = True
 

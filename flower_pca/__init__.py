@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flower_pca.algorithms.personal.per_pca import PerPCA as PerPCA
     from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA as ConsensusRPCA
     from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
+    from flower_pca.algorithms.sparse_pca import SparsePCA as SparsePCA
     from flower_pca.algorithms.ssi import SSI as SSI
     from flower_pca.base.errors import ConfigError as ConfigError
     from flower_pca.base.errors import DataError as DataError

@@ -38,7 +38,9 @@ _GAP: Final = 'If it stands for a gap, empty the cell and use missing="mean".'
 _CODES: Final = np.array(  # that files write for a gap
     [*(sign * (10.0**k - 1) for k in range(2, 7) for sign in (1, -1)), -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1]
 )
-_TIME: Final = re.compile(r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob", re.IGNORECASE)
+_TIME: Final = re.compile(
+    r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob", re.IGNORECASE
+)
 _WIDE: Final = 500  # columns beyond which they are wave lengths, genes or pixels, and some look odd by accident
 _CELSIUS: Final = 60.0  # degrees at most of what is measured in either scale
 _APART: Final = 0.25  # of the spread: how far a median may lie from that of the other sites in another unit

@@ -54,7 +54,8 @@ def strange(rng, arrays, other):
     """A message with one to three of its arrays made strange."""
     arrays = {name: np.asarray(a) for name, a in arrays.items()}
     for _ in range(int(rng.integers(1, 4))):
-        name = str(rng.choice([*arrays, *NAMES])) if rng.random() < 0.8 or not arrays else next(iter(arrays))
+        foreign = not arrays or rng.random() < 0.4  # which is mostly refused by name
+        name = str(rng.choice([*arrays, *NAMES] if foreign else list(arrays)))
         a = np.asarray(arrays.get(name, np.eye(D)[:, :2]))
         match int(rng.integers(9)):
             case 0:  # of another stage's message, under its own name or this one

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flower_pca.base import archive
-from flower_pca.clients.books import folders as kept
+from flower_pca.clients.books import folders
 from flower_pca.core.stage import Arrays
 from flower_pca.wire import records
 
@@ -105,11 +105,11 @@ class FileStore:
 
     def file(self, run: str) -> Path:
         """Where the memory of a run is. Its name is the server's, and so is no name of a file."""
-        return kept.memory_file(self._folder, self._node, hashlib.blake2s(run.encode(), digest_size=8).hexdigest())
+        return folders.memory_file(self._folder, self._node, hashlib.blake2s(run.encode(), digest_size=8).hexdigest())
 
     def alone(self, run: str) -> AbstractContextManager[None]:
         """Until the end, no other process of the node loads or saves the memory of this run."""
-        return kept.locked(self.file(run))
+        return folders.locked(self.file(run))
 
     def load(self, run: str) -> Memory:
         """The memory of a run, empty if there is none or if the file is not one."""
@@ -126,12 +126,14 @@ class FileStore:
         archive.write(path, "memory", memory.to_header(), memory.to_arrays(), private=True)
         if fresh:
             for oldest in self._by_age()[MOST_RUNS:]:
-                kept.removed(oldest)
+                folders.removed(oldest)
 
     def _by_age(self) -> list[Path]:
         """The files of all runs, the newest first."""
         ages: dict[Path, int] = {}
-        for path in kept.memory_file(self._folder, self._node, "").parent.glob(kept.MEMORY.format(self._node, "*")):
+        for path in folders.memory_file(self._folder, self._node, "").parent.glob(
+            folders.MEMORY.format(self._node, "*")
+        ):
             with contextlib.suppress(FileNotFoundError):  # another process has removed it
                 ages[path] = path.stat().st_mtime_ns
         return sorted(ages, key=ages.__getitem__, reverse=True)

@@ -11,7 +11,7 @@ from test_report_kinds import COLUMNS, split, spoilt, stepped
 
 from flower_pca import DataError, PCAResult, TrackingResult, cli, simulate
 from flower_pca.base import archive
-from flower_pca.clients.books import folders as kept
+from flower_pca.clients.books import folders
 from flower_pca.commands import output
 
 
@@ -45,7 +45,7 @@ def test_run_writes_what_belongs_to_each_client_into_files_as_a_node_does(algori
     assert code in (0, 1)
     reference = simulate(algorithm, parts, n_components=2)
     for i in range(3):
-        place = kept.own_file(out, i)
+        place = folders.own_file(out, i)
         assert place.name in said
         with np.load(place) as file:
             header = json.loads(file["header.json"].tobytes())

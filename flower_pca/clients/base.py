@@ -21,7 +21,7 @@ from flower_pca import answering, registry, wire
 from flower_pca.base import archive
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.clients.books import folders as kept
+from flower_pca.clients.books import folders
 from flower_pca.clients.books.ledger import Account
 from flower_pca.clients.books.memory import FileStore, Memory, StateStore
 from flower_pca.clients.columns import about, node_rows, select
@@ -206,8 +206,8 @@ class PCAClient(NumPyClient):
             return
         if own := answering.own(stage, messages.plain(after), data):
             header = {"algorithm": request.algorithm, "run": request.run, **names_of(data)}
-            with kept.locked(self._own_file):
-                place = kept.own_place(self._own_file, request.algorithm)
+            with folders.locked(self._own_file):
+                place = folders.own_place(self._own_file, request.algorithm)
                 archive.write(place, "own result", header, own, private=True)
 
     def _settle(self, context: Context | None) -> None:
@@ -218,13 +218,13 @@ class PCAClient(NumPyClient):
         self._own_file: Path | None = None
         statistics: Path | None = None
         if context is not None:
-            who = kept.key_of(context)
+            who = folders.key_of(context)
             self._store = StateStore(context.state)
             if rules.memory_dir is not None:
                 self._store = FileStore(rules.memory_dir, who)
-                statistics = kept.fixed_file(rules.memory_dir, who)
+                statistics = folders.fixed_file(rules.memory_dir, who)
             if rules.output_dir is not None:
-                self._own_file = kept.own_file(rules.output_dir, who)
+                self._own_file = folders.own_file(rules.output_dir, who)
                 if isinstance(self._data, Stream):
                     self._data.write_to(self._own_file.with_suffix(""))
         self._fixed: Callable[[LocalData], FixedData] | None = None

@@ -23,7 +23,7 @@ from flwr.app import Context
 from flower_pca import registry, wire
 from flower_pca.base import archive, labels
 from flower_pca.base.errors import FlowerPCAError
-from flower_pca.clients.books import folders as kept
+from flower_pca.clients.books import folders
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.core.stage import Arrays
@@ -97,7 +97,7 @@ class Ledger:
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Ledger]:
     """The ledger in a file, locked. It is written again at the end, unless that is an error."""
-    with kept.locked(path):
+    with folders.locked(path):
         ledger = _read(path)
         yield ledger
         groups = [[sorted(group.peers), sorted(group.missing)] for group in ledger.groups]
@@ -204,8 +204,8 @@ class Account:
         if isinstance(data, LocalData):
             mark = data.mark
         else:
-            mark = "stream" if self._context is None else f"stream-{kept.key_of(self._context)}"
-        return kept.ledger_file(self._rules.memory_dir, mark)
+            mark = "stream" if self._context is None else f"stream-{folders.key_of(self._context)}"
+        return folders.ledger_file(self._rules.memory_dir, mark)
 
 
 def _columns(stage: str, request: wire.Request, up: Arrays) -> int:

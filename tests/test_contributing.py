@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING.md: registered from a module of its own, it is an algorithm like any other."""
+"""The worked example of the page on adding an algorithm: registered from a module of its own, it is an algorithm like any other."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.clientapp import ClientApp
 
-PAGE = "CONTRIBUTING.md"
+PAGE = "docs/adding-an-algorithm.md"
 BLOCKS = blocks(PAGE, "python")
 MOST_NAMES, MOST_WRITTEN = 39, 11
 

@@ -1,4 +1,4 @@
-"""The worked example of the page on adding an algorithm: registered from a module of its own, it is an algorithm like any other."""
+"""The example of docs/adding-an-algorithm.md: registered from a module of its own, it is an algorithm like any other."""
 
 import importlib.util
 import json

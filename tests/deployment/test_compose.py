@@ -245,7 +245,8 @@ def test_the_wheel_can_be_made_of_what_an_image_copies(name, tmp_path):
 
 
 def test_what_the_page_does_with_containers_can_be_done():
-    words = [line.split() for block in blocks("docs/deployment.md", "sh") for line in block.splitlines() if "docker " in line]
+    lines = "\n".join(blocks("docs/deployment.md", "sh")).splitlines()
+    words = [line.split() for line in lines if "docker " in line]
     assert {command[1] for command in words} == {"compose", "build", "run"}
     for command in words:
         for option, given in itertools.pairwise(command):

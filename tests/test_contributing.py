@@ -1,4 +1,4 @@
-"""The example of docs/adding-an-algorithm.md: registered from a module of its own, it is an algorithm like any other."""
+"""The example of docs/adding-an-algorithm.md: registered from a module of its own, it is an algorithm like others."""
 
 import importlib.util
 import json

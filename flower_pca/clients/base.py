@@ -185,7 +185,7 @@ class PCAClient(NumPyClient):
     @property
     def _grain(self) -> Grain:
         seed = self._rules.noise_seed
-        return system_grain if seed is None else seeded_grain(seed, max(self._key, 0))
+        return system_grain if seed is None else functools.partial(seeded_grain, seed, max(self._key, 0))
 
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
         """Keep what the next message needs; under masks nothing from before, as nothing is done twice there."""

@@ -13,7 +13,12 @@ from flower_pca.clients import Rules
 from flower_pca.clients.policy.rules import everything
 from flower_pca.core.kinds import KINDS, Kind
 
-NEUTRAL = {"memory_dir", "output_dir", "sign_key"}  # where a node keeps what is its own, and by what others know it
+NEUTRAL = {
+    "memory_dir",
+    "data_name",
+    "output_dir",
+    "sign_key",
+}  # where a node keeps what is its own, and by what others know it
 EVERY = everything()
 
 

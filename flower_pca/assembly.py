@@ -154,12 +154,13 @@ def outlook(asked: Question, *, rows: int, columns: int, clients: int) -> Outloo
 
 
 def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> AnyRun:
-    """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz); an evaluation, histograms if asked for.
+    """A run of a `checked` question: opening, algorithm, its closing stage; what follows these if it is asked for.
 
     Where all clients are our own, as in a simulation, answers need not be `judged` by what they say of their rows.
     With a `start`, its components are the block of the opening.
     """
-    checked(asked, **({} if start is None else {"start": type(start).__name__}))
+    if start is not None:
+        checked(asked, start=type(start).__name__)
     masked = asked.mask is not None
     algorithm, choices = _beforehand(asked)
     if asked.split == "columns":

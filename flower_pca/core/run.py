@@ -109,9 +109,10 @@ class Run:
 
         The order of `present` is the order of the clients' keys: it decides which ones a fraction samples.
         """
-        here = () if self.finished else self._roll.present(present)
-        while not self.finished:
-            now = self._standing
+        if self._standing.finished:
+            return None
+        here = self._roll.present(present)
+        while not (now := self._standing).finished:
             if self._roll.lost:
                 for layer in self._layers:
                     layer.reopen()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -32,6 +33,7 @@ from flower_pca.vertical import simulation as vertical
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 
 _OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")  # of an algorithm: its own values if left out
+_LOG: Final = logging.getLogger("flower_pca")
 _DEFAULTS: Final = {**{f.name: f.default for f in fields(Question)[2:]}, **dict.fromkeys(_OWN)}
 
 
@@ -154,7 +156,17 @@ def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[Loca
 
         what = f"local_components of {algorithm.name}"
         single.require(what, algorithm.by_client, [client.site for client in clients])
+    _foresee(question, clients)
     return clients
+
+
+def _foresee(question: Question, clients: Sequence[LocalData]) -> None:
+    """Say what a budget leaves to be seen, before any of it is spent; and refuse one under which that is nothing."""
+    rows = sum(client.n for client in clients)
+    seen = assembly.outlook(question, rows=rows, columns=clients[0].d, clients=len(clients))
+    if seen is not None:
+        seen.require()
+        _LOG.info("%s", seen)
 
 
 def _words(question: Question, clients: Sequence[LocalData]) -> str:

@@ -248,9 +248,12 @@ def _start_of(arrays: ArrayRecord | None) -> Components | None:
 
 
 def _components(run: Driven) -> ArrayRecord | None:
-    """The components as they stand, as rows."""
+    """The components as they stand, as rows: as many as are asked for, which may not be the best of their span yet."""
     Z = run.estimate()
-    return None if Z is None else records.with_names({"components": np.ascontiguousarray(fix_signs(Z).T)})
+    if Z is None:
+        return None
+    wanted = Z[:, : run.standing.model.k]
+    return records.with_names({"components": np.ascontiguousarray(fix_signs(wanted).T)})
 
 
 def _in_order(run: Driven) -> bool:

@@ -142,7 +142,7 @@ class PCAClient(NumPyClient):
             self._policy.admit(request)
             limits.check_arrays(request)
             self._policy.count()
-            self._account.count(self._rows())
+            self._account.count()
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
         data = select(self._rows(), request, self._rules)
@@ -171,13 +171,13 @@ class PCAClient(NumPyClient):
                 data,
                 before,
                 layers=request.layers,
-                demands=self._account.demands(request, data),
+                demands=self._account.demands(request),
                 fixed=self._fixed,
                 grain=self._grain,
                 who=Who(self._key, self._site),
             )
         except SpentError as error:
-            self._account.lose(data)
+            self._account.lose()
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
             raise
@@ -185,7 +185,7 @@ class PCAClient(NumPyClient):
     @property
     def _grain(self) -> Grain:
         seed = self._rules.noise_seed
-        return system_grain if seed is None else seeded_grain(seed, max(self._key, 0))
+        return system_grain if seed is None else functools.partial(seeded_grain, seed, max(self._key, 0))
 
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
         """Keep what the next message needs; under masks nothing from before, as nothing is done twice there."""

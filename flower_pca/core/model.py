@@ -39,6 +39,7 @@ class Model:
         steps: Steps that a tracker shall take; None for as many as there is data for.
         warm: Whether the run began with components that were known before.
         summed: Whether the server sees sums of answers only, and no answer of a single client.
+        public: What is known of the columns before the opening, which then counts in it: see `DP.ranges`.
         frame: The mean and scale of all clients together.
         n, d: Rows of all clients together; columns.
         wanted: The columns that the run names, in its order; None for all that clients have.
@@ -78,6 +79,7 @@ class Model:
     steps: int | None = None
     warm: bool = False
     summed: bool = False
+    public: Frame = field(default_factory=Frame)
     frame: Frame = field(default_factory=Frame)
     n: int = 0
     d: int = 0

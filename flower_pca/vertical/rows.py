@@ -76,11 +76,6 @@ class PartyColumns(LocalData):
         return Heading(self.d, ids.digest(people, self.split.salt), people=True)
 
     @property
-    def mark(self) -> str:
-        """That of the party's table, of which all that is told is told."""
-        return self.table.mark
-
-    @property
     def squares(self) -> Array:
         """The sum of squares of each person's values, (n,)."""
         return np.asarray(np.einsum("ij,ij->j", self._X, self._X, dtype=np.float64))

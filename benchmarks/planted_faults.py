@@ -94,8 +94,11 @@ KINDS = (sign, bound, centring, drop, axis, refusal)
 
 def literal(node: ast.BinOp) -> bool:
     """Are words put together here?"""
-    return any(isinstance(part, ast.JoinedStr | ast.Constant) and not isinstance(part, ast.Constant)
-               or isinstance(part, ast.Constant) and isinstance(part.value, str) for part in ast.walk(node))
+    return any(
+        (isinstance(part, ast.JoinedStr | ast.Constant) and not isinstance(part, ast.Constant))
+        or (isinstance(part, ast.Constant) and isinstance(part.value, str))
+        for part in ast.walk(node)
+    )
 
 
 def functions(tree: Path) -> dict[tuple[str, str], list[Path]]:
@@ -162,18 +165,25 @@ def texts(tree: Path) -> dict[tuple[str, str], list[Fault]]:
 def draw(old: Path, new: Path, *, count: int, seed: int) -> list[Fault]:
     """Faults that can be planted in both: as many of each kind and room as there are, in turn."""
     before, after = texts(old), texts(new)
-    both = [fault for key in sorted(before.keys() & after.keys()) if len(after[key]) == len(before[key])
-            for fault in after[key]]
+    drawn = {"plots", "report", "commands", "data", "names", "analysis", "base"}  # what is written, not reckoned: fewer
+    both = [
+        fault
+        for key in sorted(before.keys() & after.keys())
+        if len(after[key]) == len(before[key])
+        for fault in after[key]
+    ]
     rng = random.Random(seed)
     rng.shuffle(both)
     piles: dict[tuple[str, str], list[Fault]] = defaultdict(list)
     for fault in both:
         piles[fault.room, fault.kind].append(fault)
     chosen: list[Fault] = []
+    turns = 0
     while len(chosen) < count and any(piles.values()):
-        for pile in piles.values():
-            if pile and len(chosen) < count:
+        for (room, _), pile in piles.items():
+            if pile and len(chosen) < count and (turns % 3 == 0 or room not in drawn):
                 chosen.append(pile.pop())
+        turns += 1
     return sorted(chosen, key=astuple)
 
 

@@ -29,7 +29,18 @@ def pytest_collection():
         gc.enable()
 
 
-NETWORK = {"cluster", "superlink", "federation", "tab", "address", "terminal", "containers", "images", "ray", "hospitals"}
+NETWORK = {
+    "cluster",
+    "superlink",
+    "federation",
+    "tab",
+    "address",
+    "terminal",
+    "containers",
+    "images",
+    "ray",
+    "hospitals",
+}
 
 
 @pytest.hookimpl(tryfirst=True)

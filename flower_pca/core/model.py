@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -111,7 +112,7 @@ class Model:
     choices: dict[str, str] = field(default_factory=dict)
     left: dict[str, Array] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def k(self) -> int:
         """How many components are wanted; of a fraction, as many as the known Ritz values need to pass it."""
         if isinstance(self.n_components, int):
@@ -152,13 +153,16 @@ class Model:
         following = self.left_out if self.next_value is None else self.next_value
         return float(self.values[self.k - 1]) - following
 
-    @property
+    @cached_property
     def sine_estimate(self) -> float | None:
         """The residual of the wanted columns over their gap; None where that is no larger."""
         assert self.values is not None
         if self.k >= self.d:
             return 0.0
-        return None if self.gap <= max(_TIED * float(self.values[0]), self.residual) else self.residual / self.gap
+        gap, residual = self.gap, self.residual
+        if gap <= max(_TIED * float(self.values[0]), residual):
+            return None
+        return residual / gap
 
     @property
     def spanned(self) -> int:

@@ -97,11 +97,11 @@ def simulate(
         _require_none(present, 'participation with split="columns"', rule, "Leave it out.")
         return vertical.simulate(question, shards, conduct, private=private)
     sites = sites_of(shards)
-    if question.columns is None and (order := common_order(sites)) is not None:
-        question = replace(question, columns=order)
+    question = _in_order(question, sites)
     clients = _require_clients(question, sites)
     public = handed_over(private, len(clients))
-    watch = Watch(on_round, _words(question, clients))
+    watch = Watch(on_round)
+    watch.begin(functools.partial(_words, question, clients))
     if conduct.engine is None:
         result = _in_process(question, clients, public, replace(conduct, on_round=watch), present)
     else:
@@ -137,6 +137,13 @@ def _in_process(
     own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
     return replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
+
+
+def _in_order(question: Question, sites: Sequence[SiteRows]) -> Question:
+    """The question, of the columns in the order that all sites have them in, if it names none."""
+    if question.columns is None and (order := common_order(sites)) is not None:
+        return replace(question, columns=order)
+    return question
 
 
 def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[LocalData]:

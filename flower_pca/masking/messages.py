@@ -66,11 +66,6 @@ def inner_stage(arrays: Mapping[str, Array]) -> str | None:
     return arrays["mask.stage"].tobytes().decode() if "mask.stage" in arrays else None
 
 
-def carries(stage: str, arrays: Mapping[str, Array]) -> bool:
-    """Whether a message asks for the work of a stage: all but a set-up of masks, and an unmasking."""
-    return stage != STAGE or inner_stage(arrays) is not None
-
-
 def single(arrays: Mapping[str, Array]) -> bool:
     """Whether a message asks for a set-up without self-masks."""
     return bool(np.any(arrays.get("mask.single", False)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -32,6 +33,7 @@ from flower_pca.vertical import simulation as vertical
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 
 _OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")  # of an algorithm: its own values if left out
+_LOG: Final = logging.getLogger("flower_pca")
 _DEFAULTS: Final = {**{f.name: f.default for f in fields(Question)[2:]}, **dict.fromkeys(_OWN)}
 
 
@@ -95,11 +97,11 @@ def simulate(
         _require_none(present, 'participation with split="columns"', rule, "Leave it out.")
         return vertical.simulate(question, shards, conduct, private=private)
     sites = sites_of(shards)
-    if question.columns is None and (order := common_order(sites)) is not None:
-        question = replace(question, columns=order)
+    question = _in_order(question, sites)
     clients = _require_clients(question, sites)
     public = handed_over(private, len(clients))
-    watch = Watch(on_round, _words(question, clients))
+    watch = Watch(on_round)
+    watch.begin(functools.partial(_words, question, clients))
     if conduct.engine is None:
         result = _in_process(question, clients, public, replace(conduct, on_round=watch), present)
     else:
@@ -137,6 +139,13 @@ def _in_process(
     return replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
 
 
+def _in_order(question: Question, sites: Sequence[SiteRows]) -> Question:
+    """The question, of the columns in the order that all sites have them in, if it names none."""
+    if question.columns is None and (order := common_order(sites)) is not None:
+        return replace(question, columns=order)
+    return question
+
+
 def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[LocalData]:
     """The clients, if what is asked can be had of them."""
     clients = rows_of(sites, missing=question.missing != "error", columns=question.columns)
@@ -147,7 +156,17 @@ def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[Loca
 
         what = f"local_components of {algorithm.name}"
         single.require(what, algorithm.by_client, [client.site for client in clients])
+    _foresee(question, clients)
     return clients
+
+
+def _foresee(question: Question, clients: Sequence[LocalData]) -> None:
+    """Say what a budget leaves to be seen, before any of it is spent; and refuse one under which that is nothing."""
+    rows = sum(client.n for client in clients)
+    seen = assembly.outlook(question, rows=rows, columns=clients[0].d, clients=len(clients))
+    if seen is not None:
+        seen.require()
+        _LOG.info("%s", seen)
 
 
 def _words(question: Question, clients: Sequence[LocalData]) -> str:

@@ -262,9 +262,11 @@ class Rules:
             return np.full(d, numbers)
         return np.array([numbers.get(name, np.nan) for name in names or [""] * d])
 
-    @property
-    def floor(self) -> Floor:
-        """What the node insists on in runs with noise."""
+    @cached_property
+    def floor(self) -> Floor | None:
+        """What the node insists on in runs with noise; None where it does not insist on noise."""
+        if self.min_noise is None and self.max_clip is None and self.max_epsilon is None:
+            return None
         least = 0.0 if self.min_noise is None and self.max_epsilon is not None else self.min_noise
         return Floor(least, self.max_clip)
 

@@ -162,6 +162,7 @@ class Standing:
             return model.basis
         if not self.algorithm.orthonormal or model.values is not None:
             return model.basis[:, : model.k]
+        assert model.product is not None
         return linalg.rayleigh_ritz(model.basis, model.product)[1][:, : model.k]
 
     def headed(self, heading: Heading | None, declined: str = "") -> Standing:

@@ -19,11 +19,11 @@ from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer
+from flower_pca.core.run import ResultClass
 from flower_pca.core.stage import Stage
 from flower_pca.stages.ritz import RayleighRitz
 
 if TYPE_CHECKING:
-    from flower_pca.results.pca import PCAResult
     from flower_pca.tracking.tracker import Tracker
 
 
@@ -42,7 +42,7 @@ class Entry:
 
     algorithm: type[Algorithm[Any]]
     closing: type[Stage[Any]] = RayleighRitz
-    result: type[PCAResult] = field(default_factory=partial(spec.load, _RESULT))
+    result: ResultClass = field(default_factory=partial(spec.load, _RESULT))
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def register(
     algorithm: type[Algorithm[Any]],
     *,
     closing: type[Stage[Any]] = RayleighRitz,
-    result: type[PCAResult] | None = None,
+    result: ResultClass | None = None,
 ) -> None:
     """Add an algorithm to the table from elsewhere, as an `Entry`: at the server, and likewise at every node.
 
@@ -159,7 +159,7 @@ def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
     return entry(type(algorithm)).closing
 
 
-def result(algorithm: Algorithm[Any]) -> type[PCAResult]:
+def result(algorithm: Algorithm[Any]) -> ResultClass:
     """What the result of an algorithm's run is."""
     return entry(type(algorithm)).result
 

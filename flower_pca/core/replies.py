@@ -84,7 +84,8 @@ class Tally:
         self, stage: Stage[Any], state: Any, sent: Broadcast, model: Model, *, layers: Sequence[Layer] = ()
     ) -> None:
         self._stage, self._state, self._sent, self._layers = stage, state, sent, layers
-        self._d, self._heading, self._judge = model.d or None, model.heading, Judge(stage, state, model)
+        self._model, self._judge = model, Judge(stage, state, model)
+        self._d, self._heading = model.d or None, model.heading
         self._merge = stage.merging(state)
         self._common: Mapping[str, Part] = {}
         if not sent.personal:
@@ -165,6 +166,7 @@ class Tally:
         arrays = reply.arrays
         for layer in self._layers:
             arrays = layer.open(arrays, number=self._sent.number, position=position)
+            arrays = layer.count(arrays, reply.client, self._model)
         # Before the columns are known they are voted on; else the first that says what they are called is believed.
         voted, digest = self._d is None and columns > 0 and known is None, ""
         if voted and reply.heading is not None:

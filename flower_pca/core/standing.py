@@ -203,9 +203,9 @@ class Standing:
 
     def _measured(self, layers: Iterable[Layer], *, binding: bool) -> Standing:
         """With what is said of a run whose closing stage has measured it."""
-        if not binding:
-            return replace(self, model=replace(self.model, status=self.algorithm.verify(self.model)))
         model = self.model
+        if not binding:
+            model = replace(model, status=self.algorithm.verify(model))
         for layer in layers:
             model = layer.measured(model)
         return replace(self, model=model)
@@ -243,7 +243,8 @@ class Standing:
         if block is not None and model.frame.scale is not None:
             block = block / model.frame.scale[:, None]
         basis = None if block is None else block[:, : model.d or None]
-        model = replace(model, basis=basis, product=None, claims={}, declined="", restarts=model.restarts + 1)
+        model = replace(model, basis=basis, product=None, claims={}, counted=None, declined="")
+        model = replace(model, restarts=model.restarts + 1)
         state = self.stages[0].start(model)
         return replace(self, model=model, state=state, index=0, halfway=False, last=last)
 

@@ -122,6 +122,11 @@ CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({"auto
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_PLACES)
 LAYERS: Final[Mapping[str, type[Layer]]] = spec.classes(_LAYERS)
 
+# By the name of a closing stage, the algorithms whose runs end with it: known without importing either.
+_CLOSED_BY: Final[dict[str, set[str]]] = {}
+for _name, _line in _LINES.items():
+    _CLOSED_BY.setdefault(_line.closing, set()).add(_name)
+
 
 def register(
     algorithm: type[Algorithm[Any]],
@@ -134,6 +139,7 @@ def register(
     The class of its result is `PCAResult` if it has none of its own.
     """
     TABLE[algorithm.name] = Entry(algorithm, closing, result or spec.load(_RESULT))
+    _CLOSED_BY.setdefault(closing.name, set()).add(algorithm.name)
     ALGORITHMS[algorithm.name] = STAGES[algorithm.name] = algorithm
     STAGES[closing.name] = closing
 
@@ -221,14 +227,8 @@ def _made(
 
 def owners(stage: str) -> frozenset[str]:
     """The algorithms that the stage with this name belongs to; empty if it belongs to every run."""
-    return frozenset(name for name in (*TABLE, *TRACKERS) if stage in (name, _closing(name)))
-
-
-def _closing(name: str) -> str:
-    """The name of the stage that closes the runs of the algorithm with this name; "" of a tracker."""
-    if name in _LINES:
-        return _LINES[name].closing
-    return TABLE[name].closing.name if name in TABLE else ""
+    named = {stage, *_CLOSED_BY.get(stage, ())}
+    return frozenset(named.intersection(TABLE) | named.intersection(TRACKERS))
 
 
 def _parameters(stage: type[Stage[Any]]) -> list[str]:

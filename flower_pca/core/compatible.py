@@ -146,7 +146,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("wire", "dp", '"float64" or "auto", as there is noise on the answers'),
     Rule("n_components", "dp", "a whole number", "Name a number.", lambda k: isinstance(k, int)),
     Rule("scale", "dp", 'None or "std"', "A largest value cannot be told privately.", lambda scale: scale == "std"),
-    Rule("missing", "dp", '"error"', "Impute before the run."),
+    Rule("missing", "dp", '"error"', "Impute before the run, or give dp ranges."),
     Rule("evaluate", "dp", "False", "An exact error would tell about single rows."),
     Rule("monitor", "dp", "False", "Exact counts would tell about single rows."),
     Rule("influence", "dp", "False", "Exact answers of single clients would tell about single rows."),
@@ -220,6 +220,8 @@ def check_options(on: On) -> None:
             continue
         if rule.option == "scale" and "split" in on:  # each party scales its own columns, and nobody sums
             continue
+        if rule.option == "missing" and on["missing"] == "mean" and on["dp"].known:  # a constant stands for a gap
+            continue
         what = f"{rule.option} {WORDS[rule.beside]}"
         raise ConfigError(what, must=rule.must, got=repr(on[rule.option]), then=rule.then)
     if "dp" in on:
@@ -228,6 +230,9 @@ def check_options(on: On) -> None:
 
 def _check_budget(on: On) -> None:
     dp, mask = on["dp"], on.get("mask")
+    if dp.known and "scale" in on:
+        rule, remedy = "left out, as columns are counted in halves of their ranges", "Leave scale out."
+        raise ConfigError("scale with ranges of dp", must=rule, got=repr(on["scale"]), then=remedy)
     if "scale" in on and dp.reach is None:
         raise ConfigError("reach of dp with a scale", must="given", got="none", then="Bound the raw rows.")
     if mask is not None and mask.bound is not None:

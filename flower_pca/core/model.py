@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -58,6 +59,7 @@ class Model:
         steps: Steps that a tracker shall take; None for as many as there is data for.
         warm: Whether the run began with components that were known before.
         summed: Whether the server sees sums of answers only, and no answer of a single client.
+        public: What is known of the columns before the opening, which then counts in it: see `DP.ranges`.
         frame: The mean and scale of all clients together.
         n, d: Rows of all clients together; columns.
         wanted: The columns that the run names, in its order; None for all that clients have.
@@ -98,6 +100,7 @@ class Model:
     steps: int | None = None
     warm: bool = False
     summed: bool = False
+    public: Frame = field(default_factory=Frame)
     frame: Frame = field(default_factory=Frame)
     n: int = 0
     d: int = 0
@@ -130,7 +133,7 @@ class Model:
     choices: dict[str, str] = field(default_factory=dict)
     left: dict[str, Array] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def k(self) -> int:
         """How many components are wanted; of a fraction, as many as the known Ritz values need to pass it."""
         if isinstance(self.n_components, int):
@@ -171,13 +174,16 @@ class Model:
         following = self.left_out if self.next_value is None else self.next_value
         return float(self.values[self.k - 1]) - following
 
-    @property
+    @cached_property
     def sine_estimate(self) -> float | None:
         """The residual of the wanted columns over their gap; None where that is no larger."""
         assert self.values is not None
         if self.k >= self.d:
             return 0.0
-        return None if self.gap <= max(_TIED * float(self.values[0]), self.residual) else self.residual / self.gap
+        gap, residual = self.gap, self.residual
+        if gap <= max(_TIED * float(self.values[0]), residual):
+            return None
+        return residual / gap
 
     @property
     def spanned(self) -> int:

@@ -84,8 +84,11 @@ class Tally:
         self, stage: Stage[Any], state: Any, sent: Broadcast, model: Model, *, layers: Sequence[Layer] = ()
     ) -> None:
         self._stage, self._state, self._sent, self._layers = stage, state, sent, layers
-        self._model, self._judge = model, Judge(stage, state, model)
+        self._model = model
         self._d, self._heading = model.d or None, model.heading
+        self._judge: Judge | None = None  # there are no claims where answers are noisy, summed, or our own
+        if model.claims:
+            self._judge = Judge(stage, state, model)
         self._merge = stage.merging(state)
         self._common: Mapping[str, Part] = {}
         if not sent.personal:
@@ -161,7 +164,8 @@ class Tally:
         asked = self._sent.arrays_for(reply.client)
         parts = self._parts(asked, columns)
         check_arrays(reply, parts)
-        self._judge.check(reply.client, reply.arrays, parts, asked)
+        if self._judge is not None:
+            self._judge.check(reply.client, reply.arrays, parts, asked)
         self._stage.inspect(self._state, reply.arrays)
         arrays = reply.arrays
         for layer in self._layers:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -74,17 +75,17 @@ class Standing:
         chooser = self.chooser or self.algorithm
         return chooser.alternative if self.opening and isinstance(chooser, Choosing) else ""
 
-    @property
+    @cached_property
     def role(self) -> Role:
         """What the stage under way is for."""
         return Role(min(self.index + (not self.opens), Role.AFTER))
 
-    @property
+    @cached_property
     def stage(self) -> Stage[Any]:
         """The stage under way."""
         return self.stages[self.index]
 
-    @property
+    @cached_property
     def algorithm(self) -> Any:
         """The stage that the run is named after: an Algorithm, or a tracker."""
         return self.stages[1 if self.opens else 0]
@@ -95,12 +96,12 @@ class Standing:
         later = (stage.name for stage in self.stages[Role.AFTER :] if stage.by_row)
         return "+".join((self.algorithm.name, *later))
 
-    @property
+    @cached_property
     def finished(self) -> bool:
         """Whether all stages are done."""
         return self.index == len(self.stages)
 
-    @property
+    @cached_property
     def opening(self) -> bool:
         """Whether the stage under way is the opening."""
         return self.opens and self.index == 0

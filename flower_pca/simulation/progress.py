@@ -30,13 +30,16 @@ class Watch:
 
     Args:
         on_round: The caller's own; None for none.
-        what: What is run, for the log's first line.
     """
 
-    def __init__(self, on_round: Callable[[Driven], None] | None, what: str) -> None:
-        _LOG.info("Starting %s", what)
+    def __init__(self, on_round: Callable[[Driven], None] | None) -> None:
         self._on_round = on_round
         self._bar = Bar() if in_notebook() else None
+
+    def begin(self, what: Callable[[], str]) -> None:
+        """Before the first message: what is run, which is put into words where the log is read."""
+        if _LOG.isEnabledFor(logging.INFO):
+            _LOG.info("Starting %s", what())
 
     def __call__(self, run: Driven) -> None:
         """After a message."""

@@ -26,7 +26,6 @@ from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
 from flower_pca.core.drive import Driven, drive
 from flower_pca.core.stage import Broadcast
-from flower_pca.hosting.server import transport
 from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.scaling import Scaling
@@ -85,7 +84,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             NotEnoughNodes: If fewer than min_nodes nodes are there within node_timeout, or answer.
             DataError: If the rows of all nodes together cannot be used.
         """
-        return self._run(transport(grid, self._new_run(), self._waits), on_round)
+        return self._run(_nodes(grid, self._new_run(), self._waits), on_round)
 
     def start(
         self,
@@ -129,7 +128,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         made = self._new_run(num_rounds=num_rounds, start=_start_of(initial_arrays))
         waits = self._waits if timeout is None else replace(self._waits, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
-        outcome.arrays = arrays_of(self._run(transport(grid, made, waits, configs), after))
+        outcome.arrays = arrays_of(self._run(_nodes(grid, made, waits, configs), after))
         return outcome
 
     def configure_train(
@@ -201,7 +200,7 @@ class FlowerStrategy(Strategy, Generic[R]):
 
     def _configure(self, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
-            self._nodes = transport(grid, self._new_run(), self._waits)
+            self._nodes = _nodes(grid, self._new_run(), self._waits)
             self._following = self._follow(self._nodes)
         nodes = self._nodes
         nodes.grid = grid
@@ -226,6 +225,15 @@ class FlowerStrategy(Strategy, Generic[R]):
         if self._following is not None:
             self._following(nodes.run)
         return nodes.run, record
+
+
+def _nodes(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[str, Any]] | None = None) -> Nodes:
+    """The nodes of a grid, each of them a client, or a host of many."""
+    if waits.hosted is None:
+        return Nodes(grid, run, waits, dict(configs or {}))
+    from flower_pca.hosting.server import Hosts
+
+    return Hosts(grid, run, waits, dict(configs or {}))
 
 
 def _start_of(arrays: ArrayRecord | None) -> Components | None:

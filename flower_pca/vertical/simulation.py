@@ -40,7 +40,8 @@ def simulate(question: Question, shards: Any, conduct: Conduct, *, private: Coll
     """Scores of the people of all shards, and the loadings of those clients that hand theirs over."""
     parties = Parties.of(shards, question)
     public = handed_over(private, len(parties.columns))
-    watch = Watch(conduct.on_round, f"{question.algorithm.spec} of {parties}")
+    watch = Watch(conduct.on_round)
+    watch.begin(lambda: f"{question.algorithm.spec} of {parties}")
     result: Any
     own: dict[int, dict[str, Array]]
     if conduct.engine is None:

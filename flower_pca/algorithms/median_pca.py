@@ -52,8 +52,7 @@ class MedianPCA(Average):
     """
 
     name: ClassVar[str] = "median_pca"
-    pooled: ClassVar[bool] = False
-    capped: ClassVar[bool] = True
+    by_medians: ClassVar[bool] = True
     State: ClassVar[type] = MedianState
 
     def start(self, model: Model) -> MedianState:

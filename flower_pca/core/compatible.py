@@ -34,6 +34,11 @@ class Property:
     holds: Callable[[Stage[Any]], bool]
 
 
+def by_medians(stage: Stage[Any]) -> bool:
+    """Whether what clients say comes together as medians over them, which need not be what all rows together say."""
+    return getattr(stage, "by_medians", False)
+
+
 ADDITIVE: Final = Property("answers do not add up", "whose answers add up", lambda stage: stage.additive)
 PLAIN: Final = Property(
     "single answers count",
@@ -76,12 +81,12 @@ ORTHONORMAL: Final = Property(
     "components are not orthonormal", "whose components are orthonormal", lambda stage: stage.orthonormal
 )
 POOLED: Final = Property(
-    "not of all rows together", "whose components are those of all rows together", lambda stage: stage.pooled
+    "not of all rows together", "whose components are those of all rows together", lambda stage: not by_medians(stage)
 )
 SHAREABLE: Final = Property(
     "answers are no sums of products",
     "in which a client can count for less than its rows",
-    lambda stage: stage.shareable,
+    lambda stage: by_medians(stage) or (stage.additive and stage.products_only),
 )
 ITERATES: Final = Property("does not iterate", "that iterates", lambda stage: isinstance(stage, Iterative))
 

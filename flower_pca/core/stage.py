@@ -163,10 +163,8 @@ class Stage(ABC, Generic[S]):
             gets rows at a node that answers from fixed statistics; and it is served there only by name.
         products_only: Whether the client half needs no more of its data than `n`, `d`, `matmat` and `gram`.
         remembers: Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
-        capped: Whether a client can be made to count for no more than a share of all, as in sums of products it can.
         measured: Whether the components are all there is to say of a row, and the closing message measures them.
         orthonormal: Whether the components are.
-        pooled: Whether the components are meant to be those of all rows together.
         tolerant: Whether answers may be rounded, as nothing builds up in what clients keep.
         additive_with: Parameters with which answers add up, as in a spec, where they do not with the usual ones.
     """
@@ -179,10 +177,8 @@ class Stage(ABC, Generic[S]):
     by_row: ClassVar[bool] = False
     products_only: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
-    capped: ClassVar[bool] = False
     measured: ClassVar[bool] = True
     orthonormal: ClassVar[bool] = True
-    pooled: ClassVar[bool] = True
     tolerant: ClassVar[bool] = True
     additive_with: ClassVar[str] = ""
 
@@ -258,11 +254,6 @@ class Stage(ABC, Generic[S]):
     def additive(self) -> bool:
         """Whether sums of the answers will do at every message, so that masks can hide single ones."""
         return type(self).merging is Stage.merging
-
-    @property
-    def shareable(self) -> bool:
-        """Whether no client need count for more than a share: its products can be scaled where they add up."""
-        return self.capped or (self.additive and self.products_only)
 
     @property
     def spec(self) -> str:

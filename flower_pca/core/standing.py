@@ -151,11 +151,18 @@ class Standing:
         return replace(model, product=None) if self.role is Role.ALGORITHM and not whole else model
 
     def estimate(self, *, whole: bool) -> Array | None:
-        """The basis (d x k) that is known now."""
+        """The basis (d x k) that is known now; while nothing but a span of r columns is known, all r of them.
+
+        Without a product nothing tells which k directions of that span are wanted, and the first k need not be near.
+        """
         model = self.known(whole=whole)
-        turned = self.algorithm.orthonormal and model.values is None
-        if model.basis is None or model.product is None or not turned:
-            return None if model.basis is None else model.basis[:, : model.k]
+        if model.basis is None:
+            return None
+        if model.product is None and model.values is None:
+            return model.basis
+        if not self.algorithm.orthonormal or model.values is not None:
+            return model.basis[:, : model.k]
+        assert model.product is not None
         return linalg.rayleigh_ritz(model.basis, model.product)[1][:, : model.k]
 
     def headed(self, heading: Heading | None, declined: str = "") -> Standing:

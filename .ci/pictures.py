@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -92,8 +93,8 @@ def photographed(folder: Path) -> dict[str, bytes]:
     import browser
     from PIL import Image
 
-    run = "-m flower_pca run hospitals --missing mean --scale std --components 3 --out first --columns".split()
-    for words in ([str(ROOT / "examples/three_hospitals.py"), "--out", "."], [*run, COLUMNS]):
+    run = f"-m flower_pca run hospitals --missing mean --scale std --components 3 --columns {COLUMNS} --out first"
+    for words in ([str(ROOT / "examples/three_hospitals.py"), "--out", "."], shlex.split(run)):
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         subprocess.run([sys.executable, *words], cwd=folder, env=environment, check=True, capture_output=True)
     found = {}

@@ -115,6 +115,7 @@ _FAPS: Final = (
     Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
     Item("faps", "Fig. 4", "arithmetic spectra", "faps/fig4", "d=1000, n=160000, k=10, 128 clients", 300, _SPECTRA),
     Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 6),
+    Item("faps", "Leading columns", "twice as many", "faps/leading", "250 and 500 of Tables 1 and 4", 20, seeds=1),
     Item("faps", "Rule (27)", "where it stops", "faps/rule", "d=1000, n_i=1000 i, k=10, 8 clients", 1),
 )
 _PERSONAL: Final = (

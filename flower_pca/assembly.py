@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from flower_pca import registry
@@ -187,7 +188,8 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     elif masked:
         opening = SummedOpening(width=algorithm.width(asked.n_components))
     else:
-        opening = Opening(width=algorithm.width(asked.n_components), judged=judged, bits=bits)
+        opening = _opening(asked, algorithm, judged=judged, bits=bits)
+        layers += _capped(asked, algorithm)
     known: Any = {"n_components": asked.n_components, "seed": asked.seed, "wanted": asked.columns}
     model = Model(
         basis=None if start is None else starts.block(start, algorithm, **known),
@@ -208,6 +210,28 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     kind = registry.result(algorithm)
     made = Run(stages, model=model, roll=roll, result=kind, layers=layers, asked=asked.plain())
     return _under(asked.mask, made)
+
+
+def _opening(asked: Question, algorithm: Algorithm[Any], *, judged: bool, bits: int) -> Stage[Any]:
+    """The opening of a run whose server sees single answers."""
+    kind, width = registry.opening(algorithm), algorithm.width(asked.n_components)
+    usual = kind(width=width, judged=judged, bits=bits)
+    if asked.max_share is None:
+        return usual
+    from flower_pca.stages.weighing import CappedOpening, WeighingOpening
+
+    if isinstance(usual, WeighingOpening):
+        return replace(usual, share=asked.max_share)
+    return CappedOpening(width=width, judged=judged, bits=bits, share=asked.max_share)
+
+
+def _capped(asked: Question, algorithm: Algorithm[Any]) -> list[Layer]:
+    """What scales answers that add up, where no client may count for more than a share."""
+    if asked.max_share is None or not algorithm.additive:
+        return []
+    from flower_pca.layers.share import MaxShare
+
+    return [MaxShare(asked.max_share)]
 
 
 def tracking(

@@ -151,7 +151,7 @@ def course(algorithm: str, problem: problems.Problem, *, seed: int, messages: in
             raise problems.EnoughError
         Y = problem.C @ Z
         T = Z.T @ Y
-        s = np.sqrt(np.maximum(np.linalg.eigvalsh(T)[::-1], 0.0))
+        s = np.sqrt(np.maximum(np.linalg.eigvalsh(T)[::-1][: problem.k], 0.0))
         error = float(np.linalg.norm(s - true) / np.linalg.norm(true))
         points.append((error, float(np.linalg.norm(Y - Z @ T)) / total, float(np.trace(T)), spent))
         stopped = not to_rule or Course(*map(np.array, zip(*points[-3:], strict=True))).by_rule is not None

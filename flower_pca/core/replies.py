@@ -84,6 +84,7 @@ class Tally:
         self, stage: Stage[Any], state: Any, sent: Broadcast, model: Model, *, layers: Sequence[Layer] = ()
     ) -> None:
         self._stage, self._state, self._sent, self._layers = stage, state, sent, layers
+        self._model = model
         self._d, self._heading = model.d or None, model.heading
         self._judge: Judge | None = None  # there are no claims where answers are noisy, summed, or our own
         if model.claims:
@@ -169,6 +170,7 @@ class Tally:
         arrays = reply.arrays
         for layer in self._layers:
             arrays = layer.open(arrays, number=self._sent.number, position=position)
+            arrays = layer.count(arrays, reply.client, self._model)
         # Before the columns are known they are voted on; else the first that says what they are called is believed.
         voted, digest = self._d is None and columns > 0 and known is None, ""
         if voted and reply.heading is not None:

@@ -101,7 +101,7 @@ class Run:
         return self._standing.finished
 
     def estimate(self) -> Array | None:
-        """The basis (d x k) if the run ended now; None before there is one. Where C Z is unknown it has no order."""
+        """The basis if the run ended now; None before there is one. See `Standing.estimate`."""
         return self._standing.estimate(whole=self._whole)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:

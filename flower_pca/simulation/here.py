@@ -15,7 +15,7 @@ from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm, Telling
-from flower_pca.core.drive import Driven, drive
+from flower_pca.core.drive import Driven, OnRound, drive
 from flower_pca.core.question import Question
 from flower_pca.core.settings import AskedHere
 from flower_pca.names.sites import SiteRows
@@ -103,12 +103,12 @@ def simulate(
     watch = Watch(on_round)
     watch.begin(functools.partial(_words, question, clients))
     if conduct.engine is None:
-        result = _in_process(question, clients, public, replace(conduct, on_round=watch), present)
+        result = _in_process(question, clients, public, replace(conduct, on_round=watch.after_message), present)
     else:
         _require_none(present, "participation with Ray", "a fraction", "Use a fraction, or the backend in_process.")
         from flower_pca.simulation import ray
 
-        result = ray.run(question, sites, public, replace(conduct, on_round=watch))
+        result = ray.run(question, sites, public, replace(conduct, on_round=watch.after_message))
     result = looked_at(result, clients, _frame(result, question))
     watch.end(result)
     return result
@@ -132,7 +132,8 @@ def _in_process(
     there = Shards(clients, present=here, bits=bits, seed=question.seed, source=source)
     run = assembly.run(question, judged=False, start=conduct.start)
     with room(clients):
-        result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, on_round=conduct.on_round)
+        watchers = [OnRound(conduct.on_round)]
+        result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, watchers=watchers)
     stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
     own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}

@@ -138,7 +138,7 @@ def sin_theta(problem: Problem, Z: Array) -> float:
 
 def rel_sv(problem: Problem, Z: Array) -> float:
     """||s(Z) - s||_2 / ||s||_2, s(Z) the square roots of the eigenvalues of Z'CZ, s the true singular values."""
-    s = np.sqrt(np.maximum(np.linalg.eigvalsh(Z.T @ problem.C @ Z)[::-1], 0.0))
+    s = np.sqrt(np.maximum(np.linalg.eigvalsh(Z.T @ problem.C @ Z)[::-1][: problem.k], 0.0))
     true = np.sqrt(problem.values[: problem.k])
     return float(np.linalg.norm(s - true) / np.linalg.norm(true))
 

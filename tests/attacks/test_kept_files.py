@@ -9,7 +9,7 @@ import pytest
 
 from flower_pca import DataError, FlowerPCAError, Stream, assembly, registry
 from flower_pca.base import archive
-from flower_pca.core.drive import drive
+from flower_pca.core.drive import OnRound, drive
 from flower_pca.results.events import Events
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import InProcess, Shards
@@ -34,7 +34,7 @@ def stopped(run, transport, path, after):
             raise StopError
 
     with pytest.raises(StopError):
-        drive(run, transport, checkpoint=path, on_round=stop)
+        drive(run, transport, checkpoint=path, watchers=[OnRound(stop)])
 
 
 def rows_at_rest():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import Array, sine
+from builders import Array, StopError, sine
 
 from flower_pca import ConfigError, DataError, simulate
 from flower_pca.assembly import question, run
@@ -192,9 +192,6 @@ def test_gaps_are_weighed_with_their_rows():
 def test_a_run_goes_on_from_its_checkpoint_with_the_same_weights(tmp_path):
     shards = [bad(0), *(rows(i) for i in range(1, 6))]
     whole = simulate("ssi", shards, n_components=K, max_share=0.2)
-
-    class StopError(Exception):
-        pass
 
     def stop(session):
         if len(session.history) == 2:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import Array, sine
+from builders import Array, StopError, sine
 from fake_grid import hosts_of
 
 from flower_pca import ConfigError, make, registry, simulate
@@ -123,9 +123,6 @@ def run(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> 
         return strategy.fit(hosts_of(shards, each=2))
     if path is None:
         return simulate(stage, shards, n_components=K, **asked)
-
-    class StopError(Exception):
-        pass
 
     def stop(session: Any) -> None:
         if len(session.history) == 2:

@@ -67,8 +67,9 @@ def run(given: argparse.Namespace) -> int:
     start = None if given.start is None else PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(question.mask, len(shards))
-    sizes = {"rows": sum(len(shard) for shard in shards), "columns": len(shards[0][0]), "clients": len(shards)}
-    if (seen := assembly.outlook(question, **sizes)) is not None:
+    rows = sum(shard.shape[0] for shard in shards)
+    seen = assembly.outlook(question, rows=rows, columns=shards[0].shape[1], clients=len(shards))
+    if seen is not None:
         seen.require()
         sys.stderr.write(f"{seen}\n")
     where = {"backend": given.backend, "checkpoint": checkpoint, "start": start}

@@ -24,12 +24,11 @@ BEGIN, END = "<!-- algorithms: written by .ci/tables.py -->", "<!-- end of algor
 
 
 def choosing() -> str:
-    """Every algorithm in a line: what it finds, what goes with it, when to prefer it."""
-    lines = ["| algorithm | finds | goes with | prefer it |", "|---|---|---|---|"]
+    """Every algorithm in a line: what it finds, and when to prefer it; and what goes with it."""
+    lines = ["| algorithm | finds | prefer it |", "|---|---|---|"]
     for stage in registry.shown().values():
-        told = described(stage)
-        takes = ", ".join(told["takes"]) or "-"
-        lines.append(f"| `{stage.name}` | {_finds(stage)} | {takes} | {_named(_first(told['prefer']))} |")
+        prefer = _named(_first(described(stage)["prefer"]))
+        lines.append(f"| `{stage.name}` | {_finds(stage)} | {prefer} |")
     words = "What an option needs of an algorithm and it has not, in its default form: the run is then refused."
     words += " A dot stands where the two go together."
     return "\n".join([*lines, "", *textwrap.wrap(words, 118), "", matrix()])

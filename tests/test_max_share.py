@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import Array, StopError, sine
+from fake_grid import grid_of, hosts_of
 
 from flower_pca import ConfigError, DataError, simulate
 from flower_pca.assembly import question, run
@@ -14,6 +15,7 @@ from flower_pca.core.model import Model
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import Shards
 from flower_pca.stages.weighing import capped
+from flower_pca.strategies import PCAStrategy
 
 pytestmark = pytest.mark.usefixtures("lines")
 D, K = 8, 2
@@ -216,3 +218,57 @@ def test_a_client_that_comes_later_counts_for_next_to_nothing_until_the_opening_
     whole = simulate("ssi", shards, n_components=K, max_share=0.2)
     assert sine(result.components_, whole.components_) < 1e-4
     assert result.choices == whole.choices
+
+
+FOE = [bad(0), *(rows(i) for i in range(1, 6))]
+NEAR = {"float32": 1e-5, "float16": 2e-2}
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"wire": "float32", "tol": 1e-6},
+        {"wire": "float16", "tol": 1e-2},
+        {"start": np.eye(D)[:K] + 0.1},
+        {"fraction": 0.7},
+        {"answers": "fixed"},
+        {"participation": lambda number: [1, 2, 3, 4, 5] if number in (2, 3) else range(6)},
+    ],
+)
+def test_other_options_do_not_change_what_clients_count(beside):
+    algorithm = "ssi" if {"fraction", "participation"} & set(beside) else "krylov"
+    whole = simulate(algorithm, FOE, n_components=K, max_share=0.2)
+    result = simulate(algorithm, FOE, n_components=K, max_share=0.2, **beside)
+    assert "max_share=0.2: client 0 counts" in " ".join(result.choices)
+    assert sine(result.components_, whole.components_) <= NEAR.get(beside.get("wire", ""), 1e-3)
+    np.testing.assert_allclose(result.explained_variance_, whole.explained_variance_, rtol=0.05)
+
+
+@pytest.mark.parametrize("grid", [grid_of, lambda shards: hosts_of(shards, each=2)])
+@pytest.mark.parametrize("algorithm", ["krylov", "ssi", "median_pca"])
+def test_over_flower_it_is_the_run_in_process(algorithm, grid):
+    hosted = None if grid is grid_of else "stacked"
+    strategy = PCAStrategy(algorithm, n_components=K, max_share=0.2, hosted=hosted)
+    result, here = strategy.fit(grid(FOE)), simulate(algorithm, FOE, n_components=K, max_share=0.2)
+    assert sine(result.components_, here.components_) < 1e-7
+    assert (result.choices, result.n_samples_) == (here.choices, 360)
+    np.testing.assert_allclose(result.explained_variance_, here.explained_variance_, rtol=1e-9)
+
+
+def test_summed_by_their_hosts_no_client_can_be_scaled():
+    with pytest.raises(ConfigError, match='with hosted="summed" must be'):
+        PCAStrategy("krylov", n_components=K, max_share=0.2, hosted="summed").fit(hosts_of(FOE, each=2))
+
+
+@pytest.mark.parametrize("algorithm", ["krylov", "ssi", "median_pca"])
+@pytest.mark.parametrize("gone", [1, 2])
+def test_without_a_client_that_went_others_count_as_if_it_had_never_been(algorithm, gone):
+    there = [range(6)] * gone + [range(5)] * 500
+    result = simulate(algorithm, FOE, n_components=K, max_share=0.25, participation=lambda number: there[number])
+    fresh = simulate(algorithm, FOE[:5], n_components=K, max_share=0.25)
+    if result.n_samples_ == fresh.n_samples_:
+        assert sine(result.components_, fresh.components_) < 1e-4
+        assert result.choices == fresh.choices
+    else:  # it went after all that it was asked
+        assert gone == 2
+        assert result.n_samples_ == 360

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from builders import Array
+from fake_grid import grid_of
 
 from flower_pca import ConfigError, simulate
 from flower_pca.analysis.influence import influence, warnings
 from flower_pca.base import linalg
+from flower_pca.strategies import PCAStrategy
 
 pytestmark = pytest.mark.usefixtures("lines")
 D, NODES, K, DRAWS = 20, 20, 3, 20
@@ -109,3 +112,15 @@ def test_under_masks_none_of_that_is_to_be_had(asked):
     asked = {"algorithm": "krylov", **asked}
     with pytest.raises(ConfigError, match="must be"):
         simulate(asked.pop("algorithm"), nodes(0, FALLING)[1][:4], n_components=K, mask=True, **asked)
+
+
+def test_over_flower_and_with_names_the_status_calls_a_node_as_readers_do():
+    rng, shards = nodes(1, FALLING)
+    bad = BAD["along one column"](rng, shards[0])
+    tables = [pd.DataFrame(X, columns=[f"c{j:02}" for j in range(D)]) for X in (bad, *shards[1:])]
+    named = {f"site{i:02}": table for i, table in enumerate(tables)}
+    for asked, words in (({"influence": True}, "site00 turns it by"), ({"max_share": 0.1}, "site00 counts")):
+        here = simulate("krylov", named, n_components=K, **asked)
+        assert words in " ".join([here.status.words, *here.choices])
+        over = PCAStrategy("krylov", n_components=K, **asked).fit(grid_of([bad, *shards[1:]]))
+        assert words.replace("site00", "client 0") in " ".join([over.status.words, *over.choices])

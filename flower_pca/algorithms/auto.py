@@ -19,8 +19,17 @@ from flower_pca.core.model import Model
 _DIGITS: Final = 16  # of double precision
 
 
-def beforehand(algorithm: Algorithm[Any], private: bool, over_air: bool) -> tuple[Algorithm[Any], dict[str, str]]:
-    """The algorithm that a run begins with, and why: Krylov for auto, where there is noise on the answers."""
+def beforehand(
+    algorithm: Algorithm[Any], private: bool, over_air: bool, known: bool = False
+) -> tuple[Algorithm[Any], dict[str, str]]:
+    """The algorithm that a run begins with, and why: for auto, where there is noise on the answers, Krylov.
+
+    Where the columns are `known` before the run, it is covariance under a budget: of all that may take noise it finds
+    most, as it spends the budget on one message.
+    """
+    if isinstance(algorithm, Auto) and private and known and not over_air:
+        why = "auto took covariance, as a budget spent on one message finds more than one dealt out to several"
+        return Covariance(oversample=algorithm.narrow.oversample), {"algorithm": why}
     if not isinstance(algorithm, Krylov) or not (private or over_air):
         return algorithm, {}
     what = "with dp, whose noise is dealt out before columns are known" if private else "over a channel"

@@ -1,6 +1,6 @@
 """One-shot averages of local subspaces: UDA, WDA, DistPCA. One message up, and the closing Rayleigh-Ritz.
 
-All three send local eigenvectors once and take the leading singular vectors of their stack; `_Average` is what they
+All three send local eigenvectors once and take the leading singular vectors of their stack; `Average` is what they
 share, and the classes say how many vectors there are, and how they are weighed. What a client answers can be checked:
 the columns have to be orthonormal.
 """
@@ -37,7 +37,7 @@ class OneShotState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Average(Algorithm[OneShotState]):
+class Average(Algorithm[OneShotState]):
     """What the averages share: clients send local eigenpairs, the server takes an SVD of their stack."""
 
     asks: ClassVar[Mapping[str, Ask]] = {"rank": ROW_WIDTH, "weighted": FLAG}
@@ -96,7 +96,7 @@ class _Average(Algorithm[OneShotState]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UDA(_Average):
+class UDA(Average):
     """Unweighted distributed averaging: the leading eigenvectors of (1/N) sum V_i V_i', V_i the client's own top ones.
 
     Reference: Fan, Wang, Wang, Zhu, "Distributed estimation of principal eigenspaces", 2019.
@@ -111,7 +111,7 @@ class UDA(_Average):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WDA(_Average):
+class WDA(Average):
     """Weighted distributed averaging: UDA with V_i S_i V_i', S_i the leading eigenvalues of C_i / n_i.
 
     Reference: Bhaskara and Wijewardena, "On distributed averaging for stochastic k-PCA", NeurIPS 2019.
@@ -127,7 +127,7 @@ class WDA(_Average):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistPCA(_Average):
+class DistPCA(Average):
     """The leading left singular vectors of the clients' own top components, stacked; of more than wanted, if asked.
 
     With `local_components` left out it is UDA; with more (the shared and the own ones of personalised data, say) every

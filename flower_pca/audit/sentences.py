@@ -223,7 +223,7 @@ LASTING: Final = (
     Line(
         (),
         lambda r: True,
-        "What changes: when rows come or go, the difference of both versions is told, and what is counted begins anew.",
+        "What changes: when rows come or go, the difference of both versions is told.",
         left_open=True,
     ),
 )

@@ -24,7 +24,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.books import folders
 from flower_pca.clients.books.ledger import Account
 from flower_pca.clients.books.memory import FileStore, Memory, StateStore
-from flower_pca.clients.columns import about, node_rows, select
+from flower_pca.clients.columns import about, node_rows, of_run, select
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.hold import Policy
 from flower_pca.clients.policy.refusals import RefusalError, naming, refusal
@@ -38,7 +38,7 @@ from flower_pca.masking.messages import SpentError
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.vertical.node import names_of, only_columns, rows_or_columns, size
+from flower_pca.vertical.node import names_of, only_columns
 
 
 class PCAClient(NumPyClient):
@@ -96,7 +96,7 @@ class PCAClient(NumPyClient):
             arrays, n = self._answer(request)
         except Exception as error:
             return [], 0, self._refuse(error, config)
-        rows = rows_or_columns(self._rows(), request)
+        rows = of_run(self._rows(), request)
         own = {**about(rows, request, self._rules, self._site), **self._policy.declines(request, rows)}
         return wire.write_fit(arrays, n, request.number, self._key, own, layers=request.layers)
 
@@ -142,13 +142,13 @@ class PCAClient(NumPyClient):
             self._policy.admit(request)
             limits.check_arrays(request)
             self._policy.count()
-            self._account.count(self._rows())
+            self._account.count()
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
         data = select(self._rows(), request, self._rules)
         with naming(request):
             limits.check_sizes(request, data.d, getattr(data, "n", None))
-        if isinstance(data, LocalData) and size(data) < self._rules.min_rows:
+        if isinstance(data, LocalData) and data.table_length < self._rules.min_rows:
             remedy = "Ask again when it has more."
             rule = f"at least {self._rules.min_rows}"
             raise RefusalError("The rows of this node", must=rule, got="fewer", then=remedy)
@@ -171,13 +171,13 @@ class PCAClient(NumPyClient):
                 data,
                 before,
                 layers=request.layers,
-                demands=self._account.demands(request, data),
+                demands=self._account.demands(request),
                 fixed=self._fixed,
                 grain=self._grain,
                 who=Who(self._key, self._site),
             )
         except SpentError as error:
-            self._account.lose(data)
+            self._account.lose()
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
             raise
@@ -185,7 +185,7 @@ class PCAClient(NumPyClient):
     @property
     def _grain(self) -> Grain:
         seed = self._rules.noise_seed
-        return system_grain if seed is None else seeded_grain(seed, max(self._key, 0))
+        return system_grain if seed is None else functools.partial(seeded_grain, seed, max(self._key, 0))
 
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
         """Keep what the next message needs; under masks nothing from before, as nothing is done twice there."""
@@ -254,4 +254,4 @@ def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> in
         return 0
     if NOISE in request.layers:  # how many there are is told with noise only
         return 1
-    return size(data) if isinstance(data, LocalData) else int(up["rows"])  # of a stream, the batch of this step
+    return data.table_length if isinstance(data, LocalData) else int(up["rows"])  # of a stream, of this step

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from logging import WARNING
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from flwr.app import Message
-from flwr.serverapp import Grid
 
 from flower_pca import wire
-from flower_pca.assembly import AnyRun
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core.claims import Judge, check_opening, claim
 from flower_pca.core.kinds import Kind, Part
@@ -27,7 +25,7 @@ from flower_pca.stages.opening import SAID, Opening, block_of
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.log import log
 from flower_pca.strategies.nodes import Nodes, kind_of
-from flower_pca.strategies.waits import SUMMED, Waits
+from flower_pca.strategies.waits import SUMMED
 from flower_pca.wire.records import Content
 
 _SUM: Final = "The sum of a node"
@@ -173,9 +171,3 @@ class Hosts(Nodes):
 def _of_sum(part: Part) -> Part:
     """What a sum of such parts is: no longer a whole number of one client's rows."""
     return replace(part, kind=Kind.COUNT) if part.kind.counts_rows else part
-
-
-def transport(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[str, Any]] | None = None) -> Nodes:
-    """The nodes of a grid, each of them a client, or a host of many."""
-    kind = Nodes if waits.hosted is None else Hosts
-    return kind(grid, run, waits, dict(configs or {}))

@@ -126,11 +126,6 @@ class StoredRows:
             return f"row {row} of {self.source} (from 0 on)"
         return f"row {row} (from 0 on)"
 
-    @property
-    def mark(self) -> str:
-        """What tells these rows, whichever columns are asked for, from others."""
-        return f"{self.n}x{self.origin.d}-{self.origin.fingerprint():08x}"
-
     @functools.cached_property
     def heading(self) -> Heading:
         """What these rows say of their columns."""

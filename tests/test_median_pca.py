@@ -170,3 +170,39 @@ def test_the_result_says_that_it_is_none_of_all_rows_together(tmp_path):
     again = type(result).load(result.save(tmp_path / "result.npz"))
     assert type(again) is type(result)
     assert result.mse_ > 0.0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_of_one_or_two_clients_it_is_what_lies_between_them(count):
+    shards = [rows(np.random.default_rng(i)) for i in range(count)]
+    result = simulate("median_pca", shards, n_components=K)
+    Z = leading(sum((X - result.mean_).T @ (X - result.mean_) for X in shards))
+    assert angle(result.components_.T, Z) < (1e-7 if count == 1 else 0.3)
+
+
+def test_rows_in_single_precision_and_a_client_of_zeros():
+    shards = [rows(np.random.default_rng(i)) for i in range(6)]
+    whole = simulate("median_pca", shards, n_components=K)
+    single = simulate("median_pca", [X.astype(np.float32) for X in shards], n_components=K)
+    assert sine(single.components_, whole.components_) < 1e-5
+    beside = simulate("median_pca", [*shards, np.zeros((50, D))], n_components=K)
+    assert sine(beside.components_, whole.components_) < 0.2
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_client_that_goes_is_left_out_of_the_medians(number):
+    shards = [rows(np.random.default_rng(i)) for i in range(5)]
+    there = [range(5)] * number + [range(4)] * 100
+    result = simulate("median_pca", shards, n_components=K, participation=lambda n: there[n])
+    fresh = simulate("median_pca", shards[:4], n_components=K)
+    if result.n_samples_ == fresh.n_samples_:
+        assert sine(result.components_, fresh.components_) < 1e-7
+    else:
+        assert sine(result.components_, fresh.components_) < 0.1
+
+
+def test_a_sample_of_clients_will_do():
+    shards = [rows(np.random.default_rng(i)) for i in range(10)]
+    result = simulate("median_pca", shards, n_components=K, fraction=0.5)
+    truth = leading(sum(X.T @ X for X in shards))
+    assert angle(result.components_.T, truth) < 0.2

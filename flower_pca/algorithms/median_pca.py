@@ -114,7 +114,9 @@ class Medians(Stage[MediansState]):
     products_only: ClassVar[bool] = True
 
     def start(self, model: Model) -> MediansState:
-        known = [model.columns] if model.beside is None else [model.columns, model.beside]
+        known = [model.columns]
+        if model.beside is not None:
+            known.append(model.beside)
         return MediansState(np.hstack(known), model.columns.shape[1], model.counted or Counted())
 
     def broadcast(self, state: MediansState) -> Arrays:
@@ -139,7 +141,9 @@ class Medians(Stage[MediansState]):
         return replace(state, weights=weights, moments=state.Z.T @ images, Y=Y)
 
     def status(self, state: MediansState) -> Status | None:
-        return None if state.Y is None else Status.done()
+        if state.Y is None:
+            return None
+        return Status.done()
 
     def finish(self, state: MediansState, model: Model) -> Model:
         assert state.Y is not None

@@ -53,12 +53,16 @@ class Average(Algorithm[OneShotState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         V = Part((d, None), Kind.EIGENVECTORS)  # fewer than asked for, where a client has not so many rows
-        return {"V": V, "S": Part((None,), Kind.EIGENVALUES)} if arrays["weighted"] else {"V": V}
+        if not arrays["weighted"]:
+            return {"V": V}
+        return {"V": V, "S": Part((None,), Kind.EIGENVALUES)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         V, values = data.top(int(arrays["rank"]))
-        return {"V": V, **({"S": values / data.n} if arrays["weighted"] else {})}, memory
+        if not arrays["weighted"]:
+            return {"V": V}, memory
+        return {"V": V, "S": values / data.n}, memory
 
     def inspect(self, state: OneShotState, reply: Arrays) -> None:
         columns, remedy = reply["V"].shape[1], "Check the client."
@@ -92,7 +96,7 @@ class Average(Algorithm[OneShotState]):
         return replace(model, basis=state.Z[:, : state.width], product=None, beside=state.Z[:, state.width :])
 
     def rounds(self, state: OneShotState) -> int:
-        return 0 if state.Z is None else 1
+        return int(state.Z is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,4 +161,6 @@ class DistPCA(Average):
 
 
 def _weighed(reply: Arrays) -> Array:
-    return np.asarray(reply["V"] * np.sqrt(reply["S"])) if "S" in reply else reply["V"]
+    if "S" not in reply:
+        return reply["V"]
+    return np.asarray(reply["V"] * np.sqrt(reply["S"]))

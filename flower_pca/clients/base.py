@@ -24,6 +24,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.books import folders
 from flower_pca.clients.books.ledger import Account
 from flower_pca.clients.books.memory import FileStore, Memory, StateStore
+from flower_pca.clients.books.versions import Lots
 from flower_pca.clients.columns import about, node_rows, of_run, select
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.hold import Policy
@@ -71,7 +72,7 @@ class PCAClient(NumPyClient):
         if self._rules.allow is not None:
             self._served = allowed & (named | set(registry.BESIDE)) if named else allowed
         _ = self._rules.identity  # key files that cannot be used are refused now
-        self._data = data
+        self._lots = Lots(data)
         if isinstance(data, Stream):
             if self._rules.max_epsilon is not None:
                 rule, remedy = "used with rows that stay the same", "Leave it out, or serve rows at rest."
@@ -124,6 +125,7 @@ class PCAClient(NumPyClient):
         self._admit(request)
         rows = self._enough_rows(request)
         data = rows
+        self._lots.hold(self._rules, self._context, request.run)
         if isinstance(rows, LocalData):
             data = rows.framed(self._policy.frame_of(request, rows))
         with nullcontext() if self._store is None else self._store.alone(request.run):
@@ -212,6 +214,7 @@ class PCAClient(NumPyClient):
 
     def _settle(self, context: Context | None) -> None:
         """Find out from the context who the node is, and where it keeps what it keeps."""
+        self._context = context
         rules, partition = self._rules, None if context is None else context.node_config.get("partition-id")
         self._key = wire.NO_KEY if partition is None else int(partition)
         self._store: StateStore | FileStore | None = None
@@ -225,8 +228,8 @@ class PCAClient(NumPyClient):
                 statistics = folders.fixed_file(rules.memory_dir, who)
             if rules.output_dir is not None:
                 self._own_file = folders.own_file(rules.output_dir, who)
-                if isinstance(self._data, Stream):
-                    self._data.write_to(self._own_file.with_suffix(""))
+                if isinstance(self._lots.data, Stream):
+                    self._lots.data.write_to(self._own_file.with_suffix(""))
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
             self._fixed = functools.partial(FixedData.of, path=statistics, gaps=rules.missing == "mean")
@@ -237,11 +240,11 @@ class PCAClient(NumPyClient):
     @property
     def _site(self) -> str:
         """What the node tells that it is called."""
-        return (self._name or getattr(self._data, "site", "")) if self._rules.share_names else ""
+        return (self._name or getattr(self._lots.data, "site", "")) if self._rules.share_names else ""
 
     def _rows(self) -> LocalData | Stream:
-        self._data = rows = node_rows(self._data, self._rules)
-        return rows
+        self._lots.data = node_rows(self._lots.data, self._rules)
+        return self._lots.settle(self._rules, self._context)
 
     def _refuse(self, error: Exception, config: wire.Config) -> wire.Config:
         own: wire.Config = {wire.SITE: self._site} if self._site else {}

@@ -210,7 +210,7 @@ def compare(L: Array, X: Array, clean: Array, result: RobustResult, *, rank: int
     rows, columns = of_rows > DETERMINED, of_columns > DETERMINED
     rows[no_rows], columns[no_columns] = False, False
     here = np.ix_(rows, columns)
-    size = np.linalg.norm(L[here])
+    size = float(np.linalg.norm(L[here])) or np.inf  # where all is named, nothing is claimed
     rel = float(np.linalg.norm((found - L)[here]) / size)
     limit = 1e-5
     if noise:

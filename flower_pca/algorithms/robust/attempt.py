@@ -320,7 +320,9 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
         if newer > 0.0 and (rounds <= _AT_FIRST or newer < _FALLS * s):
             s = newer
     now = replace(now, rounds=rounds, noise=s, lam=_WIDE * s)
-    rest = rounds >= _AT_LEAST and (stays or rests(now, problem))
+    # Where fewer columns tell less and leave structure, all of them come back whatever else these would do.
+    widens = now.too_narrow and now.structured(problem)
+    rest = rounds >= _AT_LEAST and (stays or widens or rests(now, problem))
     if early or (not rest and rounds < problem.patience):
         return now
     if now.rowwise:

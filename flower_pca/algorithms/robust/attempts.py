@@ -116,7 +116,7 @@ class Book:
         if self.best is None:
             return False
         verdict = self.best.verdict
-        searched = not verdict.columns or self.best.attempt.mended
+        searched = verdict.single or self.best.attempt.mended
         return verdict.passes or (verdict.nearly and searched)
 
     def begin(self, problem: Problem, U: Array, tag: int) -> tuple[Book, Attempt]:
@@ -322,7 +322,8 @@ class ConsensusState:
                 return replace(self, attempt=attempt, x=x, steps=steps)
         error, state = sizes.scale(total["counts"][1], problem.top), replace(self, x=None, steps=0)
         verdict = proof.verdict(attempt, problem, total=total, weak=weak, error=error, rest=rests(attempt, problem))
-        if verdict.columns and verdict.predicted and not attempt.mended and len(verdict.columns) <= problem.d / 2:
+        several = not verdict.single and len(verdict.columns) <= problem.d / 2
+        if several and verdict.predicted and not attempt.mended:
             attempt = mend(attempt, problem, verdict.columns)
             return replace(state, attempt=attempt, cache=replace(self.cache, last=None))
         if attempt.noise > 0.0 and len(verdict.columns) < len(attempt.again):

@@ -120,6 +120,7 @@ def _starts(r: int) -> Iterator[tuple[int, int]]:
 
 _CLEAN: Final = 0.5  # share of visible entries
 _FEW_ROWS, _FEW_COLUMNS = 0.3, 0.25  # shares of rows and of columns that may be left undetermined
+_SINGLE: Final = 0.002  # share of columns that are named without a search of their own, which takes as long for one
 _SHOWN: Final = 10  # columns
 _SLACK, _DEVIATIONS = 0.05, 3.0  # by which fewer hidden entries may be clean
 # Of an ordinary entry: what hidden entries may be off by where structure is let pass. Residuals of real rows, small and
@@ -143,6 +144,7 @@ class Verdict:
         columns: Those that clean entries do not determine; `rows`: how many rows.
         bad_rows: How many of these rows are bad as a whole: most of what there is of them is far.
         few: Whether these rows and columns are so few that the others can be right without them.
+        single: Whether these columns are single ones among very many.
         rest: Whether the basis was at rest.
     """
 
@@ -156,6 +158,7 @@ class Verdict:
     rows: int = 0
     bad_rows: int = 0
     few: bool = True
+    single: bool = False
     rest: bool = True
 
     @property
@@ -283,6 +286,7 @@ def verdict(
         rows=round(rows),
         bad_rows=round(bad),
         few=rows <= _FEW_ROWS * problem.n and len(columns) <= _FEW_COLUMNS * problem.d,
+        single=len(columns) <= _SINGLE * problem.d,
         # Neither what is correlated nor a column that is not determined ever comes to rest.
         rest=rest or several or bool(columns),
     )

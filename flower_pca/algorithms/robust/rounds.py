@@ -117,6 +117,8 @@ class Task:
         While that falls these have no cut: Huber's function is convex, so where a column has been has no say.
         """
         columns, level = self.again
+        if not len(columns):
+            return regression.clip(R, block.out)
         anew, unseen = R[:, columns], block.unseen[:, columns]
         if level <= self.number("lam"):
             unseen |= np.abs(anew) > self.number("cut") * level

@@ -64,12 +64,13 @@ class MedianPCA(Average):
         bases = [reply["V"] for reply in total.values()]
         weights = state.counted.of(total)
         a = weiszfeld(_overlaps(bases), weights)
-        spread = np.hstack([V * np.sqrt(part) for V, part in zip(bases, a, strict=True)])
-        U = linalg.leading(spread, min(2 * state.width, len(spread)))
+        stacked = np.hstack([V * np.sqrt(part) for V, part in zip(bases, a, strict=True)])  # M, times its transpose
+        U = linalg.leading(stacked, min(2 * state.width, len(stacked)))
         inside = np.stack([np.sum((V.T @ U) ** 2, axis=0) for V in bases])
         order = np.argsort(-median(inside, weights), kind="stable")
         Z = np.ascontiguousarray(U[:, order[: state.width + 1]])
-        angles = [linalg.principal_angles(Z[:, : state.width], V).max(initial=0.0) for V in bases]
+        found = Z[:, : state.width]
+        angles = [linalg.principal_angles(found, V).max(initial=0.0) for V in bases]
         return replace(state, Z=Z, spread=float(median(np.array(angles), weights)))
 
     def status(self, state: OneShotState) -> Status | None:
@@ -149,21 +150,23 @@ class Medians(Stage[MediansState]):
         assert state.Y is not None
         assert state.moments is not None
         assert state.weights is not None
-        p = state.width
-        _, Z, Y, residuals = linalg.rayleigh_ritz(state.Z[:, :p], state.Y[:, :p])
-        turn = state.Z[:, :p].T @ Z
-        own = np.einsum("ji,njk,ki->ni", turn, state.moments[:, :p, :p], turn)
+        p, n = state.width, model.n
+        span, image, moments = state.Z[:, :p], state.Y[:, :p], state.moments[:, :p, :p]
+        _, Z, Y, residuals = linalg.rayleigh_ritz(span, image)
+        turn = span.T @ Z
+        own = np.einsum("ji,njk,ki->ni", turn, moments, turn)  # each client's variances along Z
         values = np.maximum(median(own, state.weights), 0.0)
         order = np.argsort(-values, kind="stable")
-        known = replace(
-            model,
-            basis=np.ascontiguousarray(Z[:, order]),
-            product=np.ascontiguousarray(model.n * Y[:, order]),
-            values=model.n * values[order],
-            residuals=model.n * residuals[order],
-        )
+        Z, Y = (np.ascontiguousarray(a[:, order]) for a in (Z, n * Y))
+        known = replace(model, basis=Z, product=Y, values=n * values[order], residuals=n * residuals[order])
+        return replace(known, next_value=self._next(state, known))
+
+    def _next(self, state: MediansState, known: Model) -> float | None:
+        """The variance that follows the last one wanted, of all rows; None where nothing has looked for it."""
+        p = state.width
+        assert known.values is not None
         if known.k < p:
-            return replace(known, next_value=float(model.n * values[order[known.k]]))
-        if state.Z.shape[1] > p:
-            return replace(known, next_value=float(model.n * median(state.moments[:, p, p], state.weights)))
-        return known
+            return float(known.values[known.k])
+        if state.moments is None or state.weights is None or state.Z.shape[1] == p:
+            return None
+        return float(known.n * median(state.moments[:, p, p], state.weights))

@@ -89,7 +89,7 @@ def simulate(
     conduct = Conduct(engine=Ray.of(backend), answers=answers, start=start, checkpoint=checkpoint, on_round=on_round)
     question = assembly.question(algorithm, **asked)
     if participation is not None and not callable(participation):
-        question = replace(question, fraction=participation)
+        question = assembly.checked(replace(question, fraction=participation))
     question.check_checkpoint(checkpoint)
     present = participation if callable(participation) else None
     if question.split == "columns":

@@ -81,6 +81,8 @@ def _finds(stage: type[Stage[object]]) -> str:
         return "a moving subspace"
     if not stage.orthonormal:
         return "sparse PCA"
+    if compatible.by_medians(stage()):
+        return "what most clients share"
     return FINDS.get(registry.TABLE[stage.name].result, "the PCA")
 
 

@@ -223,6 +223,18 @@ LASTING: Final = (
         "{messages_ever} at most, over all runs.",
     ),
     Line(
+        ("min_rows", "rare_columns"),
+        lambda r: r.min_rows > 1 and r.rare_columns is not True,
+        "Nothing of columns in which fewer than {min_rows} rows, yet some, have a value, or another than most; a "
+        "stream's are exempt, and what rare_columns names: {rare_columns}.",
+    ),
+    Line(
+        ("rare_columns",),
+        lambda r: r.rare_columns is True,
+        "The carriers of rare values: rare_columns lets all such columns be asked about.",
+        left_open=True,
+    ),
+    Line(
         ("min_change", "pending"),
         lambda r: r.min_change is not None,
         "Of rows that come or go, what {min_change} or more of them tell together; until then {until}. A stream's "

@@ -26,7 +26,7 @@ from flower_pca.clients.books.ledger import Account
 from flower_pca.clients.books.memory import FileStore, Memory, StateStore
 from flower_pca.clients.books.versions import Lots
 from flower_pca.clients.columns import about, node_rows, of_run, select
-from flower_pca.clients.policy import limits
+from flower_pca.clients.policy import limits, rare
 from flower_pca.clients.policy.hold import Policy
 from flower_pca.clients.policy.refusals import RefusalError, naming, refusal
 from flower_pca.clients.policy.rules import Rules
@@ -154,6 +154,8 @@ class PCAClient(NumPyClient):
             remedy = "Ask again when it has more."
             rule = f"at least {self._rules.min_rows}"
             raise RefusalError("The rows of this node", must=rule, got="fewer", then=remedy)
+        if isinstance(data, LocalData) and request.frame.split is None:
+            rare.check(data, self._rules)
         return data
 
     def _recall(self, request: wire.Request) -> Arrays:

@@ -74,6 +74,8 @@ class Rules:
             for with monitor=True.
         min_rows: Rows below which the node answers nothing; and gaps in a column below which no others than the node
             itself say what stands for them.
+        rare_columns: Columns of which the node answers although fewer than min_rows rows have a value there, or another
+            than most: their names, with commas between, or True for all. Others are refused. Not for streams.
         min_change: Rows that come or go, at least, before the node answers from others than it has answered from: of
             two sums before and after a person came, the difference is that person's row. It then keeps the rows
             that it has released beside its ledger, a copy of them all. Their order, precision and storage are no
@@ -143,6 +145,7 @@ class Rules:
 
     allow: Collection[str] | None = None
     min_rows: int = 1
+    rare_columns: bool | str | Collection[str] = False
     min_change: int | None = None
     pending: str = "answer"
     memory_dir: str | os.PathLike[str] | None = None

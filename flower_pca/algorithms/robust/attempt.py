@@ -208,15 +208,19 @@ class Attempt:
 
     def rho(self, problem: Problem) -> float:
         """The ridge."""
-        soft = _SOFTER if self.noise > 0.0 else 1.0
-        return soft * problem.ridge * self.lam * float(np.sqrt(max(problem.n, problem.d)))
+        rho = problem.ridge * self.lam * float(np.sqrt(max(problem.n, problem.d)))
+        if self.noise > 0.0:
+            rho *= _SOFTER
+        return rho
 
     def steps(self, most: int) -> int:
         """Steps of a client's inner problem, of so many.
 
         One leaves of V's error about the share of entries beyond lam: where these are few, two do while lam falls.
         """
-        return min(most, _FEWER) if self.phase is Phase.FALLING and self.pulled <= _RARE else most
+        if self.phase is Phase.FALLING and self.pulled <= _RARE:
+            return min(most, _FEWER)
+        return most
 
     def structured(self, problem: Problem, *, directions: int = 1) -> bool:
         """Whether dense noise leaves more in so many directions, each, than independent entries would."""
@@ -265,7 +269,9 @@ def advance(
         now = _look(now, image, squares, seen=float(counts[0].sum()))
     if now.again and now.level > now.lam:
         return _mending(now, problem, share)
-    return _settle(now, problem, early) if now.phase is Phase.NOISY else _fall(now, problem, share, early)
+    if now.phase is Phase.NOISY:
+        return _settle(now, problem, early)
+    return _fall(now, problem, share, early)
 
 
 def _look(now: Attempt, image: Array, squares: float, *, seen: float) -> Attempt:

@@ -138,14 +138,19 @@ class Book:
 
     def columns(self, problem: Problem) -> int:
         """How many columns the next attempt has."""
-        return 2 * self.k + 2 if self._probe_next(problem) else self.p
+        if self._probe_next(problem):
+            return 2 * self.k + 2
+        return self.p
 
     def add(self, record: Record) -> Book:
         """With an attempt more that has ended."""
         verdict = record.verdict
         if record.attempt.probe:  # it has more columns than were asked for: an answer only if it passes
-            return replace(self, best=record) if verdict.passes and self._better(verdict) else self
-        book = replace(self, best=record) if self._better(verdict) else self
+            better = verdict.passes and self._better(verdict)
+            return replace(self, best=record) if better else self
+        book = self
+        if self._better(verdict):
+            book = replace(self, best=record)
         if not verdict.passes:
             book = replace(book, p=min(_rank(record.attempt) or self.p, self.p))
         if verdict.lacking and verdict.predicted and verdict.determined:

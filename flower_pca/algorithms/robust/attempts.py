@@ -206,7 +206,8 @@ class Book:
         if self.probed or self.number != _PROBED or self.best is None or self.restarts < _PROBED:
             return False
         verdict = self.best.verdict
-        return (not verdict.predicted or verdict.lacking) and 2 * self.k + 2 <= min(problem.n, problem.d) / 2
+        room = 2 * self.k + 2 <= min(problem.n, problem.d) / 2
+        return room and (verdict.lacking or not verdict.predicted)
 
 
 def abandon(attempt: Attempt, problem: Problem) -> Record:

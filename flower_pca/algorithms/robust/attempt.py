@@ -38,8 +38,10 @@ def moments(U: Array, G: Array) -> tuple[Array, Array]:
 def change(old: Array, new: Array, G: Array) -> float:
     """|A - ZZ'A| / |A| for A = U_new G^(1/2), Z = orth(U_old): free of gauge, weak components weigh little."""
     E = linalg.complement(new, linalg.orth(old))
-    whole = float(np.sum((new @ G) * new))
-    return float(np.sqrt(max(float(np.sum((E @ G) * E)), 0.0) / whole)) if whole > 0.0 else 0.0
+    whole, off = (float(np.sum((A @ G) * A)) for A in (new, E))
+    if whole <= 0.0:
+        return 0.0
+    return float(np.sqrt(max(off, 0.0) / whole))
 
 
 def spectrum(U: Array, G: Array) -> Array:
@@ -52,7 +54,9 @@ def gap(s: Array, least: float) -> int | None:
     """How many singular values come before the widest gap, if that is a ratio of `least` at least."""
     s = np.maximum(s, np.finfo(np.float64).tiny)
     ratios = s[:-1] / s[1:]
-    return int(np.argmax(ratios)) + 1 if len(ratios) and ratios.max() >= least else None
+    if not len(ratios) or ratios.max() < least:
+        return None
+    return int(np.argmax(ratios)) + 1
 
 
 def apart(U: Array, G: Array, other: Array, others: Array) -> float:
@@ -60,15 +64,18 @@ def apart(U: Array, G: Array, other: Array, others: Array) -> float:
     s, t = spectrum(U, G), spectrum(other, others)
     width = max(len(s), len(t))
     s, t = (np.pad(values, (0, width - len(values))) for values in (s, t))
-    return max(change(U, other, others), float(np.linalg.norm(s - t) / (np.linalg.norm(s) or 1.0)))
+    size = np.linalg.norm(s) or 1.0
+    return max(change(U, other, others), float(np.linalg.norm(s - t) / size))
 
 
 def narrow(U: Array, G: Array, r: int) -> tuple[Array, Array, Array]:
     """U and G of the r leading components, balanced, and T, by which V becomes VT: U = QR <- QW sqrt(s)."""
     Q, R = linalg.qr(U)
     values, W = linalg.eigh_descending(R @ G @ R.T)
+    # The factors share the singular values, so that neither step nor ridge favours one of them.
     root = np.sqrt(np.sqrt(np.maximum(values[:r], np.finfo(np.float64).tiny)))
-    return Q @ W[:, :r] * root, np.diag(root**2), R.T @ W[:, :r] / root
+    W = W[:, :r]
+    return Q @ W * root, np.diag(root**2), R.T @ W / root
 
 
 @dataclass(frozen=True)
@@ -196,19 +203,24 @@ class Attempt:
     @functools.cached_property
     def lengths(self) -> Array:
         """The singular values of U, largest first, up to rounding of its squares."""
-        return np.sqrt(np.maximum(np.linalg.eigvalsh(self.U.T @ self.U)[::-1], 0.0))
+        squares = np.linalg.eigvalsh(self.U.T @ self.U)[::-1]
+        return np.sqrt(np.maximum(squares, 0.0))
 
     def rho(self, problem: Problem) -> float:
         """The ridge."""
-        soft = _SOFTER if self.noise > 0.0 else 1.0
-        return soft * problem.ridge * self.lam * float(np.sqrt(max(problem.n, problem.d)))
+        rho = problem.ridge * self.lam * float(np.sqrt(max(problem.n, problem.d)))
+        if self.noise > 0.0:
+            rho *= _SOFTER
+        return rho
 
     def steps(self, most: int) -> int:
         """Steps of a client's inner problem, of so many.
 
         One leaves of V's error about the share of entries beyond lam: where these are few, two do while lam falls.
         """
-        return min(most, _FEWER) if self.phase is Phase.FALLING and self.pulled <= _RARE else most
+        if self.phase is Phase.FALLING and self.pulled <= _RARE:
+            return min(most, _FEWER)
+        return most
 
     def structured(self, problem: Problem, *, directions: int = 1) -> bool:
         """Whether dense noise leaves more in so many directions, each, than independent entries would."""
@@ -257,7 +269,9 @@ def advance(
         now = _look(now, image, squares, seen=float(counts[0].sum()))
     if now.again and now.level > now.lam:
         return _mending(now, problem, share)
-    return _settle(now, problem, early) if now.phase is Phase.NOISY else _fall(now, problem, share, early)
+    if now.phase is Phase.NOISY:
+        return _settle(now, problem, early)
+    return _fall(now, problem, share, early)
 
 
 def _look(now: Attempt, image: Array, squares: float, *, seen: float) -> Attempt:
@@ -265,7 +279,8 @@ def _look(now: Attempt, image: Array, squares: float, *, seen: float) -> Attempt
     assert now.Z is not None
     values = linalg.eigh_descending(now.Z.T @ image)[0] / (squares or np.inf)
     left = tuple(float(value) for value in values)
-    return replace(now, Z=linalg.orth(image), left=left, lefts=(*now.lefts, left[0])[-_EVERY - 1 :], seen=seen)
+    lefts = (*now.lefts, left[0])[-_EVERY - 1 :]
+    return replace(now, Z=linalg.orth(image), left=left, lefts=lefts, seen=seen)
 
 
 def mend(now: Attempt, problem: Problem, columns: tuple[int, ...]) -> Attempt:
@@ -309,7 +324,11 @@ def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
         own = replace(now, rowwise=False, rounds=0)
         return replace(own, lam=_floor(own, problem))
     r = int(np.sum(now.spectrum > _SPECTRUM * now.lam * problem.edge))
-    return replace(_narrow_to(now, r) if 0 < r < now.p else now, phase=Phase.PROVING if r else Phase.LOST)
+    if r == 0:
+        return replace(now, phase=Phase.LOST)
+    if r < now.p:
+        now = _narrow_to(now, r)
+    return replace(now, phase=Phase.PROVING)
 
 
 def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
@@ -326,7 +345,8 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
     if early or (not rest and rounds < problem.patience):
         return now
     if now.rowwise:
-        return replace(now, rowwise=False, rounds=0, noise=s * problem.sigma, lam=_WIDE * s * problem.sigma)
+        s *= problem.sigma
+        return replace(now, rowwise=False, rounds=0, noise=s, lam=_WIDE * s)
     if now.whole is not None or now.mended:
         return replace(now, phase=Phase.PROVING)
     values = now.spectrum
@@ -350,7 +370,10 @@ def _stays(now: Attempt, problem: Problem) -> bool:
     """
     if now.rowwise or len(now.lefts) <= _EVERY or not now.correlated(problem):
         return False
-    return now.stop <= _CORRELATED * now.noise / problem.sigma and now.lefts[-1] >= _STAYS_LEFT * now.lefts[0]
+    if now.stop > _CORRELATED * now.noise / problem.sigma:
+        return False
+    # A basis that is still on its way takes structure in as it goes.
+    return now.lefts[-1] >= _STAYS_LEFT * now.lefts[0]
 
 
 def widen(now: Attempt) -> Attempt:

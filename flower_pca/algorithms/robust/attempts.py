@@ -138,14 +138,19 @@ class Book:
 
     def columns(self, problem: Problem) -> int:
         """How many columns the next attempt has."""
-        return 2 * self.k + 2 if self._probe_next(problem) else self.p
+        if self._probe_next(problem):
+            return 2 * self.k + 2
+        return self.p
 
     def add(self, record: Record) -> Book:
         """With an attempt more that has ended."""
         verdict = record.verdict
         if record.attempt.probe:  # it has more columns than were asked for: an answer only if it passes
-            return replace(self, best=record) if verdict.passes and self._better(verdict) else self
-        book = replace(self, best=record) if self._better(verdict) else self
+            better = verdict.passes and self._better(verdict)
+            return replace(self, best=record) if better else self
+        book = self
+        if self._better(verdict):
+            book = replace(self, best=record)
         if not verdict.passes:
             book = replace(book, p=min(_rank(record.attempt) or self.p, self.p))
         if verdict.lacking and verdict.predicted and verdict.determined:
@@ -206,7 +211,8 @@ class Book:
         if self.probed or self.number != _PROBED or self.best is None or self.restarts < _PROBED:
             return False
         verdict = self.best.verdict
-        return (not verdict.predicted or verdict.lacking) and 2 * self.k + 2 <= min(problem.n, problem.d) / 2
+        room = 2 * self.k + 2 <= min(problem.n, problem.d) / 2
+        return room and (verdict.lacking or not verdict.predicted)
 
 
 def abandon(attempt: Attempt, problem: Problem) -> Record:

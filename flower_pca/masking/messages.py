@@ -38,7 +38,7 @@ SENT: Final = frozenset(  # all that a server sends beside the bounds of fixed p
             "signatures",
             "firsts",
         ),
-        *("members", "peers", "keys", "shares", "stage", "clients", "survived", "dropped"),
+        *("members", "peers", "keys", "shares", "agreed", "stage", "clients", "survived", "dropped"),
     )
 )
 

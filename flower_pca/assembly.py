@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from flower_pca import registry
@@ -21,11 +22,14 @@ from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import DP, AskedHere, MaskedSums, why_bits
 from flower_pca.core.stage import Stage
+from flower_pca.dp.outlook import Outlook
+from flower_pca.names import ranges
 from flower_pca.names.columns import wanted
 from flower_pca.results import start as starts
 from flower_pca.results.scaling import Scaling
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
+from flower_pca.rows.frame import Frame
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.influence import Influence
@@ -85,7 +89,7 @@ def channel_of(given: object) -> Layer | None:
 
 
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")  # live on the algorithm
-_STRINGS: Final = {"mask": MaskedSums.of, "dp": DP.of, "channel": channel_of}
+_STRINGS: Final[dict[str, Callable[[Any], Any]]] = {"mask": MaskedSums.of, "dp": DP.of, "channel": channel_of}
 
 
 def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Question:
@@ -111,21 +115,58 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
 
 def checked(asked: Question, **beside: Any) -> Question:
     """The question, if all that it asks for goes together; with what is asked `beside` it."""
-    compatible.check(asked.algorithm, {**asked.options, **beside}, registry.ALGORITHMS)
+    algorithm = asked.algorithm
+    if _ranged(asked):
+        algorithm, _ = _beforehand(asked)
+    compatible.check(algorithm, {**asked.options, **beside}, registry.ALGORITHMS)
     return asked
 
 
+def _ranged(asked: Question) -> bool:
+    """Whether the columns are known before the run, with their ranges."""
+    return asked.dp is not None and bool(asked.dp.known)
+
+
+def _beforehand(asked: Question) -> tuple[Algorithm[Any], dict[str, str]]:
+    return beforehand(asked.algorithm, asked.dp is not None, asked.channel is not None, _ranged(asked))
+
+
+def _public(asked: Question) -> Frame:
+    """What is known of the columns before the run: the middles and halves of their ranges, if they have any.
+
+    The middle stands for a missing value while the mean is measured, which no row moves.
+    """
+    if asked.dp is None or not asked.dp.known or asked.columns is None:
+        return Frame()
+    middles, halves = ranges.halves(asked.dp.known, asked.columns)
+    return Frame(middles, halves, middles if asked.missing == "mean" else None)
+
+
+def outlook(asked: Question, *, rows: int, columns: int, clients: int) -> Outlook | None:
+    """What a budget leaves to be seen of a table of this size, before any of it is spent; None without a budget."""
+    if asked.dp is None:
+        return None
+    from flower_pca.layers.noise import planned
+
+    budget, _ = planned(asked.dp, _beforehand(asked)[0], PrivateOpening.name)
+    if asked.mask is not None:
+        budget = budget.shared(asked.mask.needed(asked.mask.degree(clients) + 1))
+    return budget.outlook(rows=rows, columns=columns, clients=clients)
+
+
 def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> AnyRun:
-    """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz); an evaluation, histograms if asked for.
+    """A run of a `checked` question: opening, algorithm, its closing stage; what follows these if it is asked for.
 
     Where all clients are our own, as in a simulation, answers need not be `judged` by what they say of their rows.
     With a `start`, its components are the block of the opening.
     """
-    checked(asked, **({} if start is None else {"start": type(start).__name__}))
-    masked, noisy = asked.mask is not None, (asked.dp is not None, asked.channel is not None)
-    algorithm, choices = beforehand(asked.algorithm, *noisy)
+    if start is not None:
+        checked(asked, start=type(start).__name__)
+    masked = asked.mask is not None
+    algorithm, choices = _beforehand(asked)
     if asked.split == "columns":
         return _under(asked.mask, vertical.run(asked, algorithm, choices))
+    entry = registry.entry(type(algorithm))
     bits, tol = (asked.bits, asked.tol) if algorithm.tolerant else (64, None)
     layers: list[Layer] = [] if asked.channel is None else [asked.channel]
     if bits < 64:
@@ -148,7 +189,10 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     elif masked:
         opening = SummedOpening(width=algorithm.width(asked.n_components))
     else:
-        opening = Opening(width=algorithm.width(asked.n_components), judged=judged, bits=bits)
+        opening = entry.opening(width=algorithm.width(asked.n_components), judged=judged, bits=bits)
+    if asked.max_share is not None:
+        opening, capping = _capped(opening, asked.max_share)
+        layers += capping
     known: Any = {"n_components": asked.n_components, "seed": asked.seed, "wanted": asked.columns}
     model = Model(
         basis=None if start is None else starts.block(start, algorithm, **known),
@@ -156,6 +200,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
         scale=asked.scale,
         missing=asked.missing,
         summed=masked,
+        public=_public(asked),
         choices=choices,
         warm=start is not None,
         **known,
@@ -164,10 +209,21 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     after: list[Stage[Any]] = [Evaluate()] if asked.evaluate else []
     after += [Histograms()] if asked.monitor else []
     after += [Influence()] if asked.influence else []
-    stages: tuple[Stage[Any], ...] = (opening, algorithm, registry.closing(algorithm)(), *after)
-    kind = registry.result(algorithm)
-    made = Run(stages, model=model, roll=roll, result=kind, layers=layers, asked=asked.plain())
+    stages: tuple[Stage[Any], ...] = (opening, algorithm, entry.closing(), *after)
+    made = Run(stages, model=model, roll=roll, result=entry.result, layers=layers, asked=asked.plain())
     return _under(asked.mask, made)
+
+
+def _capped(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
+    """An opening in which no client counts for more than a share, and what scales later answers that add up."""
+    from flower_pca.layers.share import MaxShare
+    from flower_pca.stages.weighing import CappedOpening, WeighingOpening
+
+    assert isinstance(opening, Opening)
+    if isinstance(opening, WeighingOpening):
+        return replace(opening, share=share), []
+    capped = CappedOpening(width=opening.width, judged=opening.judged, bits=opening.bits, share=share)
+    return capped, [MaxShare(share)]
 
 
 def tracking(

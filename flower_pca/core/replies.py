@@ -86,7 +86,11 @@ class Tally:
         self, stage: Stage[Any], state: Any, sent: Broadcast, model: Model, *, layers: Sequence[Layer] = ()
     ) -> None:
         self._stage, self._state, self._sent, self._layers = stage, state, sent, layers
-        self._d, self._heading, self._judge = model.d or None, model.heading, Judge(stage, state, model)
+        self._model = model
+        self._d, self._heading = model.d or None, model.heading
+        self._judge: Judge | None = None  # there are no claims where answers are noisy, summed, or our own
+        if model.claims:
+            self._judge = Judge(stage, state, model)
         self._merge = stage.merging(state)
         self._common: Mapping[str, Part] = {}
         if not sent.personal:
@@ -166,11 +170,13 @@ class Tally:
         asked = self._sent.arrays_for(reply.client)
         parts = self._parts(asked, columns)
         check_arrays(reply, parts)
-        self._judge.check(reply.client, reply.arrays, parts, asked)
+        if self._judge is not None:
+            self._judge.check(reply.client, reply.arrays, parts, asked)
         self._stage.inspect(self._state, reply.arrays)
         arrays = reply.arrays
         for layer in self._layers:
             arrays = layer.open(arrays, number=self._sent.number, position=position)
+            arrays = layer.count(arrays, reply.client, self._model)
         # Before the columns are known they are voted on; else the first that says what they are called is believed.
         voted, digest = self._d is None and columns > 0 and known is None, ""
         if voted and reply.heading is not None:

@@ -38,7 +38,6 @@ from flower_pca.core.roll import Call, Roll, Verdict
 from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum, Unsized
 from flower_pca.core.standing import Standing
 from flower_pca.names.columns import Heading
-from flower_pca.rows.frame import Frame
 
 
 @final
@@ -102,7 +101,7 @@ class Run:
         return self._standing.finished
 
     def estimate(self) -> Array | None:
-        """The basis (d x k) if the run ended now; None before there is one. Where C Z is unknown it has no order."""
+        """The basis if the run ended now; None before there is one. See `Standing.estimate`."""
         return self._standing.estimate(whole=self._whole)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
@@ -110,9 +109,10 @@ class Run:
 
         The order of `present` is the order of the clients' keys: it decides which ones a fraction samples.
         """
-        here = () if self.finished else self._roll.present(present)
-        while not self.finished:
-            now = self._standing
+        if self._standing.finished:
+            return None
+        here = self._roll.present(present)
+        while not (now := self._standing).finished:
             if self._roll.lost:
                 for layer in self._layers:
                     layer.reopen()
@@ -254,8 +254,8 @@ class Run:
         now, asked = self._standing, frozenset(to)
         model, stage, opening = now.model, now.stage, now.opening
         frame = model.frame
-        if opening:  # it speaks of raw rows: the frame is what it asks for
-            frame = Frame(own=model.missing == "own_mean")
+        if opening:  # it speaks of raw rows, or of what is public: the frame is what it asks for
+            frame = replace(model.public, own=model.missing == "own_mean")
         message = Broadcast(
             stage.name,
             self._history.count,

@@ -15,6 +15,7 @@ A message goes like this, whatever carries it:
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -59,9 +60,12 @@ class Gathering(Protocol):
         """Whether the coming round is one."""
 
 
+_nbytes_of: Final = operator.attrgetter("nbytes")
+
+
 def nbytes(arrays: Mapping[str, Array]) -> int:
     """What arrays take as they are."""
-    return sum([a.nbytes for a in arrays.values()])
+    return sum(map(_nbytes_of, arrays.values()))
 
 
 @dataclass(frozen=True)

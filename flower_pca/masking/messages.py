@@ -43,12 +43,12 @@ def raw(text: bytes) -> Array:
 
 def rows(texts: list[bytes], width: int) -> Array:
     """Equally long texts as the rows of an array."""
-    return raw(b"".join(texts)).reshape(-1, width)
+    return np.frombuffer(b"".join(texts), dtype=np.uint8).reshape(-1, width)
 
 
 def texts(a: Array) -> list[bytes]:
     """The texts that `rows` has put together."""
-    return [row.tobytes() for row in a]
+    return list(map(np.ndarray.tobytes, a))
 
 
 def plain(arrays: Mapping[str, Array]) -> Arrays:
@@ -64,11 +64,6 @@ def bounds(arrays: Mapping[str, Array]) -> Arrays:
 def inner_stage(arrays: Mapping[str, Array]) -> str | None:
     """The name of the stage that a masked message carries, if it carries one."""
     return arrays["mask.stage"].tobytes().decode() if "mask.stage" in arrays else None
-
-
-def carries(stage: str, arrays: Mapping[str, Array]) -> bool:
-    """Whether a message asks for the work of a stage: all but a set-up of masks, and an unmasking."""
-    return stage != STAGE or inner_stage(arrays) is not None
 
 
 def single(arrays: Mapping[str, Array]) -> bool:
@@ -135,4 +130,7 @@ def envelope(setup: bytes, number: int, sender: int, receiver: int) -> bytes:
 
 
 def _numbers(*numbers: int) -> bytes:
-    return b"".join([number.to_bytes(8, "big") for number in numbers])
+    text = b""
+    for number in numbers:
+        text += number.to_bytes(8, "big")
+    return text

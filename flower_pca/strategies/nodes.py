@@ -202,7 +202,8 @@ class Nodes:
         if answer.refusal is not None:
             why = f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal
             return self.refuse(node, why, lasting=answer.lasting)
-        if messages.carries(message.stage, message.arrays):
+        sets_up = message.stage == messages.STAGE and messages.inner_stage(message.arrays) is None
+        if not sets_up:
             self._patience.hear(node, counts=self._works)
         forgot = self._forgot(node, answer, message)
         return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines, forgot)

@@ -23,6 +23,7 @@ from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import EXPONENTS, PARTIES, WIRE
 from flower_pca.names.columns import COLUMNS, LONGEST, Heading, read_names
 from flower_pca.rows.frame import Frame
+from flower_pca.vertical.split import NAME as SPLIT
 from flower_pca.vertical.split import Split
 from flower_pca.wire import records
 from flower_pca.wire.reading import LAYOUT, LAYOUT_KEY, VERSION, VERSION_KEY, check_spoken, word_of
@@ -100,9 +101,11 @@ def write_request(
 ) -> RecordDict:
     """The records of a message for one client; `extra` is the caller's own configuration."""
     arrays = dict(message.arrays_for(client))
-    parts = ((name, getattr(message.frame, part)) for name, part in _FRAME.items())
-    arrays.update((name, array) for name, array in parts if array is not None)
-    arrays = {**_packed(arrays, message.layers), **flat(message.layers)}
+    for name, part in _FRAME.items():
+        if (array := getattr(message.frame, part)) is not None:
+            arrays[name] = array
+    if message.layers:
+        arrays = {**_packed(arrays, message.layers), **flat(message.layers)}
     if message.frame.own:
         arrays[_OWN] = np.array(True)
     config = {
@@ -141,14 +144,18 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     check_spoken("A message", config, "another strategy", newest=str(config.get(VERSION_KEY, VERSION)))
     arrays = _unpacked(by_name("A message", parameters, config))
     own = bool(np.any(arrays.pop(_OWN, False)))
-    mean, scale, fill = (_double(arrays.pop(name, None)) for name in _FRAME)
-    names, columns = read_names("A message", config), Split.of(config)
+    mean, scale, fill = [_double(arrays.pop(name, None)) for name in _FRAME]
+    names, columns = read_names("A message", config), None
+    if SPLIT in config:
+        columns = Split.of(config)
     frame = Frame(mean, scale, fill, own=own, names=names, split=columns)
-    arrays, layers = split(arrays, [name for name in registry.LAYERS if name != PARTIES])
+    layers: dict[str, Arrays] = {}
+    if "." in "".join(arrays):  # as in the names of layers' arrays alone
+        arrays, layers = split(arrays, [name for name in registry.LAYERS if name != PARTIES])
+        _bits(layers)  # refused now, before anything is done for an answer that could not be sent
     if columns is not None:
         layers[PARTIES] = {}
-    _bits(layers)  # refused now, before anything is done for an answer that could not be sent
-    algorithm, stage = (word_of("A message", config, name) for name in ("algorithm", "stage"))
+    algorithm, stage = word_of("A message", config, "algorithm"), word_of("A message", config, "stage")
     run, number = value_of("A message", config, "run", str), value_of("A message", config, "number", int)
     asks, instead = bool(config.get(_ASKS, False)), str(config.get(_ALTERNATIVE, ""))
     return Request(algorithm, stage, run, number, arrays, frame, layers, asks, instead)
@@ -164,7 +171,7 @@ def _packed(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
 
 
 def _unpacked(arrays: Arrays) -> Arrays:
-    if not any(name.endswith(EXPONENTS) for name in arrays):
+    if EXPONENTS not in ",".join(arrays):  # which no other name has within it
         return arrays
     from flower_pca.layers import precision
 
@@ -198,7 +205,8 @@ def write_fit(
 
     `layers` are those of the message.
     """
-    arrays = _packed(arrays, layers or {})
+    if layers:
+        arrays = _packed(arrays, layers)
     metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return [np.asarray(a) for a in arrays.values()], num_examples, records.without_empty(metrics)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from flower_pca import registry
@@ -176,7 +177,10 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
 
         budget, algorithm = planned(asked.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
-    opening = _opening(asked, algorithm.width(asked.n_components), bits, budget, judged=judged)
+    opening = _opening(asked, algorithm, bits, budget, judged=judged)
+    if asked.max_share is not None:
+        opening, capping = _capped(opening, asked.max_share)
+        layers += capping
     entry = registry.entry(type(algorithm))
     summed = asked.mask is not None
     made = Run(
@@ -206,13 +210,28 @@ def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer
     return layers
 
 
-def _opening(asked: Question, width: int, bits: int, budget: Budget | None, *, judged: bool) -> Stage[Any]:
+def _opening(
+    asked: Question, algorithm: Algorithm[Any], bits: int, budget: Budget | None, *, judged: bool
+) -> Stage[Any]:
     """The opening that goes with noise, with masks, or with neither."""
+    width = algorithm.width(asked.n_components)
     if budget is not None:
         return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
     if asked.mask is not None:
         return SummedOpening(width=width)
-    return Opening(width=width, judged=judged, bits=bits)
+    return registry.opening(algorithm)(width=width, judged=judged, bits=bits)
+
+
+def _capped(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
+    """An opening in which no client counts for more than a share, and what scales later answers that add up."""
+    from flower_pca.layers.share import MaxShare
+    from flower_pca.stages.weighing import CappedOpening, WeighingOpening
+
+    assert isinstance(opening, Opening)
+    if isinstance(opening, WeighingOpening):
+        return replace(opening, share=share), []
+    capped = CappedOpening(width=opening.width, judged=opening.judged, bits=opening.bits, share=share)
+    return capped, [MaxShare(share)]
 
 
 def _later(asked: Question) -> list[Stage[Any]]:

@@ -89,7 +89,7 @@ def simulate(
     conduct = Conduct(engine=Ray.of(backend), answers=answers, start=start, checkpoint=checkpoint, on_round=on_round)
     question = assembly.question(algorithm, **asked)
     if participation is not None and not callable(participation):
-        question = replace(question, fraction=participation)
+        question = assembly.checked(replace(question, fraction=participation))
     question.check_checkpoint(checkpoint)
     present = participation if callable(participation) else None
     if question.split == "columns":
@@ -137,7 +137,8 @@ def _in_process(
     stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
     own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
-    return replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
+    found = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
+    return found.with_names({})
 
 
 def _in_order(question: Question, sites: Sequence[SiteRows]) -> Question:

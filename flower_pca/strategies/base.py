@@ -170,7 +170,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, watchers=watchers)
         result = replace(result, site_names=nodes.site_names)
         if isinstance(result, PCAResult):
-            result = saved.with_keys(result, nodes.lasting_keys)
+            result = saved.with_keys(result, nodes.lasting_keys).with_names(nodes.lasting_keys)
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)

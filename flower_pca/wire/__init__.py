@@ -41,6 +41,7 @@ _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fi
 _OWN: Final = "frame.own"
 _ASKS, SITE = "asks_names", "site"  # in messages: whether names are asked for; in answers: what a node is called
 _ALTERNATIVE, DECLINES = "alternative", "declines"  # what may be asked instead later; why the node would not serve it
+_RECALLS, _KEEPS = "recalls", "keeps"  # in answers: whether a node had kept something of the run; whether it does now
 _LASTING: Final = "lasting"  # whether a refusal is one of all further messages
 _ANSWER: Final = "An answer"
 _PROPERTIES: Final = "getpropertiesres.properties"
@@ -79,6 +80,8 @@ class Answer:
     heading: Heading | None = None
     site: str = ""
     declines: str = ""
+    recalls: bool = False  # something that it had kept of the run
+    keeps: bool = False  # something for the messages to come
 
 
 def kind(stage: str) -> str:
@@ -208,6 +211,11 @@ def write_fit(
     return [np.asarray(a) for a in arrays.values()], num_examples, records.without_empty(metrics)
 
 
+def write_memory(before: Arrays, after: Arrays) -> Config:
+    """What a client says of its memory: whether it had kept something of the run, and whether it does now."""
+    return {name: True for name, arrays in ((_RECALLS, before), (_KEEPS, after)) if arrays}
+
+
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
     """What a NumPyClient's evaluate returns: single numbers, which travel as metrics; the loss is a mean."""
     numbers: Config = {name: a.item() for name, a in arrays.items()}
@@ -296,7 +304,11 @@ def read_answer(
         )
     arrays = _unpacked(by_name(_ANSWER, parameters(), metrics))
     declines = harmless(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
-    return Answer(number, key, arrays, num_examples, heading=Heading.of(metrics), site=site, declines=declines)
+    recalls, keeps = (bool(metrics.get(name, False)) for name in (_RECALLS, _KEEPS))
+    heading = Heading.of(metrics)
+    return Answer(
+        number, key, arrays, num_examples, heading=heading, site=site, declines=declines, recalls=recalls, keeps=keeps
+    )
 
 
 def write_packed(kind: str, packed: bytes) -> records.ConfigRecord:

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from builders import StopError
 from dishonest import Node, RefusedError
 
 from flower_pca import ConfigError, DataError, Stream, assembly, registry
@@ -140,9 +141,6 @@ def test_a_lock_is_no_link_of_anothers(how, shared, tmp_path):
 
 def test_a_checkpoint_is_no_link_of_anothers(shared, tmp_path):
     path, other = shared / "run.npz", tmp_path / "other.npz"
-
-    class StopError(Exception):
-        pass
 
     def stop(_):
         raise StopError

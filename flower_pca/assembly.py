@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from flower_pca import registry
@@ -165,6 +166,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     algorithm, choices = _beforehand(asked)
     if asked.split == "columns":
         return _under(asked.mask, vertical.run(asked, algorithm, choices))
+    entry = registry.entry(type(algorithm))
     bits, tol = (asked.bits, asked.tol) if algorithm.tolerant else (64, None)
     layers: list[Layer] = [] if asked.channel is None else [asked.channel]
     if bits < 64:
@@ -187,7 +189,10 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     elif masked:
         opening = SummedOpening(width=algorithm.width(asked.n_components))
     else:
-        opening = Opening(width=algorithm.width(asked.n_components), judged=judged, bits=bits)
+        opening = entry.opening(width=algorithm.width(asked.n_components), judged=judged, bits=bits)
+    if asked.max_share is not None:
+        opening, capping = _capped(opening, asked.max_share)
+        layers += capping
     known: Any = {"n_components": asked.n_components, "seed": asked.seed, "wanted": asked.columns}
     model = Model(
         basis=None if start is None else starts.block(start, algorithm, **known),
@@ -204,10 +209,21 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     after: list[Stage[Any]] = [Evaluate()] if asked.evaluate else []
     after += [Histograms()] if asked.monitor else []
     after += [Influence()] if asked.influence else []
-    stages: tuple[Stage[Any], ...] = (opening, algorithm, registry.closing(algorithm)(), *after)
-    kind = registry.result(algorithm)
-    made = Run(stages, model=model, roll=roll, result=kind, layers=layers, asked=asked.plain())
+    stages: tuple[Stage[Any], ...] = (opening, algorithm, entry.closing(), *after)
+    made = Run(stages, model=model, roll=roll, result=entry.result, layers=layers, asked=asked.plain())
     return _under(asked.mask, made)
+
+
+def _capped(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
+    """An opening in which no client counts for more than a share, and what scales later answers that add up."""
+    from flower_pca.layers.share import MaxShare
+    from flower_pca.stages.weighing import CappedOpening, WeighingOpening
+
+    assert isinstance(opening, Opening)
+    if isinstance(opening, WeighingOpening):
+        return replace(opening, share=share), []
+    capped = CappedOpening(width=opening.width, judged=opening.judged, bits=opening.bits, share=share)
+    return capped, [MaxShare(share)]
 
 
 def tracking(

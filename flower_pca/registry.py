@@ -20,6 +20,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer
 from flower_pca.core.stage import Stage
+from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _RESULT: Final = "results.pca:PCAResult"  # which clients have no use for
+_OPENING: Final = "stages.opening:Opening"
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,13 @@ class Entry:
         algorithm: The algorithm's stage.
         closing: The stage that ends its run. Rayleigh-Ritz orders the components and measures them.
         result: What the finished run is returned as.
+        opening: How its run begins, where the server sees single answers.
     """
 
     algorithm: type[Algorithm[Any]]
     closing: type[Stage[Any]] = RayleighRitz
     result: type[PCAResult] = field(default_factory=partial(spec.load, _RESULT))
+    opening: type[Opening] = Opening
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,14 @@ class _Line:
     at: str
     closing: str = RayleighRitz.name
     result: str = _RESULT
+    opening: str = _OPENING
 
     def entry(self) -> Entry:
-        return Entry(spec.load(self.at), STAGES[self.closing], spec.load(self.result))
+        return Entry(spec.load(self.at), STAGES[self.closing], spec.load(self.result), spec.load(self.opening))
 
 
 _ROBUST: Final = ("low_rank", "results.robust:RobustResult")
+_MEDIAN: Final = ("medians", "results.median:MedianResult", "stages.weighing:MedianOpening")
 _PERSONAL: Final = ("personal", "results.personal:PersonalResult")
 _LINES: Final = {
     "krylov": _Line("algorithms.krylov:Krylov"),
@@ -69,6 +75,7 @@ _LINES: Final = {
     "dr_svd": _Line("algorithms.dr_svd:DRSVD"),
     "dist_pca": _Line("algorithms.one_shot:DistPCA"),
     "fed_oapm": _Line("algorithms.fed_oapm:FedOAPM"),
+    "median_pca": _Line("algorithms.median_pca:MedianPCA", *_MEDIAN),
     "covariance": _Line("algorithms.covariance:Covariance"),
     "sparse_pca": _Line("algorithms.sparse_pca:SparsePCA", "oblique"),
     "dcf_pca": _Line("algorithms.robust.dcf_pca:DCFPCA", *_ROBUST),
@@ -83,13 +90,14 @@ _TRACKERS: Final = {
 _BESIDE: Final = {"monitor": "stages.histograms:Histograms"}
 _ALONE: Final = {"standardize": "stages.standardize:Standardize"}
 _OTHERS: Final = {
-    "opening": "stages.opening:Opening",
+    "opening": _OPENING,
     "private_opening": "stages.private_opening:PrivateOpening",
     "summed_opening": "stages.summed_opening:SummedOpening",
     "ritz": "stages.ritz:RayleighRitz",
     "oblique": "stages.oblique:Oblique",
     "evaluate": "stages.evaluate:Evaluate",
     "influence": "stages.influence:Influence",
+    "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",
     "loadings": "vertical.stages:Loadings",
     "low_rank": "algorithms.robust.closing:LowRank",
@@ -157,6 +165,11 @@ def load() -> None:
 def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
     """The stage that ends an algorithm's run."""
     return entry(type(algorithm)).closing
+
+
+def opening(algorithm: Algorithm[Any]) -> type[Opening]:
+    """The stage that begins an algorithm's run, where the server sees single answers."""
+    return entry(type(algorithm)).opening
 
 
 def result(algorithm: Algorithm[Any]) -> type[PCAResult]:

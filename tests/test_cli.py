@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 from builders import mixed, pooled, sine
+from pages import flower_pca
 
 from flower_pca import PCAResult, cli, registry, simulate
 from flower_pca.commands import algorithms, common
@@ -27,13 +28,6 @@ LABELS = np.arange(150) % 3
 def data(tmp_path):
     np.savez(tmp_path / "x.npz", X=X, y=LABELS)
     return str(tmp_path / "x.npz")
-
-
-def flower_pca(capsys, *words):
-    """The exit code, standard output and standard error."""
-    code = cli.main([str(word) for word in words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 # A disk that is slow, and Ctrl-C as in a terminal: jobs that a script puts into the background ignore it.

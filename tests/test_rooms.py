@@ -1,6 +1,7 @@
 """The rooms of the package, their order, and what may be imported where."""
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,9 +74,15 @@ def room(name: str) -> str:
     return [*name.split("."), "flower_pca"][1]
 
 
+@functools.cache
+def nodes(name: str) -> list[ast.AST]:
+    """All of a module's syntax tree, read once for all rules."""
+    return list(ast.walk(ast.parse(MODULES[name].read_text())))
+
+
 def imported(name: str) -> Iterator[str]:
     """All that a module imports, wherever it does so, type-only imports included."""
-    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+    for node in nodes(name):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -101,8 +108,8 @@ LONG = 4  # functions that are longer still; fewer, never more
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
-    for name, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for name in MODULES:
+        for node in nodes(name):
             if isinstance(node, ast.FunctionDef):
                 yield name, node
 
@@ -154,7 +161,7 @@ def test_records_of_flower_are_known_by_wire_alone():
     for name in MODULES:
         if room(name) == "wire":
             continue
-        for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        for node in nodes(name):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "flwr":
                 strangers |= {(name, alias.name) for alias in node.names} & {(name, record) for record in RECORDS}
             elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in RECORDS:
@@ -165,7 +172,9 @@ def test_records_of_flower_are_known_by_wire_alone():
 def test_the_exceptions_are_such():
     for module, target in sorted(EXCEPTIONS):
         home, _, name = target.rpartition(".")
-        top = [node for node in ast.parse(MODULES[module].read_text()).body if isinstance(node, ast.ImportFrom)]
+        tree = nodes(module)[0]
+        assert isinstance(tree, ast.Module)
+        top = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
         assert target in imported(module), (module, target)
         assert all(node.module != home or name not in {a.name for a in node.names} for node in top), (module, target)
 

@@ -82,7 +82,7 @@ def test_a_client_within_another_context_remembers_what_that_knows():
     other = client.within(there)
     assert other is not client
     assert other._store is not client._store
-    assert other._data is client._data
+    assert other._lots is client._lots
 
 
 def test_rules_of_a_function_are_asked_for_by_node(lines):

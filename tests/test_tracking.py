@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from builders import StopError
 
 from flower_pca import AirChannel, DataError, RobustTracking, STMiss, Stream, TrackingResult, track
 from flower_pca.base.errors import ConfigError
@@ -349,9 +350,6 @@ def test_result_transform_save_and_load(problems, tmp_path):
 
 
 def test_a_run_resumes_bit_for_bit(problems, tmp_path):
-    class StopError(Exception):
-        pass
-
     def stop(session):
         if len(session.history) == 17:
             raise StopError

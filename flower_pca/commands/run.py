@@ -28,6 +28,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--monitor", action="store_true", help=text)
     text = "measure what the components would be without each client by messages, as a deployment does; or not at all"
     parser.add_argument("--influence", action=argparse.BooleanOptionalAction, help=f"{text} (default: from the rows)")
+    text = "the most that a client may count of all squares and of all rows, such as 0.1 or 10%%"
+    parser.add_argument("--max-share", metavar="SHARE", help=text)
     text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, covariance'
     parser.add_argument("--dp", metavar="SPEC", help=text)
     text = 'with --dp, public ranges of the columns: "age=18..100,weight=30..200", or a file of lines age,18,100'
@@ -65,8 +67,9 @@ def run(given: argparse.Namespace) -> int:
     start = None if given.start is None else PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(question.mask, len(shards))
-    sizes = {"rows": sum(len(shard) for shard in shards), "columns": len(shards[0][0]), "clients": len(shards)}
-    if (seen := assembly.outlook(question, **sizes)) is not None:
+    rows = sum(shard.shape[0] for shard in shards)
+    seen = assembly.outlook(question, rows=rows, columns=shards[0].shape[1], clients=len(shards))
+    if seen is not None:
         seen.require()
         sys.stderr.write(f"{seen}\n")
     where = {"backend": given.backend, "checkpoint": checkpoint, "start": start}
@@ -109,7 +112,7 @@ def _question(given: argparse.Namespace) -> Question:
             remedy = 'Write --dp "dp(epsilon=1.0, delta=1e-6)" beside it.'
             raise ConfigError("--ranges", must="used with --dp", got=given.ranges, then=remedy)
         more = {"ranges": ranges.of(given.ranges)}
-    options = {name: getattr(given, name) for name in ("evaluate", "monitor", "wire", "split", "mask")}
+    options = {name: getattr(given, name) for name in ("evaluate", "monitor", "wire", "split", "mask", "max_share")}
     options |= {"dp": DP.of(dp, **more), "influence": bool(given.influence), "columns": wanted(given.columns)}
     return assembly.question(given.algorithm, **common.settings(given), **options)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -29,6 +31,24 @@ class Claim:
     squares: float
 
 
+@dataclass(frozen=True)
+class Counted:
+    """What the answers of clients count, where not all count alike.
+
+    Attributes:
+        weights: What each client's rows count, by client; empty where all count once.
+        most: What one client can be of the trace, in norm, with what its absence does to the mean; 1 for anything.
+    """
+
+    weights: dict[int, float] = field(default_factory=dict)
+    most: float = 1.0
+
+    def of(self, clients: Iterable[int]) -> Array:
+        """What each of these counts; one that came after the opening as little as any."""
+        least = min(self.weights.values(), default=1.0)
+        return np.array([self.weights.get(client, least) for client in clients])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """What was asked for, the frame and totals of the opening, and the best basis known.
@@ -48,6 +68,7 @@ class Model:
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
         trace: trace(C), the total sum of squares in the frame.
         claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
+        counted: What clients' answers count, where an opening has weighed them; else None.
         answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
         sizes: Root mean squares of the columns in their own units, less the mean if it is subtracted; None under noise.
         offset: n times the squared length of the mean in the frame, where it is not subtracted; else 0.
@@ -89,6 +110,7 @@ class Model:
     clients: int = 0
     trace: float = 0.0
     claims: dict[int, Claim] = field(default_factory=dict)
+    counted: Counted | None = None
     answers: str = "rows"
     sizes: Array | None = None
     offset: float = 0.0
@@ -111,7 +133,7 @@ class Model:
     choices: dict[str, str] = field(default_factory=dict)
     left: dict[str, Array] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def k(self) -> int:
         """How many components are wanted; of a fraction, as many as the known Ritz values need to pass it."""
         if isinstance(self.n_components, int):
@@ -152,13 +174,16 @@ class Model:
         following = self.left_out if self.next_value is None else self.next_value
         return float(self.values[self.k - 1]) - following
 
-    @property
+    @cached_property
     def sine_estimate(self) -> float | None:
         """The residual of the wanted columns over their gap; None where that is no larger."""
         assert self.values is not None
         if self.k >= self.d:
             return 0.0
-        return None if self.gap <= max(_TIED * float(self.values[0]), self.residual) else self.residual / self.gap
+        gap, residual = self.gap, self.residual
+        if gap <= max(_TIED * float(self.values[0]), residual):
+            return None
+        return residual / gap
 
     @property
     def spanned(self) -> int:

@@ -16,7 +16,7 @@ counts), and the layers over its messages. The run moves them on:
 | `advance`, one gone for good     |                           | LOST                                       |
 
 Masks need no more of a run than a driver does, and these: `standing` says what an answer is made of, how large it is,
-and whether sums suffice; `settle` and `waste` say what a masked sum is asked under, and that one was lost.
+and whether sums suffice; `settle`, `waste` and `mark_loss` say what a masked sum is asked under, and what was lost.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Run:
         return self._standing.finished
 
     def estimate(self) -> Array | None:
-        """The basis (d x k) if the run ended now; None before there is one. Where C Z is unknown it has no order."""
+        """The basis if the run ended now; None before there is one. See `Standing.estimate`."""
         return self._standing.estimate(whole=self._whole)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
@@ -143,6 +143,8 @@ class Run:
             tally.resume(self._total, self._roll.came)
         got = tally.collect(replies)
         self._standing = now.headed(got.heading, got.declined)
+        if got.notes:
+            self.mark_loss()
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
@@ -205,6 +207,10 @@ class Run:
         self._standing = replace(self._standing, state=state)
         self._sent = self._message(self._sent.to)
         return self._sent
+
+    def mark_loss(self) -> None:
+        """Clients have lost what they keep of the run."""
+        self._standing = self._standing.after_loss()
 
     def waste(self, why: str) -> None:
         """Clients have answered the message, but the sum of their answers cannot be had."""

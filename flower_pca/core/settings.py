@@ -198,6 +198,7 @@ class Asked(TypedDict, total=False):
     channel: Layer | str | None
     wire: str
     split: str
+    max_share: float | str | None
 
 
 class AskedHere(Asked, total=False):

@@ -15,7 +15,7 @@ from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm, Telling
-from flower_pca.core.drive import Driven, drive
+from flower_pca.core.drive import Driven, OnRound, drive
 from flower_pca.core.question import Question
 from flower_pca.core.settings import AskedHere
 from flower_pca.names.sites import SiteRows
@@ -89,7 +89,7 @@ def simulate(
     conduct = Conduct(engine=Ray.of(backend), answers=answers, start=start, checkpoint=checkpoint, on_round=on_round)
     question = assembly.question(algorithm, **asked)
     if participation is not None and not callable(participation):
-        question = replace(question, fraction=participation)
+        question = assembly.checked(replace(question, fraction=participation))
     question.check_checkpoint(checkpoint)
     present = participation if callable(participation) else None
     if question.split == "columns":
@@ -97,18 +97,18 @@ def simulate(
         _require_none(present, 'participation with split="columns"', rule, "Leave it out.")
         return vertical.simulate(question, shards, conduct, private=private)
     sites = sites_of(shards)
-    if question.columns is None and (order := common_order(sites)) is not None:
-        question = replace(question, columns=order)
+    question = _in_order(question, sites)
     clients = _require_clients(question, sites)
     public = handed_over(private, len(clients))
-    watch = Watch(on_round, _words(question, clients))
+    watch = Watch(on_round)
+    watch.begin(functools.partial(_words, question, clients))
     if conduct.engine is None:
-        result = _in_process(question, clients, public, replace(conduct, on_round=watch), present)
+        result = _in_process(question, clients, public, replace(conduct, on_round=watch.after_message), present)
     else:
         _require_none(present, "participation with Ray", "a fraction", "Use a fraction, or the backend in_process.")
         from flower_pca.simulation import ray
 
-        result = ray.run(question, sites, public, replace(conduct, on_round=watch))
+        result = ray.run(question, sites, public, replace(conduct, on_round=watch.after_message))
     result = looked_at(result, clients, _frame(result, question))
     watch.end(result)
     return result
@@ -132,11 +132,20 @@ def _in_process(
     there = Shards(clients, present=here, bits=bits, seed=question.seed, source=source)
     run = assembly.run(question, judged=False, start=conduct.start)
     with room(clients):
-        result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, on_round=conduct.on_round)
+        watchers = [OnRound(conduct.on_round)]
+        result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, watchers=watchers)
     stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
     own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
-    return replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
+    found = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
+    return found.with_names({})
+
+
+def _in_order(question: Question, sites: Sequence[SiteRows]) -> Question:
+    """The question, of the columns in the order that all sites have them in, if it names none."""
+    if question.columns is None and (order := common_order(sites)) is not None:
+        return replace(question, columns=order)
+    return question
 
 
 def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[LocalData]:

@@ -20,6 +20,7 @@ from flower_pca.base.errors import ConfigError, DataError, private
 
 MEMORY: Final = "flower_pca-{}-run-{}.npz"  # of a run, between its rounds; in memory_dir
 LEDGER: Final = "flower_pca-ledger-{}.npz"  # what was told, of whichever rows; in memory_dir, or in HOME
+ROWS: Final = "flower_pca-rows-{}.npz"  # the newest version of the rows that was released; beside the ledger
 FIXED: Final = "flower_pca-fixed-{}.npz"  # the statistics of the rows that answers come from; in memory_dir
 HOME: Final = ".flower_pca"  # in the home of the node's user: where a ledger is without memory_dir
 OWN: Final = "flower_pca-own-{}.npz"  # what an algorithm gives the node itself; in output_dir
@@ -33,6 +34,11 @@ def memory_file(folder: str | os.PathLike[str], key: int, run: str) -> Path:
 def ledger_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
     """Where a node keeps what it has told of this data; without a folder, in the home of its user."""
     return _place(home() if folder is None else folder, LEDGER, data)
+
+
+def rows_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
+    """Where it keeps the rows that it has released, which are beside their ledger."""
+    return _place(home() if folder is None else folder, ROWS, data)
 
 
 def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
 ANSWERS: Final = ("fixed", "rows")
+PENDING: Final = ("answer", "refuse")
 FILLS: Final = ("own_mean", "mean")
 ANY: Final = "any"  # of ways to prepare columns, and of runs over rows beside
 SPLITS: Final = (False, True, "std", "max_abs", ANY)
@@ -73,6 +74,13 @@ class Rules:
             for with monitor=True.
         min_rows: Rows below which the node answers nothing; and gaps in a column below which no others than the node
             itself say what stands for them.
+        rare_columns: Columns of which the node answers although fewer than min_rows rows have a value there, or another
+            than most: their names, with commas between, or True for all. Others are refused. Not for streams.
+        min_change: Rows that come or go, at least, before the node answers from others than it has answered from: of
+            two sums before and after a person came, the difference is that person's row. It then keeps the rows
+            that it has released beside its ledger, a copy of them all. Their order, precision and storage are no
+            change. Not for streams, whose batches are answered from as they come. At least min_rows.
+        pending: What it does while fewer have changed: "answer" from the version that it has, or "refuse".
         memory_dir: A folder of the node's own for its memory, instead of Flower's context: it outlives restarts.
         data_name: What the operator calls the data, for the ledger of what has left the node over all runs. Nodes of
             the same machine with the same name have one ledger. Left out, it is one for each partition-id, or for the
@@ -137,6 +145,9 @@ class Rules:
 
     allow: Collection[str] | None = None
     min_rows: int = 1
+    rare_columns: bool | str | Collection[str] = False
+    min_change: int | None = None
+    pending: str = "answer"
     memory_dir: str | os.PathLike[str] | None = None
     data_name: str | None = None
     output_dir: str | os.PathLike[str] | None = None
@@ -174,6 +185,8 @@ class Rules:
             if getattr(self, name) is not None or name in _NEEDED:
                 checks.integer(name, getattr(self, name), least=1)
         checks.integer("max_colluders", self.max_colluders)
+        checks.choice("pending", self.pending, PENDING)
+        self._check_change()
         if self.max_lost is not None:
             checks.integer("max_lost", self.max_lost)
         for name in ("share_own", "masked_only", "single_masks", "share_names"):
@@ -193,6 +206,15 @@ class Rules:
         _ = self.floor, self._constants
         if self.masked_only and self.trusted_keys is None:
             logging.getLogger("flwr").warning(_UNSIGNED)
+
+    def _check_change(self) -> None:
+        if self.min_change is None:
+            return
+        checks.integer("min_change", self.min_change, least=self.min_rows)
+        if self.split_columns:
+            remedy = "Leave one of them out."
+            rule = "used without split_columns, whose runs tell the scores of each person"
+            raise ConfigError("min_change", must=rule, got=f"split_columns={self.split_columns}", then=remedy)
 
     def _check_budget(self) -> None:
         if self.max_epsilon is None and self.max_delta is None:
@@ -262,9 +284,11 @@ class Rules:
             return np.full(d, numbers)
         return np.array([numbers.get(name, np.nan) for name in names or [""] * d])
 
-    @property
-    def floor(self) -> Floor:
-        """What the node insists on in runs with noise."""
+    @cached_property
+    def floor(self) -> Floor | None:
+        """What the node insists on in runs with noise; None where it does not insist on noise."""
+        if self.min_noise is None and self.max_clip is None and self.max_epsilon is None:
+            return None
         least = 0.0 if self.min_noise is None and self.max_epsilon is not None else self.min_noise
         return Floor(least, self.max_clip)
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -44,7 +45,7 @@ _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
 def everything() -> tuple[str, ...]:
     """All that a node can be asked for by name: algorithms, trackers, the counts of monitoring, and scaling alone."""
-    return (*registry.ALGORITHMS, *registry.TRACKERS, *registry.BESIDE, *registry.ALONE)
+    return tuple(chain(registry.ALGORITHMS, registry.TRACKERS, registry.BESIDE, registry.ALONE))
 
 
 class WithoutRows(Set[str]):
